@@ -1,0 +1,10 @@
+# What we build on: the system's packages where they are, else pinned sources.
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(pybind11 3 CONFIG REQUIRED)
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(SQLite3 REQUIRED)
+if(TRAINPERF_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark QUIET)
+endif()

@@ -1,0 +1,27 @@
+// Clocks, in nanoseconds.
+
+#ifndef TRAINPERF_BASE_CLOCK_H_
+#define TRAINPERF_BASE_CLOCK_H_
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace trainperf {
+
+inline int64_t ReadClockNs(clockid_t clock) {
+  timespec ts;
+  clock_gettime(clock, &ts);
+  return static_cast<int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
+}
+
+// The clock of every Event. Through the vDSO: about 25 ns.
+inline int64_t NowNs() { return ReadClockNs(CLOCK_MONOTONIC); }
+
+// CPU time of the calling thread. A system call: 0.2 to 0.45 us. It also brings the scheduler's own count up to date,
+// which /proc/self/task/TID/schedstat alone does not.
+inline int64_t ThreadCpuNs() { return ReadClockNs(CLOCK_THREAD_CPUTIME_ID); }
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_BASE_CLOCK_H_

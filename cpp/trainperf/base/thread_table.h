@@ -1,0 +1,69 @@
+// The threads that a watch has seen, one slot each, found without locks or allocation.
+//
+//   ThreadTable& threads = ThreadTable::Get();
+//   ThreadId id = threads.FindOrAdd(/*native_tid=*/gettid(), /*tstate_id=*/7);
+//   threads.info(id).gil_wait_ns.fetch_add(...);
+//
+// Thread-safe: may be called from the GIL hook, with CPython's GIL mutex held. A slot is never given to another thread
+// during one watch. Reset() is for the start of a watch, when no probe runs.
+
+#ifndef TRAINPERF_BASE_THREAD_TABLE_H_
+#define TRAINPERF_BASE_THREAD_TABLE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "trainperf/base/spsc_ring.h"
+#include "trainperf/event/event.h"
+
+namespace trainperf {
+
+struct ThreadInfo {
+  // Identity, constant once the slot is published. tids are reused by the kernel and addresses by malloc, hence both.
+  std::atomic<int32_t> native_tid{0};
+  std::atomic<uint64_t> tstate_id{0};
+
+  // Written by the GIL hook on the thread itself; read by anyone.
+  std::atomic<int64_t> waiting_since_ns{0};  // 0: not waiting
+  std::atomic<int64_t> gil_wait_ns{0};
+  std::atomic<int64_t> gil_waits{0};
+
+  // Set by the marks when the thread first writes one: a watched thread. Its ring's producer is the thread itself.
+  std::atomic<SpscRing<Event>*> ring{nullptr};
+  std::atomic<int> schedstat_fd{-1};
+};
+
+class ThreadTable {
+ public:
+  static constexpr size_t kCapacity = 1024;
+
+  // The process' only table; never destroyed, since threads hold pointers into it.
+  static ThreadTable& Get();
+
+  // 0 when the table is full (counted in refused()).
+  ThreadId FindOrAdd(int32_t native_tid, uint64_t tstate_id);
+
+  // 1 <= id <= size().
+  ThreadInfo& info(ThreadId id) { return slots_[id - 1]; }
+  const ThreadInfo& info(ThreadId id) const { return slots_[id - 1]; }
+  size_t size() const;
+  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+  // Rises with every Reset(); whoever caches a ThreadInfo* must compare it.
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  void Reset();
+
+ private:
+  ThreadTable() = default;
+
+  ThreadInfo slots_[kCapacity];
+  std::atomic<uint32_t> index_[2 * kCapacity] = {};  // open addressing by (native_tid, tstate_id); holds ThreadId
+  std::atomic<uint32_t> used_{0};
+  std::atomic<uint64_t> refused_{0};
+  std::atomic<uint64_t> generation_{1};
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_BASE_THREAD_TABLE_H_

@@ -1,0 +1,101 @@
+// The vocabulary of the core: what producers write and the timeline reads.
+//
+//   Event e{};
+//   e.kind = EventKind::kBegin;
+//   e.what = static_cast<uint8_t>(Bracket::kFetch);
+//   e.start_ns = e.end_ns = NowNs();
+//   ring.TryPush(e);
+//
+// Events are plain data of 56 bytes. All times are CLOCK_MONOTONIC in nanoseconds.
+
+#ifndef TRAINPERF_EVENT_EVENT_H_
+#define TRAINPERF_EVENT_EVENT_H_
+
+#include <cstdint>
+#include <type_traits>
+
+namespace trainperf {
+
+// Dense ids, given out in order from 1 by their tables; 0 is "none" or "not known".
+using ThreadId = uint32_t;
+using StackId = uint32_t;
+
+enum class EventKind : uint8_t {
+  kStep,     // run.step(): an explicit step boundary on `thread` at end_ns. Carries clocks, like a bracket.
+  kBegin,    // a bracket opens on `thread`; `what` is a Bracket; start_ns == end_ns
+  kEnd,      // the bracket closes
+  kGilWait,  // `thread` waited for the GIL in [start_ns, end_ns]; holder in `object`, holder's stack in `stack`
+  kSample,   // where `thread` was at end_ns; `what` is a SampleState; stands for [start_ns, end_ns]
+  kHold,     // thread `object` held the GIL at end_ns, in `stack`; stands for [start_ns, end_ns]
+  kHost,     // the cgroup's throttled time: `value` is its cumulative ns at end_ns; thread is 0
+};
+
+// What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
+enum class Bracket : uint8_t {
+  kFetch,        // next() of a DataLoader iterator. object: loader. value: begin = batches ready (-1: not known); end = FetchEnd
+  kLoaderStart,  // iter(loader): worker start-up. object: loader
+  kBackward,     // torch.autograd.backward
+  kOptimizer,    // Optimizer.step. object: which optimizer
+  kCheckpoint,   // torch.save. end value: bytes written (-1: not known)
+  kLogging,      // a log record or metric being written
+  kEval,         // a module went from train to eval mode (begin) or back (end). object: module. An unmatched begin is normal.
+  kGc,           // a garbage collection. value: generation (begin), objects collected (end)
+  kCompile,      // torch.compile compiling
+  kUserPhase,    // run.phase("..."): `phase` holds the Phase
+};
+inline constexpr int kBracketCount = 10;
+
+enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2 };
+
+// Event::flags
+inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
+inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this mark (else carry the last one)
+inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
+
+// What the sampler saw a thread doing.
+enum class SampleState : uint8_t {
+  kPython,    // on CPU or runnable, and the GIL's holder
+  kNative,    // on CPU or runnable, not the holder
+  kParallel,  // asleep inside an OpenMP runtime: waiting for the process' own compute threads
+  kBlocked,   // asleep in system call `value` for another reason
+  kGilWait,   // waiting for the GIL
+  kUnknown,   // could not be read
+};
+inline constexpr int kSampleStateCount = 6;
+
+enum class Phase : uint8_t {
+  kFetch, kTransfer, kForward, kBackward, kOptimizer, kCheckpoint, kValidation, kLogging, kOther,
+};
+inline constexpr int kPhaseCount = 9;
+
+enum class Mechanism : uint8_t {
+  kGilWait, kGc, kGpuWait, kLaunch, kCudaAlloc, kModuleLoad, kCopy, kCollective, kThrottled,
+  kDescheduled, kBlocked, kPython, kNative, kUnknown,
+};
+inline constexpr int kMechanismCount = 14;
+
+enum class Cause : uint8_t {
+  kDataWait, kH2dCopy, kGpuWait, kLaunch, kCudaAlloc, kModuleLoad, kCollective, kGilWait, kGc, kCheckpoint,
+  kValidation, kLogging, kDescheduled, kThrottled, kBlockedIo, kPython, kCompute, kUnknown,
+};
+inline constexpr int kCauseCount = 18;
+
+struct Event {
+  int64_t start_ns;
+  int64_t end_ns;        // events of one ring are in order of it
+  int64_t cpu_ns;        // marks: CPU time of `thread` so far (CLOCK_THREAD_CPUTIME_ID)
+  int64_t run_delay_ns;  // marks with kHasRunDelay: run-queue delay of `thread` so far; kGilWait: the delay inside the wait
+  int64_t value;
+  uint32_t object;
+  ThreadId thread;
+  StackId stack;
+  EventKind kind;
+  uint8_t what;
+  uint8_t phase;
+  uint8_t flags;
+};
+static_assert(sizeof(Event) == 56 && std::is_trivially_copyable_v<Event>);
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_EVENT_EVENT_H_

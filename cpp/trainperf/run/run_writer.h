@@ -1,0 +1,86 @@
+// Writes a run file: SQLite, in the schema of schema.sql, bounded in size and memory whatever the run's length.
+//
+//   TRAINPERF_ASSIGN_OR_RETURN(auto writer, RunWriter::Create(path, {}));
+//   writer->SetMeta("python", "3.11.7");
+//   Timeline timeline(options, writer.get());   // a RunWriter is the timeline's sink
+//   ... writer->Commit();                       // once per collector wake-up: one transaction
+//   writer->Finish("normally");
+//
+// Used by one thread at a time (the collector's). Between commits everything is held in bounded memory, so a failed commit
+// (a full disk) loses nothing: it is tried again at the next.
+
+#ifndef TRAINPERF_RUN_RUN_WRITER_H_
+#define TRAINPERF_RUN_RUN_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainperf/base/stack_table.h"
+#include "trainperf/timeline/records.h"
+
+namespace trainperf {
+
+struct RunWriterOptions {
+  bool overwrite = false;
+  bool feeds_device = false;
+  int max_step_rows = 16384;   // beyond, old neighbours merge: a row then stands for several steps
+  int worst_steps = 64;        // keep their segments
+  int max_flagged = 256;       // flagged steps that keep their segments too, besides the worst
+  int sections = 64;           // details are summed per section of the run
+  int details_per_section = 512;
+  int max_spans = 2048;        // per kind; the longest are kept
+};
+
+struct WorkerReading {
+  uint32_t loader;
+  int32_t pid;
+  int64_t at_ns;
+  int64_t cpu_ns;       // user + system so far
+  char state;           // R S D Z ... of /proc/PID/stat; '?' when it is gone
+};
+
+struct HostReading {  // once a second
+  int64_t at_ns;
+  int64_t process_cpu_ns;    // this process, so far
+  int64_t machine_busy_ns;   // all CPUs, so far
+  int64_t machine_idle_ns;
+  int64_t throttled_ns;      // cgroup, so far; -1: not known
+  int64_t rss_bytes;
+  int32_t threads;           // of this process
+  int32_t runnable;          // of the machine
+};
+
+class RunWriter : public TimelineSink {
+ public:
+  // FailedPrecondition: the path exists and overwrite is false. InvalidArgument: it is a directory, or its folder is missing
+  // or not writable. An empty path makes a private temporary file, whose path() tells where.
+  static absl::StatusOr<std::unique_ptr<RunWriter>> Create(const std::string& path, const RunWriterOptions& options);
+  ~RunWriter() override = default;
+
+  virtual const std::string& path() const = 0;
+  virtual void SetMeta(const std::string& key, const std::string& value) = 0;  // last one wins
+  virtual void AddNote(const std::string& text) = 0;                           // for people; equal texts are counted once
+  virtual void SetTier(const std::string& probe, const std::string& tier, const std::string& why) = 0;
+  virtual void SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) = 0;
+  virtual void SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) = 0;
+  // An object of the user's: kind is "loader", "optimizer", "module"; description is JSON.
+  virtual void SetObject(uint32_t id, const std::string& kind, const std::string& description) = 0;
+  virtual void AddWorkerReading(const WorkerReading& reading) = 0;
+  virtual void AddHostReading(const HostReading& reading) = 0;
+  // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".
+  virtual void SetOverhead(const std::string& where, int64_t ns) = 0;
+  virtual void SetDropped(const std::string& what, int64_t count) = 0;
+  // Writes the stacks and sites that are new since the last commit.
+  virtual void SetStacks(const StackTable* table) = 0;
+
+  virtual absl::Status Commit() = 0;
+  // `ended`: "normally", "exception". A file without it was killed.
+  virtual absl::Status Finish(const std::string& ended) = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_RUN_RUN_WRITER_H_

@@ -1,0 +1,107 @@
+// What the timeline tells its sink: steps, and the details that hang below their causes.
+
+#ifndef TRAINPERF_TIMELINE_RECORDS_H_
+#define TRAINPERF_TIMELINE_RECORDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "trainperf/event/event.h"
+
+namespace trainperf {
+
+enum StepFlag : uint32_t {
+  kDataStarved = 1 << 0,
+  kGilContended = 1 << 1,
+  kHostStalled = 1 << 2,
+  kIncomplete = 1 << 3,     // events of this step were dropped
+  kWarmUp = 1 << 4,         // torch.compile ran in it, or it is the run's first: kept out of medians
+  kHasValidation = 1 << 5,
+  kHasCheckpoint = 1 << 6,
+  kHasLoaderStart = 1 << 7,  // an epoch began in it: iter(loader), or a loader's first fetch
+};
+
+// A piece of a step's own timeline, in order, without holes.
+struct Segment {
+  int64_t start_ns;
+  int64_t end_ns;
+  Phase phase;
+  Mechanism mechanism;  // kUnknown: whatever of the phase is not a GIL wait or a collection (the step's sums split it)
+  ThreadId thread;      // gil_wait: the holder
+  StackId stack;        // gil_wait: the holder's
+};
+
+struct StepRecord {
+  int64_t index;  // from 0
+  int64_t start_ns;
+  int64_t end_ns;
+  int64_t ns[kPhaseCount][kMechanismCount];  // sums to end_ns - start_ns, exactly
+  uint32_t flags;
+  int32_t fetches;  // batches fetched on the step thread, validation's not counted
+  int32_t backwards;
+  int32_t optimizer_steps;
+  int64_t compile_ns;
+  std::vector<Segment> segments;  // at most TimelineOptions::max_segments; the smallest neighbours are merged beyond
+};
+
+enum class DetailKind : uint8_t {
+  kGilWait,  // the step thread waited: `thread` and `stack` are the holder's
+  kSample,   // where the step thread was: `state`, `code` is the system call when blocked, `stack` its own
+  kHold,     // who held the GIL, whether anybody waited or not: `thread`, `stack`; phase is the step thread's
+  kGc,       // `code` is the generation
+};
+
+struct Detail {
+  DetailKind kind;
+  Phase phase;
+  SampleState state;
+  ThreadId thread;
+  StackId stack;
+  int32_t code;
+  int64_t step;  // -1: outside of steps
+  int64_t ns;
+  int64_t count;
+};
+
+// One long thing that happened once in a while.
+enum class SpanKind : uint8_t { kLoaderStart, kFirstFetch, kValidation, kCheckpoint, kLogging, kCompile, kGc };
+inline constexpr int kSpanKindCount = 7;
+
+struct Span {
+  SpanKind kind;
+  int64_t step;  // -1: outside of steps
+  int64_t start_ns;
+  int64_t end_ns;
+  int64_t cpu_ns;     // of the thread, in it
+  uint32_t object;    // loader, module ...
+  int64_t value;      // checkpoint: bytes; gc: generation; else 0
+  ThreadId thread;
+};
+
+// A fetch from a DataLoader, on any thread.
+struct FetchRecord {
+  uint32_t loader;
+  int64_t step;  // -1: outside of steps, or on another thread than the step thread
+  int64_t start_ns;
+  int64_t end_ns;
+  int64_t cpu_ns;
+  int64_t gil_wait_ns;
+  int32_t ready;  // batches that were ready when it was asked for; -1: not known
+  bool first;     // of its iterator
+  bool exhausted;
+  bool validation;
+  bool on_step_thread;
+};
+
+class TimelineSink {
+ public:
+  virtual ~TimelineSink() = default;
+  virtual void OnStep(const StepRecord& step) = 0;
+  virtual void OnDetail(const Detail& detail) = 0;
+  virtual void OnSpan(const Span& span) = 0;
+  virtual void OnFetch(const FetchRecord& fetch) = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_RECORDS_H_

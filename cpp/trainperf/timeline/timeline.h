@@ -1,0 +1,55 @@
+// Turns events into steps whose every nanosecond has one phase and one mechanism.
+//
+//   Timeline timeline(options, &sink);
+//   for (const Event& e : merged_by_end_ns) timeline.Add(e);
+//   timeline.AdvanceTo(watermark_ns);   // nothing earlier will come: closes what can be closed
+//   timeline.Finish(end_ns);            // the watch has ended: closes the last step
+//
+// Knows no clock, no thread and no file. Not thread-safe.
+
+#ifndef TRAINPERF_TIMELINE_TIMELINE_H_
+#define TRAINPERF_TIMELINE_TIMELINE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "trainperf/event/event.h"
+#include "trainperf/timeline/records.h"
+
+namespace trainperf {
+
+struct TimelineOptions {
+  bool feeds_device = false;
+  // A step is flagged when the cause's share of its wall time reaches this (python/trainperf/findings/thresholds.py).
+  double data_starved_share = 0.10;
+  double gil_contended_share = 0.10;
+  double host_stalled_share = 0.10;
+  int max_segments = 256;
+};
+
+class Timeline {
+ public:
+  Timeline(const TimelineOptions& options, TimelineSink* sink);
+  ~Timeline();
+
+  // In order of end_ns; an event that comes late is placed where it can be, and counted in late_events().
+  void Add(const Event& event);
+  void AdvanceTo(int64_t watermark_ns);
+  void Finish(int64_t end_ns);
+  // Events were lost on the way here: the step that is open now is kIncomplete.
+  void MarkIncomplete();
+
+  ThreadId step_thread() const;  // 0 until a backward was seen
+  int64_t steps_closed() const;
+  int64_t lead_ns() const;        // from the first event to the first step
+  int64_t incomplete_steps() const;  // a batch was fetched but never trained on (an exception, the end of the watch)
+  int64_t late_events() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_TIMELINE_H_

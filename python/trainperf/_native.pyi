@@ -1,0 +1,68 @@
+"""The compiled core. Private: use trainperf.watch() and trainperf.open()."""
+
+from typing import Final
+
+VERSION: Final[str]
+PHASES: Final[tuple[str, ...]]
+CAUSES: Final[tuple[str, ...]]
+MECHANISMS: Final[tuple[str, ...]]
+
+# Brackets (cpp/trainperf/event/event.h)
+FETCH: Final[int]
+LOADER_START: Final[int]
+BACKWARD: Final[int]
+OPTIMIZER: Final[int]
+CHECKPOINT: Final[int]
+LOGGING: Final[int]
+EVAL: Final[int]
+GC: Final[int]
+COMPILE: Final[int]
+
+GRAD_DISABLED: Final[int]  # flag of begin(FETCH | EVAL)
+FETCHED_BATCH: Final[int]  # values of end(FETCH)
+FETCH_EXHAUSTED: Final[int]
+FETCH_RAISED: Final[int]
+
+# Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument parsing.
+def begin(bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> None: ...
+def end(bracket: int, value: int = 0, /) -> None: ...
+def begin_phase(phase: int, /) -> None: ...
+def end_phase(phase: int, /) -> None: ...
+def step() -> None: ...
+def gc_callback(phase: str, info: dict[str, int], /) -> None:
+    """For gc.callbacks: writes the GC bracket without a Python frame."""
+
+class Session:
+    """A running watch: probes, collector thread, run file. One per process.
+
+    Raises FileExistsError, IsADirectoryError, PermissionError or OSError for the path, ValueError for an option, and
+    AlreadyWatchingError when another session runs.
+    """
+
+    def __init__(
+        self,
+        path: str,  # "": a private temporary file
+        *,
+        overwrite: bool = False,
+        gil: str = "auto",  # auto | exact | procfs | busy-only | off
+        sampler_hz: float = 250.0,  # 0: no sampler
+        budget: float = 0.01,
+        flag_shares: dict[str, float] | None = None,  # data_starved, gil_contended, host_stalled
+    ) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def steps_closed(self) -> int: ...
+    def stop(self, ended: str) -> None:
+        """Takes all probes out, writes the rest of the run, joins our threads. Idempotent. Releases the GIL while it waits."""
+    def flush(self) -> None:
+        """Everything seen so far is in the run file when it returns. Releases the GIL."""
+    def set_meta(self, key: str, value: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def set_tier(self, probe: str, tier: str, why: str = "") -> None: ...
+    def set_object(self, id: int, kind: str, description_json: str) -> None: ...
+    def watch_worker(self, loader: int, pid: int) -> None:
+        """A DataLoader worker process, to be read from /proc once a second until it is gone."""
+    def unnamed_threads(self) -> list[int]:
+        """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
+    def name_thread(self, native_tid: int, name: str) -> None: ...
