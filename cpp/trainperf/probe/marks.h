@@ -5,14 +5,14 @@
 //   marks::End(Bracket::kFetch, kFetchedBatch);
 //   marks::Disable();
 //
-// Begin/End/Step: any thread, without the GIL or with it; they never wait and never allocate but for a thread's first mark (its
-// ring). Enable/Disable/Drain: the collector's owner.
+// Begin/End/Step: any thread, with the GIL or without; they never wait, and allocate only at a thread's first mark (its
+// ring). A thread gets a ring when it fetches, trains or brackets a phase: that makes it a watched thread. Garbage
+// collections, log records and checkpoints of other threads are not marked. Enable/Disable/ReleaseRings: one thread.
 
 #ifndef TRAINPERF_PROBE_MARKS_H_
 #define TRAINPERF_PROBE_MARKS_H_
 
 #include <cstdint>
-#include <functional>
 
 #include "trainperf/base/thread_table.h"
 #include "trainperf/event/event.h"
@@ -21,22 +21,26 @@ namespace trainperf {
 namespace marks {
 
 void Enable();
-void Disable();  // marks after it do nothing; rings stay until ReleaseRings
+void Disable();  // also what a forked child does: marks after it do nothing
 bool enabled();
-void ReleaseRings();  // frees the rings of all threads; no mark and no GIL hook may run
+// Frees the rings of all threads. No mark and no GIL hook may run any more.
+void ReleaseRings();
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);
 void End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);
 void Step();
 
-// The calling thread's slot, cached in TLS; nullptr when the table is full. tstate_id: 0 when the thread has none.
+// The calling thread's slot, cached in thread-local storage; nullptr when the table is full. Safe in the GIL hook.
 ThreadInfo* CurrentThread();
 ThreadId CurrentThreadId();
+
+// How a thread learns its thread state's id (CPython's `PyThreadState.id`); without it, 0.
+void SetIdentity(uint64_t (*tstate_id_of_this_thread)());
 
 struct Stats {
   int64_t marks;
   int64_t cost_ns;   // marks x the calibrated cost of one
-  uint64_t dropped;  // rings full
+  uint64_t dropped;  // rings full, or more threads than rings
 };
 Stats stats();
 

@@ -1,0 +1,58 @@
+// What the kernel says of this process, its DataLoader workers and the machine. All by /proc and /sys, without privileges.
+//
+//   HostProbe host;
+//   HostFacts facts = host.Read();                      // about 40 us; once a second
+//   int64_t throttled = host.ReadThrottledNs();         // 2 us; -1 where there is no cgroup CPU controller
+//   ProcessFacts worker = ReadProcess(pid);             // 5 us
+//
+// Used by one thread.
+
+#ifndef TRAINPERF_PROBE_HOST_H_
+#define TRAINPERF_PROBE_HOST_H_
+
+#include <cstdint>
+#include <string>
+
+namespace trainperf {
+
+struct HostFacts {
+  int64_t process_cpu_ns = 0;   // user + system, this process
+  int64_t machine_busy_ns = 0;  // all CPUs
+  int64_t machine_idle_ns = 0;
+  int64_t rss_bytes = 0;
+  int32_t threads = 0;
+  int32_t runnable = 0;  // of the machine, this thread included
+};
+
+struct ProcessFacts {
+  bool alive = false;
+  char state = '?';
+  int64_t cpu_ns = 0;
+};
+
+class HostProbe {
+ public:
+  // `cpu_stat`: the cgroup's cpu.stat; "" finds it from /proc/self/cgroup.
+  explicit HostProbe(const std::string& cpu_stat = "");
+  ~HostProbe();
+  HostProbe(const HostProbe&) = delete;
+  HostProbe& operator=(const HostProbe&) = delete;
+
+  HostFacts Read() const;
+  int64_t ReadThrottledNs() const;
+  // Why ReadThrottledNs() is -1; empty when it is not.
+  const std::string& throttled_why() const { return throttled_why_; }
+
+ private:
+  int cpu_stat_fd_ = -1;
+  bool cpu_stat_is_v1_ = false;
+  std::string throttled_why_;
+};
+
+ProcessFacts ReadProcess(int32_t pid);
+// The kernel's name of a thread of this process; empty when it is gone.
+std::string ReadThreadComm(int32_t native_tid);
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_PROBE_HOST_H_

@@ -1,0 +1,198 @@
+#include "trainperf/probe/marks.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <new>
+
+#include "trainperf/base/clock.h"
+#include "trainperf/base/proc_text.h"
+
+namespace trainperf {
+namespace marks {
+namespace {
+
+constexpr size_t kRingEvents = 16384;  // 0.9 MB; 100 ms of marks at 160k/s
+constexpr int kMaxRings = 64;
+// Run delay is read (0.55 us) only when the thread was off CPU at least this long since the last reading: below, its
+// share in the delay is bounded by this.
+constexpr int64_t kOffCpuWorthReadingNs = 20'000;
+
+struct Local {
+  uint64_t generation;  // of the table that `info` is a slot of
+  ThreadInfo* info;
+  SpscRing<Event>* ring;
+  ThreadId id;
+  int schedstat_fd;
+  int64_t marks;
+  int64_t delay_read_wall_ns;
+  int64_t delay_read_cpu_ns;
+};
+
+// In the static TLS block: reached without __tls_get_addr, which may allocate, so also from the GIL hook.
+__attribute__((tls_model("initial-exec"))) thread_local Local tls_local{};
+
+std::atomic<bool> g_enabled{false};
+std::atomic<int> g_rings{0};
+std::atomic<int64_t> g_marks{0};
+std::atomic<uint64_t> g_refused{0};
+std::atomic<int64_t> g_cost_of_one_ns{0};
+std::atomic<uint64_t (*)()> g_identity{nullptr};
+
+void Attach(Local& local, uint64_t generation) {
+  const auto identity = g_identity.load(std::memory_order_relaxed);
+  const int32_t tid = static_cast<int32_t>(syscall(SYS_gettid));
+  local = Local{};
+  local.generation = generation;
+  local.schedstat_fd = -1;
+  local.id = ThreadTable::Get().FindOrAdd(tid, identity != nullptr ? identity() : 0);
+  local.info = local.id != 0 ? &ThreadTable::Get().info(local.id) : nullptr;
+}
+
+Local& Current() {
+  Local& local = tls_local;
+  const uint64_t generation = ThreadTable::Get().generation();
+  if (local.generation != generation) Attach(local, generation);
+  return local;
+}
+
+bool MakeRing(Local& local) {
+  if (local.info == nullptr || g_rings.fetch_add(1, std::memory_order_relaxed) >= kMaxRings) {
+    g_refused.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  auto* ring = new (std::nothrow) SpscRing<Event>(kRingEvents);
+  if (ring == nullptr) return false;
+  local.ring = ring;
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", local.info->native_tid.load(std::memory_order_relaxed));
+  local.schedstat_fd = open(path, O_RDONLY | O_CLOEXEC);
+  local.info->schedstat_fd.store(local.schedstat_fd, std::memory_order_release);
+  local.info->ring.store(ring, std::memory_order_release);
+  return true;
+}
+
+bool MakesThreadWatched(EventKind kind, Bracket bracket) {
+  if (kind == EventKind::kStep) return true;
+  switch (bracket) {
+    case Bracket::kFetch:
+    case Bracket::kLoaderStart:
+    case Bracket::kBackward:
+    case Bracket::kOptimizer:
+    case Bracket::kUserPhase:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
+  Local& local = Current();
+  if (local.ring == nullptr) {
+    if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return;
+  }
+  Event event{};
+  event.kind = kind;
+  event.what = static_cast<uint8_t>(bracket);
+  event.object = object;
+  event.value = value;
+  event.flags = flags;
+  event.phase = static_cast<uint8_t>(phase);
+  event.thread = local.id;
+  event.cpu_ns = ThreadCpuNs();
+  event.start_ns = event.end_ns = NowNs();
+  const int64_t off_cpu_ns =
+      (event.end_ns - local.delay_read_wall_ns) - (event.cpu_ns - local.delay_read_cpu_ns);
+  if (off_cpu_ns >= kOffCpuWorthReadingNs && local.schedstat_fd >= 0) {
+    int64_t fields[2];
+    if (ReadInts(local.schedstat_fd, fields, 2) == 2) {
+      event.run_delay_ns = fields[1];
+      event.flags |= kHasRunDelay;
+      local.delay_read_wall_ns = event.end_ns;
+      local.delay_read_cpu_ns = event.cpu_ns;
+    }
+  }
+  local.ring->TryPush(event);
+  // Summed here and not in one shared counter, which threads would fight for.
+  if ((++local.marks & 63) == 0) g_marks.fetch_add(64, std::memory_order_relaxed);
+}
+
+// What a mark costs its thread: the two clocks, the push, and now and then the run delay (counted in full).
+int64_t CalibrateNs() {
+  SpscRing<Event> ring(1024);
+  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  constexpr int kRounds = 512;
+  const int64_t start = NowNs();
+  for (int i = 0; i < kRounds; ++i) {
+    Event event{};
+    event.cpu_ns = ThreadCpuNs();
+    event.end_ns = NowNs();
+    int64_t fields[2];
+    if (i % 4 == 0 && fd >= 0) ReadInts(fd, fields, 2);
+    ring.TryPush(event);
+  }
+  const int64_t cost = (NowNs() - start) / kRounds;
+  if (fd >= 0) close(fd);
+  constexpr int64_t kPythonCallNs = 60;  // argument parsing and the call itself; benchmarks/mark_cost.py measures the whole
+  return cost + kPythonCallNs;
+}
+
+}  // namespace
+
+void Enable() {
+  g_marks.store(0, std::memory_order_relaxed);
+  g_refused.store(0, std::memory_order_relaxed);
+  g_cost_of_one_ns.store(CalibrateNs(), std::memory_order_relaxed);
+  g_enabled.store(true, std::memory_order_release);
+}
+
+void Disable() { g_enabled.store(false, std::memory_order_release); }
+
+bool enabled() { return g_enabled.load(std::memory_order_relaxed); }
+
+void ReleaseRings() {
+  ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    ThreadInfo& info = threads.info(id);
+    delete info.ring.exchange(nullptr, std::memory_order_acq_rel);
+    const int fd = info.schedstat_fd.exchange(-1, std::memory_order_acq_rel);
+    if (fd >= 0) close(fd);
+  }
+  g_rings.store(0, std::memory_order_relaxed);
+}
+
+void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
+  if (enabled()) Write(EventKind::kBegin, bracket, object, value, flags, phase);
+}
+
+void End(Bracket bracket, int64_t value, Phase phase) {
+  if (enabled()) Write(EventKind::kEnd, bracket, 0, value, 0, phase);
+}
+
+void Step() {
+  if (enabled()) Write(EventKind::kStep, Bracket::kUserPhase, 0, 0, 0, Phase::kOther);
+}
+
+ThreadInfo* CurrentThread() { return Current().info; }
+
+ThreadId CurrentThreadId() { return Current().id; }
+
+void SetIdentity(uint64_t (*tstate_id_of_this_thread)()) {
+  g_identity.store(tstate_id_of_this_thread, std::memory_order_relaxed);
+}
+
+Stats stats() {
+  uint64_t dropped = g_refused.load(std::memory_order_relaxed);
+  const ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    if (const auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) dropped += ring->dropped();
+  }
+  const int64_t count = g_marks.load(std::memory_order_relaxed);
+  return {count, count * g_cost_of_one_ns.load(std::memory_order_relaxed), dropped};
+}
+
+}  // namespace marks
+}  // namespace trainperf
