@@ -10,7 +10,8 @@
 
 namespace trainperf {
 
-// The first `count` unsigned decimal numbers of the file behind `fd`, which is read from its start. How many were there.
+// The first `count` unsigned decimal numbers of the file behind `fd`, which is read from its start. How many were
+// there.
 inline int ReadInts(int fd, int64_t* values, int count) {
   char text[256];
   const ssize_t size = pread(fd, text, sizeof(text), 0);

@@ -12,10 +12,10 @@
 #define TRAINPERF_CONCAT(a, b) TRAINPERF_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expression` is not OK.
-#define TRAINPERF_RETURN_IF_ERROR(expression)                 \
-  do {                                                        \
-    absl::Status trainperf_status = (expression);             \
-    if (!trainperf_status.ok()) return trainperf_status;      \
+#define TRAINPERF_RETURN_IF_ERROR(expression)            \
+  do {                                                   \
+    absl::Status trainperf_status = (expression);        \
+    if (!trainperf_status.ok()) return trainperf_status; \
   } while (false)
 
 // TRAINPERF_ASSIGN_OR_RETURN(auto gil, GilView::Locate());

@@ -32,16 +32,17 @@ enum class EventKind : uint8_t {
 
 // What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
 enum class Bracket : uint8_t {
-  kFetch,        // next() of a DataLoader iterator. object: loader. value: begin = batches ready (-1: not known); end = FetchEnd
+  kFetch,        // next() of a DataLoader iterator. object: loader. value: begin = batches ready (-1: not known); end =
+                 // FetchEnd
   kLoaderStart,  // iter(loader): worker start-up. object: loader
   kBackward,     // torch.autograd.backward
   kOptimizer,    // Optimizer.step. object: which optimizer
   kCheckpoint,   // torch.save. end value: bytes written (-1: not known)
   kLogging,      // a log record or metric being written
-  kEval,         // a module went from train to eval mode (begin) or back (end). object: module. An unmatched begin is normal.
-  kGc,           // a garbage collection. value: generation (begin), objects collected (end)
-  kCompile,      // torch.compile compiling
-  kUserPhase,    // run.phase("..."): `phase` holds the Phase
+  kEval,  // a module went from train to eval mode (begin) or back (end). object: module. An unmatched begin is normal.
+  kGc,    // a garbage collection. value: generation (begin), objects collected (end)
+  kCompile,    // torch.compile compiling
+  kUserPhase,  // run.phase("..."): `phase` holds the Phase
 };
 inline constexpr int kBracketCount = 10;
 
@@ -64,27 +65,64 @@ enum class SampleState : uint8_t {
 inline constexpr int kSampleStateCount = 6;
 
 enum class Phase : uint8_t {
-  kFetch, kTransfer, kForward, kBackward, kOptimizer, kCheckpoint, kValidation, kLogging, kOther,
+  kFetch,
+  kTransfer,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kCheckpoint,
+  kValidation,
+  kLogging,
+  kOther,
 };
 inline constexpr int kPhaseCount = 9;
 
 enum class Mechanism : uint8_t {
-  kGilWait, kGc, kGpuWait, kLaunch, kCudaAlloc, kModuleLoad, kCopy, kCollective, kThrottled,
-  kDescheduled, kBlocked, kPython, kNative, kUnknown,
+  kGilWait,
+  kGc,
+  kGpuWait,
+  kLaunch,
+  kCudaAlloc,
+  kModuleLoad,
+  kCopy,
+  kCollective,
+  kThrottled,
+  kDescheduled,
+  kBlocked,
+  kPython,
+  kNative,
+  kUnknown,
 };
 inline constexpr int kMechanismCount = 14;
 
 enum class Cause : uint8_t {
-  kDataWait, kH2dCopy, kGpuWait, kLaunch, kCudaAlloc, kModuleLoad, kCollective, kGilWait, kGc, kCheckpoint,
-  kValidation, kLogging, kDescheduled, kThrottled, kBlockedIo, kPython, kCompute, kUnknown,
+  kDataWait,
+  kH2dCopy,
+  kGpuWait,
+  kLaunch,
+  kCudaAlloc,
+  kModuleLoad,
+  kCollective,
+  kGilWait,
+  kGc,
+  kCheckpoint,
+  kValidation,
+  kLogging,
+  kDescheduled,
+  kThrottled,
+  kBlockedIo,
+  kPython,
+  kCompute,
+  kUnknown,
 };
 inline constexpr int kCauseCount = 18;
 
 struct Event {
   int64_t start_ns;
-  int64_t end_ns;        // events of one ring are in order of it
-  int64_t cpu_ns;        // marks: CPU time of `thread` so far (CLOCK_THREAD_CPUTIME_ID)
-  int64_t run_delay_ns;  // marks with kHasRunDelay: run-queue delay of `thread` so far; kGilWait: the delay inside the wait
+  int64_t end_ns;  // events of one ring are in order of it
+  int64_t cpu_ns;  // marks: CPU time of `thread` so far (CLOCK_THREAD_CPUTIME_ID)
+  int64_t
+      run_delay_ns;  // marks with kHasRunDelay: run-queue delay of `thread` so far; kGilWait: the delay inside the wait
   int64_t value;
   uint32_t object;
   ThreadId thread;

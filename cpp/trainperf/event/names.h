@@ -14,45 +14,67 @@ inline constexpr std::array<const char*, kPhaseCount> kPhaseNames = {
     "fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other"};
 
 inline constexpr std::array<const char*, kMechanismCount> kMechanismNames = {
-    "gil_wait", "gc", "gpu_wait", "launch", "cuda_alloc", "module_load", "copy", "collective", "throttled",
-    "descheduled", "blocked", "python", "native", "unknown"};
+    "gil_wait",   "gc",        "gpu_wait",    "launch",  "cuda_alloc", "module_load", "copy",
+    "collective", "throttled", "descheduled", "blocked", "python",     "native",      "unknown"};
 
 inline constexpr std::array<const char*, kCauseCount> kCauseNames = {
-    "data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait", "gc",
-    "checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"};
+    "data_wait",   "h2d_copy",  "gpu_wait",   "launch",     "cuda_alloc", "module_load",
+    "collective",  "gil_wait",  "gc",         "checkpoint", "validation", "logging",
+    "descheduled", "throttled", "blocked_io", "python",     "compute",    "unknown"};
 
-inline constexpr std::array<const char*, kSampleStateCount> kSampleStateNames = {
-    "python", "native", "parallel", "blocked", "gil_wait", "unknown"};
+inline constexpr std::array<const char*, kSampleStateCount> kSampleStateNames = {"python",  "native",   "parallel",
+                                                                                 "blocked", "gil_wait", "unknown"};
 
 // What the user is told of time spent in `phase` because of `mechanism`. `feeds_device`: the step launches work on a
 // device, so native host time is launching; otherwise the CPU does the training and native time is compute.
 constexpr Cause CauseOf(Phase phase, Mechanism mechanism, bool feeds_device) {
   switch (mechanism) {  // these keep their name in every phase
-    case Mechanism::kGilWait: return Cause::kGilWait;
-    case Mechanism::kGc: return Cause::kGc;
-    case Mechanism::kDescheduled: return Cause::kDescheduled;
-    case Mechanism::kThrottled: return Cause::kThrottled;
-    default: break;
+    case Mechanism::kGilWait:
+      return Cause::kGilWait;
+    case Mechanism::kGc:
+      return Cause::kGc;
+    case Mechanism::kDescheduled:
+      return Cause::kDescheduled;
+    case Mechanism::kThrottled:
+      return Cause::kThrottled;
+    default:
+      break;
   }
   switch (phase) {  // what is left of these is the phase's own
-    case Phase::kFetch: return Cause::kDataWait;
-    case Phase::kTransfer: return Cause::kH2dCopy;
-    case Phase::kCheckpoint: return Cause::kCheckpoint;
-    case Phase::kValidation: return Cause::kValidation;
-    case Phase::kLogging: return Cause::kLogging;
-    default: break;
+    case Phase::kFetch:
+      return Cause::kDataWait;
+    case Phase::kTransfer:
+      return Cause::kH2dCopy;
+    case Phase::kCheckpoint:
+      return Cause::kCheckpoint;
+    case Phase::kValidation:
+      return Cause::kValidation;
+    case Phase::kLogging:
+      return Cause::kLogging;
+    default:
+      break;
   }
   switch (mechanism) {
-    case Mechanism::kGpuWait: return Cause::kGpuWait;
-    case Mechanism::kLaunch: return Cause::kLaunch;
-    case Mechanism::kCudaAlloc: return Cause::kCudaAlloc;
-    case Mechanism::kModuleLoad: return Cause::kModuleLoad;
-    case Mechanism::kCopy: return Cause::kH2dCopy;
-    case Mechanism::kCollective: return Cause::kCollective;
-    case Mechanism::kBlocked: return Cause::kBlockedIo;
-    case Mechanism::kPython: return Cause::kPython;
-    case Mechanism::kNative: return feeds_device ? Cause::kLaunch : Cause::kCompute;
-    default: return Cause::kUnknown;
+    case Mechanism::kGpuWait:
+      return Cause::kGpuWait;
+    case Mechanism::kLaunch:
+      return Cause::kLaunch;
+    case Mechanism::kCudaAlloc:
+      return Cause::kCudaAlloc;
+    case Mechanism::kModuleLoad:
+      return Cause::kModuleLoad;
+    case Mechanism::kCopy:
+      return Cause::kH2dCopy;
+    case Mechanism::kCollective:
+      return Cause::kCollective;
+    case Mechanism::kBlocked:
+      return Cause::kBlockedIo;
+    case Mechanism::kPython:
+      return Cause::kPython;
+    case Mechanism::kNative:
+      return feeds_device ? Cause::kLaunch : Cause::kCompute;
+    default:
+      return Cause::kUnknown;
   }
 }
 

@@ -1,4 +1,5 @@
-// What the kernel says of this process, its DataLoader workers and the machine. All by /proc and /sys, without privileges.
+// What the kernel says of this process, its DataLoader workers and the machine. All by /proc and /sys, without
+// privileges.
 //
 //   HostProbe host;
 //   HostFacts facts = host.Read();                      // about 40 us; once a second

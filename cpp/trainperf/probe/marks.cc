@@ -36,7 +36,8 @@ struct Local {
 __attribute__((tls_model("initial-exec"))) thread_local Local tls_local{};
 
 std::atomic<bool> g_enabled{false};
-std::atomic<int> g_rings{0};
+std::atomic<int> g_rings{0};  // how many of g_pool are in use
+std::atomic<SpscRing<Event>*> g_pool[kMaxRings];
 std::atomic<int64_t> g_marks{0};
 std::atomic<uint64_t> g_refused{0};
 std::atomic<int64_t> g_cost_of_one_ns{0};
@@ -59,13 +60,24 @@ Local& Current() {
   return local;
 }
 
+// Rings outlive their watch and are used again: a thread that sleeps in the GIL hook while a watch ends may still push.
+SpscRing<Event>* TakeRing() {
+  const int taken = g_rings.fetch_add(1, std::memory_order_relaxed);
+  if (taken >= kMaxRings) return nullptr;
+  SpscRing<Event>* ring = g_pool[taken].load(std::memory_order_acquire);
+  if (ring == nullptr) {
+    ring = new (std::nothrow) SpscRing<Event>(kRingEvents);
+    g_pool[taken].store(ring, std::memory_order_release);
+  }
+  return ring;
+}
+
 bool MakeRing(Local& local) {
-  if (local.info == nullptr || g_rings.fetch_add(1, std::memory_order_relaxed) >= kMaxRings) {
+  SpscRing<Event>* ring = local.info != nullptr ? TakeRing() : nullptr;
+  if (ring == nullptr) {
     g_refused.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  auto* ring = new (std::nothrow) SpscRing<Event>(kRingEvents);
-  if (ring == nullptr) return false;
   local.ring = ring;
   char path[64];
   snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", local.info->native_tid.load(std::memory_order_relaxed));
@@ -104,8 +116,7 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
   event.thread = local.id;
   event.cpu_ns = ThreadCpuNs();
   event.start_ns = event.end_ns = NowNs();
-  const int64_t off_cpu_ns =
-      (event.end_ns - local.delay_read_wall_ns) - (event.cpu_ns - local.delay_read_cpu_ns);
+  const int64_t off_cpu_ns = (event.end_ns - local.delay_read_wall_ns) - (event.cpu_ns - local.delay_read_cpu_ns);
   if (off_cpu_ns >= kOffCpuWorthReadingNs && local.schedstat_fd >= 0) {
     int64_t fields[2];
     if (ReadInts(local.schedstat_fd, fields, 2) == 2) {
@@ -136,7 +147,8 @@ int64_t CalibrateNs() {
   }
   const int64_t cost = (NowNs() - start) / kRounds;
   if (fd >= 0) close(fd);
-  constexpr int64_t kPythonCallNs = 60;  // argument parsing and the call itself; benchmarks/mark_cost.py measures the whole
+  constexpr int64_t kPythonCallNs =
+      60;  // argument parsing and the call itself; benchmarks/mark_cost.py measures the whole
   return cost + kPythonCallNs;
 }
 
@@ -157,7 +169,8 @@ void ReleaseRings() {
   ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     ThreadInfo& info = threads.info(id);
-    delete info.ring.exchange(nullptr, std::memory_order_acq_rel);
+    SpscRing<Event>* ring = info.ring.exchange(nullptr, std::memory_order_acq_rel);
+    if (ring != nullptr) ring->Drain([](const Event&) {});
     const int fd = info.schedstat_fd.exchange(-1, std::memory_order_acq_rel);
     if (fd >= 0) close(fd);
   }

@@ -23,7 +23,7 @@ namespace marks {
 void Enable();
 void Disable();  // also what a forked child does: marks after it do nothing
 bool enabled();
-// Frees the rings of all threads. No mark and no GIL hook may run any more.
+// Takes the rings from their threads, for the next watch. Marks must be disabled and the GIL hook out.
 void ReleaseRings();
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);

@@ -1,0 +1,20 @@
+// What module.cc wires together.
+
+#ifndef TRAINPERF_BINDINGS_BIND_H_
+#define TRAINPERF_BINDINGS_BIND_H_
+
+#include <pybind11/pybind11.h>
+
+#include "absl/status/status.h"
+
+namespace trainperf {
+
+void BindMarks(pybind11::module_& module);    // Requires GIL.
+void BindSession(pybind11::module_& module);  // Requires GIL.
+
+// The one table from status to Python exception. Requires GIL. Throws when `status` is not OK.
+void ThrowIfError(const absl::Status& status);
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_BINDINGS_BIND_H_

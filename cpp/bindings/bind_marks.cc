@@ -1,0 +1,146 @@
+// The functions that hooks call at every bracket. Plain CPython calls, since pybind11's dispatch costs more than the
+// mark.
+
+#include <Python.h>
+#include <pthread.h>
+
+#include <cstring>
+
+#include "bindings/bind.h"
+#include "trainperf/event/event.h"
+#include "trainperf/probe/marks.h"
+
+namespace py = pybind11;
+
+namespace trainperf {
+namespace {
+
+// Returns whether args[i], when given, is an int that fits.
+bool ParseInt(PyObject* const* args, Py_ssize_t count, Py_ssize_t i, int64_t* value) {
+  if (i >= count) return true;
+  *value = PyLong_AsLongLong(args[i]);
+  return *value != -1 || PyErr_Occurred() == nullptr;
+}
+
+bool ParseBounded(PyObject* const* args, Py_ssize_t count, int bound, const char* what, int64_t* value) {
+  if (count < 1) {
+    PyErr_Format(PyExc_TypeError, "%s expected", what);
+    return false;
+  }
+  if (!ParseInt(args, count, 0, value)) return false;
+  if (*value < 0 || *value >= bound) {
+    PyErr_Format(PyExc_ValueError, "no such %s: %lld", what, static_cast<long long>(*value));
+    return false;
+  }
+  return true;
+}
+
+PyObject* PyBegin(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t bracket = 0, object = 0, value = -1, flags = 0;
+  if (!ParseBounded(args, count, kBracketCount, "bracket", &bracket) || !ParseInt(args, count, 1, &object) ||
+      !ParseInt(args, count, 2, &value) || !ParseInt(args, count, 3, &flags)) {
+    return nullptr;
+  }
+  marks::Begin(static_cast<Bracket>(bracket), static_cast<uint32_t>(object), value,
+               static_cast<uint8_t>(flags & kGradDisabled));
+  Py_RETURN_NONE;
+}
+
+PyObject* PyEnd(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t bracket = 0, value = 0;
+  if (!ParseBounded(args, count, kBracketCount, "bracket", &bracket) || !ParseInt(args, count, 1, &value)) {
+    return nullptr;
+  }
+  marks::End(static_cast<Bracket>(bracket), value);
+  Py_RETURN_NONE;
+}
+
+PyObject* PyBeginPhase(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t phase = 0;
+  if (!ParseBounded(args, count, kPhaseCount, "phase", &phase)) return nullptr;
+  marks::Begin(Bracket::kUserPhase, 0, 0, 0, static_cast<Phase>(phase));
+  Py_RETURN_NONE;
+}
+
+PyObject* PyEndPhase(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t phase = 0;
+  if (!ParseBounded(args, count, kPhaseCount, "phase", &phase)) return nullptr;
+  marks::End(Bracket::kUserPhase, 0, static_cast<Phase>(phase));
+  Py_RETURN_NONE;
+}
+
+PyObject* PyStep(PyObject*, PyObject*) {
+  marks::Step();
+  Py_RETURN_NONE;
+}
+
+// info[key] as an int; -1 when it is not there.
+int64_t InfoInt(PyObject* info, const char* key) {
+  if (!PyDict_Check(info)) return -1;
+  PyObject* item = PyDict_GetItemString(info, key);
+  if (item == nullptr || !PyLong_Check(item)) return -1;
+  return PyLong_AsLongLong(item);
+}
+
+PyObject* PyGcCallback(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "gc_callback(phase, info) takes two arguments");
+    return nullptr;
+  }
+  const char* phase = PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : nullptr;
+  if (phase == nullptr) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "phase must be a string");
+    return nullptr;
+  }
+  if (strcmp(phase, "start") == 0) {
+    marks::Begin(Bracket::kGc, 0, InfoInt(args[1], "generation"), 0);
+  } else {
+    marks::End(Bracket::kGc, InfoInt(args[1], "collected"));
+  }
+  Py_RETURN_NONE;
+}
+
+template <typename Function>
+PyCFunction AsPyCFunction(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyMethodDef kMethods[] = {
+    {"begin", AsPyCFunction(PyBegin), METH_FASTCALL, "begin(bracket, object=0, value=-1, flags=0, /)"},
+    {"end", AsPyCFunction(PyEnd), METH_FASTCALL, "end(bracket, value=0, /)"},
+    {"begin_phase", AsPyCFunction(PyBeginPhase), METH_FASTCALL, "begin_phase(phase, /)"},
+    {"end_phase", AsPyCFunction(PyEndPhase), METH_FASTCALL, "end_phase(phase, /)"},
+    {"step", AsPyCFunction(PyStep), METH_NOARGS, "step()"},
+    {"gc_callback", AsPyCFunction(PyGcCallback), METH_FASTCALL, "gc_callback(phase, info, /): for gc.callbacks"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+uint64_t TstateIdOfThisThread() {
+  PyThreadState* state = PyGILState_GetThisThreadState();  // also while this thread waits for the GIL
+  return state != nullptr ? PyThreadState_GetID(state) : 0;
+}
+
+}  // namespace
+
+void BindMarks(py::module_& module) {
+  if (PyModule_AddFunctions(module.ptr(), kMethods) != 0) throw py::error_already_set();
+  marks::SetIdentity(&TstateIdOfThisThread);
+  pthread_atfork(nullptr, nullptr, [] { marks::Disable(); });
+
+  const auto add = [&](const char* name, Bracket bracket) { module.attr(name) = static_cast<int>(bracket); };
+  add("FETCH", Bracket::kFetch);
+  add("LOADER_START", Bracket::kLoaderStart);
+  add("BACKWARD", Bracket::kBackward);
+  add("OPTIMIZER", Bracket::kOptimizer);
+  add("CHECKPOINT", Bracket::kCheckpoint);
+  add("LOGGING", Bracket::kLogging);
+  add("EVAL", Bracket::kEval);
+  add("GC", Bracket::kGc);
+  add("COMPILE", Bracket::kCompile);
+  module.attr("GRAD_DISABLED") = static_cast<int>(kGradDisabled);
+  module.attr("FETCHED_BATCH") = static_cast<int>(kFetchedBatch);
+  module.attr("FETCH_EXHAUSTED") = static_cast<int>(kFetchExhausted);
+  module.attr("FETCH_RAISED") = static_cast<int>(kFetchRaised);
+}
+
+}  // namespace trainperf

@@ -1,0 +1,185 @@
+// Session: one running watch, as Python holds it.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bindings/bind.h"
+#include "trainperf/collect/collector.h"
+
+namespace py = pybind11;
+
+namespace trainperf {
+namespace {
+
+class Session;
+Session* g_running = nullptr;  // guarded by the GIL
+
+absl::StatusOr<GilTier> ParseTier(const std::string& name) {
+  if (name == "auto") return GilTier::kAuto;
+  if (name == "exact") return GilTier::kExact;
+  if (name == "procfs") return GilTier::kProcfs;
+  if (name == "busy-only") return GilTier::kBusyOnly;
+  if (name == "off") return GilTier::kOff;
+  return absl::InvalidArgumentError(
+      absl::StrCat("gil='", name, "' is not a tier: use 'auto', 'exact', 'procfs', 'busy-only' or 'off'"));
+}
+
+absl::Status CheckOptions(double sampler_hz, double budget) {
+  if (!(sampler_hz >= 0 && sampler_hz <= 2000)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampler_hz=", sampler_hz, " is not in 0..2000: use 250, or 0 for none"));
+  }
+  if (!(budget > 0 && budget <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("budget=", budget, " is not in 0..1: 0.01 is one percent"));
+  }
+  return absl::OkStatus();
+}
+
+class Session {
+ public:
+  Session(const std::string& path, bool overwrite, const std::string& gil, double sampler_hz, double budget,
+          const std::map<std::string, double>& flag_shares)
+      : pid_(getpid()) {
+    if (g_running != nullptr && g_running->pid_ == pid_) {
+      ThrowIfError(absl::FailedPreconditionError(
+          "this process is being watched already: leave the first watch() before starting another"));
+    }
+    CollectorOptions options;
+    options.overwrite = overwrite;
+    const absl::StatusOr<GilTier> tier = ParseTier(gil);
+    ThrowIfError(tier.status());
+    options.gil = *tier;
+    ThrowIfError(CheckOptions(sampler_hz, budget));
+    options.sampler_hz = sampler_hz;
+    options.budget = budget;
+    for (const auto& [flag, share] : flag_shares) ThrowIfError(SetShare(flag, share, &options.timeline));
+    absl::StatusOr<std::unique_ptr<Collector>> collector = Collector::Start(path, options);
+    ThrowIfError(collector.status());
+    collector_ = *std::move(collector);
+    path_ = collector_->path();
+    g_running = this;
+  }
+
+  ~Session() {
+    if (getpid() != pid_) {
+      collector_.release();  // in a forked child: its threads and its file are the parent's
+    } else if (!stopped_) {
+      collector_->RemoveProbes();
+      py::gil_scoped_release release;
+      collector_->Finish("exception").IgnoreError();
+    }
+    if (g_running == this) g_running = nullptr;
+  }
+
+  void Stop(const std::string& ended) {
+    if (stopped_ || getpid() != pid_) return;
+    stopped_ = true;
+    if (g_running == this) g_running = nullptr;
+    collector_->RemoveProbes();
+    absl::Status status;
+    {
+      py::gil_scoped_release release;
+      status = collector_->Finish(ended);
+    }
+    path_ = collector_->path();
+    steps_closed_ = collector_->steps_closed();
+    ThrowIfError(status);
+  }
+
+  void Flush() {
+    if (!Running()) return;
+    absl::Status status;
+    {
+      py::gil_scoped_release release;
+      status = collector_->Flush();
+    }
+    ThrowIfError(status);
+  }
+
+  std::string path() const { return path_; }
+  int64_t steps_closed() const { return Running() ? collector_->steps_closed() : steps_closed_; }
+
+  void SetMeta(const std::string& key, const std::string& value) {
+    if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetMeta(key, value); });
+  }
+  void Note(const std::string& text) {
+    if (Running()) collector_->Post([=](RunWriter& writer) { writer.AddNote(text); });
+  }
+  void SetTier(const std::string& probe, const std::string& tier, const std::string& why) {
+    if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetTier(probe, tier, why); });
+  }
+  void SetObject(uint32_t id, const std::string& kind, const std::string& description) {
+    if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetObject(id, kind, description); });
+  }
+  void WatchWorker(uint32_t loader, int32_t pid) {
+    if (Running()) collector_->WatchWorker(loader, pid);
+  }
+  std::vector<int32_t> UnnamedThreads() { return Running() ? collector_->UnnamedThreads() : std::vector<int32_t>(); }
+  void NameThread(int32_t native_tid, const std::string& name) {
+    if (Running()) collector_->NameThread(native_tid, name);
+  }
+
+ private:
+  static absl::Status SetShare(const std::string& flag, double share, TimelineOptions* options) {
+    if (!(share > 0 && share <= 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("the share of ", flag, " is ", share, ": it must be in 0..1"));
+    }
+    if (flag == "data_starved") {
+      options->data_starved_share = share;
+    } else if (flag == "gil_contended") {
+      options->gil_contended_share = share;
+    } else if (flag == "host_stalled") {
+      options->host_stalled_share = share;
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", flag, "' is no flag: use data_starved, gil_contended or host_stalled"));
+    }
+    return absl::OkStatus();
+  }
+
+  bool Running() const { return !stopped_ && getpid() == pid_; }
+
+  const pid_t pid_;
+  std::unique_ptr<Collector> collector_;
+  std::string path_;
+  int64_t steps_closed_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+void BindSession(py::module_& module) {
+  py::class_<Session>(
+      module, "Session",
+      "A running watch: probes, collector thread, run file. One per process.\n\n"
+      "Raises FileExistsError, PermissionError, FileNotFoundError or OSError for the path, ValueError for\n"
+      "an option, and AlreadyWatchingError when another session runs.")
+      .def(py::init<const std::string&, bool, const std::string&, double, double,
+                    const std::map<std::string, double>&>(),
+           py::arg("path"), py::kw_only(), py::arg("overwrite") = false, py::arg("gil") = "auto",
+           py::arg("sampler_hz") = 250.0, py::arg("budget") = 0.01,
+           py::arg("flag_shares") = std::map<std::string, double>())
+      .def_property_readonly("path", &Session::path)
+      .def_property_readonly("steps_closed", &Session::steps_closed)
+      .def("stop", &Session::Stop, py::arg("ended"),
+           "Takes all probes out, writes the rest of the run, joins our threads. Idempotent.")
+      .def("flush", &Session::Flush, "Everything seen so far is in the run file when it returns.")
+      .def("set_meta", &Session::SetMeta, py::arg("key"), py::arg("value"))
+      .def("note", &Session::Note, py::arg("text"))
+      .def("set_tier", &Session::SetTier, py::arg("probe"), py::arg("tier"), py::arg("why") = "")
+      .def("set_object", &Session::SetObject, py::arg("id"), py::arg("kind"), py::arg("description_json"))
+      .def("watch_worker", &Session::WatchWorker, py::arg("loader"), py::arg("pid"),
+           "A DataLoader worker process, to be read from /proc once a second until it is gone.")
+      .def("unnamed_threads", &Session::UnnamedThreads,
+           "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
+      .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"));
+}
+
+}  // namespace trainperf

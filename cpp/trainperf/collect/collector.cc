@@ -1,0 +1,400 @@
+#include "trainperf/collect/collector.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainperf/base/clock.h"
+#include "trainperf/base/stack_table.h"
+#include "trainperf/base/status_macros.h"
+#include "trainperf/probe/marks.h"
+
+namespace trainperf {
+namespace {
+
+constexpr std::chrono::milliseconds kWakeUp(100);
+constexpr int64_t kSecondNs = 1'000'000'000;
+// Between a thread's reading of the clock and its push it may be preempted; younger events wait for the next wake-up,
+// so that threads merge in order.
+constexpr int64_t kSettleNs = 2'000'000;
+constexpr int kMaxNameQuestions = 20;
+constexpr double kLowestSamplerHz = 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& path, const CollectorOptions& options) {
+  ThreadTable::Get().Reset();
+  StackTable::Get().Init();
+  StackTable::Get().Reset();
+  RunWriterOptions writer_options;
+  writer_options.overwrite = options.overwrite;
+  writer_options.feeds_device = options.timeline.feeds_device;
+  TRAINPERF_ASSIGN_OR_RETURN(auto writer, RunWriter::Create(path, writer_options));
+  std::unique_ptr<Collector> collector(new Collector(std::move(writer), options));
+  collector->StartGilProbes();
+
+  // Our thread must not run the user's signal handlers.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  collector->thread_ = std::thread([raw = collector.get()] { raw->Loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  marks::Enable();
+  return collector;
+}
+
+Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options)
+    : options_(options),
+      pid_(getpid()),
+      started_ns_(NowNs()),
+      writer_(std::move(writer)),
+      timeline_(options.timeline, writer_.get()),
+      budget_(options.budget),
+      sampler_hz_(options.sampler_hz),
+      path_(writer_->path()) {
+  writer_->SetStacks(&StackTable::Get());
+  if (host_.throttled_why().empty()) {
+    writer_->SetTier("throttling", "cgroup", "");
+  } else {
+    writer_->SetTier("throttling", "off", host_.throttled_why());
+  }
+  thread_names_.resize(ThreadTable::kCapacity);
+}
+
+Collector::~Collector() {
+  if (!InThisProcess()) {
+    thread_.detach();
+    sampler_.release();  // its thread does not exist in the child; joining it would hang
+    return;
+  }
+  RemoveProbes();
+  Finish("exception").IgnoreError();
+}
+
+bool Collector::InThisProcess() const { return getpid() == pid_; }
+
+void Collector::StartGilProbes() {
+  std::string why_not_exact = "not asked for";
+  if (options_.gil == GilTier::kAuto || options_.gil == GilTier::kExact) {
+    absl::StatusOr<std::unique_ptr<GilWaits>> waits = GilWaits::Install();
+    if (waits.ok()) {
+      gil_waits_ = *std::move(waits);
+    } else {
+      why_not_exact = std::string(waits.status().message());
+    }
+  }
+  GilSamplerOptions sampler;
+  sampler.look_at_gil = options_.gil != GilTier::kOff;
+  sampler.estimate_waits = sampler.look_at_gil && gil_waits_ == nullptr && options_.gil != GilTier::kBusyOnly;
+  std::string why_not_sampled = "sampler_hz is 0";
+  if (options_.sampler_hz > 0) {
+    sampler.period_ns = static_cast<int64_t>(1e9 / options_.sampler_hz);
+    absl::StatusOr<std::unique_ptr<GilSampler>> started = GilSampler::Start(sampler);
+    if (!started.ok() && sampler.look_at_gil) {  // no GIL to be seen: states and stacks of the step thread still help
+      why_not_sampled = std::string(started.status().message());
+      sampler.look_at_gil = sampler.estimate_waits = false;
+      started = GilSampler::Start(sampler);
+    }
+    if (started.ok()) {
+      sampler_ = *std::move(started);
+      sampler_->Watch(marks::CurrentThreadId());
+    } else {
+      why_not_sampled = std::string(started.status().message());
+    }
+  }
+
+  const bool sees_gil = sampler_ != nullptr && sampler.look_at_gil;
+  if (gil_waits_ != nullptr) {
+    writer_->SetTier("gil_waits", "exact", "");
+  } else if (sees_gil && sampler.estimate_waits && sampler_->stats().waits) {
+    writer_->SetTier("gil_waits", "procfs", why_not_exact);
+  } else if (sees_gil) {
+    const std::string why = sampler.estimate_waits ? sampler_->stats().why : why_not_exact;
+    writer_->SetTier("gil_waits", "busy-only", why);
+  } else {
+    writer_->SetTier("gil_waits", "off", options_.gil == GilTier::kOff ? "not asked for" : why_not_exact);
+  }
+  if (sees_gil) {
+    writer_->SetTier("gil_holds", "sampled", "");
+  } else {
+    writer_->SetTier("gil_holds", "off", options_.gil == GilTier::kOff ? "not asked for" : why_not_sampled);
+  }
+  if (sampler_ == nullptr) {
+    writer_->SetTier("stacks", "off", why_not_sampled);
+  } else {
+    const GilSampler::Stats stats = sampler_->stats();
+    writer_->SetTier("stacks", stats.stacks ? "sampled" : "off", stats.stacks ? "" : stats.why);
+  }
+}
+
+void Collector::RemoveProbes() {
+  if (!InThisProcess()) return;
+  marks::Disable();
+  if (gil_waits_ == nullptr) return;
+  std::unique_ptr<GilWaits> waits;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gil_waits_last_ = gil_waits_->stats();
+    waits = std::move(gil_waits_);
+  }
+  waits.reset();
+}
+
+absl::Status Collector::Finish(const std::string& ended) {
+  if (!InThisProcess()) return absl::OkStatus();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return result_;
+    stopping_ = true;
+  }
+  marks::Disable();
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  sampler_.reset();
+  marks::ReleaseRings();
+  absl::Status result = writer_->Finish(ended);
+  std::lock_guard<std::mutex> lock(mutex_);
+  finished_ = true;
+  result_ = std::move(result);
+  path_ = writer_->path();  // a rescued run lies elsewhere
+  return result_;
+}
+
+absl::Status Collector::Flush() {
+  if (!InThisProcess()) return absl::OkStatus();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (stopping_) return result_;
+  const int64_t ticket = ++flushes_wanted_;
+  wake_.notify_all();
+  done_.wait(lock, [&] { return flushes_done_ >= ticket || stopping_; });
+  return commit_error_.empty() ? absl::OkStatus() : absl::UnavailableError(commit_error_);
+}
+
+std::string Collector::path() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return path_;
+}
+
+void Collector::Post(std::function<void(RunWriter&)> write) {
+  if (!InThisProcess()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  posted_.push_back(std::move(write));
+}
+
+void Collector::WatchWorker(uint32_t loader, int32_t pid) {
+  if (!InThisProcess()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  workers_.push_back({loader, pid});
+}
+
+std::vector<int32_t> Collector::UnnamedThreads() {
+  std::vector<int32_t> tids;
+  if (!InThisProcess()) return tids;
+  const ThreadTable& threads = ThreadTable::Get();
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    ThreadName& name = thread_names_[id - 1];
+    if (name.named || name.asked >= kMaxNameQuestions) continue;
+    const int32_t tid = threads.info(id).native_tid.load(std::memory_order_relaxed);
+    if (tid == 0) continue;
+    ++name.asked;
+    tids.push_back(tid);
+  }
+  return tids;
+}
+
+void Collector::NameThread(int32_t native_tid, const std::string& name) {
+  const ThreadTable& threads = ThreadTable::Get();
+  if (!InThisProcess()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    if (threads.info(id).native_tid.load(std::memory_order_relaxed) != native_tid) continue;
+    thread_names_[id - 1].named = true;
+    posted_.push_back([id, native_tid, name](RunWriter& writer) { writer.SetThread(id, native_tid, name, ""); });
+  }
+}
+
+void Collector::Loop() {
+  pthread_setname_np(pthread_self(), "trainperf");
+  next_second_ns_ = NowNs() + kSecondNs;
+  for (;;) {
+    bool last = false;
+    int64_t flush = 0;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait_for(lock, kWakeUp, [&] { return stopping_ || flushes_wanted_ != flushes_done_; });
+      last = stopping_;
+      flush = flushes_wanted_;
+    }
+    const bool flushing = flush != flushes_done_;
+    if (flushing && !last) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kSettleNs));
+    const int64_t now = NowNs();
+    const bool commit = flushing || now >= next_second_ns_ || last;
+    Tick(now, last);
+    if (commit && !last) Commit();
+    collector_cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      flushes_done_ = flush;
+    }
+    done_.notify_all();
+    if (last) return;
+  }
+}
+
+void Collector::Tick(int64_t now_ns, bool last) {
+  DrainRings(last ? now_ns : now_ns - kSettleNs);
+  std::vector<std::function<void(RunWriter&)>> posted;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (const auto& write : posted) write(*writer_);
+  if (now_ns >= next_second_ns_ || last) {
+    next_second_ns_ = now_ns + kSecondNs;
+    ReadHost(now_ns);
+    ReadWorkers(now_ns);
+    WriteThreads();
+    StepDownIfOverBudget(now_ns);
+    WriteOwnCost();
+  }
+  if (last) {
+    timeline_.Finish(now_ns);
+    writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
+  }
+  writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
+  writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
+  writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
+  steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
+}
+
+void Collector::DrainRings(int64_t watermark_ns) {
+  const auto take = [this](const Event& event) { pending_.push_back(event); };
+  const ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    if (auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) ring->Drain(take);
+  }
+  if (sampler_ != nullptr) sampler_->Drain(take);
+  const int64_t throttled = host_.ReadThrottledNs();
+  if (throttled >= 0) {
+    Event event{};
+    event.kind = EventKind::kHost;
+    event.start_ns = event.end_ns = NowNs();
+    event.value = throttled;
+    pending_.push_back(event);
+  }
+  // Stable: events of one thread with equal times keep their order.
+  std::stable_sort(pending_.begin(), pending_.end(),
+                   [](const Event& a, const Event& b) { return a.end_ns < b.end_ns; });
+
+  const uint64_t dropped = marks::stats().dropped;
+  if (dropped != dropped_before_) {
+    dropped_before_ = dropped;
+    timeline_.MarkIncomplete();
+  }
+  size_t fed = 0;
+  while (fed < pending_.size() && pending_[fed].end_ns <= watermark_ns) timeline_.Add(pending_[fed++]);
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
+  timeline_.AdvanceTo(watermark_ns);
+  if (sampler_ != nullptr && timeline_.step_thread() != 0) sampler_->Watch(timeline_.step_thread());
+}
+
+void Collector::ReadHost(int64_t now_ns) {
+  const HostFacts facts = host_.Read();
+  HostReading reading{};
+  reading.at_ns = now_ns;
+  reading.process_cpu_ns = facts.process_cpu_ns;
+  reading.machine_busy_ns = facts.machine_busy_ns;
+  reading.machine_idle_ns = facts.machine_idle_ns;
+  reading.throttled_ns = host_.ReadThrottledNs();
+  reading.rss_bytes = facts.rss_bytes;
+  reading.threads = facts.threads;
+  reading.runnable = facts.runnable;
+  writer_->AddHostReading(reading);
+}
+
+void Collector::ReadWorkers(int64_t now_ns) {
+  std::vector<Worker> workers;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    workers = workers_;
+  }
+  for (const Worker& worker : workers) {
+    const ProcessFacts facts = ReadProcess(worker.pid);
+    if (facts.alive) {
+      writer_->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state});
+      continue;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto gone = [&](const Worker& other) { return other.pid == worker.pid; };
+    workers_.erase(std::remove_if(workers_.begin(), workers_.end(), gone), workers_.end());
+  }
+}
+
+void Collector::WriteThreads() {
+  const ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    const ThreadInfo& info = threads.info(id);
+    const int32_t tid = info.native_tid.load(std::memory_order_relaxed);
+    bool named;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      named = thread_names_[id - 1].named;
+    }
+    // Until Python tells its own name for it, the kernel's.
+    if (!named && tid != 0) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
+    writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),
+                              info.gil_waits.load(std::memory_order_relaxed));
+  }
+}
+
+void Collector::WriteOwnCost() {
+  writer_->SetOverhead("collector", collector_cpu_ns_.load(std::memory_order_relaxed));
+  const marks::Stats marks = marks::stats();
+  writer_->SetOverhead("marks", marks.cost_ns);
+  writer_->SetDropped("marks", static_cast<int64_t>(marks.dropped));
+  writer_->SetDropped("late_events", timeline_.late_events());
+  writer_->SetDropped("threads", static_cast<int64_t>(ThreadTable::Get().refused()));
+  writer_->SetDropped("stacks", static_cast<int64_t>(StackTable::Get().refused()));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const GilWaits::Stats waits = gil_waits_ != nullptr ? gil_waits_->stats() : gil_waits_last_;
+    writer_->SetOverhead("gil_hook", waits.cost_ns);
+    writer_->SetDropped("gil_captures", waits.captures_refused);
+  }
+  if (sampler_ != nullptr) {
+    writer_->SetOverhead("sampler", sampler_->stats().cpu_ns);
+    writer_->SetDropped("samples", static_cast<int64_t>(sampler_->dropped()));
+  }
+}
+
+void Collector::StepDownIfOverBudget(int64_t now_ns) {
+  if (sampler_ == nullptr) return;
+  int64_t cost = collector_cpu_ns_.load(std::memory_order_relaxed) + marks::stats().cost_ns + sampler_->stats().cpu_ns;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    cost += gil_waits_ != nullptr ? gil_waits_->stats().cost_ns : gil_waits_last_.cost_ns;
+  }
+  if (!budget_.Exceeded(now_ns, cost)) return;
+  const double hz = std::max(kLowestSamplerHz, sampler_hz_ / 2);
+  if (hz >= sampler_hz_) return;
+  sampler_hz_ = hz;
+  sampler_->SetPeriod(static_cast<int64_t>(1e9 / hz));
+  const std::string why = absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: trainperf cost more than ",
+                                       options_.budget * 100, " % of the run");
+  writer_->SetTier("gil_holds", "sampled", why);
+  writer_->AddNote(absl::StrCat("the sampler ", why));
+}
+
+void Collector::Commit() {
+  const absl::Status status = writer_->Commit();
+  std::lock_guard<std::mutex> lock(mutex_);
+  commit_error_ = status.ok() ? "" : std::string(status.message());
+}
+
+}  // namespace trainperf

@@ -1,0 +1,128 @@
+// A running watch: starts the probes, and moves their events through the timeline into the run file.
+//
+//   auto collector = Collector::Start("a.tpr", options);   // Requires GIL (the probes look for it)
+//   ...
+//   (*collector)->RemoveProbes();                          // Requires GIL
+//   (*collector)->Finish("normally");                      // waits for the thread: without the GIL
+//
+// Its thread (`trainperf`) never takes the GIL, has all signals masked, wakes every 100 ms to drain the rings, and
+// writes one transaction a second. The setters only queue: they may be called with the GIL held.
+
+#ifndef TRAINPERF_COLLECT_COLLECTOR_H_
+#define TRAINPERF_COLLECT_COLLECTOR_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainperf/base/thread_table.h"
+#include "trainperf/collect/budget.h"
+#include "trainperf/probe/gil_sampler.h"
+#include "trainperf/probe/gil_waits.h"
+#include "trainperf/probe/host.h"
+#include "trainperf/run/run_writer.h"
+#include "trainperf/timeline/timeline.h"
+
+namespace trainperf {
+
+enum class GilTier { kAuto, kExact, kProcfs, kBusyOnly, kOff };
+
+struct CollectorOptions {
+  bool overwrite = false;
+  GilTier gil = GilTier::kAuto;
+  double sampler_hz = 250;  // 0: no sampler
+  double budget = 0.01;     // of the run's time; over it the sampler steps down
+  TimelineOptions timeline;
+};
+
+class Collector {
+ public:
+  static absl::StatusOr<std::unique_ptr<Collector>> Start(const std::string& path, const CollectorOptions& options);
+  ~Collector();
+
+  void RemoveProbes();                            // Requires GIL. Idempotent.
+  absl::Status Finish(const std::string& ended);  // Idempotent.
+  // Everything marked so far is in the file when it returns.
+  absl::Status Flush();
+
+  // Thread-safe.
+  std::string path() const;
+  int64_t steps_closed() const { return steps_closed_.load(std::memory_order_relaxed); }
+  // Queues a write; done on our thread at its next wake-up.
+  void Post(std::function<void(RunWriter&)> write);
+  void WatchWorker(uint32_t loader, int32_t pid);
+  // Native ids of threads that were seen, have no name yet, and were not asked for too often.
+  std::vector<int32_t> UnnamedThreads();
+  void NameThread(int32_t native_tid, const std::string& name);
+
+ private:
+  Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
+
+  void StartGilProbes();
+  void Loop();
+  void Tick(int64_t now_ns, bool last);
+  void DrainRings(int64_t watermark_ns);
+  void ReadHost(int64_t now_ns);
+  void ReadWorkers(int64_t now_ns);
+  void WriteThreads();
+  void WriteOwnCost();
+  void StepDownIfOverBudget(int64_t now_ns);
+  void Commit();
+  bool InThisProcess() const;  // false in a forked child, where our threads do not exist
+
+  const CollectorOptions options_;
+  const pid_t pid_;
+  const int64_t started_ns_;
+  const std::unique_ptr<RunWriter> writer_;  // our thread's, once it runs
+  Timeline timeline_;
+  HostProbe host_;
+  Budget budget_;
+  double sampler_hz_;
+  std::unique_ptr<GilWaits> gil_waits_;
+  std::unique_ptr<GilSampler> sampler_;
+  GilWaits::Stats gil_waits_last_{};  // kept when the hook is taken out
+
+  std::thread thread_;
+  std::vector<Event> pending_;  // drained, not yet older than the watermark
+  uint64_t dropped_before_ = 0;
+  int64_t next_second_ns_ = 0;
+  std::string commit_error_;
+  std::atomic<int64_t> steps_closed_{0};
+  std::atomic<int64_t> collector_cpu_ns_{0};
+
+  struct Worker {
+    uint32_t loader;
+    int32_t pid;
+  };
+  struct ThreadName {
+    int asked = 0;
+    bool named = false;
+  };
+
+  mutable std::mutex mutex_;  // guards what follows; never held over anything that waits
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  std::vector<std::function<void(RunWriter&)>> posted_;
+  std::vector<Worker> workers_;
+  std::vector<ThreadName> thread_names_;  // by ThreadId - 1
+  std::string path_;
+  int64_t flushes_wanted_ = 0;
+  int64_t flushes_done_ = 0;
+  bool stopping_ = false;
+  bool finished_ = false;
+  absl::Status result_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_COLLECT_COLLECTOR_H_
