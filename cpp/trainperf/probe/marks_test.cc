@@ -1,0 +1,97 @@
+#include "trainperf/probe/marks.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "trainperf/base/clock.h"
+
+namespace trainperf {
+namespace {
+
+class MarksTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ThreadTable::Get().Reset();
+    marks::Enable();
+  }
+  void TearDown() override {
+    marks::Disable();
+    marks::ReleaseRings();
+  }
+  // What this thread has marked since the last call.
+  std::vector<Event> Drained() {
+    std::vector<Event> events;
+    SpscRing<Event>* ring = marks::CurrentThread()->ring.load();
+    if (ring != nullptr) ring->Drain([&](const Event& event) { events.push_back(event); });
+    return events;
+  }
+};
+
+TEST_F(MarksTest, CarriesClocksInOrder) {
+  marks::Begin(Bracket::kFetch, 3, 2, kGradDisabled);
+  marks::End(Bracket::kFetch, kFetchExhausted);
+  const std::vector<Event> events = Drained();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, EventKind::kBegin);
+  EXPECT_EQ(events[0].object, 3u);
+  EXPECT_EQ(events[0].value, 2);
+  EXPECT_EQ(events[0].flags & kGradDisabled, kGradDisabled);
+  EXPECT_EQ(events[1].kind, EventKind::kEnd);
+  EXPECT_EQ(events[1].value, kFetchExhausted);
+  EXPECT_LE(events[0].end_ns, events[1].end_ns);
+  EXPECT_LE(events[0].cpu_ns, events[1].cpu_ns);
+  EXPECT_EQ(events[0].thread, marks::CurrentThreadId());
+}
+
+TEST_F(MarksTest, ReadsRunDelayOnlyAfterBeingOffCpu) {
+  marks::Step();
+  marks::Step();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  marks::Step();
+  const std::vector<Event> events = Drained();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[0].flags & kHasRunDelay);  // the first has nothing to carry
+  EXPECT_TRUE(events[2].flags & kHasRunDelay);
+  EXPECT_GE(events[2].run_delay_ns, events[0].run_delay_ns);
+}
+
+TEST_F(MarksTest, DoesNothingWhenDisabled) {
+  marks::Step();
+  Drained();
+  marks::Disable();
+  marks::Step();
+  EXPECT_TRUE(Drained().empty());
+}
+
+TEST_F(MarksTest, OtherThreadsLogsDoNotMakeThemWatched) {
+  std::thread([] {
+    marks::Begin(Bracket::kLogging, 0, 0, 0);
+    marks::Begin(Bracket::kGc, 0, 0, 0);
+    EXPECT_EQ(marks::CurrentThread()->ring.load(), nullptr);
+    marks::Begin(Bracket::kFetch, 1, -1, 0);
+    EXPECT_NE(marks::CurrentThread()->ring.load(), nullptr);
+  }).join();
+}
+
+TEST_F(MarksTest, CountsWhatTheRingCannotTake) {
+  for (int i = 0; i < 20'000; ++i) marks::Step();
+  EXPECT_EQ(marks::stats().dropped, 20'000u - 16'384u);
+}
+
+TEST_F(MarksTest, ARingIsUsedAgainAndStartsEmpty) {
+  marks::Step();
+  SpscRing<Event>* first = marks::CurrentThread()->ring.load();
+  TearDown();
+  SetUp();
+  marks::Step();
+  EXPECT_EQ(marks::CurrentThread()->ring.load(), first);
+  EXPECT_EQ(Drained().size(), 1u);
+}
+
+}  // namespace
+}  // namespace trainperf
