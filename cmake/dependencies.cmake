@@ -1,9 +1,60 @@
-# What we build on: the system's packages where they are, else pinned sources.
+# What we build on: the system's packages where they are, else sources pinned by hash.
+include(FetchContent)
+
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
-find_package(pybind11 3 CONFIG REQUIRED)
 find_package(Threads REQUIRED)
-find_package(absl REQUIRED)
-find_package(SQLite3 REQUIRED)
+
+# pybind11 comes from PyPI, into the environment of the Python that we build for.
+if(NOT pybind11_DIR)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir
+    OUTPUT_VARIABLE pybind11_cmakedir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(pybind11_cmakedir)
+    set(pybind11_DIR ${pybind11_cmakedir})
+  endif()
+endif()
+set(PYBIND11_FINDPYTHON ON)
+find_package(pybind11 3 CONFIG REQUIRED)
+
+if(NOT TRAINPERF_FETCH)
+  find_package(absl CONFIG QUIET)
+  find_package(SQLite3 QUIET)
+endif()
+
+if(absl_FOUND)
+  message(STATUS "Abseil: the system's, ${absl_DIR}")
+else()
+  message(STATUS "Abseil: fetched, 20240722.0")
+  set(ABSL_PROPAGATE_CXX_STD ON)
+  set(ABSL_ENABLE_INSTALL OFF)
+  set(ABSL_BUILD_TESTING OFF)
+  FetchContent_Declare(absl SYSTEM EXCLUDE_FROM_ALL
+    URL https://github.com/abseil/abseil-cpp/archive/refs/tags/20240722.0.tar.gz
+    URL_HASH SHA256=f50e5ac311a81382da7fa75b97310e4b9006474f9560ac46f54a9967f07d4ae3
+    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  set(BUILD_SHARED_LIBS OFF)
+  FetchContent_MakeAvailable(absl)
+endif()
+
+# trainperf_sqlite: whichever it is, under a name that no CMake release renames.
+if(SQLite3_FOUND)
+  message(STATUS "SQLite: the system's, ${SQLite3_VERSION}")
+  add_library(trainperf_sqlite INTERFACE)
+  target_include_directories(trainperf_sqlite SYSTEM INTERFACE ${SQLite3_INCLUDE_DIRS})
+  target_link_libraries(trainperf_sqlite INTERFACE ${SQLite3_LIBRARIES})
+else()
+  message(STATUS "SQLite: fetched, 3.46.1")
+  FetchContent_Declare(sqlite_amalgamation
+    URL https://www.sqlite.org/2024/sqlite-amalgamation-3460100.zip
+    URL_HASH SHA256=77823cb110929c2bcb0f5d48e4833b5c59a8a6e40cdea3936b99e199dbbe5784
+    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(sqlite_amalgamation)
+  add_library(trainperf_sqlite STATIC ${sqlite_amalgamation_SOURCE_DIR}/sqlite3.c)
+  target_include_directories(trainperf_sqlite SYSTEM PUBLIC ${sqlite_amalgamation_SOURCE_DIR})
+  # What nobody here uses: loading of extensions (dlopen) and the shared cache.
+  target_compile_definitions(trainperf_sqlite PRIVATE SQLITE_OMIT_LOAD_EXTENSION SQLITE_OMIT_SHARED_CACHE SQLITE_DQS=0)
+  target_link_libraries(trainperf_sqlite PUBLIC Threads::Threads)
+endif()
+
 if(TRAINPERF_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark QUIET)

@@ -4,7 +4,3 @@ target_compile_options(trainperf_flags INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
 target_include_directories(trainperf_flags INTERFACE ${PROJECT_SOURCE_DIR}/cpp)
-if(TRAINPERF_SANITIZE)
-  target_compile_options(trainperf_flags INTERFACE -fsanitize=${TRAINPERF_SANITIZE} -fno-omit-frame-pointer)
-  target_link_options(trainperf_flags INTERFACE -fsanitize=${TRAINPERF_SANITIZE})
-endif()
