@@ -1,0 +1,49 @@
+# One command per task; each does its own set-up. See CONTRIBUTING.md.
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+JOBS ?= $(shell nproc)
+
+.PHONY: help setup dev demo test lint format bench wheel asan tsan clean
+help:
+	@echo "make demo    train three models with trouble in them, and see what trainperf says"
+	@echo "make test    all tests, on every CPython found"
+	@echo "make dev     build in place: then edits of Python need no build"
+	@echo "make lint    ruff, mypy, clang-format, codespell          make format   let them mend what they can"
+	@echo "make bench   each figure beside its target"
+	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
+	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
+	@echo "make clean   remove everything built (not .venv)"
+
+setup:
+	@scripts/setup.sh
+
+dev: setup
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+demo: dev
+	@python examples/demo.py
+
+test: setup
+	@cmake --preset release >/dev/null
+	@scripts/test.sh
+
+lint: setup
+	@scripts/lint.sh
+
+format: setup
+	ruff check --fix-only .
+	ruff format .
+	git ls-files '*.cc' '*.h' '*.c' | xargs clang-format -i
+
+bench: dev
+	@python benchmarks/run.py
+
+wheel: setup
+	@scripts/wheel.sh
+
+asan tsan: setup
+	@scripts/sanitize.sh $@
+
+clean:
+	rm -rf build dist wheelhouse python/trainperf/_native*.so

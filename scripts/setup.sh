@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Brings a Debian machine to where everything can be built and tested: Debian packages, .venv, Python packages.
+# Does nothing, in a fraction of a second, when all is there.
+#
+#   PYTHON=/usr/bin/python3.12 scripts/setup.sh        another Python than the first suitable one
+#   TRAINPERF_TORCH="torch==2.13.0+cpu" scripts/setup.sh   another torch, say of an index that pip is set up for
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch=${TRAINPERF_TORCH:-torch==2.13.0}
+venv=.venv
+suitable='import sys; sys.exit(not (sys.version_info >= (3, 10) and sys.implementation.name == "cpython"))'
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+find_python() {
+  local candidate
+  if [ -n "${PYTHON:-}" ]; then
+    "$PYTHON" -c "$suitable" 2>/dev/null || die "PYTHON=$PYTHON is no CPython >= 3.10"
+    command -v "$PYTHON"
+    return
+  fi
+  for candidate in python3 /usr/bin/python3 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c "$suitable" 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+}
+
+# Prints the Debian packages that are missing, on one line.
+missing_packages() {
+  local wanted=(g++ libabsl-dev libsqlite3-dev libgtest-dev libgmock-dev libbenchmark-dev ca-certificates)
+  local python=$1 package missing=()
+  if [ -z "$python" ]; then
+    wanted+=(python3 python3-venv python3-dev)
+  else
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+    "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+      wanted+=(python3-dev)
+  fi
+  for package in "${wanted[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  echo "${missing[*]:-}"
+}
+
+install_packages() {
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+      die "some Debian packages are missing; run this, then try again:
+  sudo apt-get update && sudo apt-get install -y $*"
+    fi
+    as_root=(sudo)
+  fi
+  say "installing Debian packages: $*"
+  # A third party's repository that does not answer is no reason to stop: the install tells whether the packages are there.
+  "${as_root[@]}" apt-get update -qq || say "apt-get update had errors; going on"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+    die "apt-get could not install: $*"
+}
+
+python=$(find_python)
+if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+  missing=$(missing_packages "$python")
+  if [ -n "$missing" ]; then
+    read -ra packages <<<"$missing"
+    install_packages "${packages[@]}"
+    python=$(find_python)
+  fi
+else
+  say "not a Debian system: Abseil, SQLite, GoogleTest and a C++ compiler must be there already"
+fi
+[ -n "$python" ] || die "no CPython >= 3.10 found; name one with PYTHON=..."
+
+if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+  say "creating $venv with $python"
+  "$python" -m venv --clear "$venv"
+fi
+
+stamp=$venv/.trainperf-setup
+key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
+  say "installing Python packages into $venv"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements.txt
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$torch"
+  # Makes the source tree importable, so that an edit of Python needs no build.
+  echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
+  echo "$key" >"$stamp"
+fi

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the module for another CPython and runs tests/native on it, in an environment of its own without torch.
+#
+#   scripts/test_other_python.sh /usr/bin/python3.12 cpython-312-1f3a [pytest arguments]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=$1 tag=$2
+shift 2
+build=build/py/$tag
+venv=build/venv/$tag
+export PATH="$PWD/.venv/bin:$PATH"
+
+key=$(sha256sum scripts/requirements-native.txt)
+if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
+  "$python" -m venv --clear "$venv"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-native.txt
+  echo "$key" >"$venv/.trainperf-setup"
+fi
+cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=OFF -DPython_EXECUTABLE="$PWD/$venv/bin/python" >"$build.log" 2>&1 ||
+  { cat "$build.log"; exit 1; }
+cmake --build "$build" -j "$(nproc)" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+PYTHONPATH=$(scripts/overlay.sh "$build") exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" tests/native
