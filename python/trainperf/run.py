@@ -1,183 +1,464 @@
 """A run: the read-only view on a run file that findings and views read.
 
-CONTRACT (to be filled in by the run-file work; names and meanings are fixed, the bodies are not):
+    with trainperf.open("a.tpr") as run:
+        print(run.step_count, run.wall_ms_quantile(0.5), run.cause_ns("data_wait") / run.wall_ns)
+
+Everything is read when it is first asked for, and kept.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import weakref
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Final, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 
-Int64Array = npt.NDArray[np.int64]
+from trainperf._records import (
+    Detail,
+    Frame,
+    HostReading,
+    Int64Array,
+    Loader,
+    LoaderFetches,
+    Section,
+    Segment,
+    Span,
+    SpanTotal,
+    StepTable,
+    Thread,
+    Tier,
+    Worker,
+)
+from trainperf._schema import CAUSES, MECHANISMS, PHASES, SPAN_KINDS, STEP_COLUMNS, TABLES, RunDatabase
+
+__all__ = [
+    "Detail",
+    "Frame",
+    "HostReading",
+    "Int64Array",
+    "Loader",
+    "LoaderFetches",
+    "Run",
+    "Section",
+    "Segment",
+    "Span",
+    "SpanTotal",
+    "StepTable",
+    "Thread",
+    "Tier",
+    "Worker",
+]
 
 # StepFlag of cpp/trainperf/timeline/records.h
 DATA_STARVED, GIL_CONTENDED, HOST_STALLED, INCOMPLETE = 1, 2, 4, 8
 WARM_UP, HAS_VALIDATION, HAS_CHECKPOINT, HAS_LOADER_START = 16, 32, 64, 128
 
+OUTSIDE_STEPS: Final = -1  # Detail.section, Span.step: before the first step, or on another thread
+ALL_SECTIONS: Final = -2  # Detail.section of Run.detail_totals()
 
-@dataclass(frozen=True, slots=True)
-class StepTable:
-    """Steps in order, one row each; in long runs a row stands for `count` neighbours (sums; min and max of wall)."""
-
-    index: Int64Array  # (rows,) of the row's first step
-    count: Int64Array
-    start_ns: Int64Array
-    wall_ns: Int64Array
-    wall_min_ns: Int64Array
-    wall_max_ns: Int64Array
-    flags: Int64Array  # or-ed
-    causes_ns: Int64Array  # (rows, 18), in the order of _native.CAUSES; each row sums to wall_ns
-    phases_ns: Int64Array  # (rows, 9), in the order of _native.PHASES; each row sums to wall_ns
-    fetches: Int64Array
-    backwards: Int64Array
-    optimizer_steps: Int64Array
-    compile_ns: Int64Array
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    file: str
-    function: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    id: int
-    native_tid: int
-    name: str  # "" when it was never learned
-    role: str  # "step", "autograd", "loader", "" ...
-    gil_wait_ns: int
-    gil_waits: int
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """A sum over the steps of one section; see DetailKind in records.h."""
-
-    kind: Literal["gil_wait", "sample", "hold", "gc"]
-    section: int
-    phase: str
-    state: str  # samples: python, native, parallel, blocked, gil_wait, unknown
-    thread: Thread | None
-    stack: int  # Run.stack(stack) gives the frames
-    code: int  # sample: system call (blocked); gc: generation
-    ns: int
-    count: int
-    steps: int  # in how many steps
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    kind: Literal["loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc"]
-    step: int
-    start_ns: int
-    end_ns: int
-    cpu_ns: int
-    object: int
-    value: int
-    thread: Thread | None
-
-
-@dataclass(frozen=True, slots=True)
-class SpanTotal:
-    kind: str
-    count: int
-    ns: int
-    steps: int
-    value: int  # sum: checkpoint bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    pid: int
-    cpu_share: float | None  # of one CPU, between its first and last reading; None with fewer than two readings
-    seconds: float  # watched
-    states: Mapping[str, int]  # readings by state letter
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderFetches:
-    """Fetches of one loader; `first` fetches of an iterator are kept apart, exhausted ones left out."""
-
-    count: int
-    wall_ns: int
-    cpu_ns: int
-    gil_wait_ns: int
-    max_ns: int
-    ready: Mapping[int, int]  # batches ready at the fetch -> fetches (-1: not known)
-    ready_wall_ns: Mapping[int, int]  # batches ready at the fetch -> wall ns of these fetches
-    first_count: int
-    first_wall_ns: int
-    off_thread_count: int  # on other threads than the step thread
-    off_thread_wall_ns: int
-    validation_count: int
-    validation_wall_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loader:
-    id: int
-    description: Mapping[str, Any]  # dataset, num_workers, batch_size, pin_memory, persistent_workers, prefetch_factor, ...
-    fetches: LoaderFetches
-    workers: Sequence[Worker]
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    probe: str
-    tier: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Steps first_step .. first_step + steps - 1."""
-
-    index: int
-    first_step: int
-    steps: int
-    wall_ns: int
-    matrix_ns: Int64Array  # (9 phases, 14 mechanisms)
-
-
-@dataclass(frozen=True, slots=True)
-class HostReading:
-    at_ns: int
-    process_cpu_ns: int
-    machine_busy_ns: int
-    machine_idle_ns: int
-    throttled_ns: int
-    rss_bytes: int
-    threads: int
-    runnable: int
+_MAX_NS: Final = 2**62  # 146 years: more is damage, and could overflow a sum
 
 
 class Run:
     """One run file, read-only; a context manager. trainperf.open() makes it.
 
-    Attributes and methods that the rest of trainperf uses:
-
-    path: Path; schema_version: int; meta: Mapping[str, str] ("started", "host", "python", "torch", "cpus", "torch_threads", "argv", "ended",
-        "trainperf", "wall_ns", "name" ...); ended: "normally" | "exception" | "killed" (no end was written)
-    step_count, incomplete, wall_ns (sum of the steps), lead_ns: int
-    steps: StepTable
-    wall_ms_quantile(q: float, *, warm_up: bool = False) -> float   # from the exact rows, or from the histogram of long runs
-    cause_ns(cause: str) -> int; phase_ns(phase: str) -> int; matrix_ns: Int64Array (9, 14), whole run, including warm-up steps
-    steps_with(cause: str, *, share: float = 0.10) -> int    # in how many steps the cause's share reaches that (rows for merged)
-    sections: Sequence[Section]
-    details(kind: str, *, phase: str | None = None, section: int | None = None) -> Sequence[Detail]   # costliest first
-    spans(kind: str) -> Sequence[Span]; span_total(kind: str) -> SpanTotal
-    threads: Mapping[int, Thread]; step_thread: Thread | None
-    stack(stack_id: int) -> Sequence[Frame]    # innermost first; () for 0
-    loaders: Mapping[int, Loader]; objects: Mapping[int, tuple[str, Mapping[str, Any]]]
-    tiers: Mapping[str, Tier]; overhead_ns: Mapping[str, int]; dropped: Mapping[str, int]; notes: Sequence[str]; host: Sequence[HostReading]
-    segments(step: int) -> Sequence[Segment]; worst_steps: Sequence[int]
+    Raises RunFileError when the file cannot be read as a run, here or when something is first asked for.
     """
 
-    path: Path
+    def __init__(self, path: str | os.PathLike[str], *, delete_on_close: bool = False) -> None:
+        """`delete_on_close`: the file is the private one of a watch without a path; close(), the end of the object or
+        of the process removes it (in this process only, not in a forked child)."""
+        self.path: Path = Path(path)
+        self._database = RunDatabase(self.path)
+        self.schema_version: int = self._database.schema_version
+        self._remove = weakref.finalize(self, _remove_run_file, self.path, os.getpid()) if delete_on_close else None
+
+    def close(self) -> None:
+        """What was read stays; what was not cannot be any more. Idempotent."""
+        self._database.close()
+        if self._remove is not None:
+            self._remove()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<trainperf.Run {str(self.path)!r}>"
+
+    # What was run, and how it went.
+
+    @cached_property
+    def meta(self) -> Mapping[str, str]:
+        """Facts about the process: "started", "host", "python", "torch", "cpus", "torch_threads", "argv", "name" ..."""
+        return dict(self._database.rows("meta", "ss"))
+
+    @property
+    def ended(self) -> Literal["normally", "exception", "killed"]:
+        """ "killed": no end was written; the process died, or is still running."""
+        ended = self.meta.get("ended", "killed")
+        return cast(
+            Literal["normally", "exception", "killed"], ended if ended in ("normally", "exception") else "killed"
+        )
+
+    @property
+    def incomplete(self) -> int:
+        """Batches that were fetched but never trained on."""
+        return self._meta_int("incomplete_steps")
+
+    @property
+    def lead_ns(self) -> int:
+        """From the start of the watch to the first step."""
+        return self._meta_int("lead_ns")
+
+    def _meta_int(self, key: str) -> int:
+        try:
+            return int(self.meta.get(key, "0"))
+        except ValueError as error:
+            raise self._database.damaged(f"meta {key} is no number") from error
+
+    # Steps.
+
+    @cached_property
+    def steps(self) -> StepTable:
+        return _step_table(self._database, "step")
+
+    @cached_property
+    def step_count(self) -> int:
+        return int(self.steps.count.sum())
+
+    @cached_property
+    def wall_ns(self) -> int:
+        """Sum of the steps."""
+        return int(self.steps.wall_ns.sum())
+
+    def cause_ns(self, cause: str) -> int:
+        return int(self.steps.causes_ns[:, CAUSES.index(cause)].sum())
+
+    def phase_ns(self, phase: str) -> int:
+        return int(self.steps.phases_ns[:, PHASES.index(phase)].sum())
+
+    @cached_property
+    def matrix_ns(self) -> Int64Array:
+        """(9 phases, 14 mechanisms) of the whole run, warm-up steps included."""
+        total = np.zeros((len(PHASES), len(MECHANISMS)), dtype=np.int64)
+        for section in self.sections:
+            total += section.matrix_ns
+        return total
+
+    def wall_ms_quantile(self, q: float, *, warm_up: bool = False) -> float:
+        """Wall time of a step that the fraction `q` (0 to 1) of steps do not exceed; nan when there are no such steps.
+
+        Exact while every step has its row; from a histogram with bins of 1.6 % in longer runs. `warm_up`: warm-up steps
+        count too.
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(f"q must lie between 0 and 1, not {q!r}")
+        steps = self.steps
+        if len(steps.count) and int(steps.count.max()) > 1:
+            return self._histogram_quantile(q, warm_up)
+        wall = steps.wall_ns if warm_up else steps.wall_ns[(steps.flags & WARM_UP) == 0]
+        return float(np.quantile(wall, q)) / 1e6 if len(wall) else float("nan")
+
+    def _histogram_quantile(self, q: float, warm_up: bool) -> float:
+        bins = [row for row in self._wall_histogram if warm_up or row[0] == 0]
+        total = sum(steps for *_, steps, _ in bins)
+        seen = 0
+        for _, _, _, steps, wall_ns in sorted(bins, key=lambda row: row[1]):
+            seen += steps
+            if seen > q * (total - 1):
+                return float(wall_ns / steps / 1e6)
+        return float("nan")
+
+    @cached_property
+    def _wall_histogram(self) -> list[tuple[int, int, int, int, int]]:
+        rows = self._database.rows("wall_histogram", "iiiii")
+        if any(row[3] <= 0 for row in rows):
+            raise self._database.damaged("wall_histogram has a bin without steps")
+        return cast("list[tuple[int, int, int, int, int]]", rows)
+
+    def steps_with(self, cause: str, *, share: float = 0.10) -> int:
+        """In how many steps `cause` takes at least that share of the step (in long runs: to the whole percent)."""
+        steps = self.steps
+        column = steps.causes_ns[:, CAUSES.index(cause)]
+        if len(steps.count) and int(steps.count.max()) > 1:
+            rows = self._database.rows("cause_share", "sii")
+            return sum(count for name, percent, count in rows if name == cause and percent >= round(share * 100, 6))
+        return int(steps.count[(column >= share * steps.wall_ns) & (column > 0)].sum())
+
+    @cached_property
+    def kept_steps(self) -> StepTable:
+        """The single steps that keep segments: the worst, some of the flagged, the first warm-up steps. In order."""
+        return _step_table(self._database, "kept_step")
+
+    @cached_property
+    def worst_steps(self) -> Sequence[int]:
+        """Indices of the longest steps (no warm-up steps), longest first."""
+        rows = self._database.rows(
+            "kept_step", "i", columns=("first_step",), order="WHERE why = 'worst' ORDER BY wall_ns DESC, first_step"
+        )
+        return tuple(row[0] for row in rows)
+
+    def segments(self, step: int) -> Sequence[Segment]:
+        """The step's own timeline, in order; () unless `step` is one of kept_steps."""
+        return self._segments.get(step, ())
+
+    @cached_property
+    def _segments(self) -> Mapping[int, Sequence[Segment]]:
+        steps: defaultdict[int, list[Segment]] = defaultdict(list)
+        for step, _, start, end, phase, mechanism, thread, stack in self._database.rows(
+            "segment", "iiiissii", order="ORDER BY step, seq"
+        ):
+            steps[step].append(Segment(start, end, phase, mechanism, self.threads.get(thread), stack))
+        return dict(steps)
+
+    @cached_property
+    def sections(self) -> Sequence[Section]:
+        """The run in at most 64 stretches of equal length in steps (the last may be shorter)."""
+        matrices: defaultdict[int, Int64Array] = defaultdict(
+            lambda: np.zeros((len(PHASES), len(MECHANISMS)), dtype=np.int64)
+        )
+        for section, phase, mechanism, ns in self._database.rows("phase_mechanism", "issi"):
+            if phase not in PHASES or mechanism not in MECHANISMS or abs(ns) > _MAX_NS:
+                raise self._database.damaged(f"phase_mechanism holds {phase[:20]!r}, {mechanism[:20]!r}, {ns}")
+            matrices[section][PHASES.index(phase), MECHANISMS.index(mechanism)] = ns
+        rows = self._database.rows("section", "iiii", order="ORDER BY id")
+        return tuple(Section(id, first, steps, wall_ns, matrices[id]) for id, first, steps, wall_ns in rows)
+
+    # What hangs below the causes.
+
+    def details(self, kind: str, *, phase: str | None = None, section: int | None = None) -> Sequence[Detail]:
+        """Sums by section, costliest first; of all sections when `section` is None.
+
+        What lies outside of steps is in section OUTSIDE_STEPS and comes only when that is asked for.
+        """
+        return tuple(
+            detail
+            for detail in self._details.get(kind, ())
+            if (phase is None or detail.phase == phase)
+            and (detail.section >= 0 if section is None else detail.section == section)
+        )
+
+    def detail_totals(self, kind: str, *, phase: str | None = None) -> Sequence[Detail]:
+        """The same, summed over all sections (their `section` is ALL_SECTIONS), costliest first."""
+        sums: dict[tuple[object, ...], Detail] = {}
+        for detail in self.details(kind, phase=phase):
+            thread = detail.thread.id if detail.thread else 0
+            key = (detail.phase, detail.state, thread, detail.stack, detail.code, detail.folded > 0)
+            known = sums.get(key)
+            sums[key] = replace(
+                detail,
+                section=ALL_SECTIONS,
+                ns=detail.ns + (known.ns if known else 0),
+                count=detail.count + (known.count if known else 0),
+                steps=detail.steps + (known.steps if known else 0),
+                folded=detail.folded + (known.folded if known else 0),
+            )
+        return tuple(sorted(sums.values(), key=lambda detail: -detail.ns))
+
+    @cached_property
+    def _details(self) -> Mapping[str, Sequence[Detail]]:
+        kinds: defaultdict[str, list[Detail]] = defaultdict(list)
+        rows = self._database.rows(
+            "detail", "sissiiiiiii", columns=_DETAIL_COLUMNS, order="ORDER BY ns DESC, section, id"
+        )
+        for kind, section, phase, state, thread, *rest in rows:
+            kinds[kind].append(Detail(kind, section, phase, state, self.threads.get(thread), *rest))
+        return dict(kinds)
+
+    def spans(self, kind: str) -> Sequence[Span]:
+        """The longest ones (at most 2048), in order of time."""
+        return self._spans.get(kind, ())
+
+    @cached_property
+    def _spans(self) -> Mapping[str, Sequence[Span]]:
+        kinds: defaultdict[str, list[Span]] = defaultdict(list)
+        rows = self._database.rows("span", "siiiiiii", columns=TABLES["span"][1:], order="ORDER BY start_ns, id")
+        for kind, step, start, end, cpu, object_, value, thread in rows:
+            kinds[kind].append(Span(kind, step, start, end, cpu, object_, value, self.threads.get(thread)))
+        return dict(kinds)
+
+    def span_total(self, kind: str) -> SpanTotal:
+        """All of them, also the ones too short to be kept."""
+        return self._span_totals.get(kind, SpanTotal(kind, 0, 0, 0, 0))
+
+    @cached_property
+    def _span_totals(self) -> Mapping[str, SpanTotal]:
+        return {row[0]: SpanTotal(*row) for row in self._database.rows("span_total", "siiii") if row[0] in SPAN_KINDS}
+
+    # Who is who.
+
+    @cached_property
+    def threads(self) -> Mapping[int, Thread]:
+        return {row[0]: Thread(*row) for row in self._database.rows("thread", "iissii")}
+
+    @property
+    def step_thread(self) -> Thread | None:
+        """The thread that ran backward; None while none did."""
+        return self.threads.get(self._meta_int("step_thread"))
+
+    def stack(self, stack_id: int) -> Sequence[Frame]:
+        """Frames, innermost first; () for 0 and for a stack that was not kept."""
+        frames: list[Frame] = []
+        node = stack_id
+        while node in self._stacks:
+            parent, site = self._stacks[node]
+            frames.append(self._sites.get(site, _UNKNOWN_FRAME))
+            if parent >= node:  # parents are written first: anything else would go in circles
+                raise self._database.damaged(f"stack {node} has a caller {parent} that was written after it")
+            node = parent
+        return tuple(frames)
+
+    @cached_property
+    def _stacks(self) -> Mapping[int, tuple[int, int]]:
+        return {row[0]: (row[1], row[2]) for row in self._database.rows("stack", "iii")}
+
+    @cached_property
+    def _sites(self) -> Mapping[int, Frame]:
+        return {row[0]: Frame(*row[1:]) for row in self._database.rows("site", "issi")}
+
+    @cached_property
+    def objects(self) -> Mapping[int, tuple[str, Mapping[str, Any]]]:
+        """Id -> kind ("loader", "optimizer", "module") and description."""
+        return {row[0]: (row[1], _description(row[2])) for row in self._database.rows("object", "iss")}
+
+    @cached_property
+    def loaders(self) -> Mapping[int, Loader]:
+        ready: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for loader, batches, count, wall_ns in self._database.rows(
+            "fetch_ready", "iiii", order="ORDER BY loader, ready"
+        ):
+            ready[loader][batches] = (count, wall_ns)
+        fetches = {row[0]: row[1:] for row in self._database.rows("fetch", "i" * 14)}
+        ids = sorted(fetches.keys() | {id for id, (kind, _) in self.objects.items() if kind == "loader"})
+        return {
+            id: Loader(
+                id=id,
+                description=self.objects.get(id, ("", {}))[1],
+                fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id]),
+                workers=self._workers.get(id, ()),
+            )
+            for id in ids
+        }
+
+    @cached_property
+    def _workers(self) -> Mapping[int, Sequence[Worker]]:
+        states: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for worker, state, readings in self._database.rows("worker_state", "isi"):
+            states[worker][state] = readings
+        workers: defaultdict[int, list[Worker]] = defaultdict(list)
+        for id, loader, pid, first, last, first_cpu, last_cpu, _ in self._database.rows(
+            "worker", "i" * 8, order="ORDER BY id"
+        ):
+            share = (last_cpu - first_cpu) / (last - first) if last > first else None
+            workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id]))
+        return dict(workers)
+
+    # How well was it measured.
+
+    @cached_property
+    def tiers(self) -> Mapping[str, Tier]:
+        return {row[0]: Tier(*row) for row in self._database.rows("tier", "sss")}
+
+    @cached_property
+    def overhead_ns(self) -> Mapping[str, int]:
+        """Our own cost so far, by place: "collector", "sampler" (our threads), "marks", "gil_hook" (the user's)."""
+        return dict(self._database.rows("overhead", "si"))
+
+    @cached_property
+    def dropped(self) -> Mapping[str, int]:
+        return dict(self._database.rows("dropped", "si"))
+
+    @cached_property
+    def notes(self) -> Sequence[str]:
+        rows = self._database.rows("note", "isi", order="ORDER BY id")
+        return tuple(text if count == 1 else f"{text} ({count} times)" for _, text, count in rows)
+
+    @cached_property
+    def host(self) -> Sequence[HostReading]:
+        """Once a second, in order; in long runs every second, fourth ... of them."""
+        return tuple(HostReading(*row) for row in self._database.rows("host", "i" * 8, order="ORDER BY at_ns"))
+
+
+_UNKNOWN_FRAME: Final = Frame("", "", 0)
+_DETAIL_COLUMNS: Final = (
+    "kind",
+    "section",
+    "phase",
+    "state",
+    "thread",
+    "stack",
+    "code",
+    "ns",
+    "count",
+    "steps",
+    "folded",
+)
+
+
+def _remove_run_file(path: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child runs this too when it exits
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _step_table(database: RunDatabase, table: str) -> StepTable:
+    with database.cursor(f"SELECT {', '.join(STEP_COLUMNS)} FROM {table} ORDER BY first_step") as cursor:
+        try:
+            flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
+        except (TypeError, ValueError) as error:
+            raise database.damaged(f"table {table} holds something that is no number: {error}") from error
+    data = flat.reshape(-1, len(STEP_COLUMNS))
+    first = 11
+    causes, phases = data[:, first : first + len(CAUSES)], data[:, first + len(CAUSES) :]
+    steps = StepTable(
+        **{field: data[:, column] for column, field in enumerate(_STEP_FIELDS)}, causes_ns=causes, phases_ns=phases
+    )
+    if len(data):
+        # Sums in floating point first: what is near 2**63 would wrap around.
+        if np.abs(data.astype(np.float64)).sum(axis=0).max() > _MAX_NS:
+            raise database.damaged(f"table {table} holds times of more than a hundred years")
+        if steps.count.min() < 1 or steps.wall_ns.min() < 0:
+            raise database.damaged(f"table {table} has a row of no steps, or of negative time")
+        if not (
+            np.array_equal(causes.sum(axis=1), steps.wall_ns) and np.array_equal(phases.sum(axis=1), steps.wall_ns)
+        ):
+            raise database.damaged(f"table {table} has a row whose causes or phases do not sum to its time")
+    return steps
+
+
+_STEP_FIELDS: Final = (
+    *("index", "count", "start_ns", "wall_ns", "wall_min_ns", "wall_max_ns", "flags", "fetches", "backwards"),
+    *("optimizer_steps", "compile_ns"),
+)
+
+
+def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) -> LoaderFetches:
+    named = dict(zip(TABLES["fetch"][1:], row, strict=True))
+    del named["exhausted_count"], named["exhausted_wall_ns"]
+    return LoaderFetches(
+        **named,
+        ready={batches: count for batches, (count, _) in ready.items()},
+        ready_wall_ns={batches: wall_ns for batches, (_, wall_ns) in ready.items()},
+    )
+
+
+def _description(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"text": text}

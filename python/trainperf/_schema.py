@@ -1,0 +1,247 @@
+"""The run file's schema as the reader knows it, and the opening of a file that may be anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from trainperf.errors import RunFileError
+
+APPLICATION_ID: Final = 0x54505246  # "TPRF"
+SCHEMA_VERSION: Final = (
+    1  # what cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION
+)
+OLDEST_SCHEMA_VERSION: Final = 1
+
+# In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
+PHASES: Final = (
+    "fetch",
+    "transfer",
+    "forward",
+    "backward",
+    "optimizer",
+    "checkpoint",
+    "validation",
+    "logging",
+    "other",
+)
+MECHANISMS: Final = (
+    *("gil_wait", "gc", "gpu_wait", "launch", "cuda_alloc", "module_load", "copy", "collective", "throttled"),
+    *("descheduled", "blocked", "python", "native", "unknown"),
+)
+CAUSES: Final = (
+    *("data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait", "gc"),
+    *("checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"),
+)
+DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc")
+SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc")
+
+STEP_COLUMNS: Final = (
+    *("first_step", "steps", "start_ns", "wall_ns", "wall_min_ns", "wall_max_ns", "flags", "fetches", "backwards"),
+    *("optimizer_steps", "compile_ns"),
+    *(f"{cause}_ns" for cause in CAUSES),
+    *(f"phase_{phase}_ns" for phase in PHASES),
+)
+TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "meta": ("key", "value"),
+    "step": STEP_COLUMNS,
+    "kept_step": (*STEP_COLUMNS, "why"),
+    "segment": ("step", "seq", "start_ns", "end_ns", "phase", "mechanism", "thread", "stack"),
+    "section": ("id", "first_step", "steps", "wall_ns"),
+    "phase_mechanism": ("section", "phase", "mechanism", "ns"),
+    "detail": ("id", "section", "kind", "phase", "state", "thread", "stack", "code", "ns", "count", "steps", "folded"),
+    "span": ("id", "kind", "step", "start_ns", "end_ns", "cpu_ns", "object", "value", "thread"),
+    "span_total": ("kind", "count", "ns", "steps", "value"),
+    "fetch": (
+        *("loader", "count", "wall_ns", "cpu_ns", "gil_wait_ns", "max_ns", "first_count", "first_wall_ns"),
+        *("off_thread_count", "off_thread_wall_ns", "validation_count", "validation_wall_ns"),
+        *("exhausted_count", "exhausted_wall_ns"),
+    ),
+    "fetch_ready": ("loader", "ready", "count", "wall_ns"),
+    "worker": ("id", "loader", "pid", "first_ns", "last_ns", "first_cpu_ns", "last_cpu_ns", "readings"),
+    "worker_state": ("worker", "state", "readings"),
+    "thread": ("id", "native_tid", "name", "role", "gil_wait_ns", "gil_waits"),
+    "object": ("id", "kind", "description"),
+    "site": ("id", "file", "function", "line"),
+    "stack": ("id", "parent", "site"),
+    "host": (
+        *("at_ns", "process_cpu_ns", "machine_busy_ns", "machine_idle_ns", "throttled_ns", "rss_bytes", "threads"),
+        "runnable",
+    ),
+    "tier": ("probe", "tier", "why"),
+    "overhead": ("place", "ns"),
+    "dropped": ("what", "count"),
+    "note": ("id", "text", "count"),
+    "wall_histogram": ("warm_up", "lower_ns", "upper_ns", "steps", "wall_ns"),
+    "cause_share": ("cause", "percent", "steps"),
+}
+
+
+class RunDatabase:
+    """A run file, checked and opened read-only. Every failure is a RunFileError of one line that names the file.
+
+    A run that is still being written, or was killed, has a write-ahead log: it is copied into memory, so that all reads
+    see one moment and the writer is never held up. Nothing is ever created beside the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        _check_header(path)
+        try:
+            self._connection = _connect(path)
+            self.schema_version = self._check_identity()
+            self._check_tables()
+        except sqlite3.Error as error:
+            self.close()
+            raise self.damaged(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def damaged(self, why: str) -> RunFileError:
+        return RunFileError(f"{self.path} is damaged, or was not written by trainperf: {why}")
+
+    @contextlib.contextmanager
+    def cursor(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[sqlite3.Cursor]:
+        if self._connection is None:
+            raise RunFileError(f"{self.path}: this run has been closed; open it again with trainperf.open()")
+        try:
+            with contextlib.closing(self._connection.execute(sql, parameters)) as cursor:
+                yield cursor
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
+            raise self.damaged(str(error)) from error
+
+    def rows(self, table: str, types: str, *, columns: Sequence[str] = (), order: str = "") -> list[tuple[Any, ...]]:
+        """Rows of a table; each value checked: `types` has a letter per column, i (int) or s (str)."""
+        columns = columns or TABLES[table]
+        expected = tuple(int if letter == "i" else str for letter in types)
+        with self.cursor(f"SELECT {', '.join(columns)} FROM {table} {order}") as cursor:
+            rows = cursor.fetchall()
+        for row in rows:
+            if tuple(map(type, row)) != expected:
+                bad = next(i for i, value in enumerate(row) if type(value) is not expected[i])
+                kind = "NULL" if row[bad] is None else f"a {type(row[bad]).__name__}"
+                raise self.damaged(f"{table}.{columns[bad]} holds {kind} where {expected[bad].__name__} belongs")
+        return rows
+
+    def _scalar(self, sql: str) -> Any:
+        with self.cursor(sql) as cursor:
+            row = cursor.fetchone()
+        return row[0] if row else None
+
+    def _check_identity(self) -> int:
+        application = self._scalar("PRAGMA application_id")
+        if application != APPLICATION_ID:
+            raise RunFileError(f"{self.path} is an SQLite file, but not a trainperf run")
+        version = int(self._scalar("PRAGMA user_version"))
+        if version > SCHEMA_VERSION:
+            try:
+                writer = str(self._scalar("SELECT value FROM meta WHERE key = 'trainperf'") or "a newer version")
+            except RunFileError:
+                writer = "a newer version"
+            raise RunFileError(
+                f"{self.path} was written by trainperf {writer[:40]}, run file schema {version}; this one reads up to "
+                f"{SCHEMA_VERSION}: upgrade trainperf"
+            )
+        if version < OLDEST_SCHEMA_VERSION:
+            raise self.damaged(f"it has run file schema {version}, which no release of trainperf wrote")
+        return version
+
+    def _check_tables(self) -> None:
+        # A view or virtual table under a table's name would run its own code when read.
+        with self.cursor("SELECT name, type, sql FROM sqlite_master") as cursor:
+            entries = cursor.fetchall()
+        tables = {
+            name for name, kind, sql in entries if kind == "table" and str(sql).upper().startswith("CREATE TABLE")
+        }
+        for table, columns in TABLES.items():
+            if table not in tables:
+                raise self.damaged(f"table {table} is missing")
+            with self.cursor(f"PRAGMA table_xinfo({table})") as cursor:
+                present = {row[1] for row in cursor.fetchall() if row[6] == 0}  # 0: neither hidden nor generated
+            missing = [column for column in columns if column not in present]
+            if missing:
+                raise self.damaged(f"column {table}.{missing[0]} is missing")
+
+
+def _check_header(path: Path) -> None:
+    """Tells apart, before SQLite sees the file, what SQLite would report alike."""
+    try:
+        if path.is_dir():
+            raise RunFileError(f"{path} is a directory; give one run file in it")
+        if path.exists() and not path.is_file():
+            raise RunFileError(f"{path} is not a regular file")
+        with path.open("rb") as file:
+            head = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise RunFileError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise RunFileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not head:
+        raise RunFileError(f"{path} is empty: the run was killed as it began, or never wrote to it")
+    if not head.startswith(b"SQLite format 3\0"):
+        raise RunFileError(f"{path} is not a trainperf run file")
+    page_size = int.from_bytes(head[16:18], "big")
+    pages = int.from_bytes(head[28:32], "big")
+    if len(head) < 100 or size < pages * (65536 if page_size == 1 else page_size):
+        raise RunFileError(f"{path} is truncated: it has {size} bytes and should have more; copy it again")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    log = path.with_name(path.name + "-wal")
+    if not log.exists():
+        with path.open("rb") as file:
+            wants_log = file.read(20)[18:] == b"\2\2"
+        # A copy that left its log behind. It cannot change, and `immutable` keeps SQLite from making a log beside it.
+        return _configured(path, "mode=ro&immutable=1" if wants_log else "mode=ro")
+    if path.with_name(path.name + "-shm").exists():
+        with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(_configured(path, "mode=ro")) as source:
+            return _in_memory(source)
+    # A copied or read-only log, which SQLite can read only where it may create the index beside it.
+    with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
+        copy = Path(folder) / "run.tpr"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(log, Path(folder) / "run.tpr-wal")
+        except OSError as error:
+            raise RunFileError(f"{path} could not be copied to {folder} to read it: {error.strerror}") from error
+        with contextlib.closing(sqlite3.connect(copy)) as source:
+            return _in_memory(source)
+
+
+def _configured(path: Path, options: str) -> sqlite3.Connection:
+    quoted = urllib.parse.quote(os.fsencode(path.absolute()))
+    connection = sqlite3.connect(f"file:{quoted}?{options}", uri=True, timeout=5, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _in_memory(source: sqlite3.Connection) -> sqlite3.Connection:
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    try:
+        source.backup(memory)
+        memory.execute("PRAGMA trusted_schema = OFF")
+        memory.execute("PRAGMA query_only = ON")
+        return memory
+    except BaseException:
+        memory.close()
+        raise
