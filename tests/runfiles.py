@@ -152,7 +152,7 @@ class RunFile:
         compile: float = 0,
         **causes: float,
     ) -> int:
-        """One step, `cells` by (phase, mechanism), `causes` by cause; gives its index. No step is a warm-up by itself."""
+        """One step, `cells` by (phase, mechanism), `causes` by cause; gives its index. None is a warm-up by itself."""
         matrix: defaultdict[tuple[str, str], int] = defaultdict(int)
         for cell, ms in ((cells or {}) | {DEFAULT_CELL[cause]: ms for cause, ms in causes.items()}).items():
             assert cell[0] in PHASES and cell[1] in MECHANISMS, cell

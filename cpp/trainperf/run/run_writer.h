@@ -55,8 +55,9 @@ struct HostReading {  // once a second
 
 class RunWriter : public TimelineSink {
  public:
-  // FailedPrecondition: the path exists and overwrite is false. InvalidArgument: it is a directory, or its folder is missing
-  // or not writable. An empty path makes a private temporary file, whose path() tells where.
+  // AlreadyExists: the path exists and overwrite is false. InvalidArgument: it is a directory or another thing that is no
+  // file. NotFound: its folder is missing. PermissionDenied: the folder may not be written to. Other codes: no space, ...
+  // An empty path makes a private file in TMPDIR, whose path() tells where; whoever reads the run last removes it.
   static absl::StatusOr<std::unique_ptr<RunWriter>> Create(const std::string& path, const RunWriterOptions& options);
   ~RunWriter() override = default;
 
