@@ -1,0 +1,37 @@
+"""The founding case: a thread holds the GIL during the first third of the run, which is slow. Size: ms of one hold."""
+
+import json
+import time
+
+from _common import Program, Ready, Stoppable, Trainer, calibrated, pin
+from torch.utils.data import DataLoader
+
+
+def index_files(n: int) -> str:
+    return json.dumps([0.5] * n)  # trouble
+
+
+def main() -> None:
+    program = Program(cause="gil_wait", finding="uneven-run", steps=450, size=20.0, who="indexer")
+    trainer = Trainer(width=512).warm_up(program.warm_up)
+    work = calibrated(index_files, program.size)
+
+    def index() -> None:
+        index_files(work)
+        time.sleep(program.size / 4e3)
+
+    indexer = Stoppable(index, "indexer", cpu=1)
+    if program.size:
+        indexer.start()
+    with program.watch():
+        pin(0)
+        for number, (x, y) in enumerate(DataLoader(Ready(trainer, program.steps), batch_size=None)):
+            if number == program.steps // 3 and program.size:
+                indexer.stop()
+            trainer.step(x, y)
+    program.blame_gil()
+    program.report()
+
+
+if __name__ == "__main__":
+    main()
