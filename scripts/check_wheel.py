@@ -1,7 +1,7 @@
-"""Checks the trainperf that is installed beside this interpreter: what its libraries need, and that it imports and runs.
+"""Checks the trainperf that is installed beside this interpreter: it imports and runs, and what its libraries need.
 
-Fails when a library comes from outside of the wheel other than the C and C++ runtimes, when data is missing, or when the
-command does not start.
+Fails when a library other than the C and C++ runtimes comes from outside of the wheel, when data is missing, or when
+the command does not start.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ rm -rf "$site"
 mkdir -p "$site/trainperf"
 for entry in "$root"/python/trainperf/*; do
   case $entry in
-    *.so | */__pycache__) ;;
+    *.so | */__pycache__ | */docs) ;; # the build installs these
     *) ln -s "$entry" "$site/trainperf/" ;;
   esac
 done

@@ -1,6 +1,7 @@
-"""Prints each CPython >= 3.10 of this machine that modules can be built for: its path and its tag, as in "/usr/bin/python3.11 cpython-311-1f3a".
+"""Prints each CPython >= 3.10 of this machine that modules can be built for: "/usr/bin/python3.11 cpython-311-1f3a".
 
-The one of .venv comes first. Looks at PATH and at pyenv's versions; one build of Python is printed once.
+That is its path and a tag for folders. The one of .venv comes first. Looks at PATH and at pyenv's versions; one build
+of Python is printed once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ try:
 except ImportError:
     ok = False
 if ok:
-    print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)), sys.implementation.cache_tag + sys.abiflags)
+    base = getattr(sys, "_base_executable", sys.executable)
+    print(os.path.realpath(base), sys.implementation.cache_tag + sys.abiflags)
 """
 
 
