@@ -1,0 +1,44 @@
+"""trainperf: why is my PyTorch training slow?
+
+    import trainperf
+
+    with trainperf.watch("runs/a.tpr") as run:
+        for batch in loader: ...          # steps are found by themselves
+
+Importing this costs a few milliseconds: torch, numpy and rich are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import logging as _logging
+import os as _os
+from typing import TYPE_CHECKING
+
+from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError
+from trainperf.watch import Watch, phase, start, step, stop, watch
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+__version__ = "0.1.0"
+__all__ = [
+    "AlreadyWatchingError",
+    "RunFileError",
+    "TrainperfError",
+    "Watch",
+    "open",
+    "phase",
+    "start",
+    "step",
+    "stop",
+    "watch",
+]
+
+_logging.getLogger("trainperf").addHandler(_logging.NullHandler())
+
+
+def open(path: str | _os.PathLike[str]) -> Run:
+    """Opens a run file, read-only. Raises RunFileError when it cannot be read as one."""
+    from trainperf.run import Run
+
+    return Run(path)

@@ -1,0 +1,97 @@
+"""The hooks of a watch: all put in together, taken out together in reverse order.
+
+hooks = Hooks(_native, session)
+hooks.install()      # never raises: what cannot be hooked is noted in the run
+hooks.remove()       # nothing of ours is left
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from trainperf.hooks.backward import BackwardHook
+from trainperf.hooks.base import Hook
+from trainperf.hooks.checkpoint import CheckpointHook
+from trainperf.hooks.compiling import CompileHook
+from trainperf.hooks.context import Context, Native, Session
+from trainperf.hooks.dataloader import DataLoaderHook
+from trainperf.hooks.device import DeviceHook
+from trainperf.hooks.eval_mode import EvalModeHook
+from trainperf.hooks.gc_pauses import GcHook
+from trainperf.hooks.late import LateImports
+from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
+from trainperf.hooks.optimizer import OptimizerHook
+from trainperf.hooks.threads import ThreadNamesHook
+
+__all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
+
+
+def all_hooks() -> list[Hook]:
+    return [
+        ThreadNamesHook(),
+        DeviceHook(),
+        GcHook(),
+        LoggerHook(),
+        TensorBoardHook(),
+        TensorBoardXHook(),
+        WandbHook(),
+        MlflowHook(),
+        DataLoaderHook(),
+        CheckpointHook(),
+        EvalModeHook(),
+        OptimizerHook(),
+        BackwardHook(),
+        CompileHook(),
+    ]
+
+
+class Hooks:
+    """Thread-safe: a module may be imported on any thread."""
+
+    def __init__(self, native: Native, session: Session, hooks: Sequence[Hook] | None = None) -> None:
+        self.context = Context(native, session)
+        self._waiting = list(all_hooks() if hooks is None else hooks)
+        self._installed: list[Hook] = []
+        self._late: LateImports | None = None
+        self._lock = threading.RLock()
+        self._removed = False
+
+    def install(self) -> None:
+        for module in ["", *dict.fromkeys(hook.needs for hook in self._waiting if hook.needs in sys.modules)]:
+            self._install_for(module)
+        self._late = LateImports(list({hook.needs for hook in self._waiting}), self._install_for)
+        self._late.install()
+
+    def _install_for(self, module: str) -> None:
+        # Not under the lock: install() imports, and the thread that holds that import's lock may be waiting for ours.
+        with self._lock:
+            ready = [hook for hook in self._waiting if hook.needs == module]
+            self._waiting = [hook for hook in self._waiting if hook.needs != module]
+        for hook in ready:
+            try:
+                hook.install(self.context)
+            except Exception as error:
+                hook.remove()
+                self.context.fail(hook.name, error)
+                continue
+            with self._lock:
+                if not self._removed:
+                    self._installed.append(hook)
+                    continue
+            hook.remove()
+
+    def remove(self) -> None:
+        with self._lock:
+            self._removed = True
+            self._waiting = []
+            if self._late is not None:
+                self._late.remove()
+            while self._installed:
+                self._installed.pop().remove()
+
+    def remove_in_child(self) -> None:
+        """In a forked child, where a thread that is no more may have held the lock."""
+        self._lock = threading.RLock()
+        self.remove()

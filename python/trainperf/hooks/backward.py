@@ -1,0 +1,47 @@
+"""torch.autograd.backward: what closes the forward, and what a step is known by."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from trainperf.hooks.base import PatchHook
+from trainperf.hooks.context import Context
+from trainperf.hooks.patch import AnyFunction
+
+
+class BackwardHook(PatchHook):
+    name = "backward"
+    needs = "torch"
+
+    def install(self, context: Context) -> None:
+        import torch
+
+        self.patch(torch.autograd, "backward", lambda original: self._wrap(original, context))
+
+    def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
+        import torch
+
+        begin, end, bracket = context.native.begin, context.native.end, context.native.BACKWARD
+        switch, ticker, clock, this_thread = self.switch, context.ticker, time.monotonic, threading.get_ident
+        is_compiling = torch.compiler.is_compiling
+        # -1 outside of backward, on every thread. A backward inside of one (reentrant checkpointing) is no second one.
+        graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        # A tensor subclass comes back to us through __torch_function__.
+        busy: set[int] = set()
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or not switch.on or graph_task() != -1 or (thread := this_thread()) in busy:
+                return original(*args, **kwargs)
+            busy.add(thread)
+            begin(bracket)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                end(bracket)
+                busy.discard(thread)
+                if clock() >= ticker.due:
+                    ticker.tick()
+
+        return backward

@@ -1,0 +1,41 @@
+"""What a hook is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from trainperf.hooks.context import Context
+from trainperf.hooks.patch import AnyFunction, Patch, Switch
+
+
+class Hook(Protocol):
+    """Something that reports to the marks what the user's loop does.
+
+    install() is called once the module `needs` is imported ("" for none), maybe in the middle of the watch. It may
+    raise: the hook is then off, and the run says so. remove() undoes what install() did, also half of it; never raises.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> str: ...
+
+    def install(self, context: Context) -> None: ...
+    def remove(self) -> None: ...
+
+
+class PatchHook:
+    """The base of hooks that replace functions."""
+
+    def __init__(self) -> None:
+        self.switch = Switch()
+        self._patches: list[Patch] = []
+
+    def patch(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
+        self._patches.append(Patch(owner, attribute, make))
+
+    def remove(self) -> None:
+        self.switch.on = False
+        while self._patches:
+            self._patches.pop().remove()

@@ -1,0 +1,61 @@
+"""torch.save, with the bytes it wrote."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from trainperf.hooks.base import PatchHook
+from trainperf.hooks.context import Context
+from trainperf.hooks.patch import AnyFunction
+
+
+class CheckpointHook(PatchHook):
+    name = "checkpoint"
+    needs = "torch"
+
+    def install(self, context: Context) -> None:
+        import torch
+
+        self.patch(torch, "save", lambda original: self._wrap(original, context))
+        # The same function by its other name: one wrapper, so that a call through either makes one bracket.
+        save = self._patches[-1]
+        if vars(torch.serialization).get("save") is save.original:
+            self.patch(torch.serialization, "save", lambda original: self._wrap(original, context))
+
+    def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
+        begin, end, bracket, switch = context.native.begin, context.native.end, context.native.CHECKPOINT, self.switch
+
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(*args, **kwargs)
+            target = args[1] if len(args) > 1 else kwargs.get("f")
+            start = _position(target)
+            written = -1
+            begin(bracket)
+            try:
+                result = original(*args, **kwargs)
+                written = _written(target, start)
+                return result
+            finally:
+                end(bracket, written)
+
+        return save
+
+
+def _position(target: Any) -> int:
+    """Where a file object stands; -1: not known, or not a file object."""
+    try:
+        return int(target.tell()) if hasattr(target, "tell") else -1
+    except Exception:  # whatever a user's file object raises: a pipe, a closed or a half-made one
+        return -1
+
+
+def _written(target: Any, start: int) -> int:
+    try:
+        if isinstance(target, (str, os.PathLike)):
+            return os.path.getsize(target)
+    except OSError:
+        return -1
+    end = _position(target)
+    return end - start if 0 <= start <= end else -1

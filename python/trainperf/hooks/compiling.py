@@ -1,0 +1,78 @@
+"""torch.compile: when Dynamo compiles, and that it leaves our wrappers alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from trainperf.hooks.context import Context
+from trainperf.hooks.patch import Switch, wrapper_codes
+
+
+class CompileHook:
+    """COMPILE brackets by Dynamo's own callbacks (torch >= 2.4 has them; their arguments differ by version).
+
+    A wrapper of ours that is called between two compiled pieces of the user's code would be compiled as a frame of its
+    own, and lose its marks: Dynamo is told to run these as they are. A wrapper that Dynamo meets *inside* of what it
+    compiles looks at torch.compiler.is_compiling(), which is a constant there, and vanishes.
+    """
+
+    name = "compile"
+    needs = "torch._dynamo"
+
+    def __init__(self) -> None:
+        self._switch = Switch()
+        self._handler: Any = None
+        self._start: Any = None
+        self._stop: Any = None
+        self._codes_told = 0
+
+    def install(self, context: Context) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        begin, end, bracket, switch = context.native.begin, context.native.end, context.native.COMPILE, self._switch
+        this_thread = threading.get_ident
+        compiling: list[
+            int
+        ] = []  # the thread that began: Dynamo calls us for the first and the last of nested compiles
+
+        def started(*_: Any) -> None:
+            if switch.on:
+                compiling.append(this_thread())
+                begin(bracket)
+
+        def ended(*_: Any) -> None:
+            # A bracket belongs to one thread; when another ends the last compile, the first one's stays open, which the
+            # timeline closes at the next mark around it.
+            if compiling and compiling.pop() == this_thread():
+                end(bracket)
+
+        self._handler, self._start, self._stop = callback_handler, started, ended
+        self._register()
+        context.ticker.add(self.name, self._register)
+
+    def _register(self) -> None:
+        """Again and again, since torch._dynamo.reset() forgets the callbacks."""
+        if len(wrapper_codes) != self._codes_told:
+            from torch._dynamo.eval_frame import skip_code
+
+            for code in tuple(wrapper_codes):
+                skip_code(code)
+            self._codes_told = len(wrapper_codes)
+        for callbacks, ours in (
+            (self._handler.start_callbacks, self._start),
+            (self._handler.end_callbacks, self._stop),
+        ):
+            if ours not in callbacks:
+                callbacks.append(ours)
+
+    def remove(self) -> None:
+        self._switch.on = False
+        if self._handler is None:
+            return
+        for callbacks, ours in (
+            (self._handler.start_callbacks, self._start),
+            (self._handler.end_callbacks, self._stop),
+        ):
+            if ours in callbacks:
+                callbacks.remove(ours)

@@ -1,0 +1,156 @@
+"""What every hook is given: the marks, the session, and the ids of the user's objects."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+log = logging.getLogger("trainperf")
+
+# Objects of one kind that get an id of their own. A program that makes a new one each epoch goes on under the id of an
+# earlier, dead one of the same description, so that a run stays bounded.
+_MAX_OWN_IDS = 256
+_TICK_SECONDS = 0.1
+
+
+class Native(Protocol):
+    """The part of trainperf._native that hooks use; tests put a recorder in its place."""
+
+    @property
+    def FETCH(self) -> int: ...
+    @property
+    def LOADER_START(self) -> int: ...
+    @property
+    def BACKWARD(self) -> int: ...
+    @property
+    def OPTIMIZER(self) -> int: ...
+    @property
+    def CHECKPOINT(self) -> int: ...
+    @property
+    def LOGGING(self) -> int: ...
+    @property
+    def EVAL(self) -> int: ...
+    @property
+    def COMPILE(self) -> int: ...
+    @property
+    def GRAD_DISABLED(self) -> int: ...
+    @property
+    def FETCHED_BATCH(self) -> int: ...
+    @property
+    def FETCH_EXHAUSTED(self) -> int: ...
+    @property
+    def FETCH_RAISED(self) -> int: ...
+    @property
+    def FETCHED_BEHIND(self) -> int: ...
+    def begin(self, bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> None: ...
+    def end(self, bracket: int, value: int = 0, /) -> None: ...
+    def gc_callback(self, phase: str, info: dict[str, int], /) -> None: ...
+
+
+class Session(Protocol):
+    """The part of _native.Session that hooks use."""
+
+    def set_meta(self, key: str, value: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def set_tier(self, probe: str, tier: str, why: str = "") -> None: ...
+    def set_object(self, id: int, kind: str, description_json: str) -> None: ...
+    def watch_worker(self, loader: int, pid: int) -> None: ...
+    def unnamed_threads(self) -> list[int]: ...
+    def name_thread(self, native_tid: int, name: str) -> None: ...
+
+
+class Context:
+    """Shared by the hooks of one watch."""
+
+    def __init__(self, native: Native, session: Session) -> None:
+        self.native = native
+        self.session = session
+        self.objects = Objects(session)
+        self.ticker = Ticker(self)
+        self._failed: set[str] = set()
+
+    def fail(self, hook: str, error: BaseException) -> None:
+        """Told once to the user, and kept in the run. The hook that failed has switched itself off."""
+        if hook in self._failed:
+            return
+        self._failed.add(hook)
+        text = f"the {hook} hook is off: {type(error).__name__}: {error}"
+        log.warning("%s; training goes on, but the run lacks what it would have told", text)
+        self.session.note(text)
+        self.session.set_tier(f"hook_{hook}", "off", f"{type(error).__name__}: {error}")
+
+
+class Ticker:
+    """Small chores, done on the user's thread at the end of a backward or step, at most ten times a second.
+
+    The caller looks at `due` itself, since a call that does nothing would cost more than the rest of its hook:
+    `if clock() >= ticker.due: ticker.tick()`.
+    """
+
+    __slots__ = ("_chores", "_context", "due")
+
+    def __init__(self, context: Context) -> None:
+        self.due = 0.0
+        self._context = context
+        self._chores: list[tuple[str, Callable[[], None]]] = []
+
+    def add(self, hook: str, chore: Callable[[], None]) -> None:
+        self._chores.append((hook, chore))
+
+    def discard(self, hook: str) -> None:
+        self._chores = [kept for kept in self._chores if kept[0] != hook]
+
+    def tick(self) -> None:
+        self.due = time.monotonic() + _TICK_SECONDS
+        for hook, chore in self._chores:
+            try:
+                chore()
+            except Exception as error:
+                self.discard(hook)
+                self._context.fail(hook, error)
+
+
+class Objects:
+    """Ids of the user's loaders, optimizers and modules: by identity, without keeping them alive."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ids: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._last = 0
+        self._counts: dict[str, int] = {}
+        self._free: dict[tuple[str, str], list[int]] = {}  # ids of dead objects, by kind and description
+
+    def id_of(self, thing: Any, kind: str, describe: Callable[[], Mapping[str, Any]]) -> int:
+        """The id of `thing`, which gets one, and is described to the run, when it has none."""
+        entry = self._ids.get(id(thing))
+        if entry is not None:
+            return entry[1]
+        text = json.dumps(describe(), default=str)
+        number = self._new_id(kind, text)
+        self.set(thing, number, (kind, text))
+        return number
+
+    def set(self, thing: Any, number: int, freed_as: tuple[str, str]) -> None:
+        """Makes `number` the id of `thing` as well."""
+        key = id(thing)
+        ids, free = self._ids, self._free
+
+        def forget(_: weakref.ref[Any]) -> None:
+            ids.pop(key, None)
+            free.setdefault(freed_as, []).append(number)
+
+        ids[key] = (weakref.ref(thing, forget), number)
+
+    def _new_id(self, kind: str, text: str) -> int:
+        count = self._counts.get(kind, 0)
+        if count >= _MAX_OWN_IDS:
+            free = self._free.get((kind, text))
+            return free.pop() if free else 0
+        self._counts[kind] = count + 1
+        self._last += 1
+        self._session.set_object(self._last, kind, text)
+        return self._last

@@ -1,0 +1,174 @@
+"""DataLoader: each fetch, the start-up of its workers, and what the loader is.
+
+What `ready` means. It is the number of batches that the workers had finished when the next one was asked for:
+- workers: those in the loader's queue, and with pin_memory those that still wait for the pin-memory thread as well
+  (but for the one in its hands). So a fetch that takes long although `ready` > 0 waited for the pin-memory thread, for
+  the GIL or for its own unpickling, and one with `ready` == 0 waited for a worker;
+- batches that came before their turn are kept by the iterator, and count only when the one that is asked for is among
+  them: behind a slow worker (head-of-line blocking) nothing is ready. What lies in the queue cannot be seen without
+  taking it out, so whether the batch was in it is known only afterwards, by how many came out before it: then the
+  fetch ends with FETCHED_BEHIND, and none was ready for it;
+- -1: not known (no workers, or an iterator without the private names that this reads).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from trainperf.hooks.base import PatchHook
+from trainperf.hooks.context import Context
+from trainperf.hooks.describe import describe_iterator, describe_loader
+from trainperf.hooks.patch import AnyFunction
+
+
+class _Fetches:
+    """What is known of one iterator."""
+
+    __slots__ = ("counts", "loader", "pinned", "reference")
+
+    def __init__(self, loader: int, counts: bool, pinned: bool, reference: weakref.ref[Any]) -> None:
+        self.loader = loader
+        self.counts = counts  # has workers, and the names by which ready batches are counted
+        self.pinned = pinned
+        self.reference = reference
+
+
+class DataLoaderHook(PatchHook):
+    name = "dataloader"
+    needs = "torch"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._iterators: dict[int, _Fetches] = {}
+        self._orphans: dict[int, tuple[weakref.ref[Any], int]] = {}  # by their sampler; see _loader_id
+
+    def install(self, context: Context) -> None:
+        from torch.utils.data import dataloader
+
+        self._context = context
+        self._with_workers: type = dataloader._MultiProcessingDataLoaderIter
+        self._base: type = dataloader._BaseDataLoaderIter
+        self.patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
+        self.patch(dataloader.DataLoader, "__iter__", self._wrap_iter)
+
+    def remove(self) -> None:
+        super().remove()
+        self._iterators.clear()
+        self._orphans.clear()
+
+    def _wrap_next(self, original: AnyFunction) -> AnyFunction:
+        import torch
+
+        native, context, switch = self._context.native, self._context, self.switch
+        begin, end, fetch = native.begin, native.end, native.FETCH
+        batch_came, batch_came_behind = native.FETCHED_BATCH, native.FETCHED_BEHIND
+        exhausted, raised, grad_disabled = native.FETCH_EXHAUSTED, native.FETCH_RAISED, native.GRAD_DISABLED
+        is_grad_enabled, known, adopt, name = torch.is_grad_enabled, self._iterators.get, self._adopt, self.name
+
+        def __next__(self: Any) -> Any:
+            if not switch.on:
+                return original(self)
+            try:
+                state = known(id(self)) or adopt(self, 0)
+                ready, stashed, may_be_behind = -1, 0, False
+                if state.counts:
+                    tasks = self._task_info
+                    stashed = len(tasks) - self._tasks_outstanding
+                    ready = self._data_queue.qsize()
+                    if state.pinned:
+                        ready += self._worker_result_queue.qsize()
+                    if len(tasks.get(self._rcvd_idx, ())) == 2:
+                        ready += stashed
+                    else:
+                        may_be_behind = ready > 0
+                begin(fetch, state.loader, ready, 0 if is_grad_enabled() else grad_disabled)
+            except Exception as error:
+                switch.on = False
+                context.fail(name, error)
+                return original(self)
+            try:
+                batch = original(self)
+            except StopIteration:
+                end(fetch, exhausted)
+                raise
+            except BaseException:
+                end(fetch, raised)
+                raise
+            if may_be_behind and len(self._task_info) - self._tasks_outstanding - stashed >= ready:
+                end(fetch, batch_came_behind)
+            else:
+                end(fetch, batch_came)
+            return batch
+
+        return __next__
+
+    def _wrap_iter(self, original: AnyFunction) -> AnyFunction:
+        native, context, switch = self._context.native, self._context, self.switch
+        begin, end, start = native.begin, native.end, native.LOADER_START
+        loader_id, adopt, base, name = self._loader_id, self._adopt, self._base, self.name
+
+        def __iter__(self: Any) -> Any:
+            if not switch.on:
+                return original(self)
+            try:
+                loader = loader_id(self)
+                begin(start, loader)
+            except Exception as error:
+                switch.on = False
+                context.fail(name, error)
+                return original(self)
+            try:
+                iterator = original(self)
+            finally:
+                end(start)
+            try:
+                if isinstance(iterator, base):
+                    adopt(iterator, loader)
+            except Exception as error:
+                switch.on = False
+                context.fail(name, error)
+            return iterator
+
+        return __iter__
+
+    def _loader_id(self, loader: Any) -> int:
+        """The loader's id: the one that an iterator from before the watch got in its name, if there was one."""
+        objects = self._context.objects
+        if self._orphans and (sampler := getattr(loader, "_index_sampler", None)) is not None:
+            orphan = self._orphans.get(id(sampler))
+            if orphan is not None and orphan[0]() is sampler:
+                del self._orphans[id(sampler)]
+                objects.set(loader, orphan[1], ("loader", ""))
+        return objects.id_of(loader, "loader", lambda: describe_loader(loader))
+
+    def _adopt(self, iterator: Any, loader: int) -> _Fetches:
+        """Meets an iterator: a new one, or (loader 0) one that was there before the watch."""
+        known = self._iterators.get(id(iterator))
+        if known is not None:  # persistent workers: the same iterator again
+            return known
+        if loader == 0:
+            objects = self._context.objects
+            loader = objects.id_of(iterator, "loader", lambda: describe_iterator(iterator))
+            sampler = getattr(iterator, "_index_sampler", None)
+            if sampler is not None:
+                self._orphans[id(sampler)] = (weakref.ref(sampler), loader)
+        has_workers = isinstance(iterator, self._with_workers)
+        names = ["_task_info", "_tasks_outstanding", "_rcvd_idx", "_data_queue"]
+        pinned = has_workers and hasattr(iterator, "_pin_memory_thread")
+        if pinned:
+            names.append("_worker_result_queue")
+        counts = has_workers and all(hasattr(iterator, name) for name in names)
+        if counts:
+            try:
+                iterator._data_queue.qsize()
+            except NotImplementedError:  # macOS has no sem_getvalue
+                counts = False
+        key, iterators = id(iterator), self._iterators
+        state = _Fetches(loader, counts, pinned, weakref.ref(iterator, lambda _: iterators.pop(key, None) and None))
+        iterators[key] = state
+        for worker in getattr(iterator, "_workers", ()):
+            pid = getattr(worker, "pid", None)
+            if pid is not None:
+                self._context.session.watch_worker(loader, pid)
+        return state

@@ -1,0 +1,132 @@
+"""What a DataLoader is, for people: read without calling the user's code, but for the length of the data set."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+# A wrapper's own code says nothing about where the data comes from; Subset(MyImages) is read in MyImages.
+_MAX_WRAPPERS = 8
+# Other frameworks' placeholders and torch's own transports are not the user's code.
+_NOT_THE_USERS = ("torch.", "builtins.")
+
+
+def describe_loader(loader: Any) -> dict[str, Any]:
+    return _describe(
+        dataset=getattr(loader, "dataset", None),
+        sampler=getattr(loader, "sampler", None),
+        batch_sampler=getattr(loader, "batch_sampler", None),
+        collate=getattr(loader, "collate_fn", None),
+        context=getattr(loader, "multiprocessing_context", None),
+        options={
+            "num_workers": getattr(loader, "num_workers", None),
+            "batch_size": getattr(loader, "batch_size", None),
+            "drop_last": getattr(loader, "drop_last", None),
+            "pin_memory": getattr(loader, "pin_memory", None),
+            "persistent_workers": getattr(loader, "persistent_workers", None),
+            "prefetch_factor": getattr(loader, "prefetch_factor", None),
+            "in_order": getattr(loader, "in_order", None),
+        },
+    )
+
+
+def describe_iterator(iterator: Any) -> dict[str, Any]:
+    """Of the loader that made this iterator before the watch began: what the iterator remembers of it."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    return _describe(
+        dataset=getattr(iterator, "_dataset", None),
+        sampler=getattr(sampler, "sampler", sampler),
+        batch_sampler=sampler,
+        collate=getattr(iterator, "_collate_fn", None),
+        context=getattr(iterator, "_multiprocessing_context", None),
+        options={
+            "num_workers": getattr(iterator, "_num_workers", None),
+            "batch_size": getattr(sampler, "batch_size", None),
+            "drop_last": getattr(iterator, "_drop_last", None),
+            "pin_memory": getattr(iterator, "_pin_memory", None),
+            "persistent_workers": getattr(iterator, "_persistent_workers", None),
+            "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
+            "in_order": getattr(iterator, "_in_order", None),
+        },
+    )
+
+
+def _describe(
+    *, dataset: Any, sampler: Any, batch_sampler: Any, collate: Any, context: Any, options: dict[str, Any]
+) -> dict[str, Any]:
+    name, innermost = _unwrap(dataset)
+    start_method = getattr(context, "_name", None) or getattr(context, "get_start_method", lambda: None)()
+    if start_method is None and (options.get("num_workers") or 0) > 0:
+        import multiprocessing
+
+        start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    description: dict[str, Any] = {
+        "dataset": name,
+        "dataset_at": _where_read(innermost),
+        "kind": "iterable" if _is_iterable(dataset) else "map",
+        "dataset_length": _length(dataset),
+        "sampler": type(sampler).__name__ if sampler is not None else None,
+        "batch_sampler": type(batch_sampler).__name__ if batch_sampler is not None else None,
+        "multiprocessing_context": start_method,
+        **{key: value for key, value in options.items() if isinstance(value, (bool, int, str, type(None)))},
+    }
+    collate_name = _name(collate)
+    if collate is not None and not collate_name.startswith(_NOT_THE_USERS):
+        description["collate_fn"] = collate_name
+        description["collate_at"] = _where(collate)
+    return description
+
+
+def _unwrap(dataset: Any) -> tuple[str, Any]:
+    """("Subset(MyImages)", the MyImages)."""
+    names = [type(dataset).__qualname__]
+    for _ in range(_MAX_WRAPPERS):
+        inner = vars(dataset).get("dataset") if hasattr(dataset, "__dict__") else None
+        if inner is None:
+            several = vars(dataset).get("datasets") if hasattr(dataset, "__dict__") else None
+            inner = several[0] if isinstance(several, (list, tuple)) and several else None
+        if inner is None or isinstance(inner, (str, bytes, int)):
+            break
+        dataset = inner
+        names.append(type(dataset).__qualname__)
+    return "(".join(names) + ")" * (len(names) - 1), dataset
+
+
+def _where_read(dataset: Any) -> str:
+    """file:line of the method that reads: costs nothing, and is where a person would look."""
+    for method in ("__getitems__", "__getitem__", "__iter__"):
+        found = _where(getattr(type(dataset), method, None))
+        if found:
+            return found
+    return ""
+
+
+def _where(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType):
+        function = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else ""
+
+
+def _name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+
+
+def _is_iterable(dataset: Any) -> bool:
+    return any(base.__name__ in ("IterableDataset", "IterDataPipe") for base in type(dataset).__mro__)
+
+
+def _length(dataset: Any) -> int | None:
+    if _is_iterable(dataset) or not hasattr(type(dataset), "__len__"):
+        return None
+    try:
+        return len(dataset)
+    except Exception:
+        return None  # as good as no __len__: torch itself calls it only when a sampler needs it

@@ -1,0 +1,59 @@
+"""Replacing a function for a while, and leaving no trace of it."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+AnyFunction = Callable[..., Any]
+_MISSING = object()
+
+# Code of every wrapper ever put in, for Dynamo to leave alone (compile.py). A def has one code object, so it is small.
+wrapper_codes: set[types.CodeType] = set()
+
+
+class Switch:
+    """Whether a hook's wrappers report, or only pass through (it was removed under someone else's patch, or failed)."""
+
+    __slots__ = ("on",)
+
+    def __init__(self) -> None:
+        self.on = True
+
+
+class Patch:
+    """`owner.attribute` is replaced by `make(original)` until remove(), which takes out only what is still ours."""
+
+    __slots__ = ("_attribute", "_inherited", "_owner", "original", "wrapper")
+
+    def __init__(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
+        found = vars(owner).get(attribute, _MISSING)
+        self._inherited = found is _MISSING
+        self.original: Any = getattr(owner, attribute) if self._inherited else found
+        if not callable(self.original):
+            raise TypeError(f"{owner!r}.{attribute} is not a plain function")
+        self._owner = owner
+        self._attribute = attribute
+        made = make(self.original)
+        remember(made)
+        self.wrapper = functools.wraps(self.original)(made)
+        setattr(owner, attribute, self.wrapper)
+
+    def remove(self) -> bool:
+        """False when somebody has put their own over ours: theirs stays, and ours below it only passes through."""
+        if vars(self._owner).get(self._attribute) is not self.wrapper:
+            return False
+        if self._inherited:
+            delattr(self._owner, self._attribute)
+        else:
+            setattr(self._owner, self._attribute, self.original)
+        return True
+
+
+def remember(function: AnyFunction) -> None:
+    """Notes a function of ours that runs in the user's loop, for Dynamo to leave alone."""
+    code = getattr(function, "__code__", None)
+    if isinstance(code, types.CodeType):
+        wrapper_codes.add(code)

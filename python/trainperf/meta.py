@@ -1,0 +1,60 @@
+"""Facts about the process that a run keeps: what ran, where, with what."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import socket
+import sys
+from collections.abc import Mapping
+
+from trainperf.settings import Settings
+
+
+def process_meta(settings: Settings) -> Mapping[str, str]:
+    meta = {
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "cpus": str(_cpus()),
+        "argv": json.dumps(sys.argv),
+        "cwd": _cwd(),
+        "pid": str(os.getpid()),
+        "feeds_device": "0",  # until CUDA is seen
+    }
+    if settings.name:
+        meta["name"] = settings.name
+    for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        value = os.environ.get(variable, "")
+        if value.isdigit():
+            meta[variable.lower()] = value
+    return {**meta, **torch_meta()}
+
+
+def torch_meta() -> Mapping[str, str]:
+    """Of torch, if it has been imported; empty when not."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_num_threads"):
+        return {}
+    meta = {"torch": str(torch.__version__), "torch_threads": str(torch.get_num_threads())}
+    if torch.cuda.is_initialized():
+        meta["feeds_device"] = "1"
+    return meta
+
+
+def _cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # removed under us
+        return ""

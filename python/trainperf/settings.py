@@ -1,0 +1,174 @@
+"""The settings of a watch: argument > environment > default, read and checked here and nowhere else."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
+FLAGS = ("data_starved", "gil_contended", "host_stalled")
+ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
+
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+_MAX_SAMPLER_HZ = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one watch was asked for. Made by resolve(); every value has been checked."""
+
+    path: str = ""  # "": a private temporary file, or a file of its own in `directory`
+    name: str = ""
+    overwrite: bool = False
+    verbose: bool = True  # print the verdict to stderr at the end
+    disabled: bool = False
+    gil: str = "auto"
+    sampler_hz: float = 250.0
+    budget: float = 0.01
+    flag_shares: Mapping[str, float] = field(default_factory=dict)
+    directory: str = ""
+    log_level: int | None = None  # None: left as it is
+    cupti_path: str = ""
+    rank: int | None = None  # None: not a distributed job
+    world_size: int = 1
+
+    def run_path(self) -> str:
+        """Where the run file goes. With several ranks each has its own file: a.tpr becomes a.rank3.tpr."""
+        path = self.path
+        if not path and self.directory:
+            script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+            stem = self.name or script.strip("-") or "run"
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
+            path = os.path.join(self.directory, f"{safe}-{stamp}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}.tpr")
+        if path and self.rank is not None and self.world_size > 1:
+            root, extension = os.path.splitext(path)
+            path = f"{root}.rank{self.rank}{extension}"
+        return path
+
+
+def resolve(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    name: str | None = None,
+    overwrite: bool = False,
+    verbose: bool | None = None,
+    gil: str = "auto",
+    sampler_hz: float = 250.0,
+    budget: float = 0.01,
+    flag_shares: Mapping[str, float] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Checks everything that can be checked before the loop starts.
+
+    Raises ValueError (or TypeError, for a value of the wrong kind) whose text names the mend.
+    """
+    environ = os.environ if environ is None else environ
+    _warn_of_unknown(environ)
+    level = _log_level(environ)
+    shares = dict(flag_shares or {})
+    for flag, share in shares.items():
+        if flag not in FLAGS:
+            raise ValueError(f"flag_shares: {flag!r} is no flag{_nearest(flag, FLAGS)}: use {', '.join(FLAGS)}")
+        _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
+    if gil not in GIL_TIERS:
+        raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
+    _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 250, or 0 for no sampler")
+    _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name={name!r} must be a str")
+    rank, world_size = _rank(environ)
+    return Settings(
+        path="" if path is None else _path(path),
+        name=name or "",
+        overwrite=bool(overwrite),
+        verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
+        disabled=_flag(environ, "TRAINPERF_DISABLE"),
+        gil=gil,
+        sampler_hz=float(sampler_hz),
+        budget=float(budget),
+        flag_shares=shares,
+        directory=_directory(environ) if path is None else "",
+        log_level=level,
+        cupti_path=_existing_file(environ, "TRAINPERF_CUPTI_PATH"),
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    text = os.fsdecode(path)
+    if not text:
+        raise ValueError("path is empty: give a file name, or None for a private temporary file")
+    if "\0" in text:
+        raise ValueError("path has a NUL character in it: give a plain file name")
+    return text
+
+
+def _check_number(what: str, value: object, low: float, high: float, hint: str, *, open_low: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what}={value!r} must be a number: {hint}")
+    if not math.isfinite(value) or value > high or value < low or (open_low and value == low):
+        bounds = f"{'above ' if open_low else ''}{low:g} .. {high:g}"
+        raise ValueError(f"{what}={value!r} is not in {bounds}: {hint}")
+
+
+def _flag(environ: Mapping[str, str], variable: str) -> bool:
+    text = environ.get(variable, "").strip().lower()
+    if text not in _TRUE + _FALSE:
+        raise ValueError(f"{variable}={text!r} is neither on nor off: set it to 1 or 0, or unset it")
+    return text in _TRUE
+
+
+def _log_level(environ: Mapping[str, str]) -> int | None:
+    text = environ.get("TRAINPERF_LOG_LEVEL", "").strip().lower()
+    if not text:
+        return None
+    if text not in _LEVELS:
+        nearest = _nearest(text, _LEVELS)
+        raise ValueError(f"TRAINPERF_LOG_LEVEL={text!r} is not a level{nearest}: use {', '.join(_LEVELS)}")
+    return int(getattr(logging, text.upper()))
+
+
+def _directory(environ: Mapping[str, str]) -> str:
+    text = environ.get("TRAINPERF_DIR", "")
+    if text and os.path.exists(text) and not os.path.isdir(text):
+        raise ValueError(f"TRAINPERF_DIR={text!r} is not a folder: set it to one, which is made if it is missing")
+    return text
+
+
+def _existing_file(environ: Mapping[str, str], variable: str) -> str:
+    text = environ.get(variable, "")
+    if text and not os.path.isfile(text):
+        raise ValueError(f"{variable}={text!r} is not a file: set it to the full path of libcupti.so, or unset it")
+    return text
+
+
+def _rank(environ: Mapping[str, str]) -> tuple[int | None, int]:
+    """As torchrun, accelerate and the like set them; ours is not the place to complain of another's variables."""
+    try:
+        return int(environ["RANK"]), int(environ.get("WORLD_SIZE", "1"))
+    except (KeyError, ValueError):
+        return None, 1
+
+
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
+    """Not an error: another version of trainperf may know the variable."""
+    for variable in environ:
+        if variable.startswith("TRAINPERF_") and variable not in ENVIRONMENT:
+            logging.getLogger("trainperf").warning(
+                "%s is set, but trainperf does not know it%s", variable, _nearest(variable, ENVIRONMENT)
+            )
+
+
+def _nearest(word: object, words: tuple[str, ...]) -> str:
+    found = difflib.get_close_matches(str(word), words, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

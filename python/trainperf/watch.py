@@ -1,0 +1,500 @@
+"""watch(): a running measurement of this process, as a context manager, a decorator, or a start and a stop."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainperf.errors import AlreadyWatchingError, TrainperfError
+from trainperf.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from trainperf.findings.model import Finding
+    from trainperf.hooks import Hooks
+    from trainperf.run import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("trainperf")
+
+_clock = time.monotonic
+
+_PHASES = ("fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other")
+
+
+class _PhaseBracket:
+    """`with run.phase("transfer"):`. Holds nothing, so one serves all threads, nested and again."""
+
+    __slots__ = ("_begin", "_end", "_number")
+
+    def __init__(self, begin: Callable[[int], None], end: Callable[[int], None], number: int) -> None:
+        self._begin = begin
+        self._end = end
+        self._number = number
+
+    def __enter__(self) -> None:
+        self._begin(self._number)
+
+    def __exit__(self, *_: object) -> None:
+        self._end(self._number)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+_NO_BRACKET = _PhaseBracket(_nothing, _nothing, 0)
+
+
+class Watch:
+    """A watch, and the run that it makes. trainperf.watch() and trainperf.start() make it; it serves once.
+
+    Entered, it watches this process until it is left. Nothing that it does raises into the loop: what fails is
+    logged (logger "trainperf"), noted in the run, and switched off.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._state = "new"  # new, running, stopped
+        self._pid = os.getpid()
+        self._session: Any = None
+        self._native: Any = None
+        self._hooks: Hooks | None = None
+        self._ticker: Any = None
+        self._brackets: Mapping[str, _PhaseBracket] = {}
+        self._last_error: BaseException | None = None
+        self._why_off = ""
+        self._path = ""
+        self._private = False
+        self._run: Run | None = None
+        self._handler: logging.Handler | None = None
+        self._finalizer: weakref.finalize[Any, Watch] | None = None
+
+    # The loop's side.
+
+    def step(self) -> None:
+        """Ends a step here. Once called, it alone says where steps end; without it they are found by themselves."""
+        native = self._native
+        if native is not None:
+            native.step()
+            ticker = self._ticker
+            if _clock() >= ticker.due:
+                ticker.tick()
+
+    def phase(self, name: str) -> _PhaseBracket:
+        """A bracket: `with run.phase("transfer"): ...`. A name that is no phase is logged once, and does nothing.
+
+        Phases: fetch, transfer, forward, backward, optimizer, checkpoint, validation, logging, other.
+        """
+        bracket = self._brackets.get(name)
+        return self._unknown_phase(name) if bracket is None else bracket
+
+    def _unknown_phase(self, name: str) -> _PhaseBracket:
+        if name not in _PHASES:
+            text = f"phase({name!r}) is not a phase and was ignored: use {', '.join(_PHASES)}"
+            log.warning(text)
+            if self._session is not None:
+                self._session.note(text)
+            if self._brackets:
+                self._brackets = {**self._brackets, name: _NO_BRACKET}  # said once
+        return _NO_BRACKET
+
+    # Life.
+
+    def __enter__(self) -> Watch:
+        _enter(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Closing a generator that holds the watch open is no failure of the training in it.
+        failed = kind is not None and not issubclass(kind, GeneratorExit)
+        self._stop("exception" if failed else "normally", kind)
+
+    def stop(self) -> None:
+        """Ends the watch. Idempotent."""
+        self._stop("normally", None)
+
+    def __call__(self, function: F) -> F:
+        """As a decorator: each call of the function is a watch of its own."""
+        decorated: F = _decorate(function, self._settings)
+        return decorated
+
+    @property
+    def running(self) -> bool:
+        return self._state == "running" and self._pid == os.getpid()
+
+    def _start(self) -> None:
+        """Called with _lock held."""
+        if self._state != "new":
+            raise TrainperfError("this watch has been used: make another with trainperf.watch()")
+        settings = self._settings
+        self._pid = os.getpid()
+        native = _load_native(settings)
+        if isinstance(native, str):
+            self._why_off = native
+            self._state = "running"
+            log.log(logging.INFO if settings.disabled else logging.WARNING, "not watching: %s", native)
+            return
+        path = settings.run_path()
+        if settings.directory:
+            os.makedirs(settings.directory, exist_ok=True)
+        self._handler = _start_logging(settings)
+        try:
+            session = native.Session(
+                path,
+                overwrite=settings.overwrite,
+                gil=settings.gil,
+                sampler_hz=settings.sampler_hz,
+                budget=settings.budget,
+                flag_shares=dict(settings.flag_shares),
+            )
+        except BaseException:
+            _stop_logging(self._handler)
+            raise
+        try:
+            self._install(native, session, private=not path)
+        except BaseException:  # Ctrl-C while we start: nothing may stay behind
+            if self._hooks is not None:
+                self._hooks.remove()
+            session.stop("exception")
+            _stop_logging(self._handler)
+            raise
+
+    def _install(self, native: Any, session: Any, *, private: bool) -> None:
+        from trainperf.hooks import Hooks
+
+        self._path, self._private = session.path, private
+        self._native, self._session = native, session
+        self._brackets = {
+            name: _PhaseBracket(native.begin_phase, native.end_phase, number)
+            for number, name in enumerate(native.PHASES)
+        }
+        self._last_error = getattr(sys, "last_value", None)
+        _describe_process(session, self._settings)
+        self._hooks = Hooks(native, session)
+        self._ticker = self._hooks.context.ticker
+        self._hooks.install()
+        atexit.register(self._at_exit)
+        self._state = "running"
+
+    def _stop(self, ended: str, kind: type[BaseException] | None) -> None:
+        global _current
+        if self._pid != os.getpid():
+            return  # a forked child's copy: the watch is the parent's
+        with _lock:
+            if self._state != "running":
+                return
+            self._state = "stopped"
+            if _current is self:
+                _current = None
+            session, self._native = self._session, None
+            self._brackets = {}
+            if session is not None:
+                self._end_session(session, ended, kind)
+        self._show()
+
+    def _end_session(self, session: Any, ended: str, kind: type[BaseException] | None) -> None:
+        atexit.unregister(self._at_exit)
+        try:
+            if self._hooks is not None:
+                self._hooks.remove()
+            _describe_torch(session)
+            if kind is not None and ended == "exception":
+                session.set_meta("exception", kind.__name__)
+        except Exception as error:
+            log.error("%s: %s", type(error).__name__, error, exc_info=True)
+        finally:
+            try:
+                session.stop(ended)
+            except Exception as error:
+                log.error("the run could not be written to its end: %s", error)
+        self._path = session.path
+        if self._private:
+            self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
+
+    def _show(self) -> None:
+        """The verdict, once, on stderr."""
+        global _said_why_off
+        settings = self._settings
+        show = settings.verbose and not settings.rank and not settings.disabled
+        if self._why_off:
+            show, _said_why_off = show and not _said_why_off, True
+        try:
+            if show:
+                sys.stderr.write(self.summary() + "\n")
+                sys.stderr.flush()
+        except Exception as error:
+            log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
+        finally:
+            _stop_logging(self._handler)
+            self._handler = None
+
+    def _at_exit(self) -> None:
+        """For a start() without a stop(), and a generator that still holds the watch open."""
+        error: BaseException | None = getattr(sys, "last_value", None)
+        if error is not None and error is not self._last_error:
+            self._stop("exception", type(error))
+        else:
+            self._stop("normally", None)
+
+    def _forget(self) -> None:
+        """In a forked child: nothing is reported, and nothing is left patched. The session is the parent's."""
+        self._native = None
+        self._brackets = {}
+        if self._hooks is not None:
+            self._hooks.remove_in_child()
+        atexit.unregister(self._at_exit)
+        _left_to_parent.append(self)
+
+    # The reader's side.
+
+    @property
+    def path(self) -> str:
+        """The run file; "" when nothing is watched."""
+        return self._path
+
+    @property
+    def run(self) -> Run:
+        """The run file, open: as it is now, and after the end as it stays."""
+        if self._run is not None:
+            return self._run
+        if not self._path:
+            raise TrainperfError(f"there is no run: {self._why_off or 'the watch has not begun'}")
+        from trainperf.run import Run
+
+        if self.running:
+            self._session.flush()
+            return Run(self._path)
+        self._run = Run(self._path)
+        return self._run
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, costliest first."""
+        if self._why_off:
+            return []
+        from trainperf.findings import find
+
+        return list(find(self.run).findings)
+
+    def summary(self) -> str:
+        """The verdict, as text of at most 15 lines."""
+        if self._why_off:
+            return f"trainperf: nothing was watched: {self._why_off}"
+        from trainperf.report.console import render
+
+        return render(self.run)
+
+    def __repr__(self) -> str:
+        return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
+
+
+# The process' one watch.
+
+_lock = threading.RLock()
+_current: Watch | None = None
+_left_to_parent: list[Watch] = []  # kept alive in forked children, since ending them is not theirs
+_fork_hook_set = False
+_said_why_off = False
+
+
+def watch(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    name: str | None = None,
+    overwrite: bool = False,
+    verbose: bool | None = None,
+    gil: str = "auto",
+    sampler_hz: float = 250.0,
+    budget: float = 0.01,
+    flag_shares: Mapping[str, float] | None = None,
+) -> Watch:
+    """Watches this process' training loop, and tells at the end why it is slow.
+
+        with trainperf.watch("runs/a.tpr") as run:
+            for batch in loader: ...
+
+    Args:
+        path: the run file. None: one in the folder $TRAINPERF_DIR, else a private temporary one that goes with the
+            object. With several ranks (RANK, WORLD_SIZE) each writes its own: a.tpr becomes a.rank3.tpr.
+        name: what the run is called in reports.
+        overwrite: replace a file that exists; without it that is a FileExistsError.
+        verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.
+        gil: how GIL waits are measured: auto (the best that works here), exact, procfs, busy-only, off.
+        sampler_hz: how often the step thread and the GIL's holder are looked at, per second; 0: never.
+        budget: the share of the run's time that trainperf may cost before it looks less often.
+        flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
+
+    Raises ValueError for an option or a TRAINPERF_* variable that makes no sense. Entering raises AlreadyWatchingError
+    when this process is being watched, and OSError when the file cannot be made. Later nothing raises.
+    """
+    return Watch(
+        resolve(
+            path,
+            name=name,
+            overwrite=overwrite,
+            verbose=verbose,
+            gil=gil,
+            sampler_hz=sampler_hz,
+            budget=budget,
+            flag_shares=flag_shares,
+        )
+    )
+
+
+def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Watch:
+    """watch() without a with: until stop(), or the end of the process. Same options, same errors."""
+    return watch(path, **options).__enter__()
+
+
+def stop() -> Watch | None:
+    """Ends the watch of this process, and returns it; None when there is none."""
+    current = _current_here()
+    if current is not None:
+        current.stop()
+    return current
+
+
+def step() -> None:
+    """Watch.step() of the watch of this process, if there is one."""
+    current = _current
+    if current is not None:
+        current.step()
+
+
+def phase(name: str) -> _PhaseBracket:
+    """Watch.phase() of the watch of this process; a bracket that does nothing if there is none."""
+    current = _current
+    return _NO_BRACKET if current is None else current.phase(name)
+
+
+def _current_here() -> Watch | None:
+    current = _current
+    return current if current is not None and current._pid == os.getpid() else None
+
+
+def _enter(new: Watch) -> None:
+    global _current, _fork_hook_set
+    with _lock:
+        running = _current_here()
+        if running is not None and not new._settings.disabled:
+            what = f" (into {running.path})" if running.path else ""
+            raise AlreadyWatchingError(
+                f"this process is being watched already{what}: leave that watch, or call trainperf.stop(), first"
+            )
+        if not _fork_hook_set:
+            os.register_at_fork(after_in_child=_after_fork_in_child)
+            _fork_hook_set = True
+        new._start()
+        if not new._settings.disabled:
+            _current = new
+
+
+def _after_fork_in_child() -> None:
+    global _current, _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+    left, _current = _current, None
+    if left is not None:
+        left._forget()
+
+
+def _load_native(settings: Settings) -> Any:
+    """The core; or a text that says why there is none."""
+    if settings.disabled:
+        return "TRAINPERF_DISABLE is set"
+    try:
+        from trainperf import _native
+    except ImportError as error:
+        return f"the compiled core cannot be used on this platform ({sys.platform}): {error}"
+    return _native
+
+
+def _remove_file(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        for suffix in ("", "-wal", "-shm"):
+            try:
+                os.unlink(path + suffix)
+            except FileNotFoundError:
+                continue
+
+
+def _start_logging(settings: Settings) -> logging.Handler | None:
+    """Only when TRAINPERF_LOG_LEVEL asks for it; else the program's own set-up of logging decides."""
+    if settings.log_level is None:
+        return None
+    handler = logging.StreamHandler()
+    handler.setLevel(settings.log_level)
+    handler.setFormatter(logging.Formatter("trainperf: %(levelname)s: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(settings.log_level)
+    return handler
+
+
+def _stop_logging(handler: logging.Handler | None) -> None:
+    if handler is not None:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+
+
+def _describe_process(session: Any, settings: Settings) -> None:
+    from trainperf.meta import process_meta
+
+    for key, value in process_meta(settings).items():
+        session.set_meta(key, value)
+
+
+def _describe_torch(session: Any) -> None:
+    from trainperf.meta import torch_meta
+
+    for key, value in torch_meta().items():
+        session.set_meta(key, value)
+    if not torch_meta():
+        session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
+
+
+def _decorate(function: Any, settings: Settings) -> Any:
+    """A watch per call: for a coroutine or a generator, from its start to its end."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with Watch(settings):
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+            with Watch(settings):
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return asynchronous
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with Watch(settings):
+                return (yield from function(*args, **kwargs))
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with Watch(settings):
+            return function(*args, **kwargs)
+
+    return plain
