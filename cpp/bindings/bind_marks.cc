@@ -141,6 +141,7 @@ void BindMarks(py::module_& module) {
   module.attr("FETCHED_BATCH") = static_cast<int>(kFetchedBatch);
   module.attr("FETCH_EXHAUSTED") = static_cast<int>(kFetchExhausted);
   module.attr("FETCH_RAISED") = static_cast<int>(kFetchRaised);
+  module.attr("FETCHED_BEHIND") = static_cast<int>(kFetchedBehind);
 }
 
 }  // namespace trainperf

@@ -22,6 +22,7 @@ GRAD_DISABLED: Final[int]  # flag of begin(FETCH | EVAL)
 FETCHED_BATCH: Final[int]  # values of end(FETCH)
 FETCH_EXHAUSTED: Final[int]
 FETCH_RAISED: Final[int]
+FETCHED_BEHIND: Final[int]  # a batch, but those that were ready at its begin were later ones (head-of-line blocking)
 
 # Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument parsing.
 def begin(bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> None: ...

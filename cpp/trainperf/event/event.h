@@ -46,7 +46,8 @@ enum class Bracket : uint8_t {
 };
 inline constexpr int kBracketCount = 10;
 
-enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2 };
+// kFetchedBehind: a batch, but those that were ready at its begin were later ones: for this fetch none was ready.
+enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2, kFetchedBehind = 3 };
 
 // Event::flags
 inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
