@@ -21,11 +21,11 @@ RUNTIMES = re.compile(r"(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|l
 def main() -> int:
     trainperf = importlib.import_module("trainperf")
     native = importlib.import_module("trainperf._native")
-    site = Path(trainperf.__file__).parent.parent
+    site = Path(str(trainperf.__file__)).parent.parent
     if "torch" in sys.modules:
         raise SystemExit("check_wheel: importing trainperf imported torch")
 
-    libraries = sorted({Path(native.__file__), *site.glob("trainperf*/**/*.so*")})
+    libraries = sorted({Path(str(native.__file__)), *site.glob("trainperf*/**/*.so*")})
     for library in libraries:
         listing = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
         for line in listing.splitlines():
