@@ -10,6 +10,7 @@
 #ifndef TRAINPERF_BASE_STACK_TABLE_H_
 #define TRAINPERF_BASE_STACK_TABLE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -37,6 +38,9 @@ class StackTable {
   void Init();   // allocates (about 8 MB of address space, touched as used); idempotent
   void Reset();  // empties; no writer may run
 
+  // Both give 0 when the table is full or busy. Names longer than kMaxName bytes lose their beginning (a file's path)
+  // or their end (a function's name).
+  static constexpr size_t kMaxName = 1024;
   SiteId InternSite(std::string_view file, std::string_view function, int32_t line);
   StackId Intern(const SiteId* innermost_first, size_t count);
 
@@ -44,12 +48,13 @@ class StackTable {
   uint32_t site_count() const;  // sites 1 .. site_count()
   Node node(StackId id) const;
   Site site(SiteId id) const;
-  uint64_t refused() const;
+  uint64_t refused() const;     // stacks that were cut or not kept: full, or busy
+  uint64_t generation() const;  // rises with every Reset(); whoever caches ids must compare it
 
  private:
   StackTable() = default;
   struct Impl;
-  Impl* impl_ = nullptr;
+  std::atomic<Impl*> impl_{nullptr};
 };
 
 }  // namespace trainperf
