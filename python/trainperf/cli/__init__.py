@@ -1,0 +1,1 @@
+"""The `trainperf` command: main.py, and one module per subcommand."""

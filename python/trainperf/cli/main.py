@@ -1,0 +1,73 @@
+"""Reads the command line and calls the subcommand."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from trainperf.cli.command import Command
+from trainperf.cli.doctor import Doctor
+from trainperf.cli.explain import Explain
+from trainperf.cli.run import Run
+from trainperf.cli.show import Show
+from trainperf.errors import TrainperfError
+
+COMMANDS: tuple[Command, ...] = (Run(), Show(), Explain(), Doctor())
+
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 1 for an error, 2 for wrong usage; of `run`, the script's own."""
+    parser, parsers = make_parser()
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as leaving:  # argparse has printed; main() returns instead of leaving
+        return leaving.code if isinstance(leaving.code, int) else OK
+    if args.verbose:
+        logging.basicConfig(level=logging.DEBUG if args.verbose > 1 else logging.INFO, stream=sys.stderr)
+    command = next((c for c in COMMANDS if c.name == args.command), None)
+    if command is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    try:
+        return command.run(args, parsers[command.name])
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else OK
+    except BrokenPipeError:
+        # Who reads us has left (| head). Python would complain of it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (TrainperfError, OSError, ValueError) as error:
+        if args.verbose > 1:
+            raise
+        print(f"trainperf {command.name}: {one_line(error)}", file=sys.stderr)
+        return ERROR
+
+
+def one_line(error: BaseException) -> str:
+    from trainperf.report.text import clean
+
+    return clean(" ".join(str(error).split()) or type(error).__name__)
+
+
+def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    import trainperf
+
+    parser = argparse.ArgumentParser(
+        prog="trainperf", description="Tells why PyTorch training is slow.", epilog="trainperf COMMAND -h says more."
+    )
+    parser.add_argument("--version", action="version", version=f"trainperf {trainperf.__version__}")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="say what happens (-vv: everything)")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parsers = {}
+    for command in COMMANDS:
+        sub = subparsers.add_parser(command.name, help=command.help, description=command.description)
+        command.configure(sub)
+        parsers[command.name] = sub
+    return parser, parsers

@@ -1,0 +1,201 @@
+"""`trainperf run train.py ...`: an unmodified script or module, watched, in this very process."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from trainperf.errors import TrainperfError
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Run:
+    name = "run"
+    help = "run a training script and say why it is slow"
+    description = (
+        "Runs a script (or a module with -m) as python would, watches its training loop, and prints the verdict at the "
+        "end. The exit code is the script's."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "trainperf run [-o FILE] [--name NAME] [-f] (SCRIPT | -m MODULE) [ARGUMENTS ...]"
+        parser.add_argument("-o", "--output", metavar="FILE", help="the run file (default: SCRIPT-DATE-TIME.tpr)")
+        parser.add_argument("--name", help="what the run is called in reports")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite a run file that exists")
+        parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
+        parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
+
+    def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        import trainperf
+
+        words = list(args.script)
+        if words and words[0] == "--":
+            words = words[1:]
+        if args.module is not None:
+            words = [*args.module, *words]
+        if not words:
+            parser.error("say which script to run, or which module with -m")
+        target, arguments = words[0], words[1:]
+        if target.startswith("-"):
+            parser.error(f"{target} is no option of trainperf run; options stand before the script")
+        program = _module(target) if args.module is not None else _script(target)
+        path = args.output
+        if path is None and not os.environ.get("TRAINPERF_DIR"):
+            path = f"{Path(target).stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}.tpr"
+        sys.argv = [program.argv0, *arguments]
+        _set_path(program.path0)
+        sys.modules["__main__"] = program.module
+        with _Outcome() as outcome, trainperf.watch(path, name=args.name, overwrite=args.force):
+            outcome.started = True
+            exec(program.code(), program.module.__dict__)
+        return outcome.code
+
+
+class _Program:
+    """What python would make of a script's or module's name."""
+
+    def __init__(
+        self, argv0: str, path0: str | None, module: types.ModuleType, code: Callable[[], types.CodeType]
+    ) -> None:
+        self.argv0 = argv0
+        self.path0 = path0
+        self.module = module
+        self.code = code  # compiled inside the watch, so that a SyntaxError is shown as the script's
+
+
+def _script(name: str) -> _Program:
+    if os.path.isdir(name) or (os.path.isfile(name) and not name.endswith(".py") and _is_zip(name)):
+        spec = importlib.machinery.PathFinder.find_spec("__main__", [name])
+        if spec is None:
+            raise TrainperfError(f"{name} has no __main__.py: give a script")
+        return _Program(name, name, *_of_spec(spec, ""))
+    if not os.path.isfile(name):
+        raise TrainperfError(f"there is no script {name}")
+    path = os.path.abspath(name)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __file__=path,
+        __builtins__=builtins,
+        __cached__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+    )
+
+    def code() -> types.CodeType:
+        with io.open_code(path) as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+
+    # Through a link, python looks for modules beside the real script.
+    return _Program(name, os.path.dirname(os.path.realpath(path)), module, code)
+
+
+def _module(name: str) -> _Program:
+    cwd = os.getcwd()
+    _set_path(cwd)
+    try:
+        spec = importlib.util.find_spec(name)
+        package = ""
+        if spec is not None and spec.submodule_search_locations is not None:
+            package = name
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError) as error:
+        raise TrainperfError(f"there is no module {name}: {error}") from error
+    if spec is None:
+        raise TrainperfError(
+            f"{package} is a package without __main__: it cannot be run" if package else f"there is no module {name}"
+        )
+    module, code = _of_spec(spec, spec.parent or "")
+    return _Program(spec.origin or name, cwd, module, code)
+
+
+def _of_spec(
+    spec: importlib.machinery.ModuleSpec, package: str
+) -> tuple[types.ModuleType, Callable[[], types.CodeType]]:
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __file__=spec.origin,
+        __builtins__=builtins,
+        __cached__=spec.cached,
+        __loader__=spec.loader,
+        __package__=package,
+        __spec__=spec,
+    )
+
+    def code() -> types.CodeType:
+        get_code = getattr(spec.loader, "get_code", None)
+        found = get_code(spec.name) if get_code is not None else None
+        if not isinstance(found, types.CodeType):
+            raise TrainperfError(f"{spec.name} has no Python code to run")
+        return found
+
+    return module, code
+
+
+def _is_zip(name: str) -> bool:
+    import zipfile
+
+    return zipfile.is_zipfile(name)
+
+
+def _set_path(path0: str | None) -> None:
+    """Puts the script's folder where python puts it: in place of our own."""
+    if path0 is None or getattr(sys.flags, "safe_path", False):
+        return
+    if sys.path:
+        sys.path[0] = path0
+    else:
+        sys.path.append(path0)
+
+
+class _Outcome:
+    """Turns how the script ended into an exit code, and shows its exception as python would: without our frames."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.started = False  # before that, an error is trainperf's own
+
+    def __enter__(self) -> _Outcome:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None or kind is None or not self.started:
+            return False
+        if isinstance(error, SystemExit):
+            self.code = _exit_code(error)
+            return True
+        stripped = _without_our_frames(traceback)
+        error.__traceback__ = stripped
+        sys.last_type, sys.last_value, sys.last_traceback = kind, error, stripped
+        sys.excepthook(kind, error, stripped)
+        self.code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        return True
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    """As python's own: None is success, a number is the code, anything else is printed and 1."""
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """From the script's first frame on. Frames of ours further in (a wrapped function) stay: they are the truth."""
+    first = traceback
+    while first is not None and first.tb_frame.f_code.co_filename.startswith((_HERE, "<frozen")):
+        first = first.tb_next
+    return first

@@ -1,0 +1,136 @@
+"""Runs the rules on a run: findings costliest first, no nanosecond counted twice, and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import Facts, plural
+from trainperf.findings.model import Abstained, Cell, Finding, Rule
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+_ALWAYS = ("gil_waits", "gil_holds")  # a run without an entry for these could not look
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line, and the finding that it is about ("" when nothing was found)."""
+
+    text: str
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    verdict: Verdict
+    findings: tuple[Finding, ...]  # warnings and criticals before infos, each costliest first
+    abstained: tuple[Abstained, ...]
+
+
+def find(run: Run, rules: tuple[Rule, ...] | None = None) -> Findings:
+    """What a person should know about a run."""
+    if rules is None:
+        from trainperf.findings.rules import ALL
+
+        rules = ALL
+    facts = Facts(run)
+    found: list[Finding] = []
+    abstained: list[Abstained] = []
+    left: dict[Cell, int] = dict(facts.matrix)
+    for rule in rules if facts.steps else ():
+        blind = _blind(facts, rule)
+        outcome = blind if blind is not None else rule.check(facts)
+        if isinstance(outcome, Abstained):
+            abstained.append(outcome)
+        elif outcome is not None:
+            kept = _claim(facts, rule, outcome, left)
+            if kept is not None:
+                found.append(kept)
+    if not facts.steps:
+        abstained = [Abstained(rule.id, rule.slug, "no step was seen") for rule in rules]
+    found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
+    return Findings(_verdict(facts, found, abstained), tuple(found), tuple(abstained))
+
+
+def _blind(facts: Facts, rule: Rule) -> Abstained | None:
+    for probe in rule.needs:
+        if probe in _ALWAYS or probe in facts.run.tiers:
+            why = facts.off(probe)
+            if why is not None:
+                return Abstained(rule.id, rule.slug, why)
+    return None
+
+
+def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) -> Finding | None:
+    """The finding with what is left of its claims; None when that is too little to speak of."""
+    claims = {cell: min(ns, left.get(cell, 0)) for cell, ns in finding.claims.items()}
+    cost = sum(claims.values())
+    taken = finding.cost_ns - cost
+    # What tells where or when (it claims nothing, or what another has told already) stays, without a cost of its own.
+    tells_when = rule.id.startswith("TP4")
+    severity = finding.severity
+    if cost < finding.cost_ns and not tells_when:
+        regraded = facts.grade(cost, rule.limits)
+        if regraded is None:
+            return None
+        severity = "info" if severity == "info" else regraded
+    for cell, ns in claims.items():
+        left[cell] -= ns
+    evidence = finding.evidence
+    if tells_when and taken > 0:
+        evidence = (*evidence, "its cost is counted with the finding above that names the cause")
+    when = "" if tells_when else facts.when(finding.claims)
+    if when:
+        evidence = (*evidence, when)
+    return dataclasses.replace(
+        finding,
+        claims=claims,
+        cost_ns=cost,
+        share=facts.share(cost),
+        cost_ms_per_step=facts.ms_per_step(cost),
+        severity=severity,
+        evidence=evidence,
+    )
+
+
+def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
+    if not facts.steps:
+        return Verdict(
+            "no training step was seen: no backward and no optimizer ran in the watch (run.step() marks steps by hand)",
+            "",
+        )
+    top = next((f for f in found if f.severity != "info"), None)
+    if top is not None:
+        return Verdict(f"{top.slug}: {top.title}; {cost_text(top)}", top.id)
+    if facts.steps < limit("warn_min_steps"):
+        return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
+    shares = sorted(
+        ((facts.share(facts.cause_ns(c)), c) for c in ("compute", "gpu_wait", "launch", "python", "data_wait")),
+        reverse=True,
+    )
+    share, cause = shares[0]
+    unknown = facts.share(facts.cause_ns("unknown"))
+    missing = "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
+    if unknown >= limit("unknown_share"):
+        missing += f"; for {unknown:.0%} of the time the cause is not known"
+    name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
+    return Verdict(
+        f"{name}: {share:.0%} of step time is {cause}; nothing found above {limit('warn_share'):.0%}{missing}", ""
+    )
+
+
+def cost_text(finding: Finding) -> str:
+    """ "8.1 ms/step (57%)", or "2 of 24 steps, 820 ms each (40% of the run)"."""
+    percent = f"{finding.share:.0%}"
+    if finding.steps_affected * 2 < finding.steps and finding.steps_affected:
+        each = finding.cost_ns / finding.steps_affected / 1e6
+        return f"{finding.steps_affected} of {finding.steps} steps, {_short(each)} ms each ({percent} of the run)"
+    return f"{_short(finding.cost_ms_per_step)} ms/step ({percent})"
+
+
+def _short(ms: float) -> str:
+    return f"{ms:,.0f}" if ms >= 100 else (f"{ms:.1f}" if ms >= 1 else f"{ms:.2f}")

@@ -1,0 +1,340 @@
+"""What rules ask of a run: sums, shares, places, and the grading that all of them use."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import MECHANISMS, PHASES, cause_of
+from trainperf.report import frames
+
+if TYPE_CHECKING:
+    from trainperf.run import Detail, Frame, Run, Thread
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A user's function that samples were seen in."""
+
+    frame: frames.FrameLike  # its hottest line
+    leaf: str  # what it was calling there, when that was not its own code: "json.dumps"; else ""
+    ns: int
+    samples: int
+    share: float  # of the samples that were asked for
+    frames: tuple[Frame, ...]  # one whole stack, innermost first
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A thread that others waited for."""
+
+    name: str
+    thread: Thread | None
+    ns: int
+    waits: int
+    share: float
+    spot: Spot | None
+
+
+class Facts:
+    """A run, asked the way that rules ask. Holds no state but caches."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.steps = int(run.step_count)
+        self.wall_ns = int(run.wall_ns)
+        self.feeds_device = run.meta.get("feeds_device", "").lower() in ("1", "true", "yes")
+        self.own_ns = sum(run.overhead_ns.values())
+
+    # -- time
+
+    @cached_property
+    def matrix(self) -> dict[Cell, int]:
+        rows = self.run.matrix_ns.tolist()
+        return {(p, m): int(rows[i][j]) for i, p in enumerate(PHASES) for j, m in enumerate(MECHANISMS)}
+
+    def cells(self, cause: str, phases: Iterable[str] = PHASES) -> dict[Cell, int]:
+        """The non-empty cells that make up a cause, in some phases."""
+        wanted = set(phases)
+        return {
+            cell: ns
+            for cell, ns in self.matrix.items()
+            if ns > 0 and cell[0] in wanted and cause_of(*cell, feeds_device=self.feeds_device) == cause
+        }
+
+    def cause_ns(self, cause: str) -> int:
+        return sum(self.cells(cause).values())
+
+    def share(self, ns: int) -> float:
+        return ns / self.wall_ns if self.wall_ns else 0.0
+
+    def ms_per_step(self, ns: int) -> float:
+        return ns / self.steps / 1e6 if self.steps else 0.0
+
+    def of_step(self, ns: int) -> str:
+        """ "8.1 ms of each step's 14 ms": means over all steps."""
+        return f"{ms(ns / self.steps)} of each step's {ms(self.wall_ns / self.steps)}"
+
+    def grade(self, ns: int, limits: Limits) -> Severity | None:
+        """None: too small to speak of, or too few steps, or no larger than our own cost."""
+        share = self.share(ns)
+        if self.steps < limit("warn_min_steps") or share < limits.warn:
+            return None
+        if self.ms_per_step(ns) < limit("min_cost_ms") or ns < self.own_ns:
+            return None
+        critical = limits.critical is not None and share >= limits.critical
+        return "critical" if critical and self.steps >= limit("critical_min_steps") else "warning"
+
+    def confidence(self, *, samples: int | None = None, tier: str = "") -> tuple[Confidence, str]:
+        """From the number of steps, the samples behind a named place (None: nothing was sampled) and a probe's tier."""
+        reasons: list[str] = []
+        level: Confidence = "high"
+        if self.steps < limit("critical_min_steps"):
+            level = "medium" if self.steps >= 5 else "low"
+            reasons.append(f"only {self.steps} steps")
+        if tier and tier != "exact":
+            level = "medium" if level == "high" else level
+            reasons.append(f"estimated ({tier})")
+        if samples is not None and samples < limit("good_samples"):
+            few = samples < limit("min_samples")
+            level = "low" if few else ("medium" if level == "high" else level)
+            reasons.append(f"the place rests on {samples} samples")
+        if not reasons:
+            reasons.append(f"{self.steps} steps, exact times" + (f", {samples} samples" if samples else ""))
+        return level, "; ".join(reasons)
+
+    def finding(
+        self,
+        rule: tuple[str, str],
+        *,
+        severity: Severity,
+        cause: str,
+        claims: dict[Cell, int],
+        title: str,
+        evidence: Sequence[str],
+        confidence: tuple[Confidence, str],
+        steps_affected: int | None = None,
+        who: Sequence[str] = (),
+        where: str = "",
+        why: str = "",
+        fix: str = "",
+        will_not_help: str = "",
+    ) -> Finding:
+        cost = sum(claims.values())
+        return Finding(
+            id=rule[0],
+            slug=rule[1],
+            severity=severity,
+            cause=cause,
+            title=title,
+            cost_ns=cost,
+            share=self.share(cost),
+            cost_ms_per_step=self.ms_per_step(cost),
+            steps=self.steps,
+            steps_affected=min(self.steps, steps_affected) if steps_affected is not None else self.steps,
+            confidence=confidence[0],
+            confidence_why=confidence[1],
+            evidence=tuple(e for e in evidence if e),
+            who=tuple(dict.fromkeys(w for w in who if w)),
+            where=where,
+            why=why,
+            fix=fix,
+            will_not_help=will_not_help,
+            docs=f"docs/findings/{rule[0]}.md",
+            claims=claims,
+        )
+
+    # -- who and where
+
+    @cached_property
+    def machine(self) -> str:
+        """ "x86_64" or "aarch64", as the kernel calls it; "" when it was not recorded."""
+        found = re.search(r"x86_64|amd64|aarch64|arm64", self.run.meta.get("platform", ""))
+        return found.group() if found is not None else ""
+
+    @cached_property
+    def base(self) -> str:
+        """The folder that the user's places are written relative to: where the script is."""
+        found = self.run.meta.get("cwd", "")
+        if found:
+            return found
+        argv = self.run.meta.get("argv", "")
+        try:
+            words = json.loads(argv) if argv.startswith("[") else shlex.split(argv)
+        except ValueError:
+            words = []
+        script = str(words[0]) if words else ""
+        return os.path.dirname(script) if os.path.isabs(script) else ""
+
+    def place(self, frame: frames.FrameLike) -> str:
+        return frames.place(frame, self.base)
+
+    def label(self, spot: Spot) -> str:
+        at = frames.label(spot.frame, self.base)
+        return f"{spot.leaf} called by {at}" if spot.leaf else at
+
+    def off(self, probe: str) -> str | None:
+        """Why a probe gave nothing; None when it worked."""
+        tier = self.run.tiers.get(probe)
+        if tier is None:
+            return f"the run has no {probe} probe"
+        if tier.tier.startswith("off"):
+            return f"{probe} off: {tier.why or tier.tier.partition(':')[2].strip() or 'no reason given'}"
+        return None
+
+    def tier(self, probe: str) -> str:
+        tier = self.run.tiers.get(probe)
+        return tier.tier if tier is not None else "off"
+
+    def thread_name(self, thread: Thread | None) -> str:
+        if thread is None:
+            return "a thread that is not known"
+        return thread.name or f"thread {thread.native_tid}"
+
+    @cached_property
+    def step_thread_name(self) -> str:
+        return self.thread_name(self.run.step_thread) if self.run.step_thread is not None else "the step thread"
+
+    @cached_property
+    def _samples(self) -> tuple[Detail, ...]:
+        return tuple(self.run.detail_totals("sample"))
+
+    def samples(self, *, phases: Iterable[str] | None = None, states: Iterable[str] | None = None) -> list[Detail]:
+        """The step thread's samples in these phases and states."""
+        in_phases = set(phases) if phases is not None else None
+        in_states = set(states) if states is not None else None
+        return [
+            d
+            for d in self._samples
+            if (in_phases is None or d.phase in in_phases) and (in_states is None or d.state in in_states)
+        ]
+
+    def spots(self, details: Iterable[Detail], keep: Callable[[Sequence[Frame]], bool] | None = None) -> list[Spot]:
+        """The user's functions in which these details were, costliest first; those without a user's frame are left out
+        (their ns still count in the share's whole). `keep` may reject stacks."""
+        whole = 0
+        groups: dict[tuple[str, str], dict[int, list[int]]] = {}
+        best: dict[tuple[str, str, int], tuple[int, tuple[Frame, ...]]] = {}
+        for d in details:
+            whole += d.ns
+            stack = tuple(self.run.stack(d.stack))
+            found = frames.user_frame(stack)
+            if found is None or (keep is not None and not keep(stack)):
+                continue
+            lines = groups.setdefault((found.file, found.function), {})
+            entry = lines.setdefault(found.line, [0, 0])
+            entry[0] += d.ns
+            entry[1] += d.count
+            key = (found.file, found.function, found.line)
+            if key not in best or d.ns > best[key][0]:
+                best[key] = (d.ns, stack)
+        out: list[Spot] = []
+        for (file, function), lines in groups.items():
+            line = max(lines, key=lambda n: lines[n][0])
+            stack = best[(file, function, line)][1]
+            at = frames.user_frame(stack)
+            assert at is not None  # only stacks with one were kept
+            ns = sum(e[0] for e in lines.values())
+            leaf = "" if stack[0] is at else _library_call(stack, at)
+            out.append(Spot(at, leaf, ns, sum(e[1] for e in lines.values()), ns / whole if whole else 0.0, stack))
+        return sorted(out, key=lambda s: -s.ns)
+
+    def holders(self, phases: Iterable[str] | None = None) -> list[Holder]:
+        """Who held the GIL while the step thread waited for it, costliest first."""
+        in_phases = set(phases) if phases is not None else None
+        details = [d for d in self.run.detail_totals("gil_wait") if in_phases is None or d.phase in in_phases]
+        whole = sum(d.ns for d in details)
+        by_thread: dict[int, list[Detail]] = {}
+        for d in details:
+            by_thread.setdefault(d.thread.id if d.thread is not None else 0, []).append(d)
+        out: list[Holder] = []
+        for group in by_thread.values():
+            ns = sum(d.ns for d in group)
+            spots = self.spots(group)
+            spot = spots[0] if spots else self._library_spot(group)
+            name = self.thread_name(group[0].thread)
+            out.append(
+                Holder(name, group[0].thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot)
+            )
+        return sorted(out, key=lambda h: -h.ns)
+
+    def _library_spot(self, details: Sequence[Detail]) -> Spot | None:
+        for d in details:
+            stack = tuple(self.run.stack(d.stack))
+            at = frames.shown_frame(stack)
+            if at is not None:
+                return Spot(at, "", d.ns, d.count, 1.0, stack)
+        return None
+
+    # -- when
+
+    def when(self, claims: dict[Cell, int] | object) -> str:
+        """ "steps 0 to 133 have 96 % of it" when a cost sits in half of the run or less, else ""."""
+        if not isinstance(claims, dict) or not claims:
+            return ""
+        per_section: list[tuple[float, int, int, int]] = []
+        for s in self.run.sections:
+            ns = sum(int(s.matrix_ns[PHASES.index(p), MECHANISMS.index(m)]) for p, m in claims)
+            if s.steps > 0:
+                per_section.append((ns / s.steps, ns, s.first_step, s.steps))
+        whole = sum(p[1] for p in per_section)
+        total_steps = sum(p[3] for p in per_section)
+        if len(per_section) < 4 or not whole:
+            return ""
+        best: tuple[float, int, int] | None = None
+        for i in range(len(per_section)):
+            ns = steps = 0
+            for j in range(i, len(per_section)):
+                ns += per_section[j][1]
+                steps += per_section[j][3]
+                if steps > total_steps / 2:
+                    break
+                if ns / whole >= limit("clustered_share") and (best is None or steps < best[2] - best[1] + 1):
+                    best = (ns / whole, per_section[i][2], per_section[i][2] + steps - 1)
+        if best is None:
+            return ""
+        return f"{best[0]:.0%} of it is in steps {best[1]} to {best[2]} (of {total_steps})"
+
+
+def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
+    """What the user's line called: the outermost library frame below it, with its module."""
+    called: Frame | None = None
+    for f in stack:
+        if f is at:
+            break
+        called = f
+    if called is None:
+        return ""
+    module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")
+    return f"{module}.{frames.short_function(called.function)}"
+
+
+def plural(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def ms(ns: float) -> str:
+    """ "8.1 ms", "0.12 ms", "1,240 ms"."""
+    value = ns / 1e6
+    if value >= 1000:
+        return f"{value:,.0f} ms"
+    return f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+
+
+def size(n: float) -> str:
+    """ "12.4 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000 or unit == "GB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} GB"

@@ -1,0 +1,111 @@
+"""Where the fetches' time went, by loader: what the rules about data share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.model import Cell
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.run import Loader, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """The worker processes of one loader, summed up."""
+
+    count: int
+    read: int  # of how many the CPU share is known
+    cpu_share: float  # mean over those; of one CPU
+    slowest: float  # the largest share
+
+    @property
+    def text(self) -> str:
+        if not self.read:
+            return "the workers' CPU time was not seen (they lived under two seconds)"
+        return (
+            f"{self.count} workers, each on the CPU {self.cpu_share:.0%} of the time (the busiest {self.slowest:.0%})"
+        )
+
+
+def num_workers(loader: Loader) -> int:
+    value = loader.description.get("num_workers", 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def dataset_name(loader: Loader) -> str:
+    return str(loader.description.get("dataset") or "the dataset")
+
+
+def dataset_place(loader: Loader, facts: Facts) -> str:
+    """ "train.py:41" where the dataset's class is, "" when it was not recorded."""
+    from trainperf.report import frames
+
+    at = loader.description.get("where") or ""
+    if isinstance(at, str) and at:
+        file, _, line = at.rpartition(":")
+        return f"{frames.short_path(file, facts.base)}:{line}" if file else at
+    return ""
+
+
+def worker_view(loader: Loader) -> WorkerView:
+    workers: list[Worker] = list(loader.workers)
+    shares = [w.cpu_share for w in workers if w.cpu_share is not None]
+    return WorkerView(
+        count=num_workers(loader) or len(workers),
+        read=len(shares),
+        cpu_share=sum(shares) / len(shares) if shares else 0.0,
+        slowest=max(shares, default=0.0),
+    )
+
+
+def starved_ns(loader: Loader) -> int:
+    """Wall time of fetches that found no batch ready (or: it is not known), an iterator's first left out."""
+    return sum(ns for ready, ns in loader.fetches.ready_wall_ns.items() if ready <= 0)
+
+
+def starved_count(loader: Loader) -> int:
+    return sum(n for ready, n in loader.fetches.ready.items() if ready <= 0)
+
+
+def ready_ns(loader: Loader) -> int:
+    return sum(ns for ready, ns in loader.fetches.ready_wall_ns.items() if ready > 0)
+
+
+def ready_count(loader: Loader) -> int:
+    return sum(n for ready, n in loader.fetches.ready.items() if ready > 0)
+
+
+def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:
+    """`amount` (at most the cells' sum) over the cells in proportion, to the nanosecond."""
+    whole = sum(cells.values())
+    amount = max(0, min(amount, whole))
+    if not amount:
+        return {}
+    out: dict[Cell, int] = {}
+    left = amount
+    for i, (cell, ns) in enumerate(cells.items()):
+        part = left if i == len(cells) - 1 else min(ns, amount * ns // whole)
+        part = min(part, ns)
+        if part:
+            out[cell] = part
+        left -= part
+    for cell, ns in cells.items():  # what integer division and the caps left over
+        if left <= 0:
+            break
+        room = min(ns - out.get(cell, 0), left)
+        if room > 0:
+            out[cell] = out.get(cell, 0) + room
+            left -= room
+    return out
+
+
+def cpus(facts: Facts) -> int:
+    """CPUs that the process may use; 0 when it is not known."""
+    try:
+        return max(0, int(facts.run.meta.get("cpus", "0")))
+    except ValueError:
+        return 0

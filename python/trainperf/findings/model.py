@@ -1,0 +1,80 @@
+"""What a rule says: a Finding, or that it Abstained and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+Severity = Literal["critical", "warning", "info"]
+Confidence = Literal["high", "medium", "low"]
+Cell = tuple[str, str]  # (phase, mechanism)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Shares of the run's time from which a rule speaks, and from which it is critical (None: never)."""
+
+    warn: float
+    critical: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a person should know and do.
+
+    `claims` says which nanoseconds of the run (phase, mechanism) the cost stands for: each is claimed once.
+    """
+
+    id: str
+    slug: str
+    severity: Severity
+    cause: str
+    title: str
+    cost_ns: int  # of the whole run
+    share: float  # of the run's time, 0 .. 1
+    cost_ms_per_step: float  # mean over all steps
+    steps: int  # of the run
+    steps_affected: int  # about; equal to `steps` when it has no rhythm of its own
+    confidence: Confidence
+    confidence_why: str
+    evidence: tuple[str, ...]
+    who: tuple[str, ...] = ()
+    where: str = ""  # the user's file:line
+    why: str = ""  # one line: who does what where
+    fix: str = ""  # to paste
+    will_not_help: str = ""
+    docs: str = ""
+    claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """A rule that could not look. Never the same as "healthy"."""
+
+    id: str
+    slug: str
+    why: str
+
+
+Outcome = Finding | Abstained | None
+
+
+class Rule(Protocol):
+    """One kind of trouble. `check` is pure: facts in, outcome out."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def slug(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Probes without which the rule abstains."""
+        ...
+
+    def check(self, facts: Facts) -> Outcome: ...

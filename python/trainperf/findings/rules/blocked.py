@@ -1,0 +1,130 @@
+"""TP301: the training thread sleeps in the loop: a lock, a queue, a file, a socket, time.sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import Spot, ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.thresholds import limit
+from trainperf.report.frames import is_stdlib_file
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.run import Frame
+
+_FIXES = {
+    "lock": (
+        "# hold the lock for less: copy what you need under it, work outside of it",
+        "more workers, a larger batch: it is not computing",
+    ),
+    "queue": (
+        "# let its producer run ahead: queue.Queue(maxsize=8), or more than one producer",
+        "a larger batch, a faster device: the producer sets the pace",
+    ),
+    "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
+    "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster device: the loop waits for storage"),
+    "socket": (
+        "# send from a background thread with a queue; wait only at the end",
+        "a faster device: the loop waits for the network",
+    ),
+    "process": (
+        "# start the process before the loop, collect it after",
+        "a faster device: the loop waits for another process",
+    ),
+    "other": ("# move the call out of the loop, or into a thread", "a faster device: the loop is asleep"),
+}
+
+
+class Blocked:
+    id = "TP301"
+    slug = "blocked"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        claims = facts.cells("blocked_io")
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        phases = {p for p, _ in claims}
+        samples = facts.samples(phases=phases, states=["blocked"])
+        spots = facts.spots(samples)
+        seen = sum(s.samples for s in spots)
+        top = spots[0] if spots else None
+        name = self._call(facts, top, samples)
+        kind: str = waiting_kind(name) if name else "other"
+        if top is not None and self._in_queue(top.frames):
+            kind = "queue"
+        background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
+        fed = kind == "queue" and bool(background)
+        words = {
+            "lock": "waits for a lock",
+            "queue": "waits for a queue",
+            "sleep": "sleeps",
+            "file": "waits for a file",
+            "socket": "waits for a socket",
+            "process": "waits for a process",
+            "other": "is blocked",
+        }[kind]
+        if fed:
+            words = "waits for a queue that a background loader feeds"
+        call = f" ({name})" if name else ""
+        fix, wont = _FIXES[kind]
+        if fed:
+            fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
+        why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
+        affected = facts.run.steps_with("blocked_io") or facts.steps
+        why_low = facts.off("gil_holds") if not samples else None
+        confidence = facts.confidence(samples=seen)
+        if why_low:
+            confidence = ("medium", f"the time is exact, the place is not known: {why_low}")
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="blocked_io",
+            claims=claims,
+            title=f"the training thread {words} in the loop",
+            steps_affected=affected,
+            confidence=confidence,
+            evidence=(
+                f"{facts.of_step(cost)} it is asleep, not waiting for the GIL"
+                if affected > facts.steps / 2
+                else f"{affected} of {facts.steps} steps, {ms(cost / affected)} each: asleep, not waiting for the GIL",
+                *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
+                f"the system call is {name}" if name else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why=why,
+            fix=fix,
+            will_not_help=wont,
+        )
+
+    @staticmethod
+    def _call(facts: Facts, top: Spot | None, samples: Sequence[object]) -> str:
+        """The system call that most of the top place's time was in."""
+        calls: dict[int, int] = {}
+        phases = None
+        for d in facts.samples(phases=phases, states=["blocked"]):
+            if d.phase in ("fetch", "transfer", "checkpoint", "validation", "logging"):
+                continue
+            if top is None or any(
+                f.file == top.frame.file and f.function == top.frame.function for f in facts.run.stack(d.stack)
+            ):
+                calls[d.code] = calls.get(d.code, 0) + d.ns
+        if not calls or not samples:
+            return ""
+        return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
+
+    @staticmethod
+    def _in_queue(stack: Sequence[Frame]) -> bool:
+        return any(
+            is_stdlib_file(f.file)
+            and (f.file.endswith("queue.py") or f.file.endswith("queues.py"))
+            and f.function.rsplit(".", 1)[-1] in ("get", "put", "_get", "_put")
+            for f in stack
+        )

@@ -1,0 +1,59 @@
+"""TP304: the loop stands still while a checkpoint is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import ms, plural, size
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class Checkpoint:
+    id = "TP304"
+    slug = "checkpoint"
+    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("hook_checkpoint",)
+
+    def check(self, facts: Facts) -> Outcome:
+        claims = facts.cells("checkpoint")
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        total = facts.run.span_total("checkpoint")
+        affected = min(facts.steps, total.steps or total.count) or facts.steps
+        saves = total.count or affected
+        known = total.value > 0 and total.ns > 0
+        rate = total.value / (total.ns / 1e9) if known else 0.0
+        spots = facts.spots(facts.samples(phases=["checkpoint"]))
+        top = spots[0] if spots else None
+        blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="checkpoint",
+            claims=claims,
+            title="the loop waits for checkpoints to be written",
+            steps_affected=affected,
+            confidence=facts.confidence(),
+            evidence=(
+                f"{plural(saves, 'save')} in {facts.steps} steps, {ms(cost / saves)} each",
+                f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
+                f"{blocked:.0%} of it waiting for storage, the rest on the CPU (pickling, copying)",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why="torch.save runs on the training thread"
+            + (f", called by {facts.label(top)}" if top is not None else ""),
+            fix=(
+                f"# save less often (now every {max(1, round(facts.steps / saves))} steps), or beside training:\n"
+                "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
+                'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
+            ),
+            will_not_help="a larger batch or more workers"
+            + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
+        )

@@ -1,0 +1,53 @@
+"""TP402: torch.compile compiled during the run. A warm-up is said; compiling again and again is warned of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import ms
+from trainperf.findings.model import Limits, Outcome, Severity
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class CompileWarmup:
+    id = "TP402"
+    slug = "compile-warmup"
+    limits = Limits(limit("compile_share"), None)
+    needs: tuple[str, ...] = ("hook_compile",)
+
+    def check(self, facts: Facts) -> Outcome:
+        table = facts.run.steps
+        total = int(table.compile_ns.sum())
+        if not total or facts.share(total) < self.limits.warn:
+            return None
+        rows = table.compile_ns > 0
+        spans = facts.run.spans("compile")
+        steps = len({s.step for s in spans if s.step >= 0}) or int(rows.sum())
+        again = steps > limit("recompile_steps") and facts.share(total) >= limit("warn_share")
+        severity: Severity = "warning" if again else "info"
+        first = int(table.index[rows][0])
+        # Compiling is part of whatever phase it happens in (python, compute): it claims nothing of its own.
+        finding = facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="python",
+            claims={},
+            title="torch.compile compiles again and again" if again else "torch.compile warmed up",
+            steps_affected=steps,
+            confidence=facts.confidence(),
+            evidence=(
+                f"{ms(total)} of compiling in {steps} of {facts.steps} steps, {facts.share(total):.0%} of the run",
+                f"first in step {first}",
+                "steps that compile are kept out of the median",
+            ),
+            who=(facts.step_thread_name,),
+            why=f"compiling took {ms(total)} in {steps} of {facts.steps} steps",
+            fix="TORCH_LOGS=recompiles python train.py  # says why; then: torch.compile(model, dynamic=True)"
+            if again
+            else "# nothing, in a longer run; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
+            will_not_help="faster data or a larger batch",
+        )
+        return finding

@@ -1,0 +1,97 @@
+"""TP101: the loop waits for data that is made on the step thread itself."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class DataStarved:
+    id = "TP101"
+    slug = "data-starved"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("hook_dataloader",)
+
+    def check(self, facts: Facts) -> Outcome:
+        cells = facts.cells("data_wait", ["fetch"])
+        with_workers = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
+        elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
+        claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere))
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        small = facts.ms_per_step(cost) < limit("in_process_min_ms")
+        if small and facts.share(cost) < limit("in_process_dominant_share"):
+            severity = "info"
+        blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
+        samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])
+        spots = facts.spots(samples)
+        seen = sum(s.samples for s in spots)
+        top = spots[0] if spots else None
+        waits = blocked >= 0.5
+        what = self._system_call(facts) if waits else ""
+        own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
+        main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
+        name = loaders.dataset_name(main) if main is not None else "the data"
+        cpus = loaders.cpus(facts)
+        rest = max(facts.wall_ns - cost, 1)
+        need = max(1, math.ceil(cost / rest))
+        if small:
+            fix = f"class {name}:\n    def __getitems__(self, indices): ...  # a whole batch at once, by one indexing"
+            wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
+        elif waits:
+            fix = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)  # its waits then overlap"
+            wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute"
+        elif cpus == 1:
+            fix = f"# make one sample of {name} cheaper, or decode ahead of training"
+            wont = "num_workers: there is one CPU, and training and loading would share it"
+        else:
+            fix = f"DataLoader(..., num_workers={min(need + 1, cpus) if cpus else need + 1}, persistent_workers=True)"
+            wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
+        doing = f"waits{f' ({what})' if what else ''}" if waits else "computes"
+        why = f"{name} {doing} on the training thread"
+        if top is not None:
+            why = f"{facts.label(top)} {doing} on the training thread"
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="data_wait",
+            claims=claims,
+            title="the loop waits for data that it makes itself",
+            steps_affected=facts.run.steps_with("data_wait") or facts.steps,
+            confidence=facts.confidence(samples=seen),
+            evidence=(
+                f"fetching takes {facts.of_step(cost)}; "
+                f"{1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}",
+                f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
+                f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame)
+            if top is not None
+            else (loaders.dataset_place(main, facts) if main is not None else ""),
+            why=why,
+            fix=fix,
+            will_not_help=wont,
+        )
+
+    @staticmethod
+    def _system_call(facts: Facts) -> str:
+        calls: dict[int, int] = {}
+        for d in facts.samples(phases=["fetch"], states=["blocked"]):
+            calls[d.code] = calls.get(d.code, 0) + d.ns
+        if not calls:
+            return ""
+        name = syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
+        kind = waiting_kind(name)
+        return f"{kind}: {name}" if kind != "other" else name

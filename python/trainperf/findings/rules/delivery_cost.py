@@ -1,0 +1,45 @@
+"""TP105: taking ready batches out of the workers' queue is a notable part of a short step. Said, never warned of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import ms
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class DeliveryCost:
+    id = "TP105"
+    slug = "delivery-cost"
+    limits = Limits(limit("critical_share"), None)
+    needs: tuple[str, ...] = ("hook_dataloader",)
+
+    def check(self, facts: Facts) -> Outcome:
+        found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0 and loaders.ready_count(v) > 0]
+        found = [v for v in found if loaders.ready_ns(v) / loaders.ready_count(v) < limit("ready_wait_ms") * 1e6]
+        spent = sum(loaders.ready_ns(v) for v in found)
+        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), spent)
+        if facts.grade(sum(claims.values()), self.limits) is None:
+            return None
+        count = sum(loaders.ready_count(v) for v in found)
+        return facts.finding(
+            (self.id, self.slug),
+            severity="info",
+            cause="data_wait",
+            claims=claims,
+            title="short steps: taking a ready batch out of the queue shows",
+            steps_affected=count,
+            confidence=facts.confidence(),
+            evidence=(
+                f"{count} fetches found a batch ready and took {ms(spent / count)} each: deserialising, not starvation",
+            ),
+            who=(facts.step_thread_name,),
+            why=f"deserialising a ready batch takes {ms(spent / count)}",
+            fix="# larger batches, or fewer and larger tensors per batch",
+            will_not_help="more workers: batches are ready already",
+        )

@@ -1,0 +1,47 @@
+"""TP309: PyTorch's own Python is most of a short step. Said, never warned of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rules.host_python import own_python
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class FrameworkPython:
+    id = "TP309"
+    slug = "framework-python"
+    limits = Limits(limit("framework_share"), None)
+    needs: tuple[str, ...] = ("gil_holds",)
+
+    def check(self, facts: Facts) -> Outcome:
+        cells = facts.cells("python")
+        samples = facts.samples(phases={p for p, _ in cells}, states=["python"])
+        count = sum(d.count for d in samples)
+        if count < limit("min_samples"):
+            return None
+        whole = sum(d.ns for d in samples)
+        other = sum(d.ns for d in samples if not own_python(facts.run.stack(d.stack)))
+        claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
+        cost = sum(claims.values())
+        if facts.grade(cost, self.limits) is None:
+            return None
+        return facts.finding(
+            (self.id, self.slug),
+            severity="info",
+            cause="python",
+            claims=claims,
+            title="short steps: PyTorch's own Python is much of them",
+            confidence=facts.confidence(samples=count),
+            evidence=(f"{ms(cost / facts.steps)} of each step, by {plural(count, 'sample')}",),
+            who=(facts.step_thread_name,),
+            why="modules and optimizer run in Python between small operations",
+            fix="model = torch.compile(model)  # or a larger batch",
+            will_not_help="more DataLoader workers",
+        )

@@ -1,0 +1,56 @@
+"""TP305: writing logs or metrics takes a notable part of the loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class Logging:
+    id = "TP305"
+    slug = "logging"
+    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("hook_logging",)
+
+    def check(self, facts: Facts) -> Outcome:
+        claims = facts.cells("logging")
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        total = facts.run.span_total("logging")
+        affected = min(facts.steps, total.steps) or facts.run.steps_with("logging") or facts.steps
+        calls = total.count or affected
+        spots = facts.spots(facts.samples(phases=["logging"]))
+        seen = sum(s.samples for s in spots)
+        top = spots[0] if spots else None
+        blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="logging",
+            claims=claims,
+            title="writing logs and metrics holds up the loop",
+            steps_affected=affected,
+            confidence=facts.confidence(samples=seen),
+            evidence=(
+                f"{plural(calls, 'log call')} in {affected} of {facts.steps} steps, {ms(cost / calls)} each",
+                f"{blocked:.0%} of it blocked (file, terminal, network), the rest on the CPU",
+                f"{top.share:.0%} of {plural(seen, 'sample')} in {facts.label(top)}" if top is not None else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why=f"{facts.step_thread_name} writes its log itself"
+            + (f", in {facts.label(top)}" if top is not None else ""),
+            fix="# log every N steps, or hand records to a thread:\n"
+            "q = queue.Queue(); logging.handlers.QueueListener(q, handler).start()\n"
+            "logger.handlers = [logging.handlers.QueueHandler(q)]",
+            will_not_help="more workers, a larger model batch"
+            + ("" if blocked >= 0.5 else "; a faster disk: most of it is formatting, on the CPU"),
+        )

@@ -1,0 +1,155 @@
+"""TP401: a part of the run is slower than the rest; which part, and which cause explains it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Abstained, Cell, Limits, Outcome
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+_BINS = 24
+_SKIP = 16 | 32 | 64 | 128  # warm-up, validation, checkpoint, loader start: slow for a reason of their own
+_HINTS = {
+    "gil_wait": "look for a thread that runs Python in that part: a prefetch, a preload, an upload",
+    "data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",
+    "descheduled": "something else used the CPUs then: a start-up, a preprocessing job",
+    "throttled": "the quota was used up then",
+    "python": "the loop's own code does more then",
+    "blocked_io": "the loop waited for a lock, a file or the network then",
+    "compute": "larger batches or longer sequences then, or a slower clock",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    first: int  # rows
+    end: int
+    inside_ns: float  # median step
+    outside_ns: float
+
+    @property
+    def ratio(self) -> float:
+        return self.inside_ns / self.outside_ns if self.outside_ns else 0.0
+
+
+def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
+    """The stretch of 10 to 60 % of the steps that costs most by being slower than the rest, or None.
+
+    Of medians of bins, so that single slow steps do not make one.
+    """
+    n = len(wall)
+    bins = min(_BINS, n // 5)
+    if bins < 6:
+        return None
+    edges = np.linspace(0, n, bins + 1).astype(int)
+    medians = np.array([np.median(wall[a:b]) for a, b in itertools.pairwise(edges)])
+    best: tuple[float, int, int] | None = None
+    for i in range(bins):
+        for j in range(i + max(1, round(0.1 * bins)), min(bins, i + int(0.6 * bins)) + 1):
+            inside = medians[i:j]
+            outside = np.concatenate([medians[:i], medians[j:]])
+            base = float(np.median(outside))
+            # Nearly every bin inside is slower than nearly every bin outside.
+            if np.percentile(inside, 20) < limit("uneven_ratio") * base or np.percentile(inside, 20) < np.percentile(
+                outside, 90
+            ):
+                continue
+            gain = float((inside - base).sum())
+            if best is None or gain > best[0]:
+                best = (gain, i, j)
+    if best is None:
+        return None
+    a, b = int(edges[best[1]]), int(edges[best[2]])
+    rest = np.concatenate([wall[:a], wall[b:]])
+    return _Slow(a, b, float(np.median(wall[a:b])), float(np.median(rest)))
+
+
+class Uneven:
+    id = "TP401"
+    slug = "uneven"
+    limits = Limits(limit("uneven_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        if facts.steps < limit("uneven_min_steps"):
+            return Abstained(
+                self.id, self.slug, f"{plural(facts.steps, 'step')} are too few to compare parts of the run"
+            )
+        table = facts.run.steps
+        merged = bool((table.count > 1).any())
+        # A merged row's flags are or-ed over its steps, and would leave nothing to look at.
+        keep = np.ones(len(table.count), bool) if merged else (table.flags & _SKIP) == 0
+        if keep.sum() < limit("uneven_min_steps"):
+            return None
+        count = table.count[keep].astype(np.float64)
+        wall = table.wall_ns[keep] / count
+        slow = find_slow_part(wall)
+        if slow is None or slow.ratio < limit("uneven_ratio"):
+            return None
+        inside = slice(slow.first, slow.end)
+        steps_in = int(count[inside].sum())
+        excess = int((slow.inside_ns - slow.outside_ns) * steps_in)
+        severity = facts.grade(excess, self.limits)
+        if severity is None:
+            return None
+        causes = table.causes_ns[keep]
+        mean_in = causes[inside].sum(axis=0) / steps_in
+        rest = np.ones(len(wall), bool)
+        rest[inside] = False
+        mean_out = causes[rest].sum(axis=0) / max(1.0, float(count[rest].sum()))
+        change = mean_in - mean_out
+        top = int(np.argmax(change))
+        cause = CAUSES[top]
+        index = table.index[keep]
+        first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
+        grown = max(1.0, float(change.clip(min=0).sum()))
+        claims: dict[Cell, int] = loaders.spread(facts.cells(cause), min(excess, int(max(0.0, change[top]) * steps_in)))
+        part = self._part(first, last, int(table.index[-1] + table.count[-1]))
+        holders = facts.holders() if cause == "gil_wait" and not facts.off("gil_waits") else []
+        spot = holders[0].spot if holders else None
+        who = holders[0].name if holders else ""
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause=cause,
+            claims=claims,
+            title=f"{part} runs {slow.ratio:.1f} times slower than the rest, because of {cause}",
+            steps_affected=steps_in,
+            confidence=facts.confidence(),
+            evidence=(
+                f"steps {first} to {last}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
+                f"{cause} takes {ms(mean_in[top])} a step there and {ms(mean_out[top])} elsewhere: "
+                f"{change[top] / grown:.0%} of the difference",
+                f"the slow part costs {ms(excess)} in all, {facts.share(excess):.0%} of the run",
+            ),
+            who=(who or facts.step_thread_name,),
+            where=facts.place(spot.frame) if spot is not None else "",
+            why=f"in steps {first} to {last} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
+            + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
+            fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first} to {last}')}",
+            will_not_help="what speeds up every step alike: the rest of the run is not slow",
+        )
+
+    @staticmethod
+    def _part(first: int, last: int, total: int) -> str:
+        """ "the first third", or the steps themselves."""
+        length = last - first + 1
+        names = ((1 / 2, "half"), (1 / 3, "third"), (1 / 4, "quarter"), (1 / 5, "fifth"), (1 / 10, "tenth"))
+        for share, name in names:
+            if abs(length / total - share) < 0.05:
+                if first < 0.05 * total:
+                    return f"the first {name} of the run"
+                if last >= 0.95 * total:
+                    return f"the last {name} of the run"
+        return f"the stretch of steps {first} to {last}"

@@ -1,0 +1,53 @@
+"""TP306: validation is a large part of the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class Validation:
+    id = "TP306"
+    slug = "validation"
+    limits = Limits(limit("validation_info_share"), None)
+    needs: tuple[str, ...] = ("hook_eval_mode",)
+
+    def check(self, facts: Facts) -> Outcome:
+        claims = facts.cells("validation")
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        if facts.share(cost) < limit("validation_warn_share"):
+            severity = "info"
+        total = facts.run.span_total("validation")
+        affected = min(facts.steps, total.steps or total.count) or facts.run.steps_with("validation") or facts.steps
+        times = total.count or affected
+        waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
+        spots = facts.spots(facts.samples(phases=["validation"]))
+        top = spots[0] if spots else None
+        every = max(1, round(facts.steps / times))
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="validation",
+            claims=claims,
+            title="validation is a large part of the run",
+            steps_affected=affected,
+            confidence=facts.confidence(),
+            evidence=(
+                f"{plural(times, 'validation')} in {facts.steps} steps, {ms(cost / times)} each",
+                f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
+            fix=f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
+            will_not_help="anything that makes training steps faster; the training loader's workers",
+        )

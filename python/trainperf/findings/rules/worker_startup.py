@@ -1,0 +1,72 @@
+"""TP104: worker processes are started anew at every epoch, and the loop waits for their first batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class WorkerStartup:
+    id = "TP104"
+    slug = "worker-startup"
+    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("hook_dataloader",)
+
+    def check(self, facts: Facts) -> Outcome:
+        with_workers = {k: v for k, v in facts.run.loaders.items() if loaders.num_workers(v) > 0}
+        if not with_workers:
+            return None
+        spans = [
+            s
+            for kind in ("loader_start", "first_fetch")
+            for s in facts.run.spans(kind)
+            if s.object in with_workers and s.step >= 0
+        ]
+        # A first fetch lies beside its start, never in it, so the two add up.
+        lost = sum(s.end_ns - s.start_ns for s in spans)
+        steps = {s.step for s in spans}
+        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), lost)
+        severity = facts.grade(sum(claims.values()), self.limits)
+        if severity is None:
+            return None
+        main = max(with_workers.values(), key=lambda v: sum(s.end_ns - s.start_ns for s in spans if s.object == v.id))
+        workers = loaders.num_workers(main)
+        persistent = bool(main.description.get("persistent_workers"))
+        if len(steps) < 2 or persistent:
+            if not persistent and facts.steps < limit("critical_min_steps"):
+                return Abstained(
+                    self.id, self.slug, f"one worker start-up in {plural(facts.steps, 'step')}: run longer to tell"
+                )
+            severity = "info"
+        method = str(main.description.get("multiprocessing_context") or "")
+        each = sum(claims.values()) / max(1, len(steps))
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="data_wait",
+            claims=claims,
+            title="worker processes start again at every epoch" if len(steps) > 1 else "worker processes start up",
+            steps_affected=len(steps),
+            confidence=facts.confidence(),
+            evidence=(
+                f"{len(steps)} of {facts.steps} steps wait {ms(each)} each for {plural(workers, 'worker')} to start",
+                f"persistent_workers={persistent}" + (f", started by {method}" if method else ""),
+                f"the other {facts.steps - len(steps)} steps do not wait for it",
+            ),
+            who=(facts.step_thread_name, plural(workers, "worker process").replace("processs", "processes")),
+            where=loaders.dataset_place(main, facts),
+            why=f"{plural(workers, 'worker')} start at each iter(loader): {len(steps)} times, {ms(each)} each",
+            fix=(
+                "longer epochs; fewer workers"
+                if persistent
+                else f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+            ),
+            will_not_help="more workers: each one makes the start longer",
+        )

@@ -1,0 +1,87 @@
+"""TP102: worker processes cannot make batches as fast as the loop uses them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class WorkersTooSlow:
+    id = "TP102"
+    slug = "workers-too-slow"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("hook_dataloader",)
+
+    def check(self, facts: Facts) -> Outcome:
+        found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
+        starved = sum(loaders.starved_ns(v) for v in found)
+        count = sum(loaders.starved_count(v) for v in found)
+        if not count:
+            return None
+        gil = sum(v.fetches.gil_wait_ns for v in found if loaders.ready_count(v) == 0)
+        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), starved - min(gil, starved))
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        main = max(found, key=loaders.starved_ns)
+        view = loaders.worker_view(main)
+        have = loaders.num_workers(main)
+        cpus = loaders.cpus(facts)
+        total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
+        # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
+        need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
+        cpu_bound = view.read > 0 and view.cpu_share >= limit("cpu_bound_share")
+        if not view.read:
+            state, fix = "are too slow", f"DataLoader(..., num_workers={need})"
+            wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
+        elif not cpu_bound:
+            state = f"wait themselves (on the CPU only {view.cpu_share:.0%} of the time: storage, network or a lock)"
+            fix = f"DataLoader(..., num_workers={max(need, have + 1)})  # their waits overlap"
+            wont = "cheaper transforms, or a larger prefetch_factor: the workers do not compute, they wait"
+        elif cpus and cpus <= have:
+            state = f"compute all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
+            fix = (
+                f"# make one sample of {loaders.dataset_name(main)} cheaper: decode ahead of training, or on the device"
+            )
+            wont = f"more workers: {plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training are all in use"
+        else:
+            state = f"compute all the time (on the CPU {view.cpu_share:.0%})"
+            want = min(need, cpus - 1) if cpus else need
+            fix = f"DataLoader(..., num_workers={max(want, have + 1)})" + (f"  # {cpus} CPUs here" if cpus else "")
+            wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
+        name = loaders.dataset_name(main)
+        confidence = facts.confidence()
+        if not view.read:
+            confidence = ("medium", f"{confidence[1]}; what the workers do was not seen")
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="data_wait",
+            claims=claims,
+            title="the DataLoader's workers are too slow"
+            if not view.read
+            else (
+                "the DataLoader's workers are CPU-bound" if cpu_bound else "the DataLoader's workers wait for something"
+            ),
+            steps_affected=count,
+            confidence=confidence,
+            evidence=(
+                f"{count} of {total} fetches found no batch ready and waited {ms(starved / count)} each",
+                view.text,
+                f"{plural(cpus, 'CPU')} usable" if cpus else "",
+            ),
+            who=(plural(have, "worker") + f" of {name}", facts.step_thread_name),
+            where=loaders.dataset_place(main, facts),
+            why=f"{plural(have, 'worker')} of {name} {state}",
+            fix=fix,
+            will_not_help=wont,
+        )

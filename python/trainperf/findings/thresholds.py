@@ -1,0 +1,174 @@
+"""Every number that a verdict depends on, each with its source. docs/thresholds.md is rendered from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    source: str
+
+
+_TABLE = (
+    Threshold(
+        "warn_share", 0.10, "share of the run", "a cause is worth a warning", "TraceML 0.5: warns at 10 % of the step"
+    ),
+    Threshold(
+        "critical_share", 0.20, "share of the run", "a cause is critical", "TraceML 0.5: critical at 20 % of the step"
+    ),
+    Threshold(
+        "rare_warn_share",
+        0.05,
+        "share of the run",
+        "warning for trouble that is pure loss and cheap to mend (GC, checkpoints, logging, start-up, throttling)",
+        "TensorBoard's profiler advised from 5 %; CheckFreq (FAST '21) bounds checkpoints at 3.5 %",
+    ),
+    Threshold(
+        "descheduled_warn_share",
+        0.10,
+        "share of the run",
+        "warning for time spent waiting for a CPU",
+        "a desktop's background work costs 1 to 5 % (measured on 2 cores)",
+    ),
+    Threshold(
+        "validation_info_share",
+        0.20,
+        "share of the run",
+        "validation is mentioned",
+        "it is work that was asked for, so twice the usual",
+    ),
+    Threshold(
+        "validation_warn_share",
+        0.40,
+        "share of the run",
+        "validation is worth a warning",
+        "beyond it, validating less is the largest gain",
+    ),
+    Threshold("warn_min_steps", 2, "steps", "fewest steps for a warning", "TraceML 0.5"),
+    Threshold("critical_min_steps", 20, "steps", "fewest steps for a critical, and for high confidence", "TraceML 0.5"),
+    Threshold(
+        "min_cost_ms",
+        0.05,
+        "ms/step",
+        "a cost below it is never a finding",
+        "TraceML warns of its own cost on a healthy 1.4 ms loop; ours is under 0.02 ms",
+    ),
+    Threshold(
+        "in_process_min_ms",
+        1.0,
+        "ms/step",
+        "in-process loading below it is mentioned, not warned of",
+        "a batch that a worker has ready still costs 1.2 to 1.9 ms of next(): workers would not pay",
+    ),
+    Threshold(
+        "in_process_dominant_share",
+        0.40,
+        "share of the run",
+        "in-process loading is a warning whatever it costs",
+        "the largest cause of nearly any run; batched indexing still pays",
+    ),
+    Threshold(
+        "ready_wait_ms",
+        4.0,
+        "ms/fetch",
+        "a fetch that finds a batch ready and takes longer was not delivered",
+        "twice the 1.2 to 1.9 ms of deserialising a ready batch",
+    ),
+    Threshold(
+        "cpu_bound_share",
+        0.70,
+        "share of a CPU",
+        "a worker that uses this much is CPU-bound",
+        "1.0 less its waits on the queue",
+    ),
+    Threshold(
+        "hog_share", 0.60, "share of the waits", "one holder causes this much: one hog, else many", "a clear majority"
+    ),
+    Threshold(
+        "one_function_share",
+        0.10,
+        "share of the run",
+        "Python on the CPU counts when the user's own functions take this much",
+        "warn_share; PyTorch's own Python is overhead of small steps, not a bottleneck to hunt",
+    ),
+    Threshold(
+        "framework_share",
+        0.40,
+        "share of the run",
+        "PyTorch's own Python is mentioned",
+        "a healthy 1.4 ms loop spends 10 to 30 % there",
+    ),
+    Threshold(
+        "min_samples",
+        10,
+        "samples",
+        "fewest samples before a function is named",
+        "binomial: 10 of 10 is at least 74 % (95 %)",
+    ),
+    Threshold(
+        "good_samples", 50, "samples", "samples for high confidence", "binomial: a share is known to +-14 points (95 %)"
+    ),
+    Threshold(
+        "uneven_ratio",
+        1.30,
+        "ratio of medians",
+        "a part of the run is slower by this much",
+        "3x the spread of quiet runs",
+    ),
+    Threshold(
+        "uneven_min_steps", 30, "steps", "fewest steps to compare parts of a run", "6 bins of 5 steps, a median each"
+    ),
+    Threshold("uneven_warn_share", 0.05, "share of the run", "time that the slow part cost", "TensorBoard's 5 %"),
+    Threshold("compile_share", 0.05, "share of the run", "compiling is mentioned", "TensorBoard's 5 %"),
+    Threshold(
+        "recompile_steps",
+        4,
+        "steps",
+        "compiling in more steps is recompiling",
+        "torch.compile: static, then dynamic shapes; two graphs",
+    ),
+    Threshold(
+        "show_share",
+        0.01,
+        "share of the run",
+        "causes below it are shown as one line",
+        "1 % is the most that a reader can act on",
+    ),
+    Threshold(
+        "unknown_share", 0.10, "share of the run", "time without a known cause is said in the verdict", "warn_share"
+    ),
+    Threshold(
+        "clustered_share",
+        0.80,
+        "share of the cost",
+        "a cost this concentrated in half the run or less is said to be",
+        "a clear majority",
+    ),
+)
+
+TABLE: dict[str, Threshold] = {t.name: t for t in _TABLE}
+
+
+def limit(name: str) -> float:
+    """The value of a threshold; KeyError for a name that is not in the table."""
+    return TABLE[name].value
+
+
+def render_markdown() -> str:
+    """docs/thresholds.md."""
+    lines = [
+        "# Thresholds",
+        "",
+        "Every number that a verdict depends on. Made from `python/trainperf/findings/thresholds.py`; "
+        "a test keeps the two equal.",
+        "",
+        "| Name | Value | Unit | Meaning | Source |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| `{t.name}` | {t.value:g} | {t.unit} | {t.meaning} | {t.source} |" for t in TABLE.values()]
+    return "\n".join(lines) + "\n"

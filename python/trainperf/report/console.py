@@ -1,0 +1,242 @@
+"""The verdict in a terminal: at most 15 lines, once, when the run ends; and the longer text of `trainperf show`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+from trainperf.findings.engine import cost_text
+from trainperf.findings.model import Finding
+from trainperf.findings.thresholds import limit
+from trainperf.report.model import ReportModel, build
+from trainperf.report.text import Line, apportion, clean, middle, wrap
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+MAX_LINES: Final = 15
+_INDENT: Final = 6  # "Why   "
+_SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
+_MOSTLY_EXACT: Final = {"exact", "sampled", "cgroup", "on", "kernel", "schedstat"}
+
+
+def summary(run: Run, *, width: int = 80, keep: bool = True) -> str:
+    """The verdict as plain text. `keep`: the file stays, so say where it is."""
+    return to_plain(summary_lines(build(run), width=width, keep=keep))
+
+
+def render(run: Run) -> str:
+    """The verdict as plain text, as wide as stderr is."""
+    return summary(run, width=terminal_width(sys.stderr))
+
+
+def print_verdict(run: Run, *, file: TextIO | None = None, keep: bool = True) -> None:
+    """Prints the verdict to `file` (stderr by default), styled when that is a terminal and NO_COLOR is unset."""
+    out = sys.stderr if file is None else file
+    emit(summary_lines(build(run), width=terminal_width(out), keep=keep), out)
+
+
+def terminal_width(out: TextIO) -> int:
+    """80 where there is no terminal; long lines are hard to read, so never more than 120."""
+    if not _is_terminal(out):
+        return 80
+    return max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
+
+
+def emit(lines: list[Line], out: TextIO) -> None:
+    """Writes lines; the characters that the stream cannot encode become "?"."""
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    styled = _is_terminal(out) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
+    if styled:
+        try:
+            from rich.console import Console
+            from rich.text import Text
+        except ImportError:
+            styled = False
+    if not styled:
+        text = to_plain(lines) + "\n"
+        out.write(text.encode(encoding, "replace").decode(encoding))
+        out.flush()
+        return
+    console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in lines:
+        console.print(
+            Text.assemble(*((t.encode(encoding, "replace").decode(encoding), style) for t, style in line)),
+            no_wrap=True,
+            overflow="ignore",
+            crop=False,
+        )
+
+
+def to_plain(lines: list[Line]) -> str:
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
+    """At most MAX_LINES lines, none longer than `width`."""
+    top = next((f for f in model.findings if f.id == model.verdict.finding), None)
+    lines: list[Line] = []
+    style = _SEVERITY_STYLE[top.severity] if top is not None else ("bold green" if model.steps else "bold")
+    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 2)):
+        lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
+    if top is not None:
+        lines += _block("Why", top.why or top.evidence[0], width, 2)
+        lines += _block("Next", _next_text(top), width, 2)
+        if top.will_not_help:
+            lines += _block("", f"will not help: {top.will_not_help}", width, 1, "dim")
+    tail = _tail(model, width, keep)
+    if model.steps:
+        also = _also(model, width)
+        room = MAX_LINES - len(lines) - len(also) - len(tail)
+        lines += also + _tree(model, width, room)
+    return lines + tail
+
+
+def show_lines(model: ReportModel, *, width: int = 80) -> list[Line]:
+    """The verdict, then each finding with its evidence, then what could not be looked at."""
+    lines = summary_lines(model, width=width)
+    for f in model.findings:
+        lines.append([])
+        head = f"{f.id} {f.slug} ({f.severity}): {f.title}; {cost_text(f)}"
+        lines += [[(t, _SEVERITY_STYLE[f.severity])] for t in wrap(clean(head), width, 3)]
+        if f.where:
+            lines += _block("Where", f.where, width, 1)
+        if f.who:
+            lines += _block("Who", ", ".join(f.who), width, 2)
+        for e in f.evidence:
+            lines += _block("", f"- {e}", width, 3)
+        lines += _block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
+        for i, row in enumerate(f.fix.splitlines()):
+            lines.append([("Fix   " if i == 0 else " " * _INDENT, "bold"), (clean(row), "")])
+        if f.will_not_help:
+            lines += _block("Not", f.will_not_help, width, 2)
+        lines += _block("More", f"trainperf explain {f.id}", width, 1, "dim")
+    if model.abstained:
+        lines.append([])
+        lines.append([("Could not look:", "bold")])
+        by_why: dict[str, list[str]] = {}
+        for a in model.abstained:
+            by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")
+        for why, rules in by_why.items():
+            lines += _block("", f"{', '.join(rules)}: {why}", width, 4)
+    lines.append([])
+    tiers = ", ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
+    lines += _block("Tiers", tiers or "none recorded", width, 6, "dim")
+    for note in model.notes:
+        lines += _block("Note", note, width, 3, "dim")
+    return lines
+
+
+def _block(label: str, text: str, width: int, max_lines: int, style: str = "") -> list[Line]:
+    rows = wrap(clean(text), width - _INDENT, max_lines)
+    return [[(f"{label:<{_INDENT}}" if i == 0 else " " * _INDENT, "bold"), (row, style)] for i, row in enumerate(rows)]
+
+
+def _next_text(f: Finding) -> str:
+    """The fix on one line: its advice, or the code when there is no advice."""
+    rows = f.fix.splitlines() or [""]
+    first = rows[0]
+    text = first[2:].rstrip(":") if first.startswith("# ") else first
+    if f.cost_ns <= 0:
+        return text
+    if f.steps_affected * 2 < f.steps:
+        saved = f"{f.cost_ns / 1e6:,.0f} ms" if f.cost_ns < 10e9 else f"{f.cost_ns / 1e9:,.0f} s"
+        return f"{text}  (saves up to {saved} of this run)"
+    return f"{text}  (saves up to {_ms(f.cost_ms_per_step)} ms/step)"
+
+
+def _also(model: ReportModel, width: int) -> list[Line]:
+    others = [f for f in model.findings if f.id != model.verdict.finding]
+    if not others:
+        return []
+    shown = [f"{f.id} {f.slug} {cost_text(f)}" if f.cost_ns else f"{f.id} {f.slug}: {f.title}" for f in others[:2]]
+    more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+    return _block("Also", "; ".join(shown) + more, width, 2 if len(others) > 1 else 1)
+
+
+def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
+    """The mean step and what it is made of; rows add up to it, percents to 100."""
+    head = f"{_ms(model.mean_ms)} ms/step"
+    if model.median_ms is not None and model.p95_ms is not None:
+        head += f" (median {_ms(model.median_ms)}, p95 {_ms(model.p95_ms)}; {model.steps:,} steps)"
+    else:
+        head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
+    lines = _block("Step", head, width, 1)
+    parts = sorted((p for p in model.causes if p.ns > 0), key=lambda p: -p.ns)
+    shown = [p for p in parts if p.share >= limit("show_share")]
+    rows = max(1, room - 1)
+    if len(shown) > rows or (len(shown) == rows and len(parts) > len(shown)):
+        shown = shown[: rows - 1] if rows > 1 else []
+    rest = parts[len(shown) :]
+    entries = [(p.name, p.ms_per_step, p.share) for p in shown]
+    if rest:
+        name = rest[0].name if len(rest) == 1 else f"{len(rest)} others"
+        entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest)))
+    digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
+    times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits)
+    percents = apportion([e[2] * 100 for e in entries], 100.0, 0)
+    marks: dict[str, list[str]] = {}
+    for f in model.findings:
+        if f.severity != "info":
+            marks.setdefault(f.cause, []).append(f.id)
+    bar_width = max(0, min(30, width - _INDENT - 50))
+    for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
+        mark = f"<- {', '.join(marks[name])}" if name in marks else ""
+        bar = "#" * round(share * bar_width)
+        row = f"{name:<12} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
+        lines.append(
+            [
+                (" " * _INDENT, ""),
+                (row, "bold" if mark else ""),
+                (f"{bar:<{bar_width}} ", "red" if mark else "cyan"),
+                (mark[: max(0, width - _INDENT - len(row) - bar_width - 1)], "bold red"),
+            ]
+        )
+    return lines
+
+
+def _tail(model: ReportModel, width: int, keep: bool) -> list[Line]:
+    """What trainperf itself cost, what is amiss with the numbers, and where they are."""
+    own = f"trainperf took {model.overhead_ms_per_step:.3f} ms/step ({model.overhead_share:.2%})"
+    amiss: list[str] = []
+    for probe, tier in sorted(model.tiers.items()):
+        if tier.partition(":")[0] not in _MOSTLY_EXACT:
+            amiss.append(f"{probe} {tier}")
+    lost = sum(model.dropped.get(k, 0) for k in ("marks", "samples"))
+    if lost:
+        amiss.append(f"{lost:,} events dropped")
+    if model.incomplete:
+        amiss.append(f"{model.incomplete} incomplete steps")
+    if model.ended != "normally":
+        amiss.append("ended by an exception" if model.ended == "exception" else "the run was killed, or still runs")
+    lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, 1, "dim")
+    if not model.steps and not amiss:
+        lines = []
+    if keep:
+        command = "trainperf show "
+        lines.append(
+            [
+                (f"{'More':<{_INDENT}}", "bold"),
+                (command + middle(_quoted(model.path), width - _INDENT - len(command)), ""),
+            ]
+        )
+    return lines
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(clean(path))
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else (f"{value:.1f}" if value >= 1 else f"{value:.2f}")
+
+
+def _is_terminal(out: TextIO) -> bool:
+    try:
+        return out.isatty()
+    except (AttributeError, ValueError):  # closed, or not a real stream
+        return False

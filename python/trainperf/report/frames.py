@@ -1,0 +1,89 @@
+"""Which frames are the user's own code, and how a place is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+
+class FrameLike(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def function(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# By shape, not by this interpreter's paths: a run may be read on another machine.
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
+_STDLIB = re.compile(r"[/\\]lib(64)?[/\\]python3(\.\d+t?)?[/\\]|python3\d+\.zip[/\\]")
+_OURS = re.compile(
+    r"[/\\]trainperf[/\\]((hooks|cli|integrations|report|findings)[/\\]|(watch|run|settings|notebook)\.py$)"
+)
+_TORCH_CHECKOUT = re.compile(
+    r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
+)
+_NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell")
+
+
+@lru_cache(maxsize=4096)
+def is_user_file(file: str) -> bool:
+    """False for the standard library, installed packages, torch and trainperf itself."""
+    if _NOTEBOOK.search(file):
+        return True
+    if not file or file.startswith("<"):
+        return False
+    if file.startswith(_PACKAGE) or _OURS.search(file):
+        return False
+    return not (_INSTALLED.search(file) or _STDLIB.search(file) or _TORCH_CHECKOUT.search(file))
+
+
+@lru_cache(maxsize=4096)
+def is_stdlib_file(file: str) -> bool:
+    return bool(_STDLIB.search(file)) and not _INSTALLED.search(file)
+
+
+def user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
+    """The innermost frame (frames come innermost first) that is the user's own."""
+    return next((f for f in frames if is_user_file(f.file)), None)
+
+
+def shown_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
+    """The user's frame, else the innermost of any but trainperf's: a thread may run library code only."""
+    found = user_frame(frames)
+    if found is not None:
+        return found
+    return next((f for f in frames if not (f.file.startswith(_PACKAGE) or _OURS.search(f.file))), None)
+
+
+def short_path(file: str, base: str = "") -> str:
+    """Below `base`: relative to it. A library's: from its package on. Else as it is."""
+    installed = _INSTALLED.search(file)
+    if installed:
+        return file[installed.end() :]
+    library = _STDLIB.search(file)
+    if library:
+        return file[library.end() :]
+    if base and file.startswith(base.rstrip(os.sep) + os.sep):
+        return file[len(base.rstrip(os.sep)) + 1 :]
+    return file
+
+
+def short_function(name: str) -> str:
+    """co_qualname without the `<locals>` of enclosing functions."""
+    return name.rsplit("<locals>.", 1)[-1]
+
+
+def place(frame: FrameLike, base: str = "") -> str:
+    """ "train.py:41"."""
+    return f"{short_path(frame.file, base)}:{frame.line}"
+
+
+def label(frame: FrameLike, base: str = "") -> str:
+    """ "Slow.__getitem__ (train.py:41)"."""
+    return f"{short_function(frame.function)} ({place(frame, base)})"

@@ -1,0 +1,106 @@
+"""`trainperf show --json`: a contract, described in docs/show-json.md. SCHEMA_VERSION rises when it changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.report.model import Part, ReportModel
+
+if TYPE_CHECKING:
+    from trainperf.findings.model import Finding
+    from trainperf.run import Run
+
+SCHEMA_VERSION: Final = 1
+FLAGS: Final = (
+    "data_starved",
+    "gil_contended",
+    "host_stalled",
+    "incomplete",
+    "warm_up",
+    "has_validation",
+    "has_checkpoint",
+    "has_loader_start",
+)
+
+
+def to_dict(model: ReportModel) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "trainperf": model.trainperf,
+        "run": {
+            "started": model.started,
+            "host": model.host,
+            "python": model.python,
+            "torch": model.torch,
+            "ended": model.ended,
+            "name": model.name,
+        },
+        "verdict": {"text": model.verdict.text, "finding": model.verdict.finding or None},
+        "steps": {
+            "count": model.steps,
+            "incomplete": model.incomplete,
+            "median_ms": model.median_ms,
+            "p95_ms": model.p95_ms,
+        },
+        "causes": {p.name: _part(p) for p in model.causes},
+        "phases": {p.name: _part(p) for p in model.phases},
+        "findings": [_finding(f) for f in model.findings],
+        "abstained": [{"id": a.id, "why": a.why} for a in model.abstained],
+        "tiers": dict(model.tiers),
+        "overhead": {"ms_per_step": model.overhead_ms_per_step, "share": model.overhead_share},
+        "dropped": {"events": sum(model.dropped.get(k, 0) for k in ("marks", "samples")), **model.dropped},
+        "notes": list(model.notes),
+    }
+
+
+def per_step(run: Run) -> list[dict[str, Any]]:
+    """One entry per row: a step, or in long runs `count` neighbouring ones, whose times are sums."""
+    t = run.steps
+    return [
+        {
+            "index": index,
+            "count": count,
+            "start_ns": start,
+            "wall_ns": wall,
+            "flags": [name for bit, name in enumerate(FLAGS) if flags >> bit & 1],
+            "causes_ns": dict(zip(CAUSES, causes, strict=True)),
+            "phases_ns": dict(zip(PHASES, phases, strict=True)),
+        }
+        for index, count, start, wall, flags, causes, phases in zip(
+            t.index.tolist(),
+            t.count.tolist(),
+            t.start_ns.tolist(),
+            t.wall_ns.tolist(),
+            t.flags.tolist(),
+            t.causes_ns.tolist(),
+            t.phases_ns.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _part(part: Part) -> dict[str, float]:
+    return {"ms_per_step": part.ms_per_step, "share": part.share}
+
+
+def _finding(f: Finding) -> dict[str, Any]:
+    return {
+        "id": f.id,
+        "slug": f.slug,
+        "severity": f.severity,
+        "cause": f.cause,
+        "share": f.share,
+        "cost_ms_per_step": f.cost_ms_per_step,
+        "steps_affected": f.steps_affected,
+        "confidence": f.confidence,
+        "confidence_why": f.confidence_why,
+        "title": f.title,
+        "why": f.why,
+        "evidence": list(f.evidence),
+        "who": list(f.who),
+        "where": f.where,
+        "fix": f.fix,
+        "will_not_help": f.will_not_help,
+        "docs": f.docs,
+    }

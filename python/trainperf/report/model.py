@@ -1,0 +1,97 @@
+"""What every view shows, made once from a run and its findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings import engine
+from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.vocabulary import CAUSES, PHASES
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A cause or a phase of the mean step."""
+
+    name: str
+    ns: int  # of the whole run
+    ms_per_step: float
+    share: float  # 0 .. 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportModel:
+    path: str
+    trainperf: str
+    started: str
+    host: str
+    python: str
+    torch: str
+    ended: str
+    name: str
+    verdict: engine.Verdict
+    findings: tuple[Finding, ...]
+    abstained: tuple[Abstained, ...]
+    steps: int
+    incomplete: int
+    wall_ns: int
+    mean_ms: float
+    median_ms: float | None  # warm-up steps left out; None: no other step was seen
+    p95_ms: float | None
+    causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
+    phases: tuple[Part, ...]
+    tiers: Mapping[str, str]  # probe -> "exact", "off: why", "procfs: why not exact"
+    overhead_ns: int
+    overhead_ms_per_step: float
+    overhead_share: float
+    dropped: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def build(run: Run) -> ReportModel:
+    """Raises RunFileError when the file turns out to be damaged."""
+    found = engine.find(run)
+    steps, wall = int(run.step_count), int(run.wall_ns)
+    overhead = sum(run.overhead_ns.values())
+
+    def part(name: str, ns: int) -> Part:
+        return Part(name, ns, ns / steps / 1e6 if steps else 0.0, ns / wall if wall else 0.0)
+
+    return ReportModel(
+        path=str(run.path),
+        trainperf=run.meta.get("trainperf", ""),
+        started=run.meta.get("started", ""),
+        host=run.meta.get("host", ""),
+        python=run.meta.get("python", ""),
+        torch=run.meta.get("torch", ""),
+        ended=run.ended,
+        name=run.meta.get("name", ""),
+        verdict=found.verdict,
+        findings=found.findings,
+        abstained=found.abstained,
+        steps=steps,
+        incomplete=int(run.incomplete),
+        wall_ns=wall,
+        mean_ms=wall / steps / 1e6 if steps else 0.0,
+        median_ms=_quantile(run, 0.5) if steps else None,
+        p95_ms=_quantile(run, 0.95) if steps else None,
+        causes=tuple(part(c, run.cause_ns(c)) for c in CAUSES),
+        phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
+        tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
+        overhead_ns=overhead,
+        overhead_ms_per_step=overhead / steps / 1e6 if steps else 0.0,
+        overhead_share=overhead / wall if wall else 0.0,
+        dropped=dict(run.dropped),
+        notes=tuple(run.notes),
+    )
+
+
+def _quantile(run: Run, q: float) -> float | None:
+    value = run.wall_ms_quantile(q)
+    return None if math.isnan(value) else value

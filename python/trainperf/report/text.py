@@ -1,0 +1,69 @@
+"""Text that fits: shortening, rounding that adds up, and lines of styled pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+Piece = tuple[str, str]  # text, style ("" for none)
+Line = list[Piece]
+
+# A run file comes from elsewhere: its names must not move the cursor or recolour the terminal.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    return _CONTROL.sub("?", text)
+
+
+def length(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+def middle(text: str, width: int) -> str:
+    """Shortened in the middle, where a path says least."""
+    if len(text) <= width:
+        return text
+    if width <= 3:
+        return text[: max(0, width)]
+    tail = (width - 3) * 2 // 3
+    return text[: width - 3 - tail] + "..." + text[len(text) - tail :]
+
+
+def shorten_words(text: str, width: int) -> str:
+    """Long words (paths) are shortened in the middle so that each fits a line."""
+    return " ".join(middle(word, width) for word in text.split(" "))
+
+
+def wrap(text: str, width: int, max_lines: int) -> list[str]:
+    """At most `max_lines` lines of at most `width`; what does not fit ends in "..."."""
+    words = shorten_words(text, width).split(" ")
+    lines: list[str] = []
+    current = ""
+    for word in words:
+        joined = f"{current} {word}" if current else word
+        if len(joined) <= width:
+            current = joined
+            continue
+        lines.append(current)
+        current = word
+    lines.append(current)
+    if len(lines) <= max_lines:
+        return lines
+    kept = lines[:max_lines]
+    last = kept[-1]
+    kept[-1] = (last if len(last) <= width - 4 else last[: width - 4].rstrip()) + " ..."
+    return kept
+
+
+def apportion(values: Sequence[float], total: float, digits: int) -> list[float]:
+    """The values rounded to `digits`, such that they sum to the rounded total (largest remainders)."""
+    unit = 10.0**digits
+    scaled = [v * unit for v in values]
+    floors = [int(s) for s in scaled]
+    missing = max(0, min(len(values), round(total * unit) - sum(floors)))
+    order = sorted(range(len(values)), key=lambda i: floors[i] - scaled[i])
+    for i in order[:missing]:
+        floors[i] += 1
+    return [f / unit for f in floors]
