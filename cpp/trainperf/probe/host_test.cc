@@ -1,0 +1,74 @@
+#include "trainperf/probe/host.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "trainperf/base/clock.h"
+
+namespace trainperf {
+namespace {
+
+std::string WriteTemporary(const std::string& text) {
+  std::string path = testing::TempDir() + "cpu.stat.XXXXXX";
+  const int fd = mkstemp(path.data());
+  EXPECT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  close(fd);
+  return path;
+}
+
+TEST(HostProbe, ReadsThisMachine) {
+  const HostFacts facts = HostProbe().Read();
+  EXPECT_GT(facts.process_cpu_ns, 0);
+  EXPECT_GT(facts.machine_busy_ns, 0);
+  EXPECT_GT(facts.machine_idle_ns, 0);
+  EXPECT_GT(facts.rss_bytes, 1 << 20);
+  EXPECT_GE(facts.threads, 1);
+  EXPECT_GE(facts.runnable, 1);
+}
+
+TEST(HostProbe, ReadsCgroupV2AndItsChanges) {
+  const std::string path = WriteTemporary("usage_usec 10\nnr_periods 4\nnr_throttled 2\nthrottled_usec 1500\n");
+  const HostProbe host(path);
+  EXPECT_EQ(host.ReadThrottledNs(), 1'500'000);
+  std::ofstream(path) << "usage_usec 10\nthrottled_usec 2500\n";
+  EXPECT_EQ(host.ReadThrottledNs(), 2'500'000);
+  EXPECT_EQ(host.throttled_why(), "");
+  unlink(path.c_str());
+}
+
+TEST(HostProbe, ReadsCgroupV1) {
+  const std::string path = WriteTemporary("nr_periods 4\nnr_throttled 2\nthrottled_time 1500\n");
+  EXPECT_EQ(HostProbe(path).ReadThrottledNs(), 1500);
+  unlink(path.c_str());
+}
+
+TEST(HostProbe, SaysWhyThereIsNoThrottling) {
+  const std::string path = WriteTemporary("nothing of the kind\n");
+  const HostProbe host(path);
+  EXPECT_EQ(host.ReadThrottledNs(), -1);
+  EXPECT_NE(host.throttled_why(), "");
+  unlink(path.c_str());
+}
+
+TEST(ReadProcess, TellsTheLivingFromTheGone) {
+  const int64_t start = ThreadCpuNs();
+  while (ThreadCpuNs() - start < 30'000'000) {  // three ticks of the kernel's count
+  }
+  const ProcessFacts self = ReadProcess(getpid());
+  EXPECT_TRUE(self.alive);
+  EXPECT_EQ(self.state, 'R');
+  EXPECT_GE(self.cpu_ns, 10'000'000);
+  EXPECT_FALSE(ReadProcess(0x3fffffff).alive);
+}
+
+TEST(ReadThreadComm, NamesAThread) {
+  EXPECT_NE(ReadThreadComm(getpid()), "");
+  EXPECT_EQ(ReadThreadComm(0x3fffffff), "");
+}
+
+}  // namespace
+}  // namespace trainperf
