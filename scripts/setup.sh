@@ -84,8 +84,8 @@ stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements.txt
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$torch"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   echo "$key" >"$stamp"

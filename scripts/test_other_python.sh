@@ -13,7 +13,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 key=$(sha256sum scripts/requirements-native.txt)
 if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
   "$python" -m venv --clear "$venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-native.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-native.txt
   echo "$key" >"$venv/.trainperf-setup"
 fi
 cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=OFF -DPython_EXECUTABLE="$PWD/$venv/bin/python" >"$build.log" 2>&1 ||

@@ -17,10 +17,10 @@ while read -r python tag <&3; do
   made+="$abi "
   work=build/wheel/$tag
   "$python" -m venv "$work/build-env"
-  "$work/build-env/bin/python" -m pip wheel -q --disable-pip-version-check --no-deps -w "$work/raw" "$sdist"
+  "$work/build-env/bin/python" -m pip wheel -qq --disable-pip-version-check --no-deps -w "$work/raw" "$sdist"
   auditwheel repair -w "$work/repaired" "$work"/raw/*.whl >"$work/auditwheel.log" 2>&1 || { cat "$work/auditwheel.log"; exit 1; }
   "$python" -m venv "$work/test-env"
-  "$work/test-env/bin/python" -m pip install -q --disable-pip-version-check "$work"/repaired/*.whl
+  "$work/test-env/bin/python" -m pip install -qq --disable-pip-version-check "$work"/repaired/*.whl
   "$work/test-env/bin/python" scripts/check_wheel.py
   mkdir -p wheelhouse
   cp "$work"/repaired/*.whl wheelhouse/
