@@ -12,7 +12,7 @@ def limit_rate(program: Program) -> None:
 
 
 def main() -> None:
-    program = Program(cause="blocked_io", finding="blocked-in-loop", steps=200, size=4.0, who="MainThread")
+    program = Program(cause="blocked_io", finding="blocked", steps=200, size=4.0, who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     with program.watch():
         for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 
 def main() -> None:
-    program = Program(cause="checkpoint", finding="checkpoint-stalls", steps=150, size=24, who="MainThread")
+    program = Program(cause="checkpoint", finding="checkpoint", steps=150, size=24, who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     weights = {"weights": torch.randn(int(program.size * 1e6 / 4))}
     with tempfile.TemporaryDirectory() as folder, program.watch():

@@ -12,7 +12,7 @@ def serialize(n: int) -> str:
 
 
 def main() -> None:
-    program = Program(cause="gil_wait", finding="gil-contended", steps=150, size=10.0, who="metrics-writer")
+    program = Program(cause="gil_wait", finding="gil-hog", steps=120, size=10.0, who="metrics-writer")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     work = calibrated(serialize, program.size)
 

@@ -11,7 +11,7 @@ def poll(n: int) -> int:
 
 
 def main() -> None:
-    program = Program(cause="gil_wait", finding="gil-contended", steps=120, size=4, who="poller")
+    program = Program(cause="gil_wait", finding="gil-many", steps=80, size=3, who="poller")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     work = calibrated(poll, 0.4)
 

@@ -10,7 +10,7 @@ def spin() -> None:
 
 
 def main() -> None:
-    program = Program(cause="gil_wait", finding="gil-contended", steps=16, size=1, who="spinner")
+    program = Program(cause="gil_wait", finding="gil-hog", steps=12, size=1, who="spinner")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     spinners = [Stoppable(spin, f"spinner-{i}", cpu=1) for i in range(int(program.size))]
     for spinner in spinners:

@@ -20,7 +20,7 @@ class Server(logging.Handler):
 
 
 def main() -> None:
-    program = Program(cause="logging", finding="logging-stalls", steps=150, size=6.0, who="MainThread")
+    program = Program(cause="logging", finding="logging", steps=150, size=6.0, who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     log = logging.getLogger("train")
     log.setLevel(logging.INFO)

@@ -12,7 +12,7 @@ def index_files(n: int) -> str:
 
 
 def main() -> None:
-    program = Program(cause="gil_wait", finding="uneven-run", steps=450, size=20.0, who="indexer")
+    program = Program(cause="gil_wait", finding="uneven", steps=360, size=12.0, who="indexer")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     work = calibrated(index_files, program.size)
 

@@ -20,7 +20,7 @@ class Slow(Ready):
 
 
 def main() -> None:
-    program = Program(cause="validation", finding="validation-share", steps=200, size=12.0, where="", who="MainThread")
+    program = Program(cause="validation", finding="validation", steps=200, size=12.0, where="", who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     validation = DataLoader(Slow(program, trainer), batch_size=None)
     with program.watch():

@@ -1,0 +1,120 @@
+"""What the benchmarks share: figures with their spread and target, paired ratios, and the loops that are measured.
+
+A shared machine is noisy, so nothing here compares two absolute times from two moments: blocks A and B alternate (A B,
+B A, A B ...), each pair of neighbours gives one ratio, and the figure is the median ratio with a bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row of the table. `value` is None when it could not be measured: `note` says why."""
+
+    name: str
+    value: float | None
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    target: float | None = None
+    better: Literal["lower", "higher"] = "lower"
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """met or not; "within noise" when the interval has ends on both sides of the target."""
+        if self.value is None:
+            return "not measured"
+        if self.target is None:
+            return ""
+        sign = 1 if self.better == "lower" else -1
+        met = sign * self.value <= sign * self.target
+        ends = [end for end in (self.low, self.high) if end is not None]
+        clear = all((sign * end <= sign * self.target) == met for end in ends)
+        return ("met" if met else "NOT MET") + ("" if clear else " (within noise)")
+
+
+def median_interval(values: Sequence[float], *, rounds: int = 2000) -> tuple[float, float, float]:
+    """The median of `values` and its 95 % bootstrap interval."""
+    rng = random.Random(0)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(rounds))
+    return statistics.median(values), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
+
+
+def paired_ratios(base: Callable[[], float], other: Callable[[], float], pairs: int) -> list[float]:
+    """other() / base() of `pairs` neighbouring runs, in alternating order."""
+    ratios = []
+    for index in range(pairs):
+        if index % 2:
+            b, a = other(), base()
+        else:
+            a, b = base(), other()
+        ratios.append(b / a)
+    return ratios
+
+
+def ratio_figure(name: str, ratios: Sequence[float], **more: Any) -> Figure:
+    value, low, high = median_interval(ratios)
+    return Figure(name, value, "x", low, high, **more)
+
+
+@contextmanager
+def pinned(cpu: int = 0) -> Any:
+    """Keeps the calling thread (not the threads that exist already) on one CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[cpu % len(before)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Loop:
+    """A plain training loop on one thread of torch whose step takes about `target_ms`."""
+
+    def __init__(self, target_ms: float) -> None:
+        import torch
+        from torch import nn
+        from torch.utils.data import DataLoader
+
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        self.model = nn.Sequential(nn.Linear(64, 384), nn.ReLU(), nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 10))
+        self.loss = nn.CrossEntropyLoss()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self._make_loader: Callable[[int], Any] = lambda steps: DataLoader(
+            [self.batch] * steps,  # type: ignore[arg-type]
+            batch_size=None,
+        )
+        size = 64
+        for _ in range(4):  # the time of a step is nearly linear in its batch
+            self.batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
+            self.run(20)
+            step_ms = statistics.median(self.run(40) for _ in range(5)) / 1e6
+            size = max(8, int(size * target_ms / step_ms))
+        self.step_ms = step_ms
+
+    def run(self, steps: int) -> float:
+        """Trains `steps` batches; the mean ns of one."""
+        loader, model, loss, optimizer = self._make_loader(steps), self.model, self.loss, self.optimizer
+        start = time.perf_counter_ns()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+        return (time.perf_counter_ns() - start) / steps
+
+    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int) -> float:
+        """The same within a context, whose entry and exit are not timed."""
+        with context(), pinned():
+            self.run(2)
+            return self.run(steps)

@@ -1,0 +1,134 @@
+"""Three trainings of the same small convolutional network, each with another kind of trouble, and what trainperf says.
+
+    python examples/demo.py             (`make demo` builds first)
+    python examples/demo.py files       (one of: files, metrics, checkpoints)
+
+1. files: the dataset unpacks each image in the training process.
+2. metrics: a background thread serializes metrics, and holds the GIL while it does.
+3. checkpoints: the model is saved every ten steps.
+
+It knows what it did wrong, and compares: it ends with 1 when a verdict is not what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import trainperf
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+STEPS, BATCH = 120, 8
+
+
+class Images(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Small colour images; packed ones are unpacked, and their pixels shifted, each time that one is read."""
+
+    def __init__(self, *, packed: bool) -> None:
+        self.images = [torch.rand(3, 24, 24) for _ in range(16)]
+        self.packed = [zlib.compress(image.numpy().tobytes(), 1) for image in self.images] if packed else []
+
+    def __len__(self) -> int:
+        return STEPS * BATCH
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        image = unpack(self.packed[index % 16]) if self.packed else self.images[index % 16]
+        return image, torch.tensor(index % 10)
+
+
+def unpack(data: bytes) -> torch.Tensor:
+    """Slow on purpose: it touches each pixel in Python."""
+    pixels = torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.float32)
+    return torch.tensor([value * 2.0 - 1.0 for value in pixels.tolist()]).reshape(3, 24, 24)
+
+
+class Training:
+    """A network of two convolutions, and its loop."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Conv2d(3, 24, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(24, 32, 3), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 9 * 9, 512), nn.ReLU(), nn.Linear(512, 10),
+        )  # fmt: skip
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.loss = nn.CrossEntropyLoss()
+
+    def run(self, loader: DataLoader[tuple[torch.Tensor, torch.Tensor]], *, save_to: Path | None = None) -> None:
+        for step, (images, labels) in enumerate(loader, 1):
+            self.optimizer.zero_grad()
+            self.loss(self.model(images), labels).backward()
+            self.optimizer.step()
+            if save_to and step % 10 == 0:
+                torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, save_to)
+
+
+def files(folder: Path) -> None:
+    training, loader = Training(), DataLoader(Images(packed=True), batch_size=BATCH)
+    with trainperf.watch(folder / "files.tpr"):
+        training.run(loader)
+
+
+def metrics(folder: Path) -> None:
+    training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
+    history, done = [{"loss": i / 7, "step": i} for i in range(15_000)], threading.Event()
+
+    def write_metrics() -> None:
+        while not done.is_set():
+            json.dumps(history)  # one call of C code, some 15 ms long, with the GIL held
+            time.sleep(0.005)
+
+    writer = threading.Thread(target=write_metrics, name="metrics-writer")
+    writer.start()
+    with trainperf.watch(folder / "metrics.tpr"):
+        training.run(loader)
+    done.set()
+    writer.join()
+
+
+def checkpoints(folder: Path) -> None:
+    training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
+    with trainperf.watch(folder / "checkpoints.tpr"):
+        training.run(loader, save_to=folder / "model.pt")
+
+
+# What each training suffers from, and the finding that should say so.
+TROUBLES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "files": (files, "data-starved"),
+    "metrics": (metrics, "gil-hog"),
+    "checkpoints": (checkpoints, "checkpoint"),
+}
+
+
+def main(names: list[str]) -> int:
+    torch.set_num_threads(1)
+    unknown = [name for name in names if name not in TROUBLES]
+    if unknown:
+        print(f"no such training: {', '.join(unknown)}; there are: {', '.join(TROUBLES)}", file=sys.stderr)
+        return 2
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or TROUBLES:
+            train, expected = TROUBLES[name]
+            print(f"\n=== {name}: what should be found is {expected}", flush=True)
+            train(Path(folder))
+            found = trainperf.open(Path(folder) / f"{name}.tpr").findings
+            if not found or found[0].slug != expected:
+                wrong.append(f"{name}: {found[0].slug if found else 'nothing'} was found instead of {expected}")
+    for line in wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    if not wrong:
+        print(f"\nAll {len(names or TROUBLES)} verdicts are right.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""Runs a test program under trainperf and holds what trainperf says against the truth that the program measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+TOLERANCE = 0.05  # of the share of the run's time
+UNKNOWN = 0.02
+BUSY = 0.05  # a machine that keeps the step thread from a CPU this long has a right to be called descheduled
+
+# Programs whose trouble has two true names: what may stand first, beside the finding that is asked for.
+ALSO_FIRST = {"uneven": {"gil-hog", "gil-many"}, "compile-warmup": {""}}
+
+
+def programs() -> list[str]:
+    """The names of all programs."""
+    return sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in ("_common", "judge", "table"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One program's run: what was true and what was said."""
+
+    truth: dict[str, Any]
+    shown: dict[str, Any]  # `trainperf show --json`
+    printed: str  # the verdict on stderr
+
+    @property
+    def skipped(self) -> str:
+        return str(self.truth.get("skip", ""))
+
+    @property
+    def share(self) -> float | None:
+        """What is reported for the cause that was injected."""
+        cause = self.truth["cause"]
+        if cause is None:
+            return None
+        if cause not in self.shown["causes"]:  # a warm-up is a finding, and no cause
+            return next((f["share"] for f in self.shown["findings"] if f["slug"] == self.truth["finding"]), 0.0)
+        return float(self.shown["causes"][cause]["share"])
+
+    @property
+    def first(self) -> str:
+        """The finding that the verdict is about."""
+        wanted = self.shown["verdict"]["finding"]
+        return next((f["slug"] for f in self.shown["findings"] if f["id"] == wanted), "")
+
+
+def run(name: str, folder: Path, options: Sequence[str] = ()) -> Outcome:
+    """Runs the program and opens its run file. RuntimeError when one of them fails."""
+    path = folder / f"{name}.tpr"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINPERF_")}
+    program = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--path", str(path), *options],
+        check=False, capture_output=True, text=True, timeout=100, env=environment,
+    )  # fmt: skip
+    if program.returncode:
+        raise RuntimeError(f"{name} ended with {program.returncode}:\n{program.stderr[-3000:]}")
+    truth = json.loads(program.stdout.splitlines()[-1])
+    if "skip" in truth:
+        return Outcome(truth, {}, "")
+    show = subprocess.run(
+        [sys.executable, "-m", "trainperf", "show", str(path), "--json"],
+        check=False, capture_output=True, text=True, timeout=60, env=environment,
+    )  # fmt: skip
+    if show.returncode:
+        raise RuntimeError(f"trainperf show {name} ended with {show.returncode}:\n{show.stderr[-3000:]}")
+    return Outcome(truth, json.loads(show.stdout), program.stderr)
+
+
+def problems(outcome: Outcome) -> list[str]:
+    """Everything that trainperf got wrong; empty when nothing."""
+    truth, shown, wrong = outcome.truth, outcome.shown, []
+    steps = shown["steps"]
+    if (steps["count"], steps["incomplete"]) != (truth["steps"], 0):
+        wrong.append(f"{steps['count']} steps and {steps['incomplete']} incomplete, not {truth['steps']} and 0")
+    total = sum(cause["share"] for cause in shown["causes"].values())
+    if abs(total - 1) > 1e-3:
+        wrong.append(f"the causes sum to {total:.4f}")
+    if shown["causes"]["unknown"]["share"] > UNKNOWN:
+        wrong.append(f"unknown is {shown['causes']['unknown']['share']:.3f}")
+    if any(shown["dropped"].values()):
+        wrong.append(f"dropped: {shown['dropped']}")
+    return wrong + (_false_alarms(outcome) if truth["finding"] is None else _wrong_finding(outcome))
+
+
+def _false_alarms(outcome: Outcome) -> list[str]:
+    allowed = {"descheduled"} if outcome.truth["delay_share"] >= BUSY else set()
+    return [
+        f"false alarm: {f['severity']} {f['slug']}: {f['title']}"
+        for f in outcome.shown["findings"]
+        if f["severity"] != "info" and f["slug"] not in allowed
+    ]
+
+
+def _wrong_finding(outcome: Outcome) -> list[str]:
+    truth, wrong = outcome.truth, []
+    finding = next((f for f in outcome.shown["findings"] if f["slug"] == truth["finding"]), None)
+    if finding is None:
+        why = next((a["why"] for a in outcome.shown["abstained"] if a.get("slug") == truth["finding"]), "")
+        found = ", ".join(f["slug"] for f in outcome.shown["findings"]) or "nothing"
+        return [f"{truth['finding']} is not found, but {found}{f'; it abstained: {why}' if why else ''}"]
+    firsts = {truth["finding"]} | ALSO_FIRST.get(truth["finding"], set())
+    if outcome.first not in firsts:
+        wrong.append(f"the verdict is about {outcome.first or 'nothing'}: {outcome.shown['verdict']['text']}")
+    if truth["where_lines"]:
+        places = {f"{truth['where'].split(':')[0]}:{line}" for line in truth["where_lines"]}
+        if Path(finding["where"] or "").name not in places:
+            wrong.append(f"where is {finding['where']!r}, not {truth['where']}")
+    if truth["who"] and truth["who"] not in json.dumps([finding["who"], finding["title"], finding["evidence"]]):
+        wrong.append(f"who is {finding['who']}, not {truth['who']}")
+    share = outcome.share
+    assert share is not None
+    if not truth["truth_share"] - TOLERANCE <= share <= truth["truth_share_max"] + TOLERANCE:
+        span = " .. ".join(str(truth[key]) for key in ("truth_share", "truth_share_max"))
+        wrong.append(f"{truth['cause']} is {share:.3f}, in truth {span}")
+    return wrong
+
+
+def row(outcome: Outcome) -> tuple[str, ...]:
+    """program, cause, truth, reported, verdict."""
+    truth = outcome.truth
+    if outcome.skipped:
+        return (truth["program"], "", "", "", f"skipped: {outcome.skipped}")
+    if truth["cause"] is None:
+        return (truth["program"], "healthy", "", "", outcome.shown["verdict"]["text"])
+    low, high = truth["truth_share"], truth["truth_share_max"]
+    span = f"{low:.3f}" if high - low < 0.0005 else f"{low:.3f} .. {high:.3f}"
+    return (truth["program"], truth["cause"], span, f"{outcome.share:.3f}", outcome.shown["verdict"]["text"])
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """As Markdown."""
+    head = ("program", "cause", "truth share", "reported share", "verdict")
+    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
