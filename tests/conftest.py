@@ -1,0 +1,105 @@
+"""Fixtures of all tests. Nothing may stay patched after any of them."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from recorder import Recorder, Session
+
+PATCHED = (
+    ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    ("torch.utils.data.dataloader", "DataLoader", "__iter__"),
+    ("torch.autograd", "", "backward"),
+    ("torch", "", "save"),
+    ("torch.serialization", "", "save"),
+    ("torch.nn", "Module", "train"),
+    ("logging", "Logger", "handle"),
+)
+
+
+def patchable() -> dict[str, Any]:
+    """Everything that a watch changes in the process, as it is now."""
+    found: dict[str, Any] = {}
+    for module_name, class_name, attribute in PATCHED:
+        module = sys.modules.get(module_name)
+        if module is not None:
+            owner = vars(module)[class_name] if class_name else module
+            found[f"{module_name}.{class_name}.{attribute}"] = vars(owner)[attribute]
+    found["gc.callbacks"] = list(gc.callbacks)
+    found["sys.meta_path"] = list(sys.meta_path)
+    found["handlers"] = list(logging.getLogger("trainperf").handlers)
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if optimizer is not None:
+        found["pre hooks"] = list(optimizer._global_optimizer_pre_hooks.values())
+        found["post hooks"] = list(optimizer._global_optimizer_post_hooks.values())
+    callback = sys.modules.get("torch._dynamo.callback")
+    if callback is not None:
+        found["start callbacks"] = list(callback.callback_handler.start_callbacks)
+        found["end callbacks"] = list(callback.callback_handler.end_callbacks)
+    return found
+
+
+def assert_unpatched(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for what in before:
+        if isinstance(before[what], list):
+            assert len(after[what]) == len(before[what]), what
+            assert all(x is y for x, y in zip(after[what], before[what], strict=True)), what
+        else:
+            assert after[what] is before[what], what
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_patched() -> Iterator[None]:
+    before = patchable()
+    yield
+    after = patchable()
+    # A module that was imported in the test is compared with a clean one: nothing of ours.
+    for what, value in after.items():
+        for item in value if isinstance(value, list) else [value]:
+            module = getattr(item, "__module__", None) or type(item).__module__
+            code = getattr(item, "__code__", None)
+            assert not str(module).startswith("trainperf"), what
+            assert code is None or "trainperf" not in code.co_filename.rpartition("/")[0].rpartition("/python/")[2], what
+    assert_unpatched({what: before[what] for what in before}, after)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def hooked(recorder: Recorder) -> Iterator[Callable[..., Session]]:
+    """hooked(*hooks) installs these hooks (all: none given) on the recorder until the test ends."""
+    from trainperf.hooks import Hooks
+
+    installed: list[Hooks] = []
+
+    def install(*hooks: Any) -> Session:
+        session = Session()
+        installed.append(Hooks(recorder, session, hooks or None))
+        installed[-1].install()
+        return session
+
+    yield install
+    for hooks in reversed(installed):
+        hooks.remove()
+
+
+@pytest.fixture
+def fake_native(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """trainperf.watch() on the recorder in place of the compiled core."""
+    import trainperf
+
+    monkeypatch.setitem(sys.modules, "trainperf._native", recorder)  # type: ignore[arg-type]
+    monkeypatch.setattr(trainperf, "_native", recorder, raising=False)
+    return recorder
