@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,21 @@ def median_interval(values: Sequence[float], *, rounds: int = 2000) -> tuple[flo
     return statistics.median(values), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 
-def paired_ratios(base: Callable[[], float], other: Callable[[], float], pairs: int) -> list[float]:
-    """other() / base() of `pairs` neighbouring runs, in alternating order."""
-    ratios = []
+def paired(base: Callable[[], T], other: Callable[[], T], pairs: int) -> list[tuple[T, T]]:
+    """(base(), other()) of `pairs` neighbouring runs, in alternating order."""
+    result = []
     for index in range(pairs):
         if index % 2:
             b, a = other(), base()
         else:
             a, b = base(), other()
-        ratios.append(b / a)
-    return ratios
+        result.append((a, b))
+    return result
+
+
+def paired_ratios(base: Callable[[], float], other: Callable[[], float], pairs: int) -> list[float]:
+    """other() / base() of neighbouring runs."""
+    return [b / a for a, b in paired(base, other, pairs)]
 
 
 def ratio_figure(name: str, ratios: Sequence[float], **more: Any) -> Figure:
@@ -76,6 +83,15 @@ def pinned(cpu: int = 0) -> Any:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some steps of a loop: ns per step."""
+
+    mean_ns: float  # has everything in it, and the machine's noise
+    middle_ns: float  # the median step: steady on a busy machine, blind to what happens to few steps
+    cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does
 
 
 class Loop:
@@ -99,21 +115,25 @@ class Loop:
         for _ in range(4):  # the time of a step is nearly linear in its batch
             self.batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
             self.run(20)
-            step_ms = statistics.median(self.run(40) for _ in range(5)) / 1e6
+            step_ms = statistics.median(self.run(40).middle_ns for _ in range(5)) / 1e6
             size = max(8, int(size * target_ms / step_ms))
         self.step_ms = step_ms
 
-    def run(self, steps: int) -> float:
-        """Trains `steps` batches; the mean ns of one."""
+    def run(self, steps: int) -> Block:
+        """Trains `steps` batches."""
         loader, model, loss, optimizer = self._make_loader(steps), self.model, self.loss, self.optimizer
-        start = time.perf_counter_ns()
+        ends, now = [], time.perf_counter_ns
+        cpu, start = time.process_time_ns(), now()
         for x, y in loader:
             optimizer.zero_grad()
             loss(model(x), y).backward()
             optimizer.step()
-        return (time.perf_counter_ns() - start) / steps
+            ends.append(now())
+        cpu = time.process_time_ns() - cpu
+        middle = statistics.median(end - begin for begin, end in zip([start, *ends], ends, strict=False))
+        return Block((ends[-1] - start) / steps, middle, cpu / steps)
 
-    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int) -> float:
+    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int) -> Block:
         """The same within a context, whose entry and exit are not timed."""
         with context(), pinned():
             self.run(2)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from benchmarks.harness import Figure, Loop, paired_ratios, ratio_figure
+from benchmarks.harness import Block, Figure, Loop, paired, ratio_figure
 
 
 def watch() -> AbstractContextManager[Any]:
@@ -34,30 +34,41 @@ def gilknocker() -> Any:
         knocker.stop()
 
 
-def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, pairs: int, steps: int) -> list[float]:
-    return paired_ratios(
+Pairs = list[tuple[Block, Block]]
+
+
+def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, pairs: int, steps: int) -> Pairs:
+    return paired(
         lambda: loop.run_within(nullcontext, steps),
         lambda: loop.run_within(context, steps),
         pairs,
     )
 
 
+def mean_ratios(blocks: Pairs) -> list[float]:
+    return [b.mean_ns / a.mean_ns for a, b in blocks]
+
+
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target, full, steps in ((1.4, 1.01, 60, 150), (20.0, 1.003, 40, 15)):
-        pairs = full // 6 if quick else full
+    for target_ms, target, full, steps in ((1.4, 1.01, 80, 150), (20.0, 1.003, 50, 15)):
+        pairs = full // 8 if quick else full
         loop = Loop(target_ms)
-        name = f"step time with / without, {loop.step_ms:.1f} ms steps"
-        ratios = compare(loop, watch, pairs=pairs, steps=steps)
-        result.append(ratio_figure(f"{name}: trainperf", ratios, target=target, note=f"{pairs} pairs of {steps} steps"))
+        name = f"{loop.step_ms:.1f} ms steps with / without"
+        watched = compare(loop, watch, pairs=pairs, steps=steps)
+        size = f"{pairs} pairs of {steps} steps"
+        result.append(ratio_figure(f"{name}: trainperf", mean_ratios(watched), target=target, note=size))
+        middle = [b.middle_ns / a.middle_ns for a, b in watched]
+        result.append(ratio_figure(f"{name}: trainperf, median step", middle, target=target, note="of the same blocks"))
+        cpu = [b.cpu_ns / a.cpu_ns for a, b in watched]
+        result.append(ratio_figure(f"{name}: trainperf, CPU time of the process", cpu, note="with our own threads"))
         same = compare(loop, nullcontext, pairs=pairs, steps=steps)
-        result.append(ratio_figure(f"{name}: nothing against nothing", same, note="the noise of this very measurement"))
+        result.append(ratio_figure(f"{name}: nothing", mean_ratios(same), note="the noise of this measurement"))
         few = max(3, pairs // 4)
-        ratios = compare(loop, torch_profiler, pairs=few, steps=steps)
-        result.append(ratio_figure(f"{name}: torch.profiler", ratios, note=f"{few} pairs"))
-        if importlib.util.find_spec("gilknocker"):
-            ratios = compare(loop, gilknocker, pairs=few, steps=steps)
-            result.append(ratio_figure(f"{name}: gilknocker at 1 ms", ratios, note=f"{few} pairs"))
-        else:
-            result.append(Figure(f"{name}: gilknocker at 1 ms", None, note="gilknocker is not installed"))
+        for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
+            if context is gilknocker and not importlib.util.find_spec("gilknocker"):
+                result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
+                continue
+            ratios = mean_ratios(compare(loop, context, pairs=few, steps=steps))
+            result.append(ratio_figure(f"{name}: {peer}", ratios, note=f"{few} pairs of {steps} steps"))
     return result
