@@ -1,0 +1,142 @@
+"""torch.compile with all hooks in: no more graph breaks, no more compiles, and the marks are still there.
+
+Each program runs in a process of its own, twice: with the hooks and without. Dynamo's own counters must agree.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, sys
+sys.path.insert(0, {tests!r})
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from recorder import Recorder, Session
+from trainperf.hooks import Hooks
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+recorder, session = Recorder(), Session()
+hooks = Hooks(recorder, session)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+batches = [torch.randn(3, 4) for _ in range(5)]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if {hooked}:
+    hooks.install()
+{body}
+hooks.remove()
+from torch._dynamo.utils import counters, get_compilation_metrics
+print(json.dumps({{
+    "compiled": [(m.co_name, m.co_filename, m.co_firstlineno, m.compile_id) for m in get_compilation_metrics()],
+    "stats": dict(counters["stats"]),
+    "breaks": sum(counters["graph_break"].values()), "why": dict(counters["graph_break"]),
+    "recompiles": sum(counters["recompiles"].values()) if "recompiles" in counters else 0,
+    "weights": [p.sum().item() for p in model.parameters()],
+    "words": recorder.words("BACKWARD", "OPTIMIZER", "COMPILE", "FETCH", "EVAL"), "notes": session.notes}}))
+"""
+
+MODEL = """
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+for x in DataLoader(batches, batch_size=None):
+    compiled(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+TRAIN_STEP = """
+@torch.compile(backend="eager")
+def train_step(x):
+    optimizer.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+for x in DataLoader(batches, batch_size=None):
+    train_step(x)
+"""
+
+BY_FUNCTION = """
+@torch.compile(backend="eager")
+def forward_and_backward(x):
+    torch.autograd.backward(model(x).sum())
+
+for x in batches:
+    forward_and_backward(x)
+    optimizer.step()
+"""
+
+OPTIMIZER_STEP = """
+step = torch.compile(optimizer.step, backend="eager")
+for x in batches:
+    model(x).sum().backward()
+    step()
+    optimizer.zero_grad()
+"""
+
+EVAL_INSIDE = """
+@torch.compile(backend="eager")
+def evaluate(x):
+    model.eval()
+    out = model(x)
+    model.train()
+    return out
+
+for x in batches:
+    evaluate(x)
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def run(body: str, *, hooked: bool) -> dict[str, Any]:
+    tests = str(Path(__file__).parents[1])
+    program = PROGRAM.format(tests=tests, hooked=hooked, body=textwrap.dedent(body))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("body", "backwards", "steps"),
+    [
+        pytest.param(MODEL, 5, 5, id="model, fullgraph"),
+        pytest.param(TRAIN_STEP, 5, None, id="a whole train step"),
+        pytest.param(BY_FUNCTION, 5, 5, id="torch.autograd.backward"),
+        pytest.param(OPTIMIZER_STEP, 5, None, id="optimizer.step"),
+        pytest.param(EVAL_INSIDE, 5, 5, id="eval and train inside"),
+    ],
+)
+def test_dynamo_does_the_same_with_hooks(body: str, backwards: int, steps: int | None) -> None:
+    plain, hooked = run(body, hooked=False), run(body, hooked=True)
+    assert hooked["notes"] == [] and plain["compiled"]
+    for what in ("compiled", "stats", "breaks", "recompiles", "weights"):
+        assert hooked[what] == plain[what], (what, hooked["why"], plain["why"])
+    assert hooked["words"].count("begin BACKWARD") == hooked["words"].count("end BACKWARD") == backwards
+    if steps is not None:
+        assert hooked["words"].count("begin OPTIMIZER") == hooked["words"].count("end OPTIMIZER") == steps
+    assert hooked["words"].count("begin COMPILE") == hooked["words"].count("end COMPILE") >= 1
+    assert plain["words"] == []
+
+
+def test_compiled_before_the_watch_is_not_compiled_again() -> None:
+    body = MODEL + "hooks.install()\n" + MODEL.split("\n", 2)[2]
+    assert run(body, hooked=False)["words"].count("begin COMPILE") == 0
+
+
+def test_compiles_are_seen_after_dynamo_was_reset() -> None:
+    body = MODEL + "import time; time.sleep(0.15)\ntorch._dynamo.reset()\n" + MODEL + "time.sleep(0.15)\n" + MODEL
+    body += "torch._dynamo.reset()\noptimizer.step()\nhooks.context.ticker.tick()\n" + MODEL
+    assert run(body, hooked=True)["words"].count("begin COMPILE") == 2
