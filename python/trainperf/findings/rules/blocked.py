@@ -9,11 +9,11 @@ from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
-from trainperf.report.frames import is_stdlib_file
+from trainperf.report.frames import is_stdlib_file, user_frame
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Frame
+    from trainperf.run import Detail, Frame
 
 _FIXES = {
     "lock": (
@@ -105,20 +105,14 @@ class Blocked:
         )
 
     @staticmethod
-    def _call(facts: Facts, top: Spot | None, samples: Sequence[object]) -> str:
-        """The system call that most of the top place's time was in."""
+    def _call(facts: Facts, top: Spot | None, samples: Sequence[Detail]) -> str:
+        """The system call in which most of the top place's time went."""
         calls: dict[int, int] = {}
-        phases = None
-        for d in facts.samples(phases=phases, states=["blocked"]):
-            if d.phase in ("fetch", "transfer", "checkpoint", "validation", "logging"):
-                continue
-            if top is None or any(
-                f.file == top.frame.file and f.function == top.frame.function for f in facts.run.stack(d.stack)
-            ):
+        for d in samples:
+            at = user_frame(facts.run.stack(d.stack))
+            if top is None or (at is not None and (at.file, at.function) == (top.frame.file, top.frame.function)):
                 calls[d.code] = calls.get(d.code, 0) + d.ns
-        if not calls or not samples:
-            return ""
-        return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
+        return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
 
     @staticmethod
     def _in_queue(stack: Sequence[Frame]) -> bool:
