@@ -1,0 +1,46 @@
+"""The source distribution holds all that a build reads, and nothing that a build has left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    out = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(out), str(ROOT)]
+    subprocess.run(command, capture_output=True, check=True)
+    (archive,) = out.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        return {name.partition("/")[2] for name in tar.getnames()}
+
+
+def tracked(*patterns: str) -> set[str]:
+    listing = subprocess.run(["git", "ls-files", "--", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in listing.stdout.splitlines() if not (ROOT / name).is_symlink() and (ROOT / name).exists()}
+
+
+def test_holds_all_sources(names: set[str]) -> None:
+    wanted = tracked(
+        "CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "cmake", "cpp", "docs/findings", "python"
+    )
+    assert "cpp/trainperf/run/schema.sql" in wanted
+    assert wanted - names == set()
+
+
+def test_holds_nothing_built(names: set[str]) -> None:
+    assert [
+        name for name in names if name.endswith((".so", ".pyc", ".o", ".a", ".tpr")) or name.startswith("build/")
+    ] == []
+
+
+def test_leaves_tests_and_papers_in_the_repository(names: set[str]) -> None:
+    folders = {"tests", "benchmarks", "examples", "scripts", ".ci"}
+    assert {name.split("/")[0] for name in names} & folders == set()
