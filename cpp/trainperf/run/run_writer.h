@@ -6,8 +6,8 @@
 //   ... writer->Commit();                       // once per collector wake-up: one transaction
 //   writer->Finish("normally");
 //
-// Used by one thread at a time (the collector's). Between commits everything is held in bounded memory, so a failed commit
-// (a full disk) loses nothing: it is tried again at the next.
+// Used by one thread at a time (the collector's). Between commits everything is held in bounded memory, so a failed
+// commit (a full disk) loses nothing: it is tried again at the next.
 
 #ifndef TRAINPERF_RUN_RUN_WRITER_H_
 #define TRAINPERF_RUN_RUN_WRITER_H_
@@ -26,44 +26,45 @@ namespace trainperf {
 struct RunWriterOptions {
   bool overwrite = false;
   bool feeds_device = false;
-  int max_step_rows = 16384;   // beyond, old neighbours merge: a row then stands for several steps
-  int worst_steps = 64;        // keep their segments
-  int max_flagged = 256;       // flagged steps that keep their segments too, besides the worst
-  int sections = 64;           // details are summed per section of the run
+  int max_step_rows = 16384;  // beyond, old neighbours merge: a row then stands for several steps
+  int worst_steps = 64;       // keep their segments
+  int max_flagged = 256;      // flagged steps that keep their segments too, besides the worst
+  int sections = 64;          // details are summed per section of the run
   int details_per_section = 512;
-  int max_spans = 2048;        // per kind; the longest are kept
+  int max_spans = 2048;  // per kind; the longest are kept
 };
 
 struct WorkerReading {
   uint32_t loader;
   int32_t pid;
   int64_t at_ns;
-  int64_t cpu_ns;       // user + system so far
-  char state;           // R S D Z ... of /proc/PID/stat; '?' when it is gone
+  int64_t cpu_ns;  // user + system so far
+  char state;      // R S D Z ... of /proc/PID/stat; '?' when it is gone
 };
 
 struct HostReading {  // once a second
   int64_t at_ns;
-  int64_t process_cpu_ns;    // this process, so far
-  int64_t machine_busy_ns;   // all CPUs, so far
+  int64_t process_cpu_ns;   // this process, so far
+  int64_t machine_busy_ns;  // all CPUs, so far
   int64_t machine_idle_ns;
-  int64_t throttled_ns;      // cgroup, so far; -1: not known
+  int64_t throttled_ns;  // cgroup, so far; -1: not known
   int64_t rss_bytes;
-  int32_t threads;           // of this process
-  int32_t runnable;          // of the machine
+  int32_t threads;   // of this process
+  int32_t runnable;  // of the machine
 };
 
 class RunWriter : public TimelineSink {
  public:
-  // AlreadyExists: the path exists and overwrite is false. InvalidArgument: it is a directory or another thing that is no
-  // file. NotFound: its folder is missing. PermissionDenied: the folder may not be written to. Other codes: no space, ...
-  // An empty path makes a private file in TMPDIR, whose path() tells where; whoever reads the run last removes it.
+  // AlreadyExists: the path exists and overwrite is false. InvalidArgument: it is a directory or another thing that is
+  // no file. NotFound: its folder is missing. PermissionDenied: the folder may not be written to. Other codes: no
+  // space, ... An empty path makes a private file in TMPDIR, whose path() tells where; whoever reads the run last
+  // removes it.
   static absl::StatusOr<std::unique_ptr<RunWriter>> Create(const std::string& path, const RunWriterOptions& options);
   ~RunWriter() override = default;
 
   virtual const std::string& path() const = 0;
   virtual void SetMeta(const std::string& key, const std::string& value) = 0;  // last one wins
-  virtual void AddNote(const std::string& text) = 0;                           // for people; equal texts are counted once
+  virtual void AddNote(const std::string& text) = 0;  // for people; equal texts are counted once
   virtual void SetTier(const std::string& probe, const std::string& tier, const std::string& why) = 0;
   virtual void SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) = 0;
   virtual void SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) = 0;

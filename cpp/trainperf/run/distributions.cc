@@ -1,0 +1,71 @@
+#include "trainperf/run/distributions.h"
+
+#include <algorithm>
+
+#include "trainperf/run/words.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int kBitsKept = 7;  // so a bin is 1/64 to 1/128 of its value wide
+
+int BitLength(int64_t value) {
+  int bits = 0;
+  for (auto v = static_cast<uint64_t>(value); v != 0; v >>= 1) ++bits;
+  return bits;
+}
+
+}  // namespace
+
+void Distributions::Add(const StepRow& step) {
+  const int64_t wall_ns = std::max<int64_t>(step.wall_ns, 0);
+  const int shift = std::max(BitLength(wall_ns) - kBitsKept, 0);
+  const int64_t lower = (wall_ns >> shift) << shift;
+  Bin& bin = bins_[{(step.flags & kWarmUp) != 0, lower}];
+  bin.upper_ns = lower + (int64_t{1} << shift);
+  ++bin.steps;
+  bin.wall_ns += wall_ns;
+  bin.unwritten = true;
+  if (wall_ns == 0) return;
+  for (int cause = 0; cause < kCauseCount; ++cause) {
+    if (step.cause_ns[cause] <= 0) continue;
+    const int64_t ns = step.cause_ns[cause];
+    const int64_t percent = ns <= INT64_MAX / 100 ? ns * 100 / wall_ns : ns / std::max<int64_t>(wall_ns / 100, 1);
+    Share& share = shares_[cause][std::clamp<int64_t>(percent, 0, 100)];
+    ++share.steps;
+    share.unwritten = true;
+  }
+}
+
+absl::Status Distributions::Write(Database& db) {
+  for (const auto& [key, bin] : bins_) {
+    if (!bin.unwritten) continue;
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO wall_histogram VALUES (?, ?, ?, ?, ?)", key.first ? 1 : 0,
+                                     key.second, bin.upper_ns, bin.steps, bin.wall_ns));
+  }
+  for (int cause = 0; cause < kCauseCount; ++cause) {
+    for (int percent = 1; percent <= 100; ++percent) {
+      const Share& share = shares_[cause][percent];
+      if (!share.unwritten) continue;
+      TRAINPERF_RETURN_IF_ERROR(
+          db.Run("REPLACE INTO cause_share VALUES (?, ?, ?)", kCauseNames[cause], percent, share.steps));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Distributions::Written() {
+  for (auto& [key, bin] : bins_) bin.unwritten = false;
+  for (auto& of_cause : shares_) {
+    for (Share& share : of_cause) share.unwritten = false;
+  }
+}
+
+void Distributions::MarkAllUnwritten() {
+  for (auto& [key, bin] : bins_) bin.unwritten = true;
+  for (auto& of_cause : shares_) {
+    for (Share& share : of_cause) share.unwritten = share.steps > 0;
+  }
+}
+
+}  // namespace trainperf

@@ -1,0 +1,100 @@
+#include "trainperf/run/run_path.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace trainperf {
+namespace {
+
+absl::Status RefusalOf(const std::string& path, int error) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  switch (error) {
+    case EEXIST:
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " exists already: choose another path, or give overwrite=True to replace it"));
+    case ENOENT:
+      return absl::NotFoundError(absl::StrCat("the folder ", folder, " does not exist: make it first"));
+    case ENOTDIR:
+      return absl::InvalidArgumentError(absl::StrCat(folder, " is not a folder"));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(absl::StrCat("the run file ", path, " cannot be made: ", std::strerror(error),
+                                                      ": choose a folder that can be written to"));
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(absl::StrCat("the run file ", path, " cannot be made: ", std::strerror(error),
+                                                       ": choose a path on another disk"));
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("the run file ", path, " cannot be made: ", std::strerror(error)));
+  }
+}
+
+}  // namespace
+
+absl::Status MakeRunFile(const std::string& path, bool overwrite) {
+  struct stat found;
+  if (path.find('\0') != std::string::npos) return absl::InvalidArgumentError("a path cannot hold a null character");
+  if (stat(path.c_str(), &found) == 0) {
+    if (S_ISDIR(found.st_mode)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is a directory: give the path of a file, such as ", path,
+                                                     path.back() == '/' ? "" : "/", "run.tpr"));
+    }
+    if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    if (overwrite) RemoveRunFile(path);
+  } else if (overwrite && lstat(path.c_str(), &found) == 0) {
+    unlink(path.c_str());  // a link to nowhere
+  }
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return RefusalOf(path, errno);
+  close(fd);
+  // A log left behind by an earlier run of this name would be taken for this one's.
+  for (const char* suffix : {"-wal", "-shm", "-journal"}) unlink(absl::StrCat(path, suffix).c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MakeTemporaryRunFile() {
+  std::vector<std::string> folders;
+  if (const char* folder = std::getenv("TMPDIR"); folder != nullptr && *folder != '\0') folders.emplace_back(folder);
+  folders.insert(folders.end(), {"/tmp", "/var/tmp", "/dev/shm"});
+  int error = ENOENT;
+  for (const std::string& folder : folders) {
+    std::string path = absl::StrCat(folder, "/trainperf-XXXXXX.tpr");
+    const int fd = mkostemps(path.data(), 4, O_CLOEXEC);
+    if (fd >= 0) {
+      close(fd);
+      return path;
+    }
+    error = errno;
+  }
+  return absl::PermissionDeniedError(absl::StrCat("no folder for temporary files can be written to (",
+                                                  std::strerror(error), "): set TMPDIR, or give the run a path"));
+}
+
+void RemoveRunFile(const std::string& path) {
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) unlink(absl::StrCat(path, suffix).c_str());
+}
+
+FileIdentity::FileIdentity(const std::string& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) return;
+  known_ = true;
+  device_ = found.st_dev;
+  inode_ = found.st_ino;
+}
+
+bool FileIdentity::IsStillAt(const std::string& path) const {
+  const FileIdentity now(path);
+  return known_ && now.known_ && now.device_ == device_ && now.inode_ == inode_;
+}
+
+}  // namespace trainperf

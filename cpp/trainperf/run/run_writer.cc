@@ -1,0 +1,233 @@
+#include "trainperf/run/run_writer.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainperf/run/database.h"
+#include "trainperf/run/distributions.h"
+#include "trainperf/run/facts.h"
+#include "trainperf/run/kept_steps.h"
+#include "trainperf/run/loaders.h"
+#include "trainperf/run/run_path.h"
+#include "trainperf/run/sections.h"
+#include "trainperf/run/spans.h"
+#include "trainperf/run/step_rows.h"
+
+namespace trainperf {
+
+extern const char kSchemaSql[];  // schema.sql, embedded by the build
+
+namespace {
+
+// Exclusive: the log's index is in our memory, not in a file that another process could cut short under us; it also
+// makes the log work on network disks. Off: what a process wrote survives its death; only a power cut could hurt.
+constexpr char kSettings[] =
+    "PRAGMA page_size = 4096; PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF; PRAGMA journal_size_limit = "
+    "4194304;"
+    "PRAGMA temp_store = MEMORY; PRAGMA busy_timeout = 50;";
+
+absl::StatusOr<Database> OpenEmptyRun(const std::string& path) {
+  TRAINPERF_ASSIGN_OR_RETURN(Database db, Database::Open(path));
+  TRAINPERF_RETURN_IF_ERROR(db.Execute(kSettings));
+  // The schema goes in before the log is on, so that the file itself says from its first moment what it is.
+  TRAINPERF_RETURN_IF_ERROR(db.Execute("BEGIN IMMEDIATE"));
+  TRAINPERF_RETURN_IF_ERROR(db.Execute(kSchemaSql));
+  TRAINPERF_RETURN_IF_ERROR(db.Execute("COMMIT"));
+  return db;
+}
+
+class Writer : public RunWriter {
+ public:
+  Writer(std::string path, Database db, const RunWriterOptions& options)
+      : options_(options),
+        pid_(getpid()),
+        path_(std::move(path)),
+        db_(std::move(db)),
+        step_rows_(options.max_step_rows),
+        kept_steps_(options.worst_steps, options.max_flagged),
+        sections_(options.sections, options.details_per_section),
+        spans_(options.max_spans),
+        file_(path_) {}
+
+  ~Writer() override {
+    if (!InThisProcess()) db_.Abandon();
+  }
+
+  absl::Status Start() {
+    TRAINPERF_ASSIGN_OR_RETURN(const std::string mode, db_.Text("PRAGMA journal_mode = WAL"));
+    if (mode != "wal") return absl::InternalError(absl::StrCat("SQLite cannot keep a log here (", mode, ")"));
+    TRAINPERF_RETURN_IF_ERROR(Commit());
+    log_ = FileIdentity(path_ + "-wal");
+    return absl::OkStatus();
+  }
+
+  void OnStep(const StepRecord& step) override {
+    int64_t unexplained = step.end_ns - step.start_ns;
+    for (const auto& of_phase : step.ns) {
+      for (const int64_t ns : of_phase) unexplained -= ns;
+    }
+    if (unexplained == 0) {
+      AddStep(step);
+      return;
+    }
+    // Readers rely on sums that are exact, and refuse a file without; so a bug upstream may not reach it.
+    ++unbalanced_steps_;
+    StepRecord balanced = step;
+    balanced.ns[static_cast<int>(Phase::kOther)][static_cast<int>(Mechanism::kUnknown)] += unexplained;
+    AddStep(balanced);
+  }
+  void OnDetail(const Detail& detail) override { sections_.Add(detail); }
+  void OnSpan(const Span& span) override { spans_.Add(span); }
+  void OnFetch(const FetchRecord& fetch) override { loaders_.Add(fetch); }
+
+  const std::string& path() const override { return path_; }
+  void SetMeta(const std::string& key, const std::string& value) override { facts_.SetMeta(key, value); }
+  void AddNote(const std::string& text) override { facts_.AddNote(text); }
+  void SetTier(const std::string& probe, const std::string& tier, const std::string& why) override {
+    facts_.SetTier(probe, tier, why);
+  }
+  void SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) override {
+    facts_.SetThread(id, native_tid, name, role);
+  }
+  void SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) override {
+    facts_.SetThreadGilWait(id, wait_ns, waits);
+  }
+  void SetObject(uint32_t id, const std::string& kind, const std::string& description) override {
+    facts_.SetObject(id, kind, description);
+  }
+  void AddWorkerReading(const WorkerReading& reading) override { loaders_.Add(reading); }
+  void AddHostReading(const HostReading& reading) override { facts_.AddHostReading(reading); }
+  void SetOverhead(const std::string& where, int64_t ns) override { facts_.SetOverhead(where, ns); }
+  void SetDropped(const std::string& what, int64_t count) override { facts_.SetDropped(what, count); }
+  void SetStacks(const StackTable* table) override { facts_.SetStacks(table); }
+
+  absl::Status Commit() override {
+    if (!InThisProcess()) return absl::FailedPreconditionError("a forked child does not write its parent's run");
+    if (finished_) return absl::FailedPreconditionError("the run is finished");
+    return WriteParts(db_);
+  }
+
+  absl::Status Finish(const std::string& ended) override {
+    if (!InThisProcess()) return absl::FailedPreconditionError("a forked child does not finish its parent's run");
+    if (finished_) return result_;
+    facts_.SetMeta("ended", ended);
+    absl::Status written = WriteParts(db_);
+    if (written.ok() && !(file_.IsStillAt(path_) && log_.IsStillAt(path_ + "-wal"))) {
+      written = absl::NotFoundError("it was removed or replaced while it was being written");
+    }
+    if (written.ok()) SealIfPossible();
+    finished_ = true;
+    const absl::Status closed = db_.Close();
+    if (!closed.ok()) db_ = Database();  // what is committed is in the log; nothing is left to wait for
+    result_ = written.ok() ? absl::OkStatus() : Rescue(written);
+    return result_;
+  }
+
+ private:
+  bool InThisProcess() const { return getpid() == pid_; }
+
+  void AddStep(const StepRecord& step) {
+    const StepRow row = StepRow::Of(step, options_.feeds_device);
+    step_rows_.Add(row);
+    kept_steps_.Add(row, step);
+    distributions_.Add(row);
+    sections_.Add(step);
+  }
+
+  absl::Status WriteParts(Database& db) {
+    if (unbalanced_steps_ > 0) facts_.SetDropped("unbalanced_steps", unbalanced_steps_);
+    if (facts_.refused() > 0) facts_.SetDropped("facts", facts_.refused());
+    if (loaders_.refused_readings() > 0) facts_.SetDropped("worker_readings", loaders_.refused_readings());
+    absl::Status status = db.Execute("BEGIN IMMEDIATE");
+    if (!status.ok()) return status;
+    for (RunPart* part : parts()) {
+      if (status.ok()) status = part->Write(db);
+    }
+    if (status.ok()) status = db.Execute("COMMIT");
+    if (!status.ok()) {
+      // After a full disk SQLite may have rolled back by itself, and says so with an error of no interest.
+      db.Execute("ROLLBACK").IgnoreError();
+      return status;
+    }
+    for (RunPart* part : parts()) part->Written();
+    return status;
+  }
+
+  // One file, without its log. Where there is no space for that, file and log together are as good.
+  void SealIfPossible() {
+    db_.Execute("PRAGMA synchronous = NORMAL").IgnoreError();
+    db_.Execute("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
+    db_.Execute("PRAGMA journal_mode = DELETE").IgnoreError();
+  }
+
+  // Memory holds the whole run: writes it to a temporary file, and says where.
+  absl::Status Rescue(const absl::Status& cause) {
+    const auto saved = [this]() -> absl::StatusOr<std::string> {
+      TRAINPERF_ASSIGN_OR_RETURN(const std::string path, MakeTemporaryRunFile());
+      absl::Status status;
+      {
+        absl::StatusOr<Database> db = OpenEmptyRun(path);
+        status = db.status();
+        for (RunPart* part : parts()) part->MarkAllUnwritten();
+        if (status.ok()) status = WriteParts(*db);
+      }
+      if (status.ok()) return path;
+      RemoveRunFile(path);
+      return status;
+    }();
+    const std::string what = absl::StrCat("the run file ", path_, " could not be completed: ", cause.message());
+    if (!saved.ok()) {
+      return absl::Status(cause.code(),
+                          absl::StrCat(what, "; nor could the run be saved elsewhere: ", saved.status().message()));
+    }
+    path_ = *saved;
+    return absl::Status(cause.code(), absl::StrCat(what, "; the whole run was saved to ", path_));
+  }
+
+  std::array<RunPart*, 7> parts() {
+    return {&step_rows_, &kept_steps_, &sections_, &spans_, &loaders_, &distributions_, &facts_};
+  }
+
+  const RunWriterOptions options_;
+  const pid_t pid_;
+  std::string path_;
+  Database db_;
+  StepRows step_rows_;
+  KeptSteps kept_steps_;
+  Sections sections_;
+  Spans spans_;
+  Loaders loaders_;
+  Distributions distributions_;
+  Facts facts_;
+  FileIdentity file_;
+  FileIdentity log_;
+  int64_t unbalanced_steps_ = 0;
+  bool finished_ = false;
+  absl::Status result_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::Create(const std::string& path, const RunWriterOptions& options) {
+  std::string made = path;
+  if (path.empty()) {
+    TRAINPERF_ASSIGN_OR_RETURN(made, MakeTemporaryRunFile());
+  } else {
+    TRAINPERF_RETURN_IF_ERROR(MakeRunFile(path, options.overwrite));
+  }
+  absl::StatusOr<Database> db = OpenEmptyRun(made);
+  absl::Status status = db.status();
+  if (status.ok()) {
+    auto writer = std::make_unique<Writer>(made, *std::move(db), options);
+    status = writer->Start();
+    if (status.ok()) return writer;
+  }
+  db = absl::CancelledError();  // closes it
+  RemoveRunFile(made);
+  return absl::Status(status.code(), absl::StrCat("the run file ", made, " cannot be written: ", status.message()));
+}
+
+}  // namespace trainperf
