@@ -15,7 +15,6 @@ import pytest
 import torch
 from recorder import Recorder, Session
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, dataloader
-
 from trainperf.hooks.dataloader import DataLoaderHook
 
 Install = Callable[..., Session]

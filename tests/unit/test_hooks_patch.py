@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from recorder import Recorder, Session
-
 from trainperf.hooks import Context, Hooks
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.checkpoint import CheckpointHook

@@ -18,7 +18,6 @@ import torch
 from recorder import Recorder, Session
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.checkpoint import CheckpointHook
 from trainperf.hooks.device import DeviceHook
@@ -304,17 +303,18 @@ def test_a_handler_that_raises(hooked: Install, recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hook", "module_name", "class_name", "method"),
+    ("hook", "at"),
     [
-        (TensorBoardHook, "torch.utils.tensorboard.writer", "SummaryWriter", "add_scalar"),
-        (WandbHook, "wandb.sdk.wandb_run", "Run", "log"),
+        (TensorBoardHook, "torch.utils.tensorboard.writer:SummaryWriter.add_scalar"),
+        (WandbHook, "wandb.sdk.wandb_run:Run.log"),
     ],
 )
 def test_writers_of_metrics(
-    hook: type[LoggerHook], module_name: str, class_name: str, method: str,
-    hooked: Install, recorder: Recorder, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    hook: type[LoggerHook], at: str, hooked: Install, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a stand-in of the same shape: the real ones need not be installed."""
+    module_name, _, rest = at.partition(":")
+    class_name, _, method = rest.partition(".")
     module = types.ModuleType(module_name)
     calls: list[Any] = []
     writer = type(class_name, (), {method: lambda self, *a, **k: calls.append((a, k)) or "done"})

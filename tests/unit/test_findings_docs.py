@@ -1,0 +1,80 @@
+"""Rules, their pages and the table of thresholds agree."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from trainperf.findings import thresholds
+from trainperf.findings.model import Rule
+from trainperf.findings.rules import ALL
+from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = [
+    "What it means",
+    "How it is measured",
+    "How sure",
+    "What to do",
+    "What will not help",
+    "Known false positives",
+]
+
+
+def test_ids_and_slugs_are_unique_and_the_slug_is_the_file() -> None:
+    assert len({r.id for r in ALL}) == len(ALL) == len({r.slug for r in ALL})
+    for rule in ALL:
+        assert type(rule).__module__.rpartition(".")[2] == rule.slug.replace("-", "_")
+
+
+def test_every_rule_file_is_registered() -> None:
+    folder = ROOT / "python" / "trainperf" / "findings" / "rules"
+    files = {f.stem for f in folder.glob("*.py")} - {"__init__"}
+    assert files == {type(r).__module__.rpartition(".")[2] for r in ALL}
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda r: r.id)
+def test_each_rule_has_its_page(rule: Rule) -> None:
+    text = (ROOT / "docs" / "findings" / f"{rule.id}.md").read_text()
+    assert text.startswith(f"# {rule.id} {rule.slug}: ")
+    assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
+
+
+def test_each_page_has_its_rule() -> None:
+    assert {f.stem for f in (ROOT / "docs" / "findings").glob("*.md")} == {r.id for r in ALL}
+
+
+def test_the_table_of_thresholds_is_the_codes() -> None:
+    assert (ROOT / "docs" / "thresholds.md").read_text() == thresholds.render_markdown()
+
+
+def test_each_threshold_is_used_and_each_use_is_in_the_table() -> None:
+    used: set[str] = set()
+    for file in (ROOT / "python" / "trainperf").rglob("*.py"):
+        used |= set(re.findall(r'\blimit\("(\w+)"\)', file.read_text()))
+    assert used == set(thresholds.TABLE)
+    assert all(t.source for t in thresholds.TABLE.values())
+
+
+def test_the_cores_default_flags_are_the_tables() -> None:
+    header = (ROOT / "cpp" / "trainperf" / "timeline" / "timeline.h").read_text()
+    shares = {float(x) for x in re.findall(r"double \w+_share = ([\d.]+);", header)}
+    assert shares == {thresholds.limit("warn_share")}
+
+
+def test_cause_of_is_the_cores_table() -> None:
+    sys.path.insert(0, str(ROOT / "tests"))
+    from runfiles import cause_of as of_the_schema
+
+    for phase in PHASES:
+        for mechanism in MECHANISMS:
+            assert cause_of(phase, mechanism, feeds_device=False) == of_the_schema(phase, mechanism)
+            assert cause_of(phase, mechanism, feeds_device=True) in CAUSES
+    assert cause_of("forward", "native", feeds_device=True) == "launch"
+
+
+def test_pages_hold_no_path_of_a_machine() -> None:
+    for file in (ROOT / "docs" / "findings").glob("*.md"):
+        assert not re.search(r"/(work|root|tmp|home)/", file.read_text()), file
