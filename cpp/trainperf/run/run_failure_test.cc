@@ -1,0 +1,294 @@
+// Bad paths, full disks, forks and kills.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainperf/run/run_test_util.h"
+#include "trainperf/run/run_writer.h"
+
+namespace trainperf {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<RunWriter> Create(const std::string& path, const RunWriterOptions& options = {}) {
+  absl::StatusOr<std::unique_ptr<RunWriter>> writer = RunWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  return writer.ok() ? *std::move(writer) : nullptr;
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// No file of this process may grow beyond the limit, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(RunFailureTest, RefusesBadPathsSayingTheMend) {
+  TestFolder folder;
+  ASSERT_TRUE(Create(folder / "a.tpr")->Finish("normally").ok());
+  const auto refusal = [](const std::string& path, bool overwrite = false) {
+    RunWriterOptions options;
+    options.overwrite = overwrite;
+    return RunWriter::Create(path, options).status();
+  };
+  EXPECT_EQ(refusal(folder / "a.tpr").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(refusal(folder / "a.tpr").message()), HasSubstr("overwrite=True"));
+  EXPECT_EQ(refusal(folder.path()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refusal(folder.path(), true).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Exists(folder / "a.tpr"));
+  EXPECT_EQ(refusal(folder / "no/such/a.tpr").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(refusal(folder / "a.tpr/b.tpr").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refusal("/dev/null", true).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refusal("/sys/a.tpr").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(refusal(std::string("/tmp/a\0b", 8)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refusal(folder / std::string(300, 'x')).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RunFailureTest, OverwritesWhenAsked) {
+  TestFolder folder;
+  auto first = Create(folder / "a.tpr");
+  first->SetMeta("name", "first");
+  ASSERT_TRUE(first->Finish("normally").ok());
+  ASSERT_EQ(symlink("/nowhere/at/all", (folder / "link.tpr").c_str()), 0);
+  RunWriterOptions options;
+  options.overwrite = true;
+  for (const std::string& path : {folder / "a.tpr", folder / "link.tpr"}) {
+    auto second = Create(path, options);
+    second->SetMeta("name", "second");
+    ASSERT_TRUE(second->Finish("normally").ok());
+    EXPECT_EQ(Scalar(path, "SELECT value FROM meta WHERE key = 'name'"), "second");
+  }
+}
+
+TEST(RunFailureTest, ALogLeftByAnEarlierRunIsNotTakenForOurs) {
+  TestFolder folder;
+  std::FILE* stale = std::fopen((folder / "a.tpr-wal").c_str(), "w");
+  std::fputs("stale", stale);
+  std::fclose(stale);
+  ASSERT_TRUE(Create(folder / "a.tpr")->Finish("normally").ok());
+  EXPECT_FALSE(Exists(folder / "a.tpr-wal"));
+}
+
+TEST(RunFailureTest, LeavesOneFile) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  RandomRun run(1);
+  for (int i = 0; i < 100; ++i) run.Feed(*writer);
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_TRUE(Exists(folder / "a.tpr-wal"));
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_FALSE(Exists(folder / "a.tpr-wal"));
+  EXPECT_FALSE(Exists(folder / "a.tpr-shm"));
+  EXPECT_FALSE(Exists(folder / "a.tpr-journal"));
+  EXPECT_EQ(Scalar(folder / "a.tpr", "PRAGMA journal_mode"), "delete");
+}
+
+TEST(RunFailureTest, AWriterThatIsDroppedKeepsWhatWasCommitted) {
+  TestFolder folder;
+  {
+    auto writer = Create(folder / "a.tpr");
+    RandomRun run(1);
+    for (int i = 0; i < 100; ++i) run.Feed(*writer);
+    ASSERT_TRUE(writer->Commit().ok());
+  }
+  EXPECT_EQ(Number(folder / "a.tpr", "SELECT COUNT(*) FROM step"), 100);
+  EXPECT_EQ(Number(folder / "a.tpr", "SELECT COUNT(*) FROM meta WHERE key = 'ended'"), 0);
+}
+
+TEST(RunFailureTest, FinishedMeansFinished) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_TRUE(writer->Finish("exception").ok());
+  EXPECT_EQ(writer->Commit().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT value FROM meta"), "normally");
+}
+
+TEST(RunFailureTest, NoPathMakesAPrivateFile) {
+  auto writer = Create("");
+  const std::string path = writer->path();
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  struct stat found;
+  ASSERT_EQ(stat(path.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  unlink(path.c_str());
+}
+
+TEST(RunFailureTest, AFullDiskLosesNothing) {
+  TestFolder folder;
+  RunWriterOptions options;
+  options.max_step_rows = 256;
+  auto full = Create(folder / "full.tpr", options);
+  auto reference = Create(folder / "reference.tpr", options);
+  RandomRun first(9);
+  RandomRun second(9);
+  int failed = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 50; ++i) {
+      first.Feed(*full);
+      second.Feed(*reference);
+    }
+    if (round % 4 == 3) {
+      ASSERT_TRUE(full->Commit().ok());
+    } else {
+      FileSizeLimit limit(round % 4 == 0 ? 4096 : 64 * 1024);
+      const absl::Status status = full->Commit();
+      failed += !status.ok();
+    }
+  }
+  EXPECT_GE(failed, 20);
+  ASSERT_TRUE(full->Finish("normally").ok());
+  ASSERT_TRUE(reference->Finish("normally").ok());
+  EXPECT_EQ(Scalar(folder / "full.tpr", "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(Dump(folder / "full.tpr"), Dump(folder / "reference.tpr"));
+}
+
+TEST(RunFailureTest, AFullDiskHoldsBoundedMemory) {
+  TestFolder folder;
+  RunWriterOptions options;
+  options.max_step_rows = 64;
+  options.max_spans = 8;
+  auto writer = Create(folder / "a.tpr", options);
+  RandomRun run(9);
+  FileSizeLimit limit(4096);
+  const auto resident_pages = [] {
+    long total = 0, resident = 0;
+    std::FILE* file = std::fopen("/proc/self/statm", "r");
+    EXPECT_EQ(std::fscanf(file, "%ld %ld", &total, &resident), 2);
+    std::fclose(file);
+    return resident;
+  };
+  for (int i = 0; i < 20'000; ++i) run.Feed(*writer);
+  const long before = resident_pages();
+  for (int i = 0; i < 60'000; ++i) {
+    run.Feed(*writer);
+    if (i % 1000 == 0) {
+      EXPECT_FALSE(writer->Commit().ok());
+    }
+  }
+  EXPECT_LT(resident_pages() - before, 8 * 1024 * 1024 / sysconf(_SC_PAGESIZE));
+}
+
+TEST(RunFailureTest, ARunWhoseFileIsGoneIsSavedElsewhere) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  auto reference = Create(folder / "reference.tpr");
+  RandomRun first(4);
+  RandomRun second(4);
+  for (int i = 0; i < 300; ++i) {
+    first.Feed(*writer);
+    second.Feed(*reference);
+    if (i == 200) {
+      ASSERT_TRUE(writer->Commit().ok());
+      unlink((folder / "a.tpr").c_str());
+    }
+  }
+  const absl::Status status = writer->Finish("normally");
+  ASSERT_TRUE(reference->Finish("normally").ok());
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(writer->path(), folder / "a.tpr");
+  EXPECT_THAT(std::string(status.message()), HasSubstr(writer->path()));
+  EXPECT_EQ(Dump(writer->path()), Dump(folder / "reference.tpr"));
+  unlink(writer->path().c_str());
+}
+
+TEST(RunFailureTest, ADiskThatStaysFullAtTheEndSavesElsewhereOrSaysSo) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  RandomRun run(4);
+  for (int i = 0; i < 300; ++i) run.Feed(*writer);
+  absl::Status status;
+  {
+    FileSizeLimit limit(4096);
+    status = writer->Finish("normally");
+  }
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nor could the run be saved elsewhere"));
+  EXPECT_EQ(writer->path(), folder / "a.tpr");
+  EXPECT_EQ(Scalar(folder / "a.tpr", "PRAGMA integrity_check"), "ok");
+}
+
+TEST(RunFailureTest, AForkedChildDoesNotTouchTheFile) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  RandomRun run(1);
+  for (int i = 0; i < 50; ++i) run.Feed(*writer);
+  ASSERT_TRUE(writer->Commit().ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    run.Feed(*writer);
+    const bool refused = writer->Commit().code() == absl::StatusCode::kFailedPrecondition &&
+                         writer->Finish("normally").code() == absl::StatusCode::kFailedPrecondition;
+    writer.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (int i = 0; i < 50; ++i) run.Feed(*writer);
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_EQ(Number(folder / "a.tpr", "SELECT COUNT(*) FROM step"), 100);
+  EXPECT_EQ(Scalar(folder / "a.tpr", "PRAGMA integrity_check"), "ok");
+}
+
+TEST(RunFailureTest, KilledAtAnyMomentTheFileIsWhole) {
+  for (int round = 0; round < 20; ++round) {
+    TestFolder folder;
+    int pipe_fds[2];
+    ASSERT_EQ(pipe(pipe_fds), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      RunWriterOptions options;
+      options.max_step_rows = 300;
+      auto writer = *RunWriter::Create(folder / "a.tpr", options);
+      RandomRun run(static_cast<uint32_t>(round));
+      for (;;) {
+        for (int i = 0; i < 20; ++i) run.Feed(*writer);
+        if (!writer->Commit().ok()) _exit(1);
+        const int64_t committed = run.steps();
+        (void)!write(pipe_fds[1], &committed, sizeof committed);
+      }
+    }
+    close(pipe_fds[1]);
+    int64_t committed = 0;
+    for (int i = 0; i < 1 + round * 3; ++i) ASSERT_EQ(read(pipe_fds[0], &committed, sizeof committed), 8);
+    usleep(static_cast<useconds_t>(round * 113 % 700));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    while (read(pipe_fds[0], &committed, sizeof committed) == sizeof committed) {
+    }
+    close(pipe_fds[0]);
+    const std::string path = folder / "a.tpr";
+    EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
+    const int64_t steps = Number(path, "SELECT SUM(steps) FROM step");
+    EXPECT_GE(steps, committed);
+    EXPECT_LE(steps, committed + 20);
+    EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
+    EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM wall_histogram"), steps);
+    EXPECT_EQ(Number(path, "SELECT SUM(wall_ns) FROM step"), Number(path, "SELECT SUM(ns) FROM phase_mechanism"));
+  }
+}
+
+}  // namespace
+}  // namespace trainperf
