@@ -30,12 +30,12 @@ class GilSampler {
  public:
   struct Stats {
     int64_t samples;
-    int64_t late;          // woke more than one period late: starved
-    int64_t rejected;      // stacks that could not be read
-    int64_t cpu_ns;        // of the sampler's thread so far
-    bool stacks;           // frames can be read here (else thread names only)
-    bool waits;            // with estimate_waits: procfs can tell who waits (else tier busy-only)
-    std::string why;       // when stacks or waits is false
+    int64_t late;      // woke more than one period late: starved
+    int64_t rejected;  // stacks that could not be read
+    int64_t cpu_ns;    // of the sampler's thread so far
+    bool stacks;       // frames can be read here (else thread names only)
+    bool waits;        // with estimate_waits: procfs can tell who waits (else tier busy-only)
+    std::string why;   // when stacks or waits is false
   };
 
   static absl::StatusOr<std::unique_ptr<GilSampler>> Start(const GilSamplerOptions& options);

@@ -3,6 +3,10 @@
 //   auto waits = GilWaits::Install();   // Requires GIL. An error says why there can be no exact waits here.
 //   ...                                 // watched threads' waits arrive as kGilWait events in their rings
 //   waits->reset();                     // Requires GIL. Takes the hook out again, if it is still ours.
+//
+// A wait for the GIL arrives as one event per slice of at most the switch interval (5 ms), since the holder may change
+// in between. Event::what is a GilWaitKind. Where CPython asks a thread to give the GIL up, that thread then waits
+// until another has it (kHandOff): the wait for the GIL has begun, so it counts as one, and is summed apart as well.
 
 #ifndef TRAINPERF_PROBE_GIL_WAITS_H_
 #define TRAINPERF_PROBE_GIL_WAITS_H_
@@ -14,17 +18,21 @@
 
 namespace trainperf {
 
+enum class GilWaitKind : uint8_t { kTake, kHandOff, kEstimate };
+
 class GilWaits {
  public:
   struct Stats {
-    int64_t hook_calls;         // waits timed, on all threads
-    int64_t captures;           // holder's stacks read
-    int64_t captures_refused;   // over the rate limit, or the read was rejected
-    int64_t cost_ns;            // calibrated cost on the user's threads so far
+    int64_t hook_calls;        // waits timed, on all threads, hand-offs included
+    int64_t captures;          // holder's stacks read
+    int64_t captures_refused;  // over the rate limit, or the read was rejected
+    int64_t cost_ns;           // cost on the user's threads so far: calibrated, and measured for watched threads
+    int64_t hand_offs;
+    int64_t hand_off_ns;
   };
 
   static absl::StatusOr<std::unique_ptr<GilWaits>> Install();
-  virtual ~GilWaits() = default;  // Requires GIL.
+  virtual ~GilWaits() = default;    // Requires GIL.
   virtual Stats stats() const = 0;  // Thread-safe.
 };
 

@@ -1,0 +1,144 @@
+#include "trainperf/cpython/code_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trainperf/cpython/line_table.h"
+#include "trainperf/cpython/offsets.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kLongestText = 1 << 20;  // more than that is not a name but torn memory
+
+template <typename T>
+T At(const char* base, int32_t offset) {
+  T value;
+  std::memcpy(&value, base + offset, sizeof(value));
+  return value;
+}
+
+size_t AppendUtf8(uint32_t c, char* to) {
+  if (c < 0x80) {
+    to[0] = static_cast<char>(c);
+    return 1;
+  }
+  const int tail = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+  const uint8_t lead = tail == 1 ? 0xC0 : tail == 2 ? 0xE0 : 0xF0;
+  to[0] = static_cast<char>(lead | (c >> (6 * tail)));
+  for (int i = 1; i <= tail; ++i) to[i] = static_cast<char>(0x80 | ((c >> (6 * (tail - i))) & 63));
+  return static_cast<size_t>(tail) + 1;
+}
+
+// Undecodable bytes of a file's name are lone surrogates in a str, which UTF-8 has not: '?' in our files.
+uint32_t Encodable(uint32_t c) { return (c >= 0xD800 && c < 0xE000) || c > 0x10FFFF ? '?' : c; }
+
+}  // namespace
+
+CodeCache::CodeCache()
+    : entries_(new Entry[kEntries]()),
+      copies_(new char[SelfMemory::kMaxPieces * kLargestCode]),
+      scratch_(new char[kLargestTable]) {}
+
+void CodeCache::ForgetIfTableWasReset() {
+  const uint64_t generation = StackTable::Get().generation();
+  if (generation == generation_) return;
+  for (size_t i = 0; i < kEntries; ++i) entries_[i].code = 0;
+  generation_ = generation;
+}
+
+bool CodeCache::Resolve(const SelfMemory& memory, const CodePosition* positions, size_t count, SiteId* sites) {
+  ForgetIfTableWasReset();
+  iovec pieces[SelfMemory::kMaxPieces];
+  const auto size = static_cast<size_t>(tp_python_offsets.code_read_size);
+  if (count > SelfMemory::kMaxPieces || size > kLargestCode) return false;
+  for (size_t i = 0; i < count; ++i) pieces[i] = {reinterpret_cast<void*>(positions[i].code), size};
+  if (memory.ReadPieces(pieces, count, copies_.get()) != count) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!ResolveOne(memory, positions[i], copies_.get() + i * size, &sites[i])) return false;
+  }
+  return true;
+}
+
+bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress()) return false;
+  const int64_t offset = offsets.frame_instr_is_index
+                             ? static_cast<int64_t>(position.instruction) * 2
+                             : static_cast<int64_t>(position.instruction - position.code) - offsets.code_instructions;
+  const auto identity_size = static_cast<size_t>(offsets.code_read_size - offsets.code_identity);
+  if (identity_size > kLargestIdentity) return false;
+
+  Entry& entry = entries_[(position.code * 0x9E3779B97F4A7C15ull) >> 54];
+  static_assert(kEntries == size_t{1} << (64 - 54));
+  if (entry.code != position.code || std::memcmp(entry.identity, copy + offsets.code_identity, identity_size) != 0) {
+    entry = Entry{};
+    entry.code = position.code;
+    std::memcpy(entry.identity, copy + offsets.code_identity, identity_size);
+  }
+  auto& memo = entry.memo[(static_cast<uint64_t>(offset) >> 1) % kMemo];
+  if (memo.site == 0 || memo.offset != offset) {
+    const int32_t line = LineOf(memory, copy, offset);
+    SiteId made = 0;
+    if (entry.any_site != 0) {
+      const Site known = StackTable::Get().site(entry.any_site);
+      made = StackTable::Get().InternSite(known.file, known.function, line);
+    } else {
+      char file[StackTable::kMaxName + 4], function[StackTable::kMaxName + 4];
+      size_t file_size = 0, function_size = 0;
+      if (!ReadText(memory, At<uint64_t>(copy, offsets.code_filename), true, file, &file_size) ||
+          !ReadText(memory, At<uint64_t>(copy, offsets.code_name), false, function, &function_size)) {
+        entry.code = 0;
+        return false;
+      }
+      made = StackTable::Get().InternSite({file, file_size}, {function, function_size}, line);
+    }
+    if (made == 0) return false;  // the table is full or busy
+    entry.any_site = made;
+    memo.offset = offset;
+    memo.site = made;
+  }
+  *site = memo.site;
+  return true;
+}
+
+// A frame that has not begun, or a table that is torn or very long, gives the line of the function itself.
+int32_t CodeCache::LineOf(const SelfMemory& memory, const char* copy, int64_t offset) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  const auto first_line = At<int32_t>(copy, offsets.code_first_line);
+  const auto table = At<uint64_t>(copy, offsets.code_linetable);
+  int64_t size = 0;
+  if (!memory.Read(table + static_cast<uint64_t>(offsets.bytes_size), &size, sizeof(size))) return first_line;
+  if (size <= 0) return first_line;
+  const size_t wanted = std::min<size_t>(static_cast<size_t>(size), kLargestTable);
+  if (!memory.Read(table + static_cast<uint64_t>(offsets.bytes_data), scratch_.get(), wanted)) return first_line;
+  const auto format = offsets.linetable_is_pep626_pairs ? LineTableFormat::kPairs : LineTableFormat::kLocations;
+  const int32_t line = LineAt(format, reinterpret_cast<const uint8_t*>(scratch_.get()), wanted, first_line,
+                              std::max<int64_t>(offset, 0));
+  return line >= 0 ? line : first_line;
+}
+
+// A str as UTF-8, at most StackTable::kMaxName bytes of it.
+bool CodeCache::ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size) {
+  alignas(8) char header[128];
+  const auto header_size = static_cast<size_t>(tp_python_offsets.unicode_read_size);
+  int64_t length = 0;
+  int kind = 0, data = 0;
+  if (header_size > sizeof(header) || !memory.Read(address, header, header_size)) return false;
+  if (TpUnicodeLayout(header, &length, &kind, &data) == 0 || length > kLongestText) return false;
+  const auto fits = static_cast<int64_t>(StackTable::kMaxName / (kind == 1 ? 1 : 2));
+  const int64_t taken = std::min(length, fits);
+  const int64_t first = keep_end ? length - taken : 0;
+  const uint64_t from = address + static_cast<uint64_t>(data) + static_cast<uint64_t>(first * kind);
+  const auto bytes = static_cast<size_t>(taken * kind);
+  if (bytes > 0 && !memory.Read(from, scratch_.get(), bytes)) return false;
+  *size = 0;
+  for (int64_t i = 0; i < taken && *size < StackTable::kMaxName; ++i) {
+    uint32_t c = 0;
+    std::memcpy(&c, scratch_.get() + i * kind, static_cast<size_t>(kind));
+    *size += AppendUtf8(Encodable(c), to + *size);
+  }
+  return true;
+}
+
+}  // namespace trainperf

@@ -1,0 +1,60 @@
+// Call sites of code objects that may be freed while we look: (code object, instruction) -> SiteId.
+//
+// A code object is known again by what never changes in it, so one that has taken a freed one's address is not mistaken
+// for it. One thread at a time. Allocates nothing after construction.
+
+#ifndef TRAINPERF_CPYTHON_CODE_CACHE_H_
+#define TRAINPERF_CPYTHON_CODE_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "trainperf/base/stack_table.h"
+#include "trainperf/cpython/self_memory.h"
+
+namespace trainperf {
+
+struct CodePosition {
+  uint64_t code;         // address of the code object
+  uint64_t instruction;  // address of the instruction; 3.10: its index
+};
+
+class CodeCache {
+ public:
+  CodeCache();
+
+  // The sites of `count` positions (at most SelfMemory::kMaxPieces). False when one of them is not in a code object.
+  bool Resolve(const SelfMemory& memory, const CodePosition* positions, size_t count, SiteId* sites);
+
+ private:
+  static constexpr size_t kEntries = 1024;
+  static constexpr size_t kLargestCode = 192;
+  static constexpr size_t kLargestIdentity = 128;
+  static constexpr size_t kMemo = 8;
+  static constexpr size_t kLargestTable = 64 * 1024;
+
+  struct Entry {
+    uint64_t code;
+    char identity[kLargestIdentity];
+    SiteId any_site;  // any of this code object's: knows its names
+    struct {
+      int64_t offset;
+      SiteId site;
+    } memo[kMemo];
+  };
+
+  bool ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
+  int32_t LineOf(const SelfMemory& memory, const char* copy, int64_t offset);
+  bool ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);
+  void ForgetIfTableWasReset();
+
+  std::unique_ptr<Entry[]> entries_;
+  std::unique_ptr<char[]> copies_;   // of code objects: too much for the stack of a user's thread
+  std::unique_ptr<char[]> scratch_;  // a line table or a name
+  uint64_t generation_ = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_CPYTHON_CODE_CACHE_H_

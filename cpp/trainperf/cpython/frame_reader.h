@@ -1,0 +1,60 @@
+// Another thread's Python stack, read without the GIL.
+//
+//   auto reader = FrameReader::Create();            // Requires GIL: it tries itself on the caller's own stack
+//   ThreadState state;
+//   if (ReadThreadState((*reader)->memory(), tstate, &state)) StackId id = (*reader)->Read(state);
+//
+// One thread at a time. The thread that is looked at may run, and free what we read: every frame's code object is
+// checked to be one, and a stack with a piece that is not is rejected whole (0). Allocates nothing after Create.
+
+#ifndef TRAINPERF_CPYTHON_FRAME_READER_H_
+#define TRAINPERF_CPYTHON_FRAME_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "trainperf/base/stack_table.h"
+#include "trainperf/cpython/code_cache.h"
+#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/thread_state.h"
+
+namespace trainperf {
+
+class FrameReader {
+ public:
+  static constexpr size_t kMaxFrames = 96;  // deeper stacks lose their outermost frames
+
+  static absl::StatusOr<std::unique_ptr<FrameReader>> Create(SelfMemory::Way best = SelfMemory::Way::kVmRead);
+
+  const SelfMemory& memory() const { return memory_; }
+  StackId Read(const ThreadState& state);
+
+ private:
+  explicit FrameReader(SelfMemory memory);
+
+  absl::Status CheckOnOwnStack();
+  size_t WalkFrames(uint64_t frame, CodePosition* positions, bool* torn);
+  const char* FrameAt(uint64_t address);
+
+  static constexpr uint64_t kPage =
+      4096;  // the smallest there is: a read that ends at its multiples crosses no mapping
+  static constexpr uint64_t kReach = 2048;
+  static constexpr uint64_t kLargestFrame = 128;
+
+  const SelfMemory memory_;
+  CodeCache codes_;
+  // A copy of memory in [window_begin_, window_end_), where window_page_ is kept at window_ + kReach. From 3.11 on the
+  // callers' frames lie below one another in the thread's data stack, so that one window holds most stacks.
+  uint64_t window_begin_ = 0;
+  uint64_t window_end_ = 0;
+  uint64_t window_page_ = 0;
+  alignas(16) char window_[kReach + kPage + kLargestFrame];
+  CodePosition positions_[kMaxFrames];
+  SiteId sites_[kMaxFrames];
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_CPYTHON_FRAME_READER_H_

@@ -1,0 +1,88 @@
+#include <Python.h>
+// Python.h must come first.
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "trainperf/cpython/gil_view.h"
+#include "trainperf/cpython/offsets.h"
+
+namespace trainperf {
+namespace {
+
+// The size that the running interpreter gives _PyRuntime, which need not be that of the headers we saw.
+size_t RuntimeSize(const void* runtime) {
+  Dl_info info;
+  const ElfW(Sym)* symbol = nullptr;
+  void* extra = nullptr;
+  if (dladdr1(runtime, &info, &extra, RTLD_DL_SYMENT) == 0 || info.dli_saddr != runtime) return 0;
+  symbol = static_cast<const ElfW(Sym)*>(extra);
+  return symbol != nullptr ? symbol->st_size : 0;
+}
+
+// As the interpreter keeps it, in microseconds; 0 when it cannot be told.
+uint64_t SwitchIntervalUs() {
+  PyObject* get = PySys_GetObject("getswitchinterval");  // borrowed
+  PyObject* seconds = get != nullptr ? PyObject_CallObject(get, nullptr) : nullptr;
+  const double value = seconds != nullptr ? PyFloat_AsDouble(seconds) : -1;
+  Py_XDECREF(seconds);
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return value > 0 ? static_cast<uint64_t>(std::llround(value * 1e6)) : 0;
+}
+
+template <typename T>
+const T& At(const char* base, int32_t offset) {
+  return *reinterpret_cast<const T*>(base + offset);
+}
+
+}  // namespace
+
+bool GilView::IsWaitAddress(uint64_t address) const {
+  const auto size = static_cast<uint64_t>(tp_python_offsets.cond_size);
+  return address - reinterpret_cast<uint64_t>(cond_) < size ||
+         address - reinterpret_cast<uint64_t>(switch_cond_) < size;
+}
+
+absl::StatusOr<GilView> GilView::Locate() {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  if (offsets.unsupported != nullptr) return absl::UnimplementedError(offsets.unsupported);
+  const char* runtime = static_cast<const char*>(TpRuntimeAddress());
+  const size_t size = RuntimeSize(runtime);
+  if (size < static_cast<size_t>(offsets.gil_size)) {
+    return absl::NotFoundError("the size of _PyRuntime cannot be read: a stripped interpreter");
+  }
+  const uint64_t interval = SwitchIntervalUs();
+  if (interval == 0) return absl::NotFoundError("the interpreter does not tell its switch interval");
+  const void* self = PyThreadState_Get();
+  std::vector<const char*> hits;
+  for (const char* at = runtime; at + offsets.gil_size <= runtime + size; at += alignof(void*)) {
+    if (At<uint64_t>(at, offsets.gil_interval) == interval && At<const void*>(at, offsets.gil_last_holder) == self &&
+        At<int32_t>(at, offsets.gil_locked) == 1) {
+      hits.push_back(at);
+    }
+  }
+  if (hits.size() != 1) {
+    return absl::NotFoundError(
+        absl::StrCat("the GIL was found ", hits.size(),
+                     " times in _PyRuntime, not once: another interpreter than the main one, or an unknown layout"));
+  }
+  GilView view;
+  view.last_holder_ = reinterpret_cast<const void* const*>(hits[0] + offsets.gil_last_holder);
+  view.locked_ = reinterpret_cast<const int32_t*>(hits[0] + offsets.gil_locked);
+  view.cond_ = hits[0] + offsets.gil_cond;
+  view.switch_cond_ = hits[0] + offsets.gil_switch_cond;
+
+  const bool held = view.holder() == self;
+  PyThreadState* state = PyEval_SaveThread();
+  const bool released = view.holder() != self;
+  PyEval_RestoreThread(state);
+  if (!held || !released || view.holder() != self) {
+    return absl::NotFoundError("what looked like the GIL does not follow its release: an unknown layout");
+  }
+  return view;
+}
+
+}  // namespace trainperf

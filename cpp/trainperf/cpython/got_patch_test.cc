@@ -1,0 +1,107 @@
+#include "trainperf/cpython/got_patch.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace trainperf {
+namespace {
+
+using Getenv = char* (*)(const char*);
+
+Getenv g_next = nullptr;
+char g_hooked[] = "hooked";
+char g_other[] = "other";
+
+char* HookedGetenv(const char* name) {
+  if (std::string(name) == "TRAINPERF_TEST") return g_hooked;
+  return g_next(name);
+}
+char* OtherGetenv(const char*) { return g_other; }
+
+// In this executable's own import table: an address within it, and a call that the compiler cannot fold.
+int g_anchor = 0;
+__attribute__((noinline)) std::string Call(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr ? value : "";
+}
+
+absl::StatusOr<std::unique_ptr<GotPatch>> Patch(void* with) {
+  auto patch = GotPatch::Install(&g_anchor, "getenv", with, dlsym(RTLD_DEFAULT, "getenv"));
+  if (patch.ok()) g_next = reinterpret_cast<Getenv>((*patch)->original());
+  return patch;
+}
+
+// Of this executable's mappings, with their addresses.
+std::vector<std::string> Protections() {
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
+  const std::string path(self, length > 0 ? static_cast<size_t>(length) : 0);
+  std::ifstream maps("/proc/self/maps");
+  std::vector<std::string> found;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(path) != std::string::npos) found.push_back(line.substr(0, line.find("p ")));
+  }
+  return found;
+}
+
+TEST(GotPatch, RedirectsPassesOnAndRestores) {
+  setenv("TRAINPERF_ELSE", "real", 1);
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+  {
+    auto patch = Patch(reinterpret_cast<void*>(&HookedGetenv));
+    ASSERT_TRUE(patch.ok()) << patch.status();
+    EXPECT_GE((*patch)->slots(), 1u);
+    EXPECT_TRUE((*patch)->in_place());
+    EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
+    EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
+  }
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+  EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
+}
+
+TEST(GotPatch, LeavesALaterPatchAlone) {
+  auto ours = Patch(reinterpret_cast<void*>(&HookedGetenv));
+  ASSERT_TRUE(ours.ok());
+  const Getenv next = g_next;
+  auto theirs = Patch(reinterpret_cast<void*>(&OtherGetenv));
+  ASSERT_TRUE(theirs.ok());
+  EXPECT_FALSE((*ours)->in_place());
+  ours->reset();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "other");
+  g_next = next;
+  theirs->reset();  // gives back what it found: ours, which still passes on
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
+
+  auto again = Patch(reinterpret_cast<void*>(&HookedGetenv));  // takes over what was left behind
+  ASSERT_TRUE(again.ok());
+  EXPECT_NE((*again)->original(), reinterpret_cast<void*>(&HookedGetenv));
+  again->reset();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+}
+
+TEST(GotPatch, ProtectionIsAsBefore) {
+  const std::vector<std::string> before = Protections();
+  ASSERT_FALSE(before.empty());
+  auto patch = Patch(reinterpret_cast<void*>(&HookedGetenv));
+  ASSERT_TRUE(patch.ok());
+  EXPECT_EQ(Protections(), before);
+  patch->reset();
+  EXPECT_EQ(Protections(), before);
+}
+
+TEST(GotPatch, SaysWhenThereIsNothingToPatch) {
+  EXPECT_EQ(GotPatch::Install(&g_anchor, "no_such_function", nullptr, nullptr).status().code(),
+            absl::StatusCode::kNotFound);
+  const int on_the_stack = 0;
+  EXPECT_EQ(GotPatch::Install(&on_the_stack, "getenv", nullptr, nullptr).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace trainperf

@@ -1,0 +1,150 @@
+/* The internal headers of 3.10 to 3.12 do not compile as C++, hence a C file. */
+
+#include "trainperf/cpython/offsets.h"
+
+#define PY_SSIZE_T_CLEAN
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <stddef.h>
+
+#if defined(Py_GIL_DISABLED)
+#define TP_UNSUPPORTED "no GIL in this interpreter: a free-threaded build"
+#elif PY_VERSION_HEX < 0x030A0000
+#define TP_UNSUPPORTED "CPython before 3.10 is not supported"
+#elif PY_VERSION_HEX >= 0x030E0000
+#define TP_UNSUPPORTED "the layout of this CPython (3.14 or later) is not known yet"
+#elif defined(PYPY_VERSION)
+#define TP_UNSUPPORTED "not CPython"
+#elif defined(__has_include)
+#if !__has_include("internal/pycore_gil.h")
+#define TP_UNSUPPORTED "this build of trainperf had no internal headers of CPython"
+#endif
+#endif
+
+#ifdef TP_UNSUPPORTED
+
+const TpPythonOffsets tp_python_offsets = {TP_UNSUPPORTED};
+
+int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
+  (void)header, (void)length, (void)kind, (void)data_offset;
+  return 0;
+}
+
+const void* TpRuntimeAddress(void) { return NULL; }
+const void* TpCodeTypeAddress(void) { return NULL; }
+
+#else
+
+#include "internal/pycore_gil.h"
+#include "internal/pycore_pystate.h"
+#include "internal/pycore_runtime.h"
+#if PY_VERSION_HEX >= 0x030B0000
+#include "internal/pycore_frame.h"
+#else
+#include <frameobject.h>
+#endif
+
+#define TP_GIL(field) offsetof(struct _gil_runtime_state, field)
+#define TP_TSTATE(field) offsetof(PyThreadState, field)
+#define TP_CODE(field) offsetof(PyCodeObject, field)
+#if PY_VERSION_HEX >= 0x030B0000
+#define TP_FRAME(field) offsetof(_PyInterpreterFrame, field)
+#else
+#define TP_FRAME(field) offsetof(PyFrameObject, field)
+#endif
+
+const TpPythonOffsets tp_python_offsets = {
+    .unsupported = NULL,
+    .gil_interval = TP_GIL(interval),
+    .gil_last_holder = TP_GIL(last_holder),
+    .gil_locked = TP_GIL(locked),
+    .gil_switch_number = TP_GIL(switch_number),
+    .gil_cond = TP_GIL(cond),
+    .gil_switch_cond = TP_GIL(switch_cond),
+    .gil_size = sizeof(struct _gil_runtime_state),
+    .cond_size = sizeof(PyCOND_T),
+
+    .tstate_prev = TP_TSTATE(prev),
+    .tstate_next = TP_TSTATE(next),
+    .tstate_id = TP_TSTATE(id),
+#if PY_VERSION_HEX >= 0x030B0000
+    .tstate_native_tid = TP_TSTATE(native_thread_id),
+#else
+    .tstate_native_tid = -1,
+#endif
+    .tstate_pthread = TP_TSTATE(thread_id),
+#if PY_VERSION_HEX >= 0x030D0000
+    .tstate_frame = TP_TSTATE(current_frame),
+    .cframe_frame = -1,
+#elif PY_VERSION_HEX >= 0x030B0000
+    .tstate_frame = TP_TSTATE(cframe),
+    .cframe_frame = offsetof(_PyCFrame, current_frame),
+#else
+    .tstate_frame = TP_TSTATE(frame),
+    .cframe_frame = -1,
+#endif
+    .tstate_read_size = TP_TSTATE(id) + sizeof(uint64_t),
+
+    .frame_code =
+#if PY_VERSION_HEX >= 0x030D0000
+        TP_FRAME(f_executable),
+#else
+        TP_FRAME(f_code),
+#endif
+#if PY_VERSION_HEX >= 0x030B0000
+    .frame_previous = TP_FRAME(previous),
+    .frame_owner = TP_FRAME(owner),
+    .frame_read_size = TP_FRAME(localsplus),
+    .frames_are_contiguous = 1,
+#else
+    .frame_previous = TP_FRAME(f_back),
+    .frame_owner = -1,
+    .frame_read_size = TP_FRAME(f_lasti) + sizeof(int),
+    .frames_are_contiguous = 0,
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+    .frame_instr = TP_FRAME(instr_ptr),
+#elif PY_VERSION_HEX >= 0x030B0000
+    .frame_instr = TP_FRAME(prev_instr),
+#else
+    .frame_instr = TP_FRAME(f_lasti),
+    .frame_instr_is_index = 1,
+#endif
+    .frame_owner_is_c = 3,
+
+    .code_identity = TP_CODE(co_firstlineno),
+    .code_first_line = TP_CODE(co_firstlineno),
+    .code_filename = TP_CODE(co_filename),
+    .code_linetable = TP_CODE(co_linetable),
+    .code_read_size = TP_CODE(co_linetable) + sizeof(PyObject*),
+#if PY_VERSION_HEX >= 0x030B0000
+    .code_name = TP_CODE(co_qualname),
+    .code_instructions = TP_CODE(co_code_adaptive),
+#else
+    .code_name = TP_CODE(co_name),
+    .code_instructions = -1,
+    .linetable_is_pep626_pairs = 1,
+#endif
+
+    .object_type = offsetof(PyObject, ob_type),
+    .bytes_size = offsetof(PyVarObject, ob_size),
+    .bytes_data = offsetof(PyBytesObject, ob_sval),
+    .unicode_read_size = sizeof(PyCompactUnicodeObject),
+};
+
+_Static_assert(TP_TSTATE(id) > TP_TSTATE(thread_id), "tstate_read_size covers what is read");
+_Static_assert(sizeof(PyCOND_T) == sizeof(pthread_cond_t), "CPython's condition variables are pthread's");
+
+int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
+  const PyASCIIObject* str = (const PyASCIIObject*)header;
+  if (!str->state.compact || str->length < 0) return 0;
+  *length = str->length;
+  *kind = str->state.kind;
+  *data_offset = str->state.ascii ? (int)sizeof(PyASCIIObject) : (int)sizeof(PyCompactUnicodeObject);
+  return *kind == 1 || *kind == 2 || *kind == 4;
+}
+
+const void* TpRuntimeAddress(void) { return &_PyRuntime; }
+const void* TpCodeTypeAddress(void) { return &PyCode_Type; }
+
+#endif

@@ -1,0 +1,79 @@
+/* Where things lie in the CPython this was compiled for: the only file with its source that includes CPython's internal
+ * headers.
+ *
+ * Offsets within PyThreadState, frames and code objects are fixed within a minor version; those within _PyRuntime are
+ * not, so nothing here is relative to it (GilView scans). -1 stands for "this version has no such field". */
+
+#ifndef TRAINPERF_CPYTHON_OFFSETS_H_
+#define TRAINPERF_CPYTHON_OFFSETS_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  const char* unsupported; /* NULL, or why nothing of the rest is filled in */
+
+  /* struct _gil_runtime_state */
+  int32_t gil_interval;
+  int32_t gil_last_holder;
+  int32_t gil_locked;
+  int32_t gil_switch_number;
+  int32_t gil_cond;
+  int32_t gil_switch_cond;
+  int32_t gil_size;
+  int32_t cond_size;
+
+  /* PyThreadState. `tstate_frame` leads to the innermost frame, by way of a _PyCFrame where cframe_frame >= 0. */
+  int32_t tstate_prev;
+  int32_t tstate_next;
+  int32_t tstate_id;
+  int32_t tstate_native_tid;
+  int32_t tstate_pthread;
+  int32_t tstate_frame;
+  int32_t tstate_read_size; /* everything above lies below it */
+  int32_t cframe_frame;
+
+  /* _PyInterpreterFrame, or PyFrameObject on 3.10 */
+  int32_t frame_code;
+  int32_t frame_previous;
+  int32_t frame_instr;
+  int32_t frame_instr_is_index; /* 3.10: a count of code units, else a pointer into the code object */
+  int32_t frame_owner;
+  int32_t frame_owner_is_c; /* owners from this value on have no Python code */
+  int32_t frame_read_size;
+  int32_t frames_are_contiguous; /* they lie behind one another in the thread's data stack */
+
+  /* PyCodeObject. What lies in [code_identity, code_read_size) never changes once it is made. */
+  int32_t code_identity;
+  int32_t code_first_line;
+  int32_t code_filename;
+  int32_t code_name; /* co_qualname where there is one */
+  int32_t code_linetable;
+  int32_t code_instructions;
+  int32_t code_read_size;
+  int32_t linetable_is_pep626_pairs; /* 3.10's format, else 3.11's location table */
+
+  int32_t object_type;
+  int32_t bytes_size;
+  int32_t bytes_data;
+  int32_t unicode_read_size;
+} TpPythonOffsets;
+
+extern const TpPythonOffsets tp_python_offsets;
+
+/* `header`: a copy of the first unicode_read_size bytes of a str. 0 when it is no compact string; else its length in
+ * code points, how many bytes each has, and where they begin. */
+int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset);
+
+/* &_PyRuntime and &PyCode_Type, without the headers that declare what is behind them. */
+const void* TpRuntimeAddress(void);
+const void* TpCodeTypeAddress(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRAINPERF_CPYTHON_OFFSETS_H_ */

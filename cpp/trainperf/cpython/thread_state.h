@@ -1,0 +1,31 @@
+// A copy of what we need of a PyThreadState, read without the GIL.
+
+#ifndef TRAINPERF_CPYTHON_THREAD_STATE_H_
+#define TRAINPERF_CPYTHON_THREAD_STATE_H_
+
+#include <cstdint>
+
+#include "trainperf/cpython/self_memory.h"
+
+namespace trainperf {
+
+struct ThreadState {
+  uint64_t id;     // never given to another thread state
+  uint64_t frame;  // the innermost frame, or the _PyCFrame that knows it
+  uint64_t prev;
+  uint64_t next;
+  int32_t native_tid;  // 0: not known
+};
+
+// 3.10 does not note native thread ids: finds out where this libc keeps them in what a pthread_t points to, by looking
+// at two threads of our own. True when ReadThreadState can tell native ids. Starts a thread the first time.
+// Thread-safe.
+bool LearnNativeTids();
+
+// `address` may be stale: false when it is unmapped; garbage, to be judged by the caller, when the memory has been
+// reused.
+bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* state);
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_CPYTHON_THREAD_STATE_H_

@@ -1,0 +1,314 @@
+#include "trainperf/probe/gil_waits.h"
+
+#include <Python.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "trainperf/base/clock.h"
+#include "trainperf/base/proc_text.h"
+#include "trainperf/base/thread_table.h"
+#include "trainperf/cpython/frame_reader.h"
+#include "trainperf/cpython/gil_view.h"
+#include "trainperf/cpython/got_patch.h"
+#include "trainperf/cpython/offsets.h"
+#include "trainperf/cpython/thread_state.h"
+#include "trainperf/probe/marks.h"
+
+namespace trainperf {
+namespace {
+
+using TimedWait = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
+using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*);
+
+// Captures run with CPython's GIL mutex held: 3 us each, so at most 0.6 % of the holder's time.
+constexpr int64_t kCaptureEveryNs = 500'000;
+constexpr int64_t kCaptureBurst = 32;
+
+// All that the hook uses. Never destroyed: a thread may be asleep in the hook when it is taken out.
+struct Hook {
+  std::atomic<bool> enabled{false};
+  std::atomic<int> recording{0};  // threads that are in Before or After
+  std::atomic<TimedWait> next_timed_wait{&pthread_cond_timedwait};
+  std::atomic<Wait> next_wait{&pthread_cond_wait};
+  std::atomic<const void*> cond{nullptr};
+  std::atomic<const void*> switch_cond{nullptr};
+  GilView view;
+  FrameReader* reader = nullptr;    // used under the GIL mutex only; nullptr: no frames can be read here
+  SelfMemory* memory = nullptr;     // nullptr: not even identities
+  int64_t captures_paid_until = 0;  // under the GIL mutex
+  int64_t cost_unwatched_ns = 0;    // calibrated
+  bool at_fork_registered = false;
+
+  std::atomic<int64_t> calls{0};
+  std::atomic<int64_t> captures{0};
+  std::atomic<int64_t> captures_refused{0};
+  std::atomic<int64_t> cost_ns{0};
+  std::atomic<int64_t> hand_offs{0};
+  std::atomic<int64_t> hand_off_ns{0};
+};
+Hook g_hook;
+
+// One wait, between Before and After. Plain data without destructors: pthread_exit and cancellation may unwind through
+// the wait, at shutdown.
+struct OpenWait {
+  ThreadInfo* self;
+  SpscRing<Event>* ring;  // nullptr: the thread is not watched
+  uint64_t generation;
+  int64_t start_ns;
+  int64_t before_ns;     // cost of Before, watched threads
+  int64_t run_delay_ns;  // -1: not known
+  ThreadId holder;
+  StackId stack;
+};
+
+void Add(std::atomic<int64_t>& counter, int64_t value) { counter.fetch_add(value, std::memory_order_relaxed); }
+
+// Only the thread itself writes to its slot, so it needs no locked instruction.
+void AddOwn(std::atomic<int64_t>& counter, int64_t value) {
+  counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
+int64_t RunDelayNs(int fd) {
+  int64_t fields[2];
+  return fd >= 0 && ReadInts(fd, fields, 2) == 2 ? fields[1] : -1;
+}
+
+bool MayCapture(int64_t now_ns) {
+  int64_t& paid = g_hook.captures_paid_until;
+  if (paid < now_ns - kCaptureBurst * kCaptureEveryNs) paid = now_ns - kCaptureBurst * kCaptureEveryNs;
+  if (paid > now_ns) return false;
+  paid += kCaptureEveryNs;
+  return true;
+}
+
+// Who holds the GIL. Read through the kernel although the GIL mutex keeps the holder's thread state alive: before 3.12
+// a sub-interpreter's may be freed while it still stands as the last holder.
+ThreadId HolderOf(const void* tstate, ThreadState* state) {
+  if (g_hook.memory == nullptr || !ReadThreadState(*g_hook.memory, reinterpret_cast<uint64_t>(tstate), state)) return 0;
+  return ThreadTable::Get().FindOrAdd(state->native_tid, state->id);
+}
+
+void CaptureStack(const ThreadState& state, OpenWait* wait) {
+  if (g_hook.reader == nullptr || !MayCapture(wait->start_ns)) {
+    Add(g_hook.captures_refused, 1);
+    return;
+  }
+  wait->stack = g_hook.reader->Read(state);
+  Add(wait->stack != 0 ? g_hook.captures : g_hook.captures_refused, 1);
+}
+
+// Called with the GIL mutex held for kTake, with the switch mutex held for kHandOff.
+void RecordBefore(GilWaitKind kind, ThreadInfo* self, OpenWait* wait) {
+  *wait = OpenWait{};
+  wait->self = self;
+  wait->generation = ThreadTable::Get().generation();
+  wait->start_ns = NowNs();
+  self->waiting_since_ns.store(wait->start_ns, std::memory_order_release);
+  wait->ring = self->ring.load(std::memory_order_acquire);
+  if (wait->ring == nullptr) return;
+  wait->run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
+  // At a hand-off we ourselves are the last holder; who comes next is known only afterwards.
+  if (const void* holder = kind == GilWaitKind::kTake ? g_hook.view.holder() : nullptr) {
+    ThreadState state;
+    wait->holder = HolderOf(holder, &state);
+    if (wait->holder != 0) CaptureStack(state, wait);
+  }
+  wait->before_ns = NowNs() - wait->start_ns;
+}
+
+void RecordAfter(GilWaitKind kind, const OpenWait& wait) {
+  const int64_t end_ns = NowNs();
+  ThreadInfo* self = wait.self;
+  if (ThreadTable::Get().generation() != wait.generation) return;  // the slot is another thread's by now
+  self->waiting_since_ns.store(0, std::memory_order_release);
+  AddOwn(self->gil_wait_ns, end_ns - wait.start_ns);
+  AddOwn(self->gil_waits, 1);
+  Add(g_hook.calls, 1);
+  if (kind == GilWaitKind::kHandOff) {
+    Add(g_hook.hand_offs, 1);
+    Add(g_hook.hand_off_ns, end_ns - wait.start_ns);
+  }
+  if (wait.ring == nullptr) {
+    Add(g_hook.cost_ns, g_hook.cost_unwatched_ns);
+    return;
+  }
+  Event event{};
+  event.kind = EventKind::kGilWait;
+  event.what = static_cast<uint8_t>(kind);
+  event.start_ns = wait.start_ns;
+  event.end_ns = end_ns;
+  event.thread = marks::CurrentThreadId();
+  event.object = wait.holder;
+  event.stack = wait.stack;
+  if (kind == GilWaitKind::kHandOff) {
+    ThreadState state;
+    if (const void* holder = g_hook.view.holder()) event.object = HolderOf(holder, &state);
+    if (event.object == event.thread) event.object = 0;
+  }
+  // A thread that has just been woken has an up to date run delay.
+  const int64_t run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
+  if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) event.run_delay_ns = run_delay_ns - wait.run_delay_ns;
+  if (event.run_delay_ns > end_ns - wait.start_ns) event.run_delay_ns = end_ns - wait.start_ns;
+  wait.ring->TryPush(event);
+  // What Before did was done while the GIL was another's, and cost the thread nothing, unless the wait was over by
+  // then.
+  const bool hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
+  Add(g_hook.cost_ns, (hidden ? 0 : wait.before_ns) + (NowNs() - end_ns));
+}
+
+bool Before(GilWaitKind kind, OpenWait* wait) {
+  bool open = false;
+  g_hook.recording.fetch_add(1);
+  // At finalization thread states are freed under us: from there on we only pass on.
+  if (g_hook.enabled.load() && Py_IsInitialized() != 0) {
+    const int saved_errno = errno;
+    if (ThreadInfo* self = marks::CurrentThread()) {
+      RecordBefore(kind, self, wait);
+      open = true;
+    }
+    errno = saved_errno;
+  }
+  g_hook.recording.fetch_sub(1);
+  return open;
+}
+
+void After(GilWaitKind kind, const OpenWait& wait) {
+  g_hook.recording.fetch_add(1);
+  if (g_hook.enabled.load()) {
+    const int saved_errno = errno;
+    RecordAfter(kind, wait);
+    errno = saved_errno;
+  } else {
+    wait.self->waiting_since_ns.store(0, std::memory_order_release);
+  }
+  g_hook.recording.fetch_sub(1);
+}
+
+int HookTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until) {
+  const TimedWait next = g_hook.next_timed_wait.load(std::memory_order_relaxed);
+  OpenWait wait;
+  if (cond != g_hook.cond.load(std::memory_order_relaxed) || !Before(GilWaitKind::kTake, &wait)) {
+    return next(cond, mutex, until);
+  }
+  const int result = next(cond, mutex, until);
+  After(GilWaitKind::kTake, wait);
+  return result;
+}
+
+int HookWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
+  const Wait next = g_hook.next_wait.load(std::memory_order_relaxed);
+  OpenWait wait;
+  if (cond != g_hook.switch_cond.load(std::memory_order_relaxed) || !Before(GilWaitKind::kHandOff, &wait)) {
+    return next(cond, mutex);
+  }
+  const int result = next(cond, mutex);
+  After(GilWaitKind::kHandOff, wait);
+  return result;
+}
+
+// In a forked child: nothing of ours runs there, and threads that were recording do not exist.
+void DisableInChild() {
+  g_hook.enabled.store(false);
+  g_hook.recording.store(0);
+}
+
+// What the hook costs a thread that is not watched, without the wait itself.
+int64_t CalibrateUnwatchedNs() {
+  constexpr int kRounds = 2000;
+  static ThreadInfo scratch;
+  OpenWait wait;
+  const int64_t start = NowNs();
+  for (int i = 0; i < kRounds; ++i) {
+    g_hook.recording.fetch_add(1);
+    RecordBefore(GilWaitKind::kTake, &scratch, &wait);
+    g_hook.recording.fetch_sub(1);
+    g_hook.recording.fetch_add(1);
+    RecordAfter(GilWaitKind::kTake, wait);
+    g_hook.recording.fetch_sub(1);
+  }
+  return (NowNs() - start) / kRounds;
+}
+
+void ResetStats() {
+  for (auto* counter : {&g_hook.calls, &g_hook.captures, &g_hook.captures_refused, &g_hook.cost_ns, &g_hook.hand_offs,
+                        &g_hook.hand_off_ns}) {
+    counter->store(0, std::memory_order_relaxed);
+  }
+}
+
+class InstalledGilWaits : public GilWaits {
+ public:
+  InstalledGilWaits(std::unique_ptr<GotPatch> timed_wait, std::unique_ptr<GotPatch> wait)
+      : timed_wait_(std::move(timed_wait)), wait_(std::move(wait)) {}
+
+  ~InstalledGilWaits() override {
+    g_hook.enabled.store(false);
+    // Threads asleep in the hook are none of our concern: they find it disabled when they wake. Those that record right
+    // now have a few microseconds to go, and need no GIL for it.
+    while (g_hook.recording.load() != 0) usleep(20);
+  }
+
+  Stats stats() const override {
+    timed_wait_->Reassert();
+    if (wait_ != nullptr) wait_->Reassert();
+    const auto get = [](const std::atomic<int64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+    return {get(g_hook.calls),   get(g_hook.captures),  get(g_hook.captures_refused),
+            get(g_hook.cost_ns), get(g_hook.hand_offs), get(g_hook.hand_off_ns)};
+  }
+
+ private:
+  const std::unique_ptr<GotPatch> timed_wait_;
+  const std::unique_ptr<GotPatch> wait_;  // nullptr: hand-offs cannot be seen here
+};
+
+absl::StatusOr<std::unique_ptr<GotPatch>> PatchCpython(const char* symbol, void* replacement, void* real) {
+  auto patch = GotPatch::Install(TpRuntimeAddress(), symbol, replacement, real);
+  if (patch.ok()) return patch;
+  return GotPatch::Install(reinterpret_cast<const void*>(&PyEval_RestoreThread), symbol, replacement, real);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GilWaits>> GilWaits::Install() {
+  if (g_hook.enabled.load()) return absl::FailedPreconditionError("the GIL hook is installed already");
+  absl::StatusOr<GilView> view = GilView::Locate();
+  if (!view.ok()) return view.status();
+  LearnNativeTids();  // where it fails, holders on 3.10 are known by their thread state only
+  delete g_hook.reader;
+  g_hook.reader = nullptr;
+  if (auto reader = FrameReader::Create(); reader.ok()) g_hook.reader = reader->release();
+  delete g_hook.memory;
+  g_hook.memory = nullptr;
+  if (SelfMemory memory = SelfMemory::Open(); memory.way() != SelfMemory::Way::kNone) {
+    g_hook.memory = new SelfMemory(std::move(memory));
+  }
+  g_hook.view = *view;
+  g_hook.captures_paid_until = 0;
+  g_hook.cost_unwatched_ns = 0;
+  g_hook.cost_unwatched_ns = CalibrateUnwatchedNs();
+  ResetStats();
+  if (!g_hook.at_fork_registered) {
+    g_hook.at_fork_registered = pthread_atfork(nullptr, nullptr, &DisableInChild) == 0;
+    if (!g_hook.at_fork_registered) return absl::ResourceExhaustedError("pthread_atfork failed");
+  }
+
+  g_hook.cond.store(view->cond(), std::memory_order_relaxed);
+  g_hook.switch_cond.store(view->switch_cond(), std::memory_order_relaxed);
+  auto timed_wait = PatchCpython("pthread_cond_timedwait", reinterpret_cast<void*>(&HookTimedWait),
+                                 reinterpret_cast<void*>(&pthread_cond_timedwait));
+  if (!timed_wait.ok()) return timed_wait.status();
+  g_hook.next_timed_wait.store(reinterpret_cast<TimedWait>((*timed_wait)->original()), std::memory_order_relaxed);
+  auto wait = PatchCpython("pthread_cond_wait", reinterpret_cast<void*>(&HookWait),
+                           reinterpret_cast<void*>(&pthread_cond_wait));
+  if (wait.ok()) g_hook.next_wait.store(reinterpret_cast<Wait>((*wait)->original()), std::memory_order_relaxed);
+  auto installed = std::make_unique<InstalledGilWaits>(*std::move(timed_wait),
+                                                       wait.ok() ? *std::move(wait) : std::unique_ptr<GotPatch>());
+  g_hook.enabled.store(true);
+  return installed;
+}
+
+}  // namespace trainperf
