@@ -1,0 +1,28 @@
+#include "trainperf/timeline/early_events.h"
+
+#include <algorithm>
+
+namespace trainperf {
+
+void EarlyEvents::Add(const Event& event) {
+  if (threads_.size() >= kMaxThreads && !threads_.contains(event.thread)) {
+    ++dropped_;
+    return;
+  }
+  std::deque<Event>& events = threads_[event.thread];
+  if (events.size() >= kMaxPerThread) {
+    events.pop_front();
+    ++dropped_;
+  }
+  events.push_back(event);
+}
+
+std::vector<Event> EarlyEvents::Take() {
+  std::vector<Event> all;
+  for (const auto& [thread, events] : threads_) all.insert(all.end(), events.begin(), events.end());
+  threads_.clear();
+  std::stable_sort(all.begin(), all.end(), [](const Event& a, const Event& b) { return a.end_ns < b.end_ns; });
+  return all;
+}
+
+}  // namespace trainperf

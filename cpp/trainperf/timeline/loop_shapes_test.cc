@@ -1,0 +1,624 @@
+// One test per shape of training loop: where its steps end, and which phases its time is in.
+
+#include "gtest/gtest.h"
+#include "trainperf/timeline/script.h"
+
+namespace trainperf {
+namespace {
+
+constexpr uint32_t kTrain = 1, kVal = 2, kSecond = 3;  // loaders
+constexpr uint32_t kAdam = 11, kDiscriminator = 12;    // optimizers
+constexpr uint32_t kModel = 21, kTeacher = 22;         // modules
+
+TEST(LoopShapes, Plain) {
+  Script loop;
+  loop.LoaderStart(kTrain, 20_ms);
+  for (int i = 0; i < 100; ++i) loop.Fetch(kTrain, 2_ms).Forward(5_ms).Backward(4_ms).Cpu(1_ms).Optimizer(kAdam, 3_ms);
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 100u);
+  const Step& first = loop.steps()[0];
+  EXPECT_EQ(first.phase(Phase::kFetch), 22_ms);  // with the start of the workers
+  EXPECT_TRUE(first.has(kWarmUp));
+  EXPECT_TRUE(first.has(kHasLoaderStart));
+  for (size_t i = 1; i < 99; ++i) {
+    const Step& step = loop.steps()[i];
+    EXPECT_EQ(step.wall(), 15_ms);
+    EXPECT_EQ(step.phase(Phase::kFetch), 2_ms);
+    EXPECT_EQ(step.phase(Phase::kForward), 5_ms);
+    EXPECT_EQ(step.phase(Phase::kBackward), 4_ms);
+    EXPECT_EQ(step.phase(Phase::kOptimizer), 3_ms);
+    EXPECT_EQ(step.phase(Phase::kOther), 1_ms);
+    EXPECT_EQ(step.fetches, 1);
+    EXPECT_EQ(step.backwards, 1);
+    EXPECT_EQ(step.optimizer_steps, 1);
+    EXPECT_EQ(step.flags, kDataStarved);
+  }
+  EXPECT_EQ(loop.steps().back().wall(), 15_ms + 100_us);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+  EXPECT_EQ(loop.timeline().step_thread(), 1u);
+}
+
+TEST(LoopShapes, SeveralEpochsStartWithTheIterator) {
+  Script loop;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    loop.LoaderStart(kTrain, 7_ms).Cpu(100_us);
+    for (int i = 0; i < 4; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain).Cpu(3_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(loop.steps()[i].has(kHasLoaderStart), i % 4 == 0) << i;
+    EXPECT_EQ(loop.steps()[i].phase(Phase::kFetch), 1_ms + (i % 4 == 0 ? 7_ms : 0) + (i % 4 == 3 ? 100_us : 0)) << i;
+  }
+  EXPECT_EQ(loop.Spans(SpanKind::kLoaderStart).size(), 3u);
+  EXPECT_EQ(loop.Spans(SpanKind::kFirstFetch).size(), 3u);
+  EXPECT_EQ(loop.Spans(SpanKind::kLoaderStart)[1].step, 4);
+}
+
+TEST(LoopShapes, TwoLoadersZippedOfDifferentLength) {
+  Script loop;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    loop.LoaderStart(kTrain, 1_ms).LoaderStart(kSecond, 1_ms);
+    for (int i = 0; i < 5; ++i) {
+      loop.Fetch(kTrain, 1_ms).Fetch(kSecond, 2_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    }
+    loop.Fetch(kTrain, 1_ms).Exhausted(kSecond).Cpu(20_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[1].fetches, 2);
+  EXPECT_EQ(loop.steps()[1].phase(Phase::kFetch), 3_ms);
+  EXPECT_EQ(loop.steps()[1].wall(), 8_ms);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kOther), 20_ms);  // what comes after the epoch is not the next step's
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
+TEST(LoopShapes, ShorterLoaderIsCycled) {
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms).LoaderStart(kSecond, 1_ms);
+  for (int i = 0; i < 12; ++i) {
+    loop.Fetch(kTrain, 1_ms);
+    if (i % 3 == 2) loop.Exhausted(kSecond).LoaderStart(kSecond, 1_ms);
+    loop.Fetch(kSecond, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 12u);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kFetch), 3_ms + 100_us);
+}
+
+TEST(LoopShapes, GradientAccumulationIsOneStepPerBatch) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms);
+    if (i % 4 == 3) loop.Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  EXPECT_EQ(loop.steps()[2].optimizer_steps, 0);
+  EXPECT_EQ(loop.steps()[3].optimizer_steps, 1);
+}
+
+TEST(LoopShapes, BatchesOfAnAccumulationFetchedAtOnce) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    for (int j = 0; j < 4; ++j) loop.Fetch(kTrain, 1_ms);
+    for (int j = 0; j < 4; ++j) loop.Forward(2_ms).Backward(2_ms);
+    loop.Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].fetches, 4);
+  EXPECT_EQ(loop.steps()[9].backwards, 4);
+}
+
+TEST(LoopShapes, PrefetchedByOne) {  // Lightning with a loader without a length
+  Script loop;
+  loop.Fetch(kTrain, 1_ms);
+  for (int i = 0; i < 10; ++i) {
+    if (i < 9) {
+      loop.Fetch(kTrain, 1_ms);
+    } else {
+      loop.Exhausted(kTrain);
+    }
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.backwards, 1);
+}
+
+TEST(LoopShapes, GanWithTwoOptimizersAndLoader) {
+  Script loop;
+  for (int i = 0; i < 20; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(1_ms).Optimizer(kDiscriminator, 1_ms);
+    loop.Forward(2_ms).Backward(3_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.steps()[7].backwards, 2);
+  EXPECT_EQ(loop.steps()[7].optimizer_steps, 2);
+  EXPECT_EQ(loop.steps()[7].phase(Phase::kForward), 4_ms);
+}
+
+TEST(LoopShapes, GanWithTwoOptimizersAndNoLoader) {
+  Script loop;
+  for (int i = 0; i < 50; ++i) {
+    loop.Forward(2_ms).Backward(1_ms).Optimizer(kDiscriminator, 1_ms);
+    loop.Forward(2_ms).Backward(3_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 50u);
+  for (size_t i = 1; i < 50; ++i) {
+    EXPECT_EQ(loop.steps()[i].wall(), 10_ms);
+    EXPECT_EQ(loop.steps()[i].phase(Phase::kForward), 4_ms);
+    EXPECT_EQ(loop.steps()[i].optimizer_steps, 2);
+  }
+}
+
+TEST(LoopShapes, LbfgsRunsBackwardManyTimesInOneOptimizerStep) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    loop.Fetch(kTrain, 1_ms).Begin(Bracket::kOptimizer, kAdam);
+    for (int j = 0; j < 20; ++j) loop.Forward(2_ms).Backward(2_ms);
+    loop.Cpu(1_ms).End(Bracket::kOptimizer);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[4].backwards, 20);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kForward), 40_ms);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kBackward), 40_ms);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kOptimizer), 1_ms);
+  EXPECT_EQ(loop.steps()[4].wall(), 82_ms);
+}
+
+TEST(LoopShapes, LbfgsWithoutLoader) {
+  Script loop;
+  for (int i = 0; i < 5; ++i) {
+    loop.Begin(Bracket::kOptimizer, kAdam);
+    for (int j = 0; j < 20; ++j) loop.Forward(2_ms).Backward(2_ms);
+    loop.Cpu(1_ms).End(Bracket::kOptimizer);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 5u);
+}
+
+TEST(LoopShapes, ClosureInsideTheOptimizer) {  // Lightning
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    loop.Fetch(kTrain, 1_ms).Cpu(1_ms).Begin(Bracket::kOptimizer, kAdam).Forward(3_ms).Backward(2_ms).Cpu(1_ms);
+    loop.End(Bracket::kOptimizer).Cpu(2_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kForward), 3_ms);
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kOptimizer), 1_ms);
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kOther), 3_ms);
+}
+
+TEST(LoopShapes, NoLoaderWithMicroBatches) {
+  Script loop;
+  loop.Cpu(500_ms);
+  for (int i = 0; i < 60; ++i) {
+    for (int j = 0; j < 3; ++j) loop.Forward(2_ms).Blocked(1_ms).Backward(2_ms);
+    loop.Optimizer(kAdam, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 60u);
+  for (size_t i = 1; i < 60; ++i) {
+    EXPECT_EQ(loop.steps()[i].wall(), 16_ms);
+    EXPECT_EQ(loop.steps()[i].backwards, 3);
+    EXPECT_EQ(loop.steps()[i].optimizer_steps, 1);
+    EXPECT_EQ(loop.steps()[i].phase(Phase::kForward), 9_ms);
+  }
+}
+
+TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
+  Script loop;
+  for (int i = 0; i < 50; ++i) loop.Forward(2_ms).Backward(2_ms).Cpu(1_ms);
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 50u);
+  EXPECT_EQ(loop.steps()[30].wall(), 5_ms);
+  EXPECT_EQ(loop.steps()[49].wall(), 6_ms);  // to the end of the watch
+}
+
+TEST(LoopShapes, NoOptimizerAndFewStepsOnly) {
+  Script loop;
+  for (int i = 0; i < 5; ++i) loop.Forward(2_ms).Backward(2_ms).Cpu(1_ms);
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 5u);
+}
+
+TEST(LoopShapes, WeightsUpdatedByHandWithLoader) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Cpu(1_ms);
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  EXPECT_EQ(loop.steps()[1].wall(), 6_ms);
+}
+
+TEST(LoopShapes, OneBatchTrainedOnAgainAndAgain) {
+  for (const int iterations : {10, 40, 200}) {
+    Script loop;
+    loop.LoaderStart(kTrain, 1_ms).Fetch(kTrain, 1_ms);
+    for (int i = 0; i < iterations; ++i) loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Finish();
+    EXPECT_EQ(loop.steps().size(), static_cast<size_t>(iterations));
+  }
+}
+
+TEST(LoopShapes, TwoStepsPerFetchedBatch) {
+  Script loop;
+  for (int i = 0; i < 30; ++i) {
+    loop.Fetch(kTrain, 1_ms);
+    for (int j = 0; j < 2; ++j) loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 30u);
+  EXPECT_EQ(loop.steps()[0].optimizer_steps, 2);
+  EXPECT_EQ(loop.steps()[17].optimizer_steps, 2);
+}
+
+TEST(LoopShapes, LoaderReadByABackgroundThread) {
+  Script loop;
+  for (int i = 0; i < 50; ++i) {
+    loop.On(2).Fetch(kTrain, 1_ms).On(1);
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 50u);
+  EXPECT_EQ(loop.steps()[5].fetches, 0);
+  EXPECT_EQ(loop.Phases(Phase::kFetch), 0);
+  ASSERT_EQ(loop.sink().fetches.size(), 50u);
+  for (const FetchRecord& fetch : loop.sink().fetches) {
+    EXPECT_FALSE(fetch.on_step_thread);
+    EXPECT_EQ(fetch.step, -1);
+    EXPECT_EQ(fetch.end_ns - fetch.start_ns, 1_ms);
+  }
+}
+
+TEST(LoopShapes, TrainingOnAThreadThatIsNotTheFirst) {
+  Script loop;
+  loop.On(1).LoaderStart(kVal, 1_ms).Fetch(kVal, 1_ms);  // the main thread looks at a batch
+  loop.On(7).Cpu(1_ms);
+  for (int i = 0; i < 20; ++i) {
+    loop.On(7).Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.On(1).Begin(Bracket::kLogging).Blocked(1_ms).End(Bracket::kLogging);
+  }
+  loop.On(7).Exhausted(kTrain).Finish();
+  EXPECT_EQ(loop.timeline().step_thread(), 7u);
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.steps()[0].fetches, 1);
+  EXPECT_EQ(loop.Phases(Phase::kLogging), 0);
+}
+
+TEST(LoopShapes, EachFoldInAThreadOfItsOwn) {
+  Script loop;
+  loop.sink().touching = false;
+  for (ThreadId fold = 1; fold <= 3; ++fold) {
+    loop.On(fold);
+    for (int i = 0; i < 20; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain).Cpu(50_ms);
+  }
+  loop.Finish();
+  EXPECT_GE(loop.steps().size(), 20u + 2 * 17u);
+}
+
+TEST(LoopShapes, RunStepAloneCuts) {
+  Script loop;  // an accumulation of four, which is one step to its author
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms);
+    if (i % 4 == 3) loop.Optimizer(kAdam, 1_ms).RunStep();
+  }
+  loop.Exhausted(kTrain).Cpu(3_ms).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  for (const Step& step : loop.steps()) {
+    EXPECT_EQ(step.fetches, 4);
+    EXPECT_EQ(step.wall(), 21_ms);
+  }
+}
+
+TEST(LoopShapes, RunStepAtTheStartOfTheBody) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) loop.Fetch(kTrain, 1_ms).RunStep().Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Finish();
+  EXPECT_EQ(loop.steps().size(), 10u);
+}
+
+TEST(LoopShapes, RunStepWithoutAnyBackward) {
+  Script loop;
+  for (int i = 0; i < 11; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).RunStep();
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 10u);  // the first call is the first boundary that is known
+}
+
+TEST(LoopShapes, IterableDatasetEndsWithoutWarning) {
+  Script loop;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    loop.LoaderStart(kTrain, 1_ms);
+    for (int i = 0; i < 3; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 6u);
+  int exhausted = 0;
+  for (const FetchRecord& fetch : loop.sink().fetches) exhausted += fetch.exhausted;
+  EXPECT_EQ(exhausted, 2);
+  EXPECT_EQ(loop.steps()[2].fetches, 1);
+}
+
+// ---- Validation
+
+TEST(LoopShapes, ValidationWithALoaderInsideAnEpoch) {
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    if (i % 10 == 9) {
+      loop.Begin(Bracket::kEval, kModel).LoaderStart(kVal, 1_ms);
+      for (int j = 0; j < 3; ++j) loop.Fetch(kVal, 5_ms, kGradDisabled).Forward(2_ms);
+      loop.Exhausted(kVal, kGradDisabled).Cpu(1_ms).End(Bracket::kEval);
+    }
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (size_t i = 0; i < 40; ++i) {
+    const Step& step = loop.steps()[i];
+    EXPECT_EQ(step.has(kHasValidation), i % 10 == 9) << i;
+    EXPECT_EQ(step.phase(Phase::kValidation), i % 10 == 9 ? 23_ms + 100_us : 0) << i;
+    EXPECT_EQ(step.fetches, 1) << i;
+    EXPECT_EQ(step.has(kHasLoaderStart), i == 0) << i;
+  }
+  ASSERT_EQ(loop.Spans(SpanKind::kValidation).size(), 4u);
+  EXPECT_EQ(loop.Spans(SpanKind::kValidation)[1].step, 19);
+  EXPECT_EQ(loop.Spans(SpanKind::kValidation)[1].object, kModel);
+  int validation = 0;
+  for (const FetchRecord& fetch : loop.sink().fetches) validation += fetch.validation && !fetch.exhausted;
+  EXPECT_EQ(validation, 12);
+}
+
+TEST(LoopShapes, ValidationWithoutALoader) {
+  Script loop;
+  for (int i = 0; i < 20; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms).Cpu(1_ms);
+    if (i == 5) loop.Begin(Bracket::kEval, kModel, -1, kGradDisabled).Cpu(9_ms).End(Bracket::kEval);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kValidation), 9_ms);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kOther), 1_ms);
+  EXPECT_EQ(loop.Phases(Phase::kValidation), 9_ms);
+}
+
+TEST(LoopShapes, ValidationBetweenEpochsThatForgetsTrainMode) {
+  Script loop;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    loop.LoaderStart(kTrain, 1_ms);
+    for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain);
+    if (epoch == 0) loop.Begin(Bracket::kEval, kModel);  // never back: there is no second switch
+    loop.LoaderStart(kVal, 1_ms);
+    for (int j = 0; j < 3; ++j) loop.Fetch(kVal, 4_ms, kGradDisabled).Forward(2_ms);
+    loop.Exhausted(kVal, kGradDisabled);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 15u);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kValidation), 19_ms + 100_us);
+  EXPECT_EQ(loop.steps()[9].phase(Phase::kValidation), 19_ms + 100_us);  // opened by the fetch, from its iter()
+  EXPECT_EQ(loop.steps()[14].phase(Phase::kValidation), 19_ms + 100_us);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kFetch), 2_ms);
+  EXPECT_TRUE(loop.steps()[5].has(kHasLoaderStart));
+}
+
+TEST(LoopShapes, ValidationThenALoaderThatTrainingHasNotUsedYet) {
+  Script loop;  // a new DataLoader each epoch, train mode forgotten: the gradients tell
+  for (uint32_t epoch = 0; epoch < 3; ++epoch) {
+    loop.LoaderStart(100 + epoch, 1_ms);
+    for (int i = 0; i < 5; ++i) loop.Fetch(100 + epoch, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(100 + epoch).LoaderStart(kVal, 1_ms);
+    for (int j = 0; j < 3; ++j) loop.Fetch(kVal, 4_ms, kGradDisabled).Forward(2_ms);
+    loop.Exhausted(kVal, kGradDisabled);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 15u);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kValidation), 19_ms + 100_us);
+  EXPECT_EQ(loop.steps()[9].phase(Phase::kValidation), 19_ms + 100_us);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kFetch), 2_ms);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kForward), 2_ms);
+  EXPECT_EQ(loop.steps()[5].fetches, 1);
+}
+
+TEST(LoopShapes, ValidationBeforeTraining) {  // a sanity check, or a baseline
+  Script loop;
+  loop.Begin(Bracket::kEval, kModel).LoaderStart(kVal, 1_ms);
+  for (int j = 0; j < 2; ++j) loop.Fetch(kVal, 4_ms, kGradDisabled).Forward(2_ms);
+  loop.End(Bracket::kEval).LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 10; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.Phases(Phase::kValidation), 0);
+  EXPECT_EQ(loop.timeline().lead_ns(), 13_ms);
+  EXPECT_EQ(loop.steps()[0].wall(), 7_ms);
+  ASSERT_EQ(loop.Spans(SpanKind::kValidation).size(), 1u);
+  EXPECT_EQ(loop.Spans(SpanKind::kValidation)[0].step, -1);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
+TEST(LoopShapes, TeacherModelIsNoValidation) {
+  Script loop;
+  loop.Begin(Bracket::kEval, kTeacher).Cpu(5_ms).LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 20; ++i) loop.Fetch(kTrain, 1_ms).Forward(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.Phases(Phase::kValidation), 0);
+  EXPECT_EQ(loop.steps()[0].phase(Phase::kFetch), 2_ms);
+  EXPECT_EQ(loop.steps()[0].phase(Phase::kForward), 4_ms);
+  EXPECT_EQ(loop.steps()[0].fetches, 1);
+  EXPECT_TRUE(loop.Spans(SpanKind::kValidation).empty());
+}
+
+TEST(LoopShapes, TeacherSwitchedInTheMiddleOfTraining) {
+  Script loop;
+  for (int i = 0; i < 20; ++i) {
+    loop.Fetch(kTrain, 1_ms);
+    if (i == 7) loop.Begin(Bracket::kEval, kTeacher);
+    loop.Forward(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.Phases(Phase::kValidation), 0);
+  EXPECT_EQ(loop.steps()[7].phase(Phase::kForward), 4_ms);
+}
+
+TEST(LoopShapes, TrainingFetchesUnderNoGrad) {
+  Script loop;
+  for (int i = 0; i < 20; ++i) {
+    loop.Fetch(kTrain, 1_ms, kGradDisabled).Forward(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain, kGradDisabled).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kFetch), 1_ms);
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kForward), 4_ms);
+  EXPECT_EQ(loop.steps()[3].fetches, 1);
+}
+
+TEST(LoopShapes, EvaluationOnTheTrainingLoader) {
+  Script loop;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain);
+    for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms, kGradDisabled).Forward(4_ms);
+    loop.Exhausted(kTrain, kGradDisabled);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kValidation), 25_ms + 100_us);
+  EXPECT_EQ(loop.steps()[5].fetches, 1);
+}
+
+TEST(LoopShapes, ValidationAsAPhaseOfTheUsers) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    if (i == 4) {
+      loop.Begin(Bracket::kUserPhase, 0, -1, 0, Phase::kValidation).Fetch(kVal, 3_ms).Forward(2_ms);
+      loop.Fetch(kVal, 3_ms).Forward(2_ms).End(Bracket::kUserPhase, 0, Phase::kValidation);
+    }
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[4].phase(Phase::kValidation), 10_ms);
+  EXPECT_TRUE(loop.steps()[4].has(kHasValidation));
+  EXPECT_EQ(loop.steps()[4].fetches, 1);
+  EXPECT_EQ(loop.Spans(SpanKind::kValidation).size(), 1u);
+}
+
+// ---- What goes wrong
+
+TEST(LoopShapes, ExceptionInTheMiddleOfABatchThenANewEpoch) {
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Fetch(kTrain, 1_ms).Forward(2_ms);  // raises; its author tries again
+  loop.LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Fetch(kTrain, 1_ms).Forward(1_ms).Finish();
+  EXPECT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 2);
+  EXPECT_EQ(loop.steps()[4].wall(), 9_ms);
+  EXPECT_EQ(loop.steps()[9].wall(), 6_ms);
+}
+
+TEST(LoopShapes, FetchThatRaises) {
+  Script loop;
+  for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Fetch(kTrain, 1_ms, 0, kFetchRaised).Finish();
+  EXPECT_EQ(loop.steps().size(), 5u);
+  EXPECT_EQ(loop.sink().fetches.size(), 5u);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
+TEST(LoopShapes, OptimizerThatRaisesLosesItsEnd) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms);
+    if (i == 4) {
+      loop.Begin(Bracket::kOptimizer, kAdam).Cpu(1_ms);  // out of memory
+    } else {
+      loop.Optimizer(kAdam, 1_ms);
+    }
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[8].phase(Phase::kOptimizer), 1_ms);
+  EXPECT_EQ(loop.steps()[8].phase(Phase::kForward), 2_ms);
+}
+
+TEST(LoopShapes, EndsWithoutABegin) {
+  Script loop;  // the watch began in the middle of everything
+  loop.End(Bracket::kBackward).End(Bracket::kOptimizer).End(Bracket::kEval).End(Bracket::kGc).Cpu(2_ms);
+  for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Finish();
+  EXPECT_EQ(loop.steps().size(), 5u);
+}
+
+TEST(LoopShapes, NestedBrackets) {
+  Script loop;
+  for (int i = 0; i < 5; ++i) {
+    loop.Begin(Bracket::kFetch, kTrain)
+        .Fetch(kSecond, 2_ms)
+        .Cpu(1_ms)
+        .End(Bracket::kFetch);  // a dataset reads a loader
+    loop.Forward(2_ms).Begin(Bracket::kBackward).Backward(1_ms).Cpu(1_ms).End(Bracket::kBackward);
+    loop.Begin(Bracket::kOptimizer, kAdam).Optimizer(kDiscriminator, 1_ms).End(Bracket::kOptimizer);  // SAM
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 5u);
+  EXPECT_EQ(loop.steps()[2].phase(Phase::kFetch), 3_ms);
+  EXPECT_EQ(loop.steps()[2].fetches, 1);
+  EXPECT_EQ(loop.steps()[2].backwards, 1);
+  EXPECT_EQ(loop.steps()[2].optimizer_steps, 1);
+  EXPECT_EQ(loop.steps()[2].phase(Phase::kBackward), 2_ms);
+}
+
+TEST(LoopShapes, NoStepAtAll) {
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms).Fetch(kTrain, 1_ms).Fetch(kTrain, 1_ms).Finish();
+  EXPECT_EQ(loop.steps().size(), 0u);
+  EXPECT_EQ(loop.timeline().step_thread(), 0u);
+  EXPECT_EQ(loop.sink().fetches.size(), 2u);
+  Script empty;
+  empty.Finish();
+  EXPECT_EQ(empty.timeline().lead_ns(), 0);
+}
+
+TEST(LoopShapes, ProgramGoesOnAfterTheLoop) {
+  Script loop;
+  for (int i = 0; i < 10; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Cpu(30'000_ms).GilWait(5_ms).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[9].wall(), 6_ms + 100_us);
+}
+
+TEST(LoopShapes, ALookAtABatchBeforeTheLoop) {
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms).Fetch(kTrain, 1_ms).Cpu(100_ms).LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 10; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 1);
+  EXPECT_EQ(loop.steps()[0].wall(), 7_ms);
+  EXPECT_EQ(loop.timeline().lead_ns(), 102_ms);
+}
+
+TEST(LoopShapes, StepsCloseWhileTheLoopRuns) {
+  Script loop;
+  for (int i = 0; i < 100; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  EXPECT_GE(loop.timeline().steps_closed(), 98);
+  Script slow;  // too slow to wait for the 32nd
+  for (int i = 0; i < 4; ++i) slow.Fetch(kTrain, 1_ms).Forward(2'000_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  EXPECT_EQ(slow.timeline().steps_closed(), 3);
+}
+
+}  // namespace
+}  // namespace trainperf

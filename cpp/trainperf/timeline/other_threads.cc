@@ -1,0 +1,43 @@
+#include "trainperf/timeline/other_threads.h"
+
+#include <algorithm>
+
+namespace trainperf {
+
+void OtherThreads::Add(const Event& event) {
+  if (event.kind == EventKind::kGilWait) {
+    const auto found = threads_.find(event.thread);
+    if (found != threads_.end() && !found->second.open.empty()) found->second.gil_ns += event.end_ns - event.start_ns;
+    return;
+  }
+  if (event.kind != EventKind::kBegin && event.kind != EventKind::kEnd) return;
+  const bool begin = event.kind == EventKind::kBegin;
+  if (begin && event.what == static_cast<uint8_t>(Bracket::kLoaderStart)) loaders_->Start(event.object);
+  if (event.what != static_cast<uint8_t>(Bracket::kFetch)) return;
+  if (begin) {
+    if (threads_.size() >= kMaxThreads && !threads_.contains(event.thread)) threads_.clear();
+    Thread& thread = threads_[event.thread];
+    if (thread.open.empty()) thread.gil_ns = 0;
+    if (thread.open.size() >= kMaxDepth) thread.open.erase(thread.open.begin());
+    thread.open.push_back({event, thread.gil_ns, loaders_->Fetch(event.object)});
+    return;
+  }
+  const auto found = threads_.find(event.thread);
+  if (found == threads_.end() || found->second.open.empty()) return;
+  const OpenFetch fetch = found->second.open.back();
+  found->second.open.pop_back();
+  if (event.value != kFetchedBatch && event.value != kFetchExhausted) return;
+  FetchRecord record{};
+  record.loader = fetch.begin.object;
+  record.step = -1;
+  record.start_ns = fetch.begin.end_ns;
+  record.end_ns = std::max(event.end_ns, record.start_ns);
+  record.cpu_ns = std::max<int64_t>(event.cpu_ns - fetch.begin.cpu_ns, 0);
+  record.gil_wait_ns = std::min(found->second.gil_ns - fetch.gil_ns, record.end_ns - record.start_ns);
+  record.ready = static_cast<int32_t>(std::clamp<int64_t>(fetch.begin.value, -1, INT32_MAX));
+  record.first = fetch.first;
+  record.exhausted = event.value == kFetchExhausted;
+  sink_->OnFetch(record);
+}
+
+}  // namespace trainperf

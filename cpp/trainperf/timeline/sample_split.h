@@ -1,0 +1,37 @@
+// Splits exact CPU and blocked time by samples of the same phase: on CPU into Python and native, blocked into waiting
+// for the process' own compute threads and the rest. A step's own samples count fully, older ones fade.
+
+#ifndef TRAINPERF_TIMELINE_SAMPLE_SPLIT_H_
+#define TRAINPERF_TIMELINE_SAMPLE_SPLIT_H_
+
+#include <array>
+#include <cstdint>
+
+#include "trainperf/timeline/piece.h"
+#include "trainperf/timeline/records.h"
+
+namespace trainperf {
+
+class SampleSplit {
+ public:
+  static constexpr double kHalfLife = 200;  // in samples
+
+  // Takes in the samples of the step whose only, plain piece this is.
+  void AddSamples(const Piece& step);
+  // Writes the row of `phase`; its mechanisms sum to measures.total().
+  void Split(Phase phase, const Measures& measures, int64_t (&ns)[kMechanismCount]) const;
+
+ private:
+  struct Weights {  // ns
+    double python = 0;
+    double native = 0;
+    double parallel = 0;
+    double blocked = 0;
+  };
+
+  std::array<Weights, kPhaseCount + 1> weights_;  // the last: of all phases
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_SAMPLE_SPLIT_H_

@@ -1,0 +1,117 @@
+// Decides where steps end: rules 1 to 4 of docs/internals.md. Keeps the step thread's time as pieces until it is
+// certain which of their boundaries are cuts, then gives them to the StepWriter.
+//
+//   cutter.StartLead(now);
+//   cutter.Now(mark);                        // before every call below; current() is accounted for up to there
+//   cutter.OnBackwardBegin(); ...            // as the marks come; each may open a piece, merge some, or put out steps
+//   cutter.Finish();
+
+#ifndef TRAINPERF_TIMELINE_STEP_CUTTER_H_
+#define TRAINPERF_TIMELINE_STEP_CUTTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "trainperf/event/event.h"
+#include "trainperf/timeline/loader_log.h"
+#include "trainperf/timeline/piece.h"
+#include "trainperf/timeline/step_writer.h"
+
+namespace trainperf {
+
+class StepCutter {
+ public:
+  static constexpr int kMaxHeld = 32;                   // cuts held back until the rule is certain
+  static constexpr int64_t kMaxHeldNs = 5'000'000'000;  // unless only a second look could tell
+  static constexpr int64_t kChainNs = 10'000'000;       // from iter(loader) to the fetch that it belongs to
+
+  StepCutter(StepWriter* writer, LoaderLog* loaders) : writer_(writer), loaders_(loaders) {}
+
+  void StartLead(int64_t start_ns) { pieces_.push_back(writer_->NewPiece(start_ns)); }
+  void Now(int64_t now_ns, int64_t cpu_ns) {
+    now_ns_ = now_ns;
+    cpu_ns_ = cpu_ns;
+  }
+  Piece& current() { return *pieces_.back(); }
+  const std::vector<std::unique_ptr<Piece>>& pieces() const { return pieces_; }
+
+  // Fetches, the outermost only. Where a step may end at one, and whenever a validation may, it starts a piece of its
+  // own.
+  bool CanCutAtFetch() const;
+  void OnLoaderStart(uint32_t loader);
+  void OnLoaderStarted() { chain_ns_ = now_ns_; }
+  bool KeepChain();  // whether current() starts at the iter(loader) just before
+  void OnFetchBegin(bool open_piece);
+  void OnFetched(uint32_t loader, bool soft);
+  void OnFetchFailed(bool exhausted);
+  void DropPending();
+
+  void OnBackwardBegin();
+  void OnBackwardEnd();
+  void OnOptimizerBegin(uint32_t optimizer);
+  void OnOptimizerEnd();
+  void OnStep();
+  void AdvanceTo(int64_t watermark_ns);
+  void Finish();
+
+  // What comes from now on, and with `whole_piece` also what current() holds already, may be validation.
+  void OpenValidation(bool whole_piece);
+  // It was validation up to where `until` starts; nullptr: up to now.
+  void CloseValidation(const Piece* until);
+  bool validation_open() const { return validation_open_; }
+  Piece* soft_end();  // nullptr: none
+  void DropSoftEnd();
+  Piece& PieceBefore(const Piece* until);
+
+  bool started() const { return started_; }
+  int64_t first_step_ns() const { return first_step_ns_; }
+  int64_t incomplete() const { return incomplete_; }
+  int64_t guessed_index() const;  // of the step that is open now; -1 in the lead
+  int64_t mean_step_ns() const;
+
+ private:
+  enum class Mode { kUndecided, kFetch, kOptimizer, kBackward, kExplicit };
+
+  void Open(Cut cut);
+  void Merge(size_t index);
+  void MergeAll(Cut cut);
+  size_t FindLast(Cut cut) const;  // 0: none
+  int Count(Cut cut) const;
+  bool IsFinal(size_t index) const;
+  void StartFirstStep(Cut fallback);
+  void FetchCut(size_t index);
+  void Abandon();
+  bool WantsOptimizerCuts();
+  void Decide(bool finishing);
+  void Release(bool finishing);
+  void Emit(size_t count);
+  void AddFetched(uint32_t loader);
+
+  StepWriter* const writer_;
+  LoaderLog* const loaders_;
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  int64_t now_ns_ = 0;
+  int64_t cpu_ns_ = 0;
+  Mode mode_ = Mode::kUndecided;
+  bool started_ = false;
+  bool pending_ = false;  // current() starts at a fetch, or iter(loader), that may become a cut
+  bool validation_open_ = false;
+  bool optimizer_seen_ = false;
+  bool fetch_cut_seen_ = false;
+  bool prefetching_ = false;  // the first backward came after several fetches from one loader
+  int64_t chain_ns_ = 0;
+  int64_t first_step_ns_ = 0;
+  int64_t incomplete_ = 0;
+  // Since the last cut at a fetch:
+  int64_t backwards_ = 0;
+  int64_t repeats_ = 0;  // how often an optimizer stepped again
+  bool exhausted_ = false;
+  std::vector<uint32_t> fetched_;  // loaders
+  std::vector<uint32_t> stepped_;  // optimizers, in this iteration
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_STEP_CUTTER_H_

@@ -1,0 +1,88 @@
+// The step thread's own lane: its marks become stretches with a phase, its brackets spans and fetches, its waits and
+// samples details, all in the pieces that the StepCutter makes steps of.
+
+#ifndef TRAINPERF_TIMELINE_STEP_LANE_H_
+#define TRAINPERF_TIMELINE_STEP_LANE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "trainperf/event/event.h"
+#include "trainperf/timeline/bracket_stack.h"
+#include "trainperf/timeline/loader_log.h"
+#include "trainperf/timeline/step_cutter.h"
+#include "trainperf/timeline/step_writer.h"
+#include "trainperf/timeline/stretch_meter.h"
+
+namespace trainperf {
+
+class StepLane {
+ public:
+  StepLane(StepWriter* writer, LoaderLog* loaders) : writer_(writer), loaders_(loaders), cutter_(writer, loaders) {}
+
+  // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
+  void OnMark(const Event& event);  // kStep, kBegin, kEnd
+  void OnGilWait(const Event& event);
+  void OnSample(const Event& event);
+  // Of any thread.
+  void OnHold(const Event& event);
+  void OnHost(const Event& event);
+  void MarkIncomplete();
+  void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }
+  void Finish(int64_t end_ns);
+
+  int64_t last_mark_ns() const { return meter_.mark_ns(); }
+  bool in_backward() const { return stack_.open(Bracket::kBackward); }
+  const StepCutter& cutter() const { return cutter_; }
+
+ private:
+  using Frame = BracketStack::Frame;
+
+  void CloseStretch(const Event& mark);
+  void AccountStretch(int64_t end_ns, const Measures& measures);
+  void FlushStretchDetails(Piece& piece);
+  void Begin(const Event& mark);
+  void End(const Event& mark);
+  void PopFrame(const Event& mark, bool unwound);
+  void SettleGap(Row row) { cutter_.current().SettleGap(row); }
+  void UpdateRow();
+
+  void BeginFetch(const Event& mark);
+  void EndFetch(const Event& mark, const Frame& frame, bool unwound);
+  void BeginEval(const Event& mark);
+  void EndEval(const Event& mark);
+  void OpenValidation(uint32_t object, bool whole_piece);
+  void CloseValidation(const Piece* until);
+  void AddSpan(SpanKind kind, const Event& mark, const Frame& frame, int64_t value);
+  void PutSpan(Piece& piece, Span span);
+
+  StepWriter* const writer_;
+  LoaderLog* const loaders_;
+  StepCutter cutter_;
+  BracketStack stack_;
+  StretchMeter meter_;
+  bool running_ = false;  // a mark has come
+  ThreadId thread_ = 0;
+  Row row_ = kGapRow;
+  int32_t gc_generation_ = 0;
+  int64_t last_cpu_ns_ = 0;
+  int64_t checkpoint_spans_ = 0;
+
+  // Of the stretch that is not yet closed by a mark.
+  DetailTable stretch_details_;
+  SegmentList stretch_segments_;
+
+  // Of the validation that may be open.
+  uint32_t validation_object_ = 0;  // the module that opened it
+  uint32_t validation_loader_ = 0;
+  bool validation_by_module_ = false;
+  bool no_grad_fetched_ = false;
+  bool fetch_soft_ = false;
+  int64_t validation_ns_ = 0;
+  int64_t validation_cpu_ns_ = 0;
+  std::vector<uint32_t> no_grad_loaders_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_STEP_LANE_H_

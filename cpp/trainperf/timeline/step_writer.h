@@ -1,0 +1,70 @@
+// Gives finished pieces to the sink: as steps, numbered, or as what happened outside of steps. Where the cgroup is
+// watched, it first waits for the reading that tells whether time on the run queue was throttling.
+
+#ifndef TRAINPERF_TIMELINE_STEP_WRITER_H_
+#define TRAINPERF_TIMELINE_STEP_WRITER_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "trainperf/timeline/piece.h"
+#include "trainperf/timeline/sample_split.h"
+#include "trainperf/timeline/timeline.h"
+
+namespace trainperf {
+
+class StepWriter {
+ public:
+  StepWriter(const TimelineOptions& options, TimelineSink* sink);
+
+  std::unique_ptr<Piece> NewPiece(int64_t start_ns);
+  void PutStep(std::unique_ptr<Piece> piece);
+  void PutOutside(std::unique_ptr<Piece> piece);
+  void Recycle(std::unique_ptr<Piece> piece);
+
+  // The cgroup's throttled time so far. `open`: pieces not yet put; `marked_ns`: the step thread's last mark.
+  void HostReading(int64_t at_ns, int64_t throttled_ns, const std::vector<std::unique_ptr<Piece>>& open,
+                   int64_t marked_ns);
+  void AdvanceTo(int64_t watermark_ns);
+  void Flush();
+
+  TimelineSink* sink() { return sink_; }
+  size_t max_segments() const { return max_segments_; }
+  int64_t next_index() const { return next_index_ + waiting_steps_; }
+  int64_t steps_closed() const { return next_index_; }
+  int64_t mean_wall_ns() const { return next_index_ == 0 ? 0 : wall_ns_ / next_index_; }
+
+ private:
+  struct Waiting {
+    std::unique_ptr<Piece> piece;
+    bool step;
+  };
+
+  void Put(std::unique_ptr<Piece> piece, bool step);
+  void Write(Piece& piece, bool step);
+  uint32_t Flags(const Piece& piece) const;
+
+  const TimelineOptions options_;
+  const size_t max_segments_;
+  TimelineSink* const sink_;
+  std::array<std::array<Cause, kMechanismCount>, kPhaseCount> causes_;
+  std::vector<std::unique_ptr<Piece>> spare_;
+  std::deque<Waiting> waiting_;
+  int64_t waiting_steps_ = 0;
+  SampleSplit split_;
+  StepRecord record_{};
+  int64_t next_index_ = 0;
+  int64_t wall_ns_ = 0;
+
+  bool host_seen_ = false;
+  int64_t reading_ns_ = 0;
+  int64_t throttled_ns_ = 0;
+  int64_t credit_ns_ = 0;  // throttled time that no step's run delay has matched yet
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_STEP_WRITER_H_

@@ -1,0 +1,174 @@
+#include "trainperf/timeline/timeline.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "trainperf/timeline/early_events.h"
+#include "trainperf/timeline/loader_log.h"
+#include "trainperf/timeline/other_threads.h"
+#include "trainperf/timeline/step_lane.h"
+#include "trainperf/timeline/step_writer.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kMaxNs = int64_t{1} << 61;  // no sum of differences below it overflows
+constexpr int kTakeOverBackwards = 3;
+
+bool IsMark(EventKind kind) { return kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd; }
+
+bool BeginsBackward(const Event& event) {
+  return event.kind == EventKind::kBegin && event.what == static_cast<uint8_t>(Bracket::kBackward);
+}
+
+// Times from anywhere: within bounds, and no end before its start.
+Event Sane(Event event) {
+  event.end_ns = std::clamp<int64_t>(event.end_ns, 0, kMaxNs);
+  event.start_ns = std::clamp<int64_t>(event.start_ns, 0, event.end_ns);
+  event.cpu_ns = std::clamp<int64_t>(event.cpu_ns, 0, kMaxNs);
+  event.run_delay_ns = std::clamp<int64_t>(event.run_delay_ns, 0, kMaxNs);
+  return event;
+}
+
+}  // namespace
+
+// Sends each event to where it belongs: the step thread's lane, the other threads, or, while nobody has trained yet,
+// aside.
+class Timeline::Impl {
+ public:
+  Impl(const TimelineOptions& options, TimelineSink* sink) : writer_(options, sink), others_(&loaders_, sink) {}
+
+  void Add(const Event& raw) {
+    const Event event = Sane(raw);
+    if (first_ns_ < 0) first_ns_ = event.start_ns;
+    if (event.end_ns < latest_ns_) ++late_;
+    latest_ns_ = std::max(latest_ns_, event.end_ns);
+    if (thread_ != 0) {
+      Dispatch(event);
+    } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {
+      SetStepThread(event.thread);
+      Dispatch(event);
+    } else {
+      early_.Add(event);
+    }
+  }
+
+  void AdvanceTo(int64_t watermark_ns) {
+    watermark_ns = std::clamp<int64_t>(watermark_ns, 0, kMaxNs);
+    if (lane_) lane_->AdvanceTo(watermark_ns);
+    writer_.AdvanceTo(watermark_ns);
+  }
+
+  void Finish(int64_t end_ns) {
+    if (finished_) return;
+    finished_ = true;
+    for (const Event& event : early_.Take()) others_.Add(event);
+    if (lane_) {
+      lane_->Finish(std::clamp<int64_t>(end_ns, 0, kMaxNs));
+      Retire();
+    }
+    writer_.Flush();
+  }
+
+  void MarkIncomplete() {
+    if (lane_) lane_->MarkIncomplete();
+  }
+
+  bool finished() const { return finished_; }
+  ThreadId step_thread() const { return thread_; }
+  int64_t steps_closed() const { return writer_.steps_closed(); }
+  int64_t late_events() const { return late_; }
+  int64_t incomplete_steps() const { return incomplete_ + (lane_ ? lane_->cutter().incomplete() : 0); }
+  int64_t lead_ns() const {
+    if (first_step_ns_ >= 0) return std::max<int64_t>(first_step_ns_ - first_ns_, 0);
+    if (!lane_ || !lane_->cutter().started()) return 0;
+    return std::max<int64_t>(lane_->cutter().first_step_ns() - first_ns_, 0);
+  }
+
+ private:
+  void SetStepThread(ThreadId thread) {
+    thread_ = thread;
+    lane_.emplace(&writer_, &loaders_);
+    for (const Event& event : early_.Take()) Dispatch(event);
+  }
+
+  void Dispatch(const Event& event) {
+    switch (event.kind) {
+      case EventKind::kHold:
+        lane_->OnHold(event);
+        return;
+      case EventKind::kHost:
+        lane_->OnHost(event);
+        return;
+      default:
+        break;
+    }
+    if (event.thread != thread_) {
+      others_.Add(event);
+      if (BeginsBackward(event)) ConsiderTakeOver(event);
+      return;
+    }
+    if (IsMark(event.kind)) {
+      lane_->OnMark(event);
+      rival_ = 0;
+    } else if (event.kind == EventKind::kGilWait) {
+      lane_->OnGilWait(event);
+    } else if (event.kind == EventKind::kSample) {
+      lane_->OnSample(event);
+    }
+  }
+
+  // The step thread has gone quiet, or has ended, and another one trains: each fold of a cross-validation in a thread
+  // of its own, for one. While the step thread is inside a backward, others only help it.
+  void ConsiderTakeOver(const Event& event) {
+    if (lane_->in_backward()) return;
+    rival_backwards_ = event.thread == rival_ ? rival_backwards_ + 1 : 1;
+    rival_ = event.thread;
+    if (rival_backwards_ < kTakeOverBackwards) return;
+    lane_->Finish(lane_->last_mark_ns());
+    Retire();
+    rival_ = 0;
+    SetStepThread(event.thread);
+    lane_->OnMark(event);
+  }
+
+  void Retire() {
+    if (first_step_ns_ < 0 && lane_->cutter().started()) first_step_ns_ = lane_->cutter().first_step_ns();
+    incomplete_ += lane_->cutter().incomplete();
+    lane_.reset();
+  }
+
+  StepWriter writer_;
+  LoaderLog loaders_;
+  OtherThreads others_;
+  EarlyEvents early_;
+  std::optional<StepLane> lane_;
+  ThreadId thread_ = 0;
+  ThreadId rival_ = 0;
+  int rival_backwards_ = 0;
+  int64_t first_ns_ = -1;
+  int64_t first_step_ns_ = -1;
+  int64_t latest_ns_ = 0;
+  int64_t late_ = 0;
+  int64_t incomplete_ = 0;
+  bool finished_ = false;
+};
+
+Timeline::Timeline(const TimelineOptions& options, TimelineSink* sink) : impl_(std::make_unique<Impl>(options, sink)) {}
+Timeline::~Timeline() = default;
+
+void Timeline::Add(const Event& event) {
+  if (!impl_->finished()) impl_->Add(event);
+}
+void Timeline::AdvanceTo(int64_t watermark_ns) {
+  if (!impl_->finished()) impl_->AdvanceTo(watermark_ns);
+}
+void Timeline::Finish(int64_t end_ns) { impl_->Finish(end_ns); }
+void Timeline::MarkIncomplete() { impl_->MarkIncomplete(); }
+ThreadId Timeline::step_thread() const { return impl_->step_thread(); }
+int64_t Timeline::steps_closed() const { return impl_->steps_closed(); }
+int64_t Timeline::lead_ns() const { return impl_->lead_ns(); }
+int64_t Timeline::incomplete_steps() const { return impl_->incomplete_steps(); }
+int64_t Timeline::late_events() const { return impl_->late_events(); }
+
+}  // namespace trainperf
