@@ -49,12 +49,12 @@ def patchable() -> dict[str, Any]:
 
 
 def assert_unpatched(before: dict[str, Any], after: dict[str, Any]) -> None:
-    for what in before:
-        if isinstance(before[what], list):
-            assert len(after[what]) == len(before[what]), what
-            assert all(x is y for x, y in zip(after[what], before[what], strict=True)), what
+    for what, value in before.items():
+        if isinstance(value, list):
+            assert len(after[what]) == len(value), what
+            assert all(x is y for x, y in zip(after[what], value, strict=True)), what
         else:
-            assert after[what] is before[what], what
+            assert after[what] is value, what
 
 
 @pytest.fixture(autouse=True)

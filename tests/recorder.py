@@ -80,7 +80,7 @@ class Recorder:
         self.gc_marks = 0
         self.sessions: list[Session] = []
 
-    def Session(self, path: str, **options: Any) -> Session:  # noqa: N802
+    def Session(self, path: str, **options: Any) -> Session:
         self.sessions.append(Session(path, **options))
         return self.sessions[-1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 FLAGS = ("data_starved", "gil_contended", "host_stalled")
@@ -44,7 +42,7 @@ class Settings:
         """Where the run file goes. With several ranks each has its own file: a.tpr becomes a.rank3.tpr."""
         path = self.path
         if not path and self.directory:
-            script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+            script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
             stem = self.name or script.strip("-") or "run"
             stamp = time.strftime("%Y%m%d-%H%M%S")
             safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
@@ -170,5 +168,7 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
 
 
 def _nearest(word: object, words: tuple[str, ...]) -> str:
+    import difflib  # for a message only: its import would be a tenth of ours
+
     found = difflib.get_close_matches(str(word), words, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""

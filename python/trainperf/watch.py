@@ -232,9 +232,12 @@ class Watch:
         if self._why_off:
             show, _said_why_off = show and not _said_why_off, True
         try:
-            if show:
-                sys.stderr.write(self.summary() + "\n")
-                sys.stderr.flush()
+            if show and self._why_off:
+                print(self.summary(), file=sys.stderr, flush=True)
+            elif show:
+                from trainperf.report.console import print_verdict
+
+                print_verdict(self.run, file=sys.stderr, keep=not self._private)
         except Exception as error:
             log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
         finally:
@@ -293,9 +296,9 @@ class Watch:
         """The verdict, as text of at most 15 lines."""
         if self._why_off:
             return f"trainperf: nothing was watched: {self._why_off}"
-        from trainperf.report.console import render
+        from trainperf.report.console import summary
 
-        return render(self.run)
+        return summary(self.run, keep=not self._private)
 
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"

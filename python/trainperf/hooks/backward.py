@@ -25,7 +25,7 @@ class BackwardHook(PatchHook):
 
         begin, end, bracket = context.native.begin, context.native.end, context.native.BACKWARD
         switch, ticker, clock, this_thread = self.switch, context.ticker, time.monotonic, threading.get_ident
-        is_compiling = torch.compiler.is_compiling
+        is_compiling = torch.compiler.is_dynamo_compiling
         # -1 outside of backward, on every thread. A backward inside of one (reentrant checkpointing) is no second one.
         graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         # A tensor subclass comes back to us through __torch_function__.

@@ -14,7 +14,7 @@ class CompileHook:
 
     A wrapper of ours that is called between two compiled pieces of the user's code would be compiled as a frame of its
     own, and lose its marks: Dynamo is told to run these as they are. A wrapper that Dynamo meets *inside* of what it
-    compiles looks at torch.compiler.is_compiling(), which is a constant there, and vanishes.
+    compiles looks at torch.compiler.is_dynamo_compiling(), which is a constant there, and vanishes.
     """
 
     name = "compile"

@@ -25,21 +25,20 @@ class OptimizerHook:
         begin, end, bracket = context.native.begin, context.native.end, context.native.OPTIMIZER
         id_of, name, switch = context.objects.id_of, self.name, self._switch
         ticker, clock, this_thread = context.ticker, time.monotonic, threading.get_ident
-        is_compiling = torch.compiler.is_compiling
-        # Thread and optimizer of each step that has begun. torch calls no hook when a step raises, so the bracket that
-        # was left open is closed when the same step begins again.
-        open_steps: set[tuple[int, int]] = set()
+        is_compiling = torch.compiler.is_dynamo_compiling
+        # The optimizer whose step has begun, by thread. torch calls no hook when a step raises, so the bracket that was
+        # left open is closed when the same step begins again.
+        open_steps: dict[int, int] = {}
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_compiling() or not switch.on:
                 return
             try:
                 number = id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__})
-                key = (this_thread(), number)
-                if key in open_steps:
+                thread = this_thread()
+                if open_steps.get(thread) == number:
                     end(bracket)
-                else:
-                    open_steps.add(key)
+                open_steps[thread] = number
                 begin(bracket, number)
             except Exception as error:
                 switch.on = False
@@ -49,11 +48,7 @@ class OptimizerHook:
             if is_compiling() or not switch.on:
                 return
             end(bracket)
-            try:
-                open_steps.discard((this_thread(), id_of(optimizer, "optimizer", dict)))
-            except Exception as error:
-                switch.on = False
-                context.fail(name, error)
+            open_steps.pop(this_thread(), None)
             if clock() >= ticker.due:
                 ticker.tick()
 
