@@ -33,7 +33,8 @@ class Run:
         parser.add_argument("-o", "--output", metavar="FILE", help="the run file (default: SCRIPT-DATE-TIME.tpr)")
         parser.add_argument("--name", help="what the run is called in reports")
         parser.add_argument("-f", "--force", action="store_true", help="overwrite a run file that exists")
-        parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
+        # A flag, not an option with a value: so that everything from the module's name on is the script's own.
+        parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
         parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -42,14 +43,12 @@ class Run:
         words = list(args.script)
         if words and words[0] == "--":
             words = words[1:]
-        if args.module is not None:
-            words = [*args.module, *words]
         if not words:
             parser.error("say which script to run, or which module with -m")
         target, arguments = words[0], words[1:]
         if target.startswith("-"):
             parser.error(f"{target} is no option of trainperf run; options stand before the script")
-        program = _module(target) if args.module is not None else _script(target)
+        program = _module(target) if args.module else _script(target)
         path = args.output
         if path is None and not os.environ.get("TRAINPERF_DIR"):
             path = f"{Path(target).stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}.tpr"
@@ -76,14 +75,14 @@ class _Program:
 
 def _script(name: str) -> _Program:
     if os.path.isdir(name) or (os.path.isfile(name) and not name.endswith(".py") and _is_zip(name)):
-        spec = importlib.machinery.PathFinder.find_spec("__main__", [name])
+        spec = importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(name)])
         if spec is None:
             raise TrainperfError(f"{name} has no __main__.py: give a script")
-        return _Program(name, name, *_of_spec(spec, ""))
+        return _Program(name, os.path.abspath(name), *_of_spec(spec, ""))
     if not os.path.isfile(name):
         raise TrainperfError(f"there is no script {name}")
     path = os.path.abspath(name)
-    module = types.ModuleType("__main__")
+    module = _new_main()
     module.__dict__.update(
         __file__=path,
         __builtins__=builtins,
@@ -121,7 +120,7 @@ def _module(name: str) -> _Program:
 def _of_spec(
     spec: importlib.machinery.ModuleSpec, package: str
 ) -> tuple[types.ModuleType, Callable[[], types.CodeType]]:
-    module = types.ModuleType("__main__")
+    module = _new_main()
     module.__dict__.update(
         __file__=spec.origin,
         __builtins__=builtins,
@@ -139,6 +138,13 @@ def _of_spec(
         return found
 
     return module, code
+
+
+def _new_main() -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    if sys.version_info < (3, 14):  # as python makes it for the main module only
+        module.__annotations__ = {}
+    return module
 
 
 def _is_zip(name: str) -> bool:
@@ -178,6 +184,8 @@ class _Outcome:
         stripped = _without_our_frames(traceback)
         error.__traceback__ = stripped
         sys.last_type, sys.last_value, sys.last_traceback = kind, error, stripped
+        if sys.version_info >= (3, 12):
+            sys.last_exc = error
         sys.excepthook(kind, error, stripped)
         self.code = 130 if isinstance(error, KeyboardInterrupt) else 1
         return True

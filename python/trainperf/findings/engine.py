@@ -105,7 +105,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         )
     top = next((f for f in found if f.severity != "info"), None)
     if top is not None:
-        return Verdict(f"{top.slug}: {top.title}; {cost_text(top)}", top.id)
+        return Verdict(f"{top.slug}, {cost_text(top)}: {top.title}", top.id)
     if facts.steps < limit("warn_min_steps"):
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
     shares = sorted(

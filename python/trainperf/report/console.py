@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 MAX_LINES: Final = 15
+_MIN_TREE: Final = 5  # the step itself, and four rows
 _INDENT: Final = 6  # "Why   "
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
-_MOSTLY_EXACT: Final = {"exact", "sampled", "cgroup", "on", "kernel", "schedstat"}
+# Tiers that go without saying.
+_AS_GOOD_AS_IT_GETS: Final = {"exact", "sampled", "cgroup", "on", "schedstat"}
 
 
 def summary(run: Run, *, width: int = 80, keep: bool = True) -> str:
@@ -86,11 +88,14 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
         lines += _block("Next", _next_text(top), width, 2)
         if top.will_not_help:
             lines += _block("", f"will not help: {top.will_not_help}", width, 1, "dim")
-    tail = _tail(model, width, keep)
+    tail = _tail(model, width, keep, 2)
     if model.steps:
         also = _also(model, width)
-        room = MAX_LINES - len(lines) - len(also) - len(tail)
-        lines += also + _tree(model, width, room)
+        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
+            tail = _tail(model, width, keep, 1)
+        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
+            also = []  # the tree marks its causes
+        lines += also + _tree(model, width, MAX_LINES - len(lines) - len(also) - len(tail))
     return lines + tail
 
 
@@ -143,8 +148,8 @@ def _next_text(f: Finding) -> str:
         return text
     if f.steps_affected * 2 < f.steps:
         saved = f"{f.cost_ns / 1e6:,.0f} ms" if f.cost_ns < 10e9 else f"{f.cost_ns / 1e9:,.0f} s"
-        return f"{text}  (saves up to {saved} of this run)"
-    return f"{text}  (saves up to {_ms(f.cost_ms_per_step)} ms/step)"
+        return f"saves up to {saved} of this run: {text}"
+    return f"saves up to {_ms(f.cost_ms_per_step)} ms/step: {text}"
 
 
 def _also(model: ReportModel, width: int) -> list[Line]:
@@ -197,21 +202,20 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     return lines
 
 
-def _tail(model: ReportModel, width: int, keep: bool) -> list[Line]:
+def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Line]:
     """What trainperf itself cost, what is amiss with the numbers, and where they are."""
     own = f"trainperf took {model.overhead_ms_per_step:.3f} ms/step ({model.overhead_share:.2%})"
     amiss: list[str] = []
-    for probe, tier in sorted(model.tiers.items()):
-        if tier.partition(":")[0] not in _MOSTLY_EXACT:
-            amiss.append(f"{probe} {tier}")
+    if model.ended != "normally":
+        amiss.append("ended by an exception" if model.ended == "exception" else "the run was killed, or still runs")
     lost = sum(model.dropped.get(k, 0) for k in ("marks", "samples"))
     if lost:
         amiss.append(f"{lost:,} events dropped")
     if model.incomplete:
         amiss.append(f"{model.incomplete} incomplete steps")
-    if model.ended != "normally":
-        amiss.append("ended by an exception" if model.ended == "exception" else "the run was killed, or still runs")
-    lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, 1, "dim")
+    tiers = {probe: text.partition(":")[0] for probe, text in sorted(model.tiers.items())}
+    amiss += [f"{probe} {tier}" for probe, tier in tiers.items() if tier not in _AS_GOOD_AS_IT_GETS]
+    lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
     if not model.steps and not amiss:
         lines = []
     if keep:

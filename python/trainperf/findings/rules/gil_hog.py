@@ -71,7 +71,7 @@ class GilHog:
             who=(hog.name,),
             where=facts.place(spot.frame) if spot is not None else "",
             why=f"{hog.name} holds the GIL in {what}",
-            fix="# run it in a process: a thread shares the GIL with training\n"
+            fix=f"# run {function} in a process: threads share one GIL\n"
             f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",
             will_not_help="more DataLoader workers, a larger batch, a faster GPU"
             + ("; sys.setswitchinterval: the C call does not give the GIL up" if long_holds else ""),

@@ -1,0 +1,212 @@
+"""The verdict as text: at most 15 lines, within the width, adding up, plain when it must be."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from runfiles import RunFile
+from trainperf.report import console, model
+from trainperf.report.frames import is_user_file, short_path
+from trainperf.report.text import apportion, clean, middle, wrap
+
+
+def busy(path: Path, *, name: str = "train.py") -> RunFile:
+    """As much trouble as a run can have."""
+    file = RunFile(path, cwd="/home/me/job", platform="Linux-x86_64", ended="exception", cpus="2")
+    hog = file.thread("a-thread-with-a-rather-long-name-that-somebody-chose")
+    at = file.stack(f"/home/me/job/deep/er/{name}:41 Collector.<locals>.crunch_everything_at_once")
+    for step in range(60):
+        file.step(
+            {("fetch", "python"): 30.0},
+            gil_wait=40.0,
+            gc=12.0,
+            checkpoint=100.0 if step % 20 == 0 else 0,
+            logging=11.0,
+            blocked_io=25.0,
+            python=14.0,
+            compute=40.0,
+            descheduled=22.0,
+            throttled=12.0,
+            unknown=0.2,
+            h2d_copy=0.3,
+        )
+    file.detail("gil_wait", 2400, thread=hog, stack=at)
+    file.loader(1, fetches=60, wait=1800)
+    file.tier("gil_waits", "procfs", "the import table is not where it should be, for a reason that takes a line")
+    file.tier("throttling", "off", "no cgroup").dropped(marks=3, samples=2).overhead(marks=5.0, collector=2.0)
+    return file
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("name", ["train.py", "a_very_long_module_name_" * 8 + ".py"])
+def test_fits_fifteen_lines_and_the_width(tmp_path: Path, width: int, name: str) -> None:
+    with busy(tmp_path / ("x" * 100 + ".tpr"), name=name).open() as run:
+        lines = console.summary(run, width=width).splitlines()
+        shown = console.to_plain(console.show_lines(model.build(run), width=width)).splitlines()
+    assert len(lines) <= console.MAX_LINES
+    assert max(map(len, lines)) <= width
+    # The code to paste is never cut.
+    assert [row for row in shown if len(row) > width and not row.startswith(("Fix", "      "))] == []
+
+
+def tree_rows(text: str) -> list[tuple[str, float, int]]:
+    found = re.findall(r"^ {6}(\w[\w ]*?) +([\d,]+\.?\d*) ms +(\d+)%", text, re.M)
+    return [(name, float(ms.replace(",", "")), int(percent)) for name, ms, percent in found]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_tree_adds_up(tmp_path: Path, width: int) -> None:
+    with busy(tmp_path / "a.tpr").open() as run:
+        text = console.summary(run, width=width)
+        mean = run.wall_ns / run.step_count / 1e6
+    rows = tree_rows(text)
+    assert sum(percent for *_, percent in rows) == 100
+    assert sum(ms for _, ms, _ in rows) == pytest.approx(mean, abs=0.051)
+    assert rows[-1][0].endswith("others")
+    assert all(percent >= 1 for *_, percent in rows)
+
+
+def test_causes_below_a_percent_are_one_line(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(50, compute=99.0, python=0.4, gc=0.3, data_wait=0.3)
+    with file.open() as run:
+        rows = tree_rows(console.summary(run))
+    assert [(name, percent) for name, _, percent in rows] == [("compute", 99), ("3 others", 1)]
+
+
+def test_says_what_is_not_exact_what_was_lost_and_how_it_ended(tmp_path: Path) -> None:
+    with busy(tmp_path / "a.tpr").open() as run:
+        text = console.summary(run, width=200)
+    assert "gil_waits procfs" in text and "5 events dropped" in text and "ended by an exception" in text
+    assert "throttling off" in text and "will not help: " in text and "trainperf show " in text
+
+
+def test_a_private_file_is_not_offered(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(50, compute=9.0).open() as run:
+        assert "trainperf show" not in console.summary(run, keep=False)
+
+
+def test_few_steps_are_never_called_typical(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    for step in range(24):
+        file.step(compute=5.0, checkpoint=100.0 if step % 12 == 5 else 0.0)
+    with file.open() as run:
+        text = console.summary(run)
+    assert "2 of 24 steps, 100 ms each" in " ".join(text.split()) and "saves up to 200 ms of this run" in text
+    assert "typical" not in text
+
+
+def test_no_steps(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr").open() as run:
+        text = console.summary(run)
+    assert "no training step was seen" in text and "run.step()" in text and len(text.splitlines()) <= 4
+
+
+def test_plain_where_there_is_no_terminal(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with busy(tmp_path / "a.tpr").open() as run:
+        console.print_verdict(run, file=out)
+        assert out.getvalue() == console.summary(run) + "\n"
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour_when_it_is_not_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    out = Terminal()
+    with busy(tmp_path / "a.tpr").open() as run:
+        console.print_verdict(run, file=out)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_styled_text_is_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    out = Terminal()
+    with busy(tmp_path / "a.tpr").open() as run:
+        console.print_verdict(run, file=out)
+        plain = console.summary(run, width=100)
+    assert "\x1b[" in out.getvalue()
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert [row.rstrip() for row in bare.splitlines()] == plain.splitlines()
+
+
+def test_names_cannot_move_the_cursor(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    hog = file.thread("evil\x1b[2J\x07\nname\u202e")
+    file.steps(50, compute=5.0, gil_wait=5.0)
+    file.detail("gil_wait", 250, thread=hog, stack=file.stack("/x/\x1b[31mtrain.py:3 f"))
+    with file.open() as run:
+        text = console.to_plain(console.show_lines(model.build(run)))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", text) and "evil?[2J??name?" in text
+
+
+def test_a_stream_that_cannot_encode(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    file = RunFile(tmp_path / "a.tpr")
+    hog = file.thread("größter-schreiber")
+    file.steps(50, compute=5.0, gil_wait=5.0).detail("gil_wait", 250, thread=hog)
+    with file.open() as run:
+        console.print_verdict(run, file=out)
+    assert b"gr??ter-schreiber" in raw.getvalue()
+
+
+def test_rounding_adds_up() -> None:
+    assert sum(apportion([33.333, 33.333, 33.334], 100.0, 0)) == 100
+    assert apportion([0.4, 0.4, 0.2], 1.0, 0) in ([1, 0, 0], [0, 1, 0])
+    assert sum(apportion([1.26, 2.26, 3.48], 7.0, 1)) == pytest.approx(7.0)
+
+
+def test_wrapping_and_shortening() -> None:
+    assert middle("/a/long/path/to/the/file.py", 20) == "/a/lon...the/file.py"
+    assert wrap("one two three four", 9, 2) == ["one two", "three ..."]
+    assert all(len(row) <= 10 for row in wrap("x" * 100 + " y", 10, 5))
+    assert clean("a\tb\x9b") == "a?b?"
+
+
+@pytest.mark.parametrize(
+    ("file", "user"),
+    [
+        ("/home/me/job/train.py", True),
+        ("train.py", True),
+        ("/tmp/ipykernel_71/123.py", True),
+        ("<stdin>", True),
+        ("/home/me/trainperf/train.py", True),
+        ("/home/me/lib/python/mine.py", True),
+        ("/home/me/torch/examples/train.py", True),
+        ("/usr/lib/python3.11/threading.py", False),
+        ("/opt/venv/lib/python3.12/site-packages/numpy/core.py", False),
+        ("/usr/lib/python3/dist-packages/yaml/__init__.py", False),
+        ("/src/pytorch/torch/nn/modules/module.py", False),
+        ("/src/pytorch/torch/serialization.py", False),
+        ("/x/lib/python3.11/site-packages/trainperf/hooks/dataloader.py", False),
+        ("/src/x/python/trainperf/hooks/dataloader.py", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("", False),
+    ],
+)
+def test_which_code_is_the_users(file: str, user: bool) -> None:
+    assert is_user_file(file) is user
+
+
+def test_short_paths() -> None:
+    assert short_path("/home/me/job/a/b.py", "/home/me/job") == "a/b.py"
+    assert short_path("/home/me/jobs/b.py", "/home/me/job") == "/home/me/jobs/b.py"
+    assert short_path("/v/lib/python3.11/site-packages/torch/x.py", "/home") == "torch/x.py"
+    assert short_path("/usr/lib/python3.11/json/encoder.py") == "json/encoder.py"
