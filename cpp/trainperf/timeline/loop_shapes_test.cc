@@ -538,6 +538,19 @@ TEST(LoopShapes, FetchThatRaises) {
   EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
 }
 
+TEST(LoopShapes, FetchBehindBatchesThatWereReadyTooEarly) {
+  Script loop;
+  for (int i = 0; i < 5; ++i) {
+    loop.Begin(Bracket::kFetch, kTrain, 3).Blocked(1_ms).End(Bracket::kFetch, i == 2 ? kFetchedBehind : kFetchedBatch);
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 5u);
+  ASSERT_EQ(loop.sink().fetches.size(), 6u);
+  EXPECT_EQ(loop.sink().fetches[1].ready, 3);
+  EXPECT_EQ(loop.sink().fetches[2].ready, 0);
+}
+
 TEST(LoopShapes, OptimizerThatRaisesLosesItsEnd) {
   Script loop;
   for (int i = 0; i < 10; ++i) {

@@ -26,7 +26,8 @@ void OtherThreads::Add(const Event& event) {
   if (found == threads_.end() || found->second.open.empty()) return;
   const OpenFetch fetch = found->second.open.back();
   found->second.open.pop_back();
-  if (event.value != kFetchedBatch && event.value != kFetchExhausted) return;
+  const bool behind = event.value == kFetchedBehind;
+  if (event.value != kFetchedBatch && event.value != kFetchExhausted && !behind) return;
   FetchRecord record{};
   record.loader = fetch.begin.object;
   record.step = -1;
@@ -34,7 +35,7 @@ void OtherThreads::Add(const Event& event) {
   record.end_ns = std::max(event.end_ns, record.start_ns);
   record.cpu_ns = std::max<int64_t>(event.cpu_ns - fetch.begin.cpu_ns, 0);
   record.gil_wait_ns = std::min(found->second.gil_ns - fetch.gil_ns, record.end_ns - record.start_ns);
-  record.ready = static_cast<int32_t>(std::clamp<int64_t>(fetch.begin.value, -1, INT32_MAX));
+  record.ready = behind ? 0 : static_cast<int32_t>(std::clamp<int64_t>(fetch.begin.value, -1, INT32_MAX));
   record.first = fetch.first;
   record.exhausted = event.value == kFetchExhausted;
   sink_->OnFetch(record);

@@ -328,7 +328,8 @@ void StepLane::BeginFetch(const Event& mark) {
 
 void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
   const bool outermost = !stack_.open(Bracket::kFetch);
-  const bool fetched = !unwound && mark.value == kFetchedBatch;
+  const bool behind = mark.value == kFetchedBehind;
+  const bool fetched = !unwound && (mark.value == kFetchedBatch || behind);
   const bool exhausted = !unwound && mark.value == kFetchExhausted;
   const bool user_validation = stack_.InUserValidation();
   const bool tentative = cutter_.validation_open() && !user_validation;
@@ -340,7 +341,7 @@ void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
     record.end_ns = mark.end_ns;
     record.cpu_ns = std::max<int64_t>(mark.cpu_ns - frame.cpu_ns, 0);
     record.gil_wait_ns = meter_.gil_total_ns() - frame.gil_ns;
-    record.ready = Narrow(frame.value);
+    record.ready = behind ? 0 : Narrow(frame.value);
     record.first = frame.first;
     record.exhausted = exhausted;
     record.validation = user_validation;
