@@ -384,6 +384,8 @@ class RunFile:
         self._build_distributions(rows)
         connection = sqlite3.connect(self.path)
         try:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA journal_mode = OFF")
             connection.executescript(SCHEMA_SQL.read_text())
             for table, entries in rows.items():
                 columns = TABLES[table]

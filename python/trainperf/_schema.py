@@ -83,12 +83,14 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "cause_share": ("cause", "percent", "steps"),
 }
 
+_LOG_SUFFIXES: Final = ("-wal", "-journal")
+
 
 class RunDatabase:
     """A run file, checked and opened read-only. Every failure is a RunFileError of one line that names the file.
 
-    A run that is still being written, or was killed, has a write-ahead log: it is copied into memory, so that all reads
-    see one moment and the writer is never held up. Nothing is ever created beside the file.
+    A run that is still being written, or was killed, has a write-ahead log: file and log are copied, so that all reads
+    see one moment, and the writer is neither held up nor locked out. Nothing is ever created beside the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -197,51 +199,74 @@ def _check_header(path: Path) -> None:
         raise RunFileError(f"{path} is not a trainperf run file")
     page_size = int.from_bytes(head[16:18], "big")
     pages = int.from_bytes(head[28:32], "big")
-    if len(head) < 100 or size < pages * (65536 if page_size == 1 else page_size):
+    # A file with a log may lack pages that the log still has.
+    if len(head) < 100 or (size < pages * (65536 if page_size == 1 else page_size) and not _has_log(path)):
         raise RunFileError(f"{path} is truncated: it has {size} bytes and should have more; copy it again")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    log = path.with_name(path.name + "-wal")
-    if not log.exists():
-        with path.open("rb") as file:
-            wants_log = file.read(20)[18:] == b"\2\2"
-        # A copy that left its log behind. It cannot change, and `immutable` keeps SQLite from making a log beside it.
-        return _configured(path, "mode=ro&immutable=1" if wants_log else "mode=ro")
-    if path.with_name(path.name + "-shm").exists():
-        with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(_configured(path, "mode=ro")) as source:
-            return _in_memory(source)
-    # A copied or read-only log, which SQLite can read only where it may create the index beside it.
-    with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
-        copy = Path(folder) / "run.tpr"
+    if _has_log(path):
+        return _copy_in_memory(path)
+    with path.open("rb") as file:
+        wants_log = file.read(20)[18:] == b"\2\2"
+    # A file that left its log behind cannot change, and `immutable` keeps SQLite from making a new log beside it.
+    return _configured(path, "mode=ro&immutable=1" if wants_log else "mode=ro")
+
+
+def _has_log(path: Path) -> bool:
+    return any(path.with_name(path.name + suffix).exists() for suffix in _LOG_SUFFIXES)
+
+
+def _copy_in_memory(path: Path) -> sqlite3.Connection:
+    """The run as of now. No locks are needed: while the log is the same one, all that it lacks is in the file."""
+    for _ in range(20):
+        with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
+            copy = Path(folder) / "run.tpr"
+            log_before = _log_identity(path)
+            try:
+                shutil.copyfile(path, copy)
+                for suffix in _LOG_SUFFIXES:
+                    with contextlib.suppress(FileNotFoundError):
+                        shutil.copyfile(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
+            except OSError as error:
+                raise RunFileError(f"{path} could not be copied to {folder} to read it: {error.strerror}") from error
+            if _log_identity(path) != log_before:
+                continue  # the writer has begun a new log: file and log may not belong together
+            with contextlib.closing(sqlite3.connect(copy)) as source:
+                memory = sqlite3.connect(":memory:", check_same_thread=False)
+                try:
+                    source.backup(memory)
+                    return _restricted(memory)
+                except BaseException:
+                    memory.close()
+                    raise
+    raise RunFileError(f"{path} is being written too fast to be read; try again")
+
+
+def _log_identity(path: Path) -> tuple[bytes, ...]:
+    """What tells one log from the next: the header has random salts, new for each round."""
+    heads = []
+    for suffix in _LOG_SUFFIXES:
         try:
-            shutil.copyfile(path, copy)
-            shutil.copyfile(log, Path(folder) / "run.tpr-wal")
-        except OSError as error:
-            raise RunFileError(f"{path} could not be copied to {folder} to read it: {error.strerror}") from error
-        with contextlib.closing(sqlite3.connect(copy)) as source:
-            return _in_memory(source)
+            with path.with_name(path.name + suffix).open("rb") as file:
+                heads.append(file.read(32))
+        except FileNotFoundError:
+            heads.append(b"none")
+    return tuple(heads)
 
 
 def _configured(path: Path, options: str) -> sqlite3.Connection:
     quoted = urllib.parse.quote(os.fsencode(path.absolute()))
     connection = sqlite3.connect(f"file:{quoted}?{options}", uri=True, timeout=5, check_same_thread=False)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA query_only = ON")
-        return connection
+        return _restricted(connection)
     except BaseException:
         connection.close()
         raise
 
 
-def _in_memory(source: sqlite3.Connection) -> sqlite3.Connection:
-    memory = sqlite3.connect(":memory:", check_same_thread=False)
-    try:
-        source.backup(memory)
-        memory.execute("PRAGMA trusted_schema = OFF")
-        memory.execute("PRAGMA query_only = ON")
-        return memory
-    except BaseException:
-        memory.close()
-        raise
+def _restricted(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The file may come from anywhere: its schema may run no code, and nothing is written."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA query_only = ON")
+    return connection

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -74,19 +73,14 @@ class Run:
     Raises RunFileError when the file cannot be read as a run, here or when something is first asked for.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, delete_on_close: bool = False) -> None:
-        """`delete_on_close`: the file is the private one of a watch without a path; close(), the end of the object or
-        of the process removes it (in this process only, not in a forked child)."""
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: Path = Path(path)
         self._database = RunDatabase(self.path)
         self.schema_version: int = self._database.schema_version
-        self._remove = weakref.finalize(self, _remove_run_file, self.path, os.getpid()) if delete_on_close else None
 
     def close(self) -> None:
         """What was read stays; what was not cannot be any more. Idempotent."""
         self._database.close()
-        if self._remove is not None:
-            self._remove()
 
     def __enter__(self) -> Run:
         return self
@@ -407,12 +401,6 @@ _DETAIL_COLUMNS: Final = (
     "steps",
     "folded",
 )
-
-
-def _remove_run_file(path: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child runs this too when it exits
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _step_table(database: RunDatabase, table: str) -> StepTable:
