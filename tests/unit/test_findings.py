@@ -439,3 +439,14 @@ def test_unknown_time_is_said_in_the_verdict(make: Make) -> None:
 def test_a_hook_that_failed_makes_its_rule_abstain(make: Make) -> None:
     found = said(make().steps(100, compute=5.0).tier("hook_gc", "off", "AttributeError: callbacks"))
     assert "AttributeError" in next(a.why for a in found.abstained if a.id == "TP303")
+
+
+def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:
+    file = make().steps(20, compute=4.0, descheduled=4.0).overhead(collector=100.0)
+    found = said(file)
+    assert found.findings == () and found.verdict.text.startswith("no clear verdict: 50% descheduled of step time")
+
+
+def test_an_info_counts_as_told(make: Make) -> None:
+    text = said(make().steps(40, compute=10.0, validation=3.0)).verdict.text
+    assert text.startswith("compute-bound: 77%")

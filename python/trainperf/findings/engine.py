@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from trainperf.findings.facts import Facts, plural
 from trainperf.findings.model import Abstained, Cell, Finding, Rule
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run
 
+_WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _ALWAYS = ("gil_waits", "gil_holds")  # a run without an entry for these could not look
 
 
@@ -108,15 +110,19 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         return Verdict(f"{top.slug}, {cost_text(top)}: {top.title}", top.id)
     if facts.steps < limit("warn_min_steps"):
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
-    shares = sorted(
-        ((facts.share(facts.cause_ns(c)), c) for c in ("compute", "gpu_wait", "launch", "python", "data_wait")),
-        reverse=True,
-    )
-    share, cause = shares[0]
+    causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
+    ns, cause = causes[0]
+    share = facts.share(ns)
     unknown = facts.share(facts.cause_ns("unknown"))
     missing = "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
+    told = {f.cause for f in found}
+    # Work is no trouble. Anything else this large that no rule spoke of was too uncertain, and is not to be denied.
+    large = [c for n, c in causes if facts.share(n) >= limit("warn_share") and c not in _WORK and c not in told]
+    if large:
+        shares = ", ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
+        return Verdict(f"no clear verdict: {shares} of step time, and no rule is sure of it{missing}", "")
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     return Verdict(
         f"{name}: {share:.0%} of step time is {cause}; nothing found above {limit('warn_share'):.0%}{missing}", ""

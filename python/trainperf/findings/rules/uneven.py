@@ -112,7 +112,7 @@ class Uneven:
         change = mean_in - mean_out
         top = int(np.argmax(change))
         cause = CAUSES[top]
-        if cause == "compute":
+        if cause in ("compute", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         index = table.index[keep]
         first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
