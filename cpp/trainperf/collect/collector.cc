@@ -134,6 +134,10 @@ void Collector::StartGilProbes() {
 
 void Collector::RemoveProbes() {
   if (!InThisProcess()) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;  // the marks may be the next watch's by now
+  }
   marks::Disable();
   if (gil_waits_ == nullptr) return;
   std::unique_ptr<GilWaits> waits;
