@@ -154,7 +154,7 @@ class RunFile:
     ) -> int:
         """One step, `cells` by (phase, mechanism), `causes` by cause; gives its index. None is a warm-up by itself."""
         matrix: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for cell, ms in ((cells or {}) | {DEFAULT_CELL[cause]: ms for cause, ms in causes.items()}).items():
+        for cell, ms in (dict(cells or {}) | {DEFAULT_CELL[cause]: ms for cause, ms in causes.items()}).items():
             assert cell[0] in PHASES and cell[1] in MECHANISMS, cell
             matrix[cell] += _ns(ms)
         facts = {"flags": flags, "fetches": fetches, "backwards": backwards, "optimizer_steps": optimizer_steps}

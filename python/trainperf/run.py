@@ -297,7 +297,11 @@ class Run:
 
     @cached_property
     def threads(self) -> Mapping[int, Thread]:
-        return {row[0]: Thread(*row) for row in self._database.rows("thread", "iissii")}
+        step_thread = self._meta_int("step_thread")
+        return {
+            id: Thread(id, native_tid, name, role or ("step" if id == step_thread else ""), gil_wait_ns, gil_waits)
+            for id, native_tid, name, role, gil_wait_ns, gil_waits in self._database.rows("thread", "iissii")
+        }
 
     @property
     def step_thread(self) -> Thread | None:

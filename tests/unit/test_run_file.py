@@ -303,7 +303,7 @@ while True:
     db.execute("REPLACE INTO meta VALUES ('lead_ns', ?)", (str(i),))
     db.execute("COMMIT")
     print(i, flush=True)
-    time.sleep(0.002)
+    time.sleep(0.005)
 """
 
 
@@ -326,14 +326,14 @@ def test_reads_a_run_while_it_is_written(tmp_path: Path) -> None:
     process = writer(tmp_path / "a.tpr")
     try:
         seen = 0
-        for _ in range(40):
+        for _ in range(15):
             assert process.stdout is not None
             process.stdout.readline()
             with Run(tmp_path / "a.tpr") as run:
                 assert run.ended == "killed"
                 assert run.step_count == run.lead_ns >= seen, "all of one moment"
                 seen = run.step_count
-        assert seen >= 400
+        assert seen >= 150
         assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tpr", "a.tpr-wal"]
     finally:
         kill(process)
@@ -358,6 +358,39 @@ def test_reads_a_copy_without_its_log(tmp_path: Path) -> None:
     with Run(tmp_path / "copy" / "a.tpr") as run:
         assert run.step_count == run.lead_ns
     assert [entry.name for entry in (tmp_path / "copy").iterdir()] == ["a.tpr"]
+
+
+WATCHED = """
+import sys
+from trainperf import _native as core
+session = core.Session(sys.argv[1], gil="off", sampler_hz=0)
+session.set_meta("torch", "none")
+while True:
+    for bracket in (core.FETCH, core.BACKWARD, core.OPTIMIZER):
+        core.begin(bracket, 1)
+        core.end(bracket)
+    if session.steps_closed > 100:
+        session.flush()
+        print(session.steps_closed, flush=True)
+"""
+
+
+def test_a_killed_watch_leaves_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("trainperf._native")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(tmp_path / "a.tpr")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    flushed = int(process.stdout.readline())
+    kill(process)
+    with Run(tmp_path / "a.tpr") as run:
+        assert run.ended == "killed"
+        assert run.step_count >= flushed > 100
+        assert run.meta["torch"] == "none"
+        assert run.phase_ns("optimizer") > 0
 
 
 def test_reading_leaves_no_file_open(file: RunFile) -> None:
