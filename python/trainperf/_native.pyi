@@ -24,7 +24,8 @@ FETCH_EXHAUSTED: Final[int]
 FETCH_RAISED: Final[int]
 FETCHED_BEHIND: Final[int]  # a batch, but those that were ready at its begin were later ones (head-of-line blocking)
 
-# Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument parsing.
+# Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument
+# parsing.
 def begin(bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> None: ...
 def end(bracket: int, value: int = 0, /) -> None: ...
 def begin_phase(phase: int, /) -> None: ...
@@ -48,14 +49,17 @@ class Session:
         gil: str = "auto",  # auto | exact | procfs | busy-only | off
         sampler_hz: float = 250.0,  # 0: no sampler
         budget: float = 0.01,
-        flag_shares: dict[str, float] | None = None,  # data_starved, gil_contended, host_stalled
+        flag_shares: dict[str, float] = {},  # data_starved, gil_contended, host_stalled
     ) -> None: ...
     @property
     def path(self) -> str: ...
     @property
     def steps_closed(self) -> int: ...
     def stop(self, ended: str) -> None:
-        """Takes all probes out, writes the rest of the run, joins our threads. Idempotent. Releases the GIL while it waits."""
+        """Takes all probes out, writes the rest of the run, joins our threads. Idempotent.
+
+        Releases the GIL while it waits.
+        """
     def flush(self) -> None:
         """Everything seen so far is in the run file when it returns. Releases the GIL."""
     def set_meta(self, key: str, value: str) -> None: ...
