@@ -28,6 +28,18 @@ using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*);
 constexpr int64_t kCaptureEveryNs = 500'000;
 constexpr int64_t kCaptureBurst = 32;
 
+// What a wait that timed out leaves to the next: the thread does not let go of the GIL mutex in between. The capture is
+// made at the end of the slice and not at the begin of the next because there the holder has just been asked to let go:
+// it would find us with the mutex, and awake, and hand over faster than it does without us.
+struct Carry {
+  const ThreadInfo* self;
+  const void* holder_tstate;
+  int64_t end_ns;
+  int64_t run_delay_ns;
+  ThreadId holder;
+  StackId stack;
+};
+
 // All that the hook uses. Never destroyed: a thread may be asleep in the hook when it is taken out.
 struct Hook {
   std::atomic<bool> enabled{false};
@@ -40,6 +52,7 @@ struct Hook {
   FrameReader* reader = nullptr;    // used under the GIL mutex only; nullptr: no frames can be read here
   SelfMemory* memory = nullptr;     // nullptr: not even identities
   int64_t captures_paid_until = 0;  // under the GIL mutex
+  Carry carry{};                    // under the GIL mutex
   int64_t cost_unwatched_ns = 0;    // calibrated
   bool at_fork_registered = false;
 
@@ -92,13 +105,11 @@ ThreadId HolderOf(const void* tstate, ThreadState* state) {
   return ThreadTable::Get().FindOrAdd(state->native_tid, state->id);
 }
 
-void CaptureStack(const ThreadState& state, OpenWait* wait) {
-  if (g_hook.reader == nullptr || !MayCapture(wait->start_ns)) {
-    Add(g_hook.captures_refused, 1);
-    return;
-  }
-  wait->stack = g_hook.reader->Read(state);
-  Add(wait->stack != 0 ? g_hook.captures : g_hook.captures_refused, 1);
+StackId CaptureStack(const ThreadState& state, int64_t now_ns) {
+  StackId stack = 0;
+  if (g_hook.reader != nullptr && MayCapture(now_ns)) stack = g_hook.reader->Read(state);
+  Add(stack != 0 ? g_hook.captures : g_hook.captures_refused, 1);
+  return stack;
 }
 
 // Called with the GIL mutex held for kTake, with the switch mutex held for kHandOff.
@@ -106,24 +117,57 @@ void RecordBefore(GilWaitKind kind, ThreadInfo* self, OpenWait* wait) {
   *wait = OpenWait{};
   wait->self = self;
   wait->generation = ThreadTable::Get().generation();
+  wait->ring = self->ring.load(std::memory_order_acquire);
+  // At a hand-off we ourselves are the last holder; who comes next is known only afterwards.
+  const void* holder = kind == GilWaitKind::kTake ? g_hook.view.holder() : nullptr;
+  if (kind == GilWaitKind::kTake && g_hook.carry.self == self) {
+    const Carry carry = g_hook.carry;
+    g_hook.carry.self = nullptr;
+    wait->start_ns = carry.end_ns;
+    self->waiting_since_ns.store(wait->start_ns, std::memory_order_release);
+    wait->run_delay_ns = carry.run_delay_ns;
+    if (holder == carry.holder_tstate) {
+      wait->holder = carry.holder;
+      wait->stack = carry.stack;
+    }
+    return;
+  }
   wait->start_ns = NowNs();
   self->waiting_since_ns.store(wait->start_ns, std::memory_order_release);
-  wait->ring = self->ring.load(std::memory_order_acquire);
   if (wait->ring == nullptr) return;
   wait->run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
-  // At a hand-off we ourselves are the last holder; who comes next is known only afterwards.
-  if (const void* holder = kind == GilWaitKind::kTake ? g_hook.view.holder() : nullptr) {
+  if (holder != nullptr) {
     ThreadState state;
     wait->holder = HolderOf(holder, &state);
-    if (wait->holder != 0) CaptureStack(state, wait);
+    if (wait->holder != 0) wait->stack = CaptureStack(state, wait->start_ns);
   }
   wait->before_ns = NowNs() - wait->start_ns;
 }
 
-void RecordAfter(GilWaitKind kind, const OpenWait& wait) {
-  const int64_t end_ns = NowNs();
+// The GIL mutex is held, and stays so until the next wait of this thread.
+void CarryOver(const OpenWait& wait, int64_t end_ns, int64_t run_delay_ns) {
+  Carry& carry = g_hook.carry;
+  carry = Carry{};
+  carry.holder_tstate = g_hook.view.holder();
+  if (carry.holder_tstate == nullptr) return;  // let go at the last moment: there is no next wait
+  carry.self = wait.self;
+  carry.end_ns = end_ns;
+  carry.run_delay_ns = run_delay_ns;
+  if (wait.ring == nullptr) return;
+  ThreadState state;
+  carry.holder = HolderOf(carry.holder_tstate, &state);
+  if (carry.holder != 0) carry.stack = CaptureStack(state, end_ns);
+}
+
+void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   ThreadInfo* self = wait.self;
   if (ThreadTable::Get().generation() != wait.generation) return;  // the slot is another thread's by now
+  const int64_t woken_ns = NowNs();
+  // A thread that has just been woken has an up to date run delay. Reading it still belongs to the wait, so that no
+  // time is lost between the wait and what follows.
+  const int64_t run_delay_ns =
+      wait.ring != nullptr ? RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire)) : -1;
+  const int64_t end_ns = wait.ring != nullptr ? NowNs() : woken_ns;
   self->waiting_since_ns.store(0, std::memory_order_release);
   AddOwn(self->gil_wait_ns, end_ns - wait.start_ns);
   AddOwn(self->gil_waits, 1);
@@ -133,6 +177,7 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait) {
     Add(g_hook.hand_off_ns, end_ns - wait.start_ns);
   }
   if (wait.ring == nullptr) {
+    if (timed_out) CarryOver(wait, end_ns, -1);
     Add(g_hook.cost_ns, g_hook.cost_unwatched_ns);
     return;
   }
@@ -149,15 +194,14 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait) {
     if (const void* holder = g_hook.view.holder()) event.object = HolderOf(holder, &state);
     if (event.object == event.thread) event.object = 0;
   }
-  // A thread that has just been woken has an up to date run delay.
-  const int64_t run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
   if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) event.run_delay_ns = run_delay_ns - wait.run_delay_ns;
   if (event.run_delay_ns > end_ns - wait.start_ns) event.run_delay_ns = end_ns - wait.start_ns;
   wait.ring->TryPush(event);
-  // What Before did was done while the GIL was another's, and cost the thread nothing, unless the wait was over by
-  // then.
-  const bool hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
-  Add(g_hook.cost_ns, (hidden ? 0 : wait.before_ns) + (NowNs() - end_ns));
+  // What is done while the GIL is another's costs the thread nothing: what follows a wait that timed out, and what came
+  // before one, unless the wait was over by then.
+  const bool before_hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
+  if (timed_out) CarryOver(wait, end_ns, run_delay_ns);
+  Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (timed_out ? 0 : NowNs() - woken_ns));
 }
 
 bool Before(GilWaitKind kind, OpenWait* wait) {
@@ -176,11 +220,11 @@ bool Before(GilWaitKind kind, OpenWait* wait) {
   return open;
 }
 
-void After(GilWaitKind kind, const OpenWait& wait) {
+void After(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   g_hook.recording.fetch_add(1);
   if (g_hook.enabled.load()) {
     const int saved_errno = errno;
-    RecordAfter(kind, wait);
+    RecordAfter(kind, wait, timed_out);
     errno = saved_errno;
   } else {
     wait.self->waiting_since_ns.store(0, std::memory_order_release);
@@ -195,7 +239,7 @@ int HookTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* 
     return next(cond, mutex, until);
   }
   const int result = next(cond, mutex, until);
-  After(GilWaitKind::kTake, wait);
+  After(GilWaitKind::kTake, wait, result == ETIMEDOUT);
   return result;
 }
 
@@ -206,7 +250,7 @@ int HookWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
     return next(cond, mutex);
   }
   const int result = next(cond, mutex);
-  After(GilWaitKind::kHandOff, wait);
+  After(GilWaitKind::kHandOff, wait, false);
   return result;
 }
 
@@ -227,7 +271,7 @@ int64_t CalibrateUnwatchedNs() {
     RecordBefore(GilWaitKind::kTake, &scratch, &wait);
     g_hook.recording.fetch_sub(1);
     g_hook.recording.fetch_add(1);
-    RecordAfter(GilWaitKind::kTake, wait);
+    RecordAfter(GilWaitKind::kTake, wait, false);
     g_hook.recording.fetch_sub(1);
   }
   return (NowNs() - start) / kRounds;
@@ -288,6 +332,7 @@ absl::StatusOr<std::unique_ptr<GilWaits>> GilWaits::Install() {
   }
   g_hook.view = *view;
   g_hook.captures_paid_until = 0;
+  g_hook.carry = Carry{};
   g_hook.cost_unwatched_ns = 0;
   g_hook.cost_unwatched_ns = CalibrateUnwatchedNs();
   ResetStats();
