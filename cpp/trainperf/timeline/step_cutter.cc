@@ -453,8 +453,7 @@ void StepCutter::Finish() {
 
 int64_t StepCutter::guessed_index() const {
   if (!started_) return -1;
-  int64_t held = 0;
-  for (size_t i = 1; i < pieces_.size(); ++i) held += IsFinal(i);
+  const int held = Count(Cut::kFetch) + Count(Cut::kOptimizer) + Count(Cut::kBackward) + Count(Cut::kExplicit);
   return writer_->next_index() + held;
 }
 

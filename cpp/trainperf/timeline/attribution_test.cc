@@ -1,0 +1,413 @@
+// Which mechanism a nanosecond gets: clocks, GIL waits, collections, samples, throttling; flags, spans and details.
+
+#include "gtest/gtest.h"
+#include "trainperf/timeline/sample_split.h"
+#include "trainperf/timeline/script.h"
+#include "trainperf/timeline/stretch_meter.h"
+
+namespace trainperf {
+namespace {
+
+constexpr uint32_t kTrain = 1, kAdam = 11;
+
+// A step of 10 ms whose forward is what the test says.
+template <typename Forward>
+void Loop(Script& loop, int steps, Forward&& forward) {
+  for (int i = 0; i < steps; ++i) {
+    loop.Fetch(kTrain, 100_us);
+    forward(i);
+    loop.Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+}
+
+TEST(Attribution, CpuRunDelayAndBlockedAreExact) {
+  Script loop;
+  Loop(loop, 10, [&](int) { loop.Cpu(3_ms).Descheduled(2_ms).Blocked(1_ms); });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kUnknown), 3_ms);  // on CPU, and no sample says more
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kDescheduled), 2_ms);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kBlocked), 1_ms);
+  EXPECT_EQ(step.at(Phase::kFetch, Mechanism::kBlocked), 100_us);
+  EXPECT_TRUE(step.has(kHostStalled));
+}
+
+TEST(Attribution, GilWaitsAreExactAndNamed) {
+  Script loop;
+  Loop(loop, 10, [&](int) {
+    // The run delay inside of a wait is the wait's, not the machine's.
+    loop.Cpu(1_ms).GilWait(2_ms, 5, 77, 500_us).Cpu(1_ms).GilWait(1_ms, 6, 78).GilWait(1_ms, 5, 77);
+  });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGilWait), 4_ms);
+  EXPECT_EQ(step.mechanism(Mechanism::kGilWait), 4_ms);
+  EXPECT_EQ(step.mechanism(Mechanism::kDescheduled), 0);
+  EXPECT_TRUE(step.has(kGilContended));
+  int64_t by_holder[10] = {}, counts[10] = {};
+  for (const Detail& detail : loop.Details(DetailKind::kGilWait)) {
+    if (detail.step != 5) continue;
+    EXPECT_EQ(detail.phase, Phase::kForward);
+    EXPECT_EQ(detail.stack, detail.thread == 5 ? 77u : 78u);
+    by_holder[detail.thread] += detail.ns;
+    counts[detail.thread] += detail.count;
+  }
+  EXPECT_EQ(by_holder[5], 3_ms);
+  EXPECT_EQ(counts[5], 2);
+  EXPECT_EQ(by_holder[6], 1_ms);
+  int64_t waits_ns = 0;
+  for (const Segment& segment : step.segments) {
+    if (segment.mechanism == Mechanism::kGilWait) waits_ns += segment.end_ns - segment.start_ns;
+  }
+  EXPECT_EQ(waits_ns, 4_ms);
+}
+
+TEST(Attribution, CollectionsCountWithoutTheGilWaitInside) {
+  Script loop;
+  Loop(loop, 10,
+       [&](int) { loop.Cpu(1_ms).Begin(Bracket::kGc, 0, 2).Cpu(3_ms).GilWait(1_ms).End(Bracket::kGc, 100).Cpu(1_ms); });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGc), 3_ms);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGilWait), 1_ms);
+  EXPECT_EQ(step.phase(Phase::kForward), 6_ms);  // a collection does not end the forward
+  EXPECT_TRUE(step.has(kHostStalled));
+  EXPECT_EQ(loop.Spans(SpanKind::kGc).size(), 10u);
+  EXPECT_EQ(loop.Spans(SpanKind::kGc)[0].value, 2);
+  for (const Detail& detail : loop.Details(DetailKind::kGc)) {
+    EXPECT_EQ(detail.code, 2);
+    EXPECT_EQ(detail.ns, 3_ms);
+    EXPECT_EQ(detail.count, 1);
+    EXPECT_EQ(detail.phase, Phase::kForward);
+  }
+}
+
+TEST(Attribution, SamplesSplitCpuByPhase) {
+  Script loop;
+  Loop(loop, 40, [&](int) {
+    loop.Cpu(2_ms).Sample(SampleState::kPython).Cpu(2_ms).Sample(SampleState::kNative).Sample(SampleState::kNative);
+    loop.Sample(SampleState::kNative);
+  });
+  const Step& step = loop.steps()[30];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kPython), 1_ms);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kNative), 3_ms);
+  // No sample fell into backward: the run's own ratio stands in.
+  EXPECT_EQ(step.at(Phase::kBackward, Mechanism::kPython), 500_us);
+  EXPECT_EQ(step.mechanism(Mechanism::kUnknown), 0);
+  EXPECT_EQ(loop.Details(DetailKind::kSample).size(), 80u);
+}
+
+TEST(Attribution, OwnSamplesCountMoreThanOldOnes) {
+  Script loop;
+  Loop(loop, 400, [&](int i) {
+    loop.Cpu(4_ms);
+    for (int j = 0; j < 10; ++j) loop.Sample(i < 300 ? SampleState::kNative : SampleState::kPython);
+  });
+  EXPECT_EQ(loop.steps()[299].at(Phase::kForward, Mechanism::kNative), 4_ms);
+  EXPECT_GT(loop.steps()[350].at(Phase::kForward, Mechanism::kPython), 3'300_us);  // half-life: 20 such steps
+}
+
+TEST(Attribution, WaitingForOpenMpIsCompute) {
+  Script loop;
+  Loop(loop, 40, [&](int) {
+    loop.Cpu(1_ms).Blocked(4_ms).Sample(SampleState::kParallel).Sample(SampleState::kBlocked, 4_ms, 1, 202);
+  });
+  const Step& step = loop.steps()[30];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kNative), 2_ms);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kBlocked), 2_ms);
+  EXPECT_EQ(step.at(Phase::kFetch, Mechanism::kBlocked), 100_us);  // a fetch waits for its data whatever it waits for
+  int blocked = 0;
+  for (const Detail& detail : loop.Details(DetailKind::kSample)) {
+    blocked += detail.state == SampleState::kBlocked && detail.code == 202;
+  }
+  EXPECT_EQ(blocked, 40);
+}
+
+TEST(Attribution, BriefBlockingIsNotSplit) {
+  Script loop;
+  Loop(loop, 40, [&](int) { loop.Cpu(1_ms).Blocked(40_us).Sample(SampleState::kParallel); });
+  EXPECT_EQ(loop.steps()[30].at(Phase::kForward, Mechanism::kBlocked), 40_us);
+}
+
+TEST(Attribution, RunDelayIsCarriedForwardWhenNotRead) {
+  StretchMeter meter;
+  Event mark{};
+  mark.flags = kHasRunDelay;
+  mark.run_delay_ns = 1_ms;
+  meter.Start(mark);
+  mark.end_ns = 10_us;
+  mark.cpu_ns = 10_us;
+  mark.run_delay_ns = 0;
+  mark.flags = 0;
+  Measures m = meter.Close(mark, false);
+  EXPECT_EQ(m.delay, 0);
+  mark.end_ns = 5'010_us;
+  mark.cpu_ns = 1'010_us;
+  mark.run_delay_ns = 4_ms;
+  mark.flags = kHasRunDelay;
+  m = meter.Close(mark, false);
+  EXPECT_EQ(m.delay, 3_ms);
+  EXPECT_EQ(m.blocked, 1_ms);
+  EXPECT_EQ(m.cpu, 1_ms);
+}
+
+TEST(Attribution, ClocksThatDisagreeNeverBreakTheSum) {
+  StretchMeter meter;
+  Event mark{};
+  mark.flags = kHasRunDelay;
+  mark.cpu_ns = 5_ms;
+  mark.run_delay_ns = 5_ms;
+  meter.Start(mark);
+  mark.end_ns = 1_ms;
+  mark.cpu_ns = 9_ms;  // more than the wall time
+  mark.run_delay_ns = 9_ms;
+  EXPECT_EQ(meter.Close(mark, false).total(), 1_ms);
+  mark.end_ns = 2_ms;
+  mark.cpu_ns = 0;  // backwards
+  mark.run_delay_ns = 0;
+  const Measures m = meter.Close(mark, false);
+  EXPECT_EQ(m.total(), 1_ms);
+  EXPECT_EQ(m.cpu, 0);
+}
+
+TEST(Attribution, EstimatedWaitsAreClippedToTheStretch) {
+  Script loop;
+  Loop(loop, 3, [&](int) { loop.Cpu(1_ms).GilWait(2_ms); });
+  StretchMeter meter;
+  Event mark{};
+  mark.end_ns = 10_ms;
+  meter.Start(mark);
+  int64_t start_ns = 8_ms, end_ns = 12_ms;
+  meter.AddGilWait(&start_ns, &end_ns, 0);
+  EXPECT_EQ(start_ns, 10_ms);
+  start_ns = 11_ms, end_ns = 13_ms;  // overlaps the one before
+  meter.AddGilWait(&start_ns, &end_ns, 0);
+  EXPECT_EQ(start_ns, 12_ms);
+  mark.end_ns = 20_ms;
+  EXPECT_EQ(meter.Close(mark, false).gil, 3_ms);
+}
+
+TEST(Attribution, ThrottledTimeIsTakenFromDescheduled) {
+  Script loop;
+  loop.Throttled(0);
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Cpu(1_ms).Descheduled(i >= 20 ? 4_ms : 0).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Cpu(1_ms).Throttled(i >= 20 ? (i - 19) * 3_ms : 0);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  EXPECT_EQ(loop.steps()[10].mechanism(Mechanism::kThrottled), 0);
+  for (size_t i = 20; i < 40; ++i) {
+    EXPECT_EQ(loop.steps()[i].at(Phase::kForward, Mechanism::kThrottled), 3_ms) << i;
+    EXPECT_EQ(loop.steps()[i].at(Phase::kForward, Mechanism::kDescheduled), 1_ms) << i;
+    EXPECT_TRUE(loop.steps()[i].has(kHostStalled));
+  }
+}
+
+TEST(Attribution, ThrottledReadingsOverSeveralSteps) {
+  Script loop;
+  loop.Throttled(1'000_ms);  // from before the watch
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Cpu(1_ms).Descheduled(4_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    if (i % 10 == 9) loop.Throttled(1'000_ms + (i + 1) * 2_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kThrottled), 2_ms) << step.index;
+}
+
+TEST(Attribution, ThrottlingThatIsReadBeforeTheMarkOfTheStretchItStopped) {
+  Script loop;
+  loop.Throttled(0);
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Cpu(1_ms).Descheduled(80_ms).Throttled((i + 1) * 80_ms).Cpu(1_ms);
+    loop.Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Throttled(40 * 80_ms).Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kThrottled), 80_ms) << step.index;
+}
+
+TEST(Attribution, ThrottlingOfOthersIsNotOurs) {
+  Script loop;
+  loop.Throttled(0);
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Cpu(5_ms).Backward(2_ms).Optimizer(kAdam, 1_ms).Throttled((i + 1) * 50_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kThrottled), 0);
+}
+
+TEST(Attribution, StepsDoNotWaitForAHostReadingForEver) {
+  Script loop;
+  loop.Throttled(0);
+  for (int i = 0; i < 100; ++i) loop.Fetch(kTrain, 100_us).Descheduled(100_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  EXPECT_GE(loop.timeline().steps_closed(), 70);
+  loop.timeline().AdvanceTo(loop.now() + 3'000_ms);
+  EXPECT_GE(loop.timeline().steps_closed(), 98);
+}
+
+TEST(Attribution, CheckpointsAndLoggingAreSpans) {
+  Script loop;
+  Loop(loop, 10, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 3) loop.Begin(Bracket::kCheckpoint).Blocked(8_ms).End(Bracket::kCheckpoint, 4096);
+    if (i == 4) loop.Begin(Bracket::kLogging).Blocked(2_ms).End(Bracket::kLogging);
+    if (i == 5) loop.Begin(Bracket::kLogging).Blocked(500_us).End(Bracket::kLogging);
+  });
+  ASSERT_EQ(loop.Spans(SpanKind::kCheckpoint).size(), 1u);
+  EXPECT_EQ(loop.Spans(SpanKind::kCheckpoint)[0].value, 4096);
+  EXPECT_EQ(loop.Spans(SpanKind::kCheckpoint)[0].step, 3);
+  EXPECT_TRUE(loop.steps()[3].has(kHasCheckpoint));
+  EXPECT_TRUE(loop.steps()[3].has(kHostStalled));
+  EXPECT_EQ(loop.steps()[3].phase(Phase::kCheckpoint), 8_ms);
+  EXPECT_EQ(loop.Spans(SpanKind::kLogging).size(), 1u);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kLogging), 500_us);
+  EXPECT_EQ(loop.steps()[5].phase(Phase::kForward), 1_ms);
+}
+
+TEST(Attribution, CompilationIsWarmUp) {
+  Script loop;
+  Loop(loop, 10, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 1) loop.Begin(Bracket::kCompile).Cpu(300_ms).Begin(Bracket::kCompile).Cpu(100_ms).End(Bracket::kCompile);
+    if (i == 1) loop.End(Bracket::kCompile).Cpu(1_ms);
+  });
+  EXPECT_EQ(loop.steps()[1].compile_ns, 400_ms);
+  EXPECT_TRUE(loop.steps()[0].has(kWarmUp));
+  EXPECT_TRUE(loop.steps()[1].has(kWarmUp));
+  EXPECT_FALSE(loop.steps()[2].has(kWarmUp));
+  EXPECT_EQ(loop.steps()[1].phase(Phase::kForward), 402_ms);
+  EXPECT_EQ(loop.Spans(SpanKind::kCompile).size(), 1u);
+}
+
+TEST(Attribution, HoldsAreKeptByPhaseOfTheStepThread) {
+  Script loop;
+  Loop(loop, 3, [&](int) { loop.Cpu(1_ms).Hold(5, 70).Hold(5, 70).Hold(6, 71); });
+  for (const Detail& detail : loop.Details(DetailKind::kHold)) {
+    EXPECT_EQ(detail.phase, Phase::kForward);
+    EXPECT_EQ(detail.ns, detail.thread == 5 ? 8_ms : 4_ms);
+  }
+  EXPECT_EQ(loop.Details(DetailKind::kHold).size(), 6u);
+}
+
+TEST(Attribution, FetchesKnowTheirGilWait) {
+  Script loop;
+  for (int i = 0; i < 3; ++i) {
+    loop.Begin(Bracket::kFetch, kTrain, 2).Cpu(1_ms).GilWait(3_ms).End(Bracket::kFetch);
+    loop.Backward(1_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.sink().fetches.size(), 4u);
+  const FetchRecord& fetch = loop.sink().fetches[1];
+  EXPECT_EQ(fetch.gil_wait_ns, 3_ms);
+  EXPECT_EQ(fetch.cpu_ns, 1_ms);
+  EXPECT_EQ(fetch.ready, 2);
+  EXPECT_EQ(fetch.step, 1);
+  EXPECT_FALSE(fetch.first);
+  EXPECT_TRUE(loop.sink().fetches[0].first);
+  EXPECT_EQ(loop.steps()[1].at(Phase::kFetch, Mechanism::kGilWait), 3_ms);
+}
+
+TEST(Attribution, UserPhases) {
+  Script loop;
+  Loop(loop, 3, [&](int) {
+    loop.Begin(Bracket::kUserPhase, 0, -1, 0, Phase::kTransfer).Cpu(1_ms).End(Bracket::kUserPhase, 0, Phase::kTransfer);
+    loop.Forward(2_ms);
+  });
+  EXPECT_EQ(loop.steps()[1].phase(Phase::kTransfer), 1_ms);
+  EXPECT_EQ(loop.steps()[1].phase(Phase::kForward), 2_ms);
+}
+
+TEST(Attribution, LostEventsMarkTheStep) {
+  Script loop;
+  Loop(loop, 5, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 2) loop.timeline().MarkIncomplete();
+  });
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.has(kIncomplete), step.index == 2);
+}
+
+TEST(Attribution, LateEventsAreCounted) {
+  Script loop;
+  Loop(loop, 5, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i != 2) return;
+    Event late{};
+    late.kind = EventKind::kGilWait;
+    late.thread = 1;
+    late.start_ns = loop.now() - 20_ms;
+    late.end_ns = loop.now() - 19_ms;
+    loop.timeline().Add(late);
+  });
+  EXPECT_EQ(loop.timeline().late_events(), 1);
+  EXPECT_EQ(loop.steps()[2].mechanism(Mechanism::kGilWait), 0);
+}
+
+// ---- Bounds
+
+TEST(Bounds, AStepWithAMillionCollectionsAndWaitsDoesNotGrow) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) loop.Fetch(kTrain, 1_ms).Backward(1_ms).Optimizer(kAdam, 1_ms);
+  loop.Fetch(kTrain, 1_ms);
+  for (uint32_t i = 0; i < 300'000; ++i) {
+    loop.Cpu(1_us).Begin(Bracket::kGc, 0, i % 3).Cpu(1_us).End(Bracket::kGc).GilWait(1_us, 5, 1 + (i * 7919) % 50'000);
+  }
+  loop.Backward(1_ms).Optimizer(kAdam, 1_ms).Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 41u);
+  const Step& step = loop.steps()[40];
+  EXPECT_EQ(step.mechanism(Mechanism::kGilWait), 300_ms);
+  EXPECT_EQ(step.mechanism(Mechanism::kGc), 300_ms);
+  EXPECT_LE(step.segments.size(), 256u);
+  int64_t waits_ns = 0, details = 0, collections = 0;
+  for (const Detail& detail : loop.sink().details) {
+    if (detail.step != 40) continue;
+    ++details;
+    if (detail.kind == DetailKind::kGilWait) waits_ns += detail.ns;
+    if (detail.kind == DetailKind::kGc) collections += detail.count;
+  }
+  EXPECT_EQ(waits_ns, 300_ms);  // summed, not lost
+  EXPECT_EQ(collections, 300'000);
+  EXPECT_LE(details, 2048);
+}
+
+TEST(Bounds, SpansAndFetchesBeyondAPiecesOwnGoToTheSinkAtOnce) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) loop.Fetch(kTrain, 1_ms).Backward(1_ms).Optimizer(kAdam, 1_ms);
+  loop.Fetch(kTrain, 1_ms);
+  for (int i = 0; i < 5000; ++i) loop.Begin(Bracket::kLogging).Blocked(2_ms).End(Bracket::kLogging).Fetch(kTrain, 1_us);
+  loop.Backward(1_ms).Finish();
+  EXPECT_EQ(loop.Spans(SpanKind::kLogging).size(), 5000u);
+  for (const Span& span : loop.Spans(SpanKind::kLogging)) EXPECT_EQ(span.step, 40);
+  EXPECT_EQ(loop.sink().fetches.size(), 5041u);
+}
+
+TEST(Bounds, EventsBeforeTheFirstBackward) {
+  Script loop;
+  loop.Begin(Bracket::kFetch, kTrain);
+  for (int i = 0; i < 100'000; ++i) loop.On(2).GilWait(1_us).On(3).Hold(4, 4);  // a busy thread, for minutes
+  loop.On(1).End(Bracket::kFetch).Forward(1_ms).Backward(1_ms).Optimizer(kAdam, 1_ms).Finish();
+  ASSERT_EQ(loop.steps().size(), 1u);
+  EXPECT_EQ(loop.steps()[0].phase(Phase::kFetch), 100_ms);  // its first fetch was not pushed out
+}
+
+TEST(Bounds, AValidationThatNeverEndsDoesNotHoldStepsBack) {
+  Script loop;
+  loop.RunStep().Begin(Bracket::kEval, 5);
+  for (int i = 0; i < 1000; ++i) loop.Fetch(kTrain, 1_ms).Cpu(1_ms).RunStep();
+  EXPECT_GE(loop.timeline().steps_closed(), 900);
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 1000u);
+  EXPECT_EQ(loop.steps()[500].phase(Phase::kValidation), 2_ms);
+}
+
+TEST(Bounds, FewSegments) {
+  TimelineOptions options;
+  options.max_segments = 1;
+  Script loop(options);
+  loop.sink().max_segments = 1;
+  Loop(loop, 5, [&](int) { loop.Cpu(1_ms).GilWait(1_ms).Cpu(2_ms); });
+  EXPECT_EQ(loop.steps().size(), 5u);
+}
+
+}  // namespace
+}  // namespace trainperf
