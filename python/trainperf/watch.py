@@ -220,7 +220,7 @@ class Watch:
                 session.stop(ended)
             except Exception as error:
                 log.error("the run could not be written to its end: %s", error)
-        self._path = session.path
+        self._path, self._session = session.path, None
         if self._private:
             self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
 

@@ -1,0 +1,642 @@
+"""Every shape of training loop, as a real torch loop with a known number of steps; each is cut right, wall to wall."""
+
+from __future__ import annotations
+
+import copy
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trainperf
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+run_module = pytest.importorskip("trainperf.run")
+
+N = 12  # batches an epoch
+
+Loop = Callable[[trainperf.Watch], None]
+
+
+class Task:
+    """A tiny regression: data, model, optimizer."""
+
+    def __init__(self, optimizer: type[torch.optim.Optimizer] = torch.optim.SGD, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.optimizer = optimizer(self.model.parameters(), **{"lr": 0.01, **options})
+
+    def loader(self, batches: int = N, **options: Any) -> DataLoader[Any]:
+        rows = TensorDataset(torch.randn(batches * 4, 8), torch.randn(batches * 4, 1))
+        return DataLoader(rows, batch_size=4, **options)
+
+    def loss(self, batch: Any, model: nn.Module | None = None) -> torch.Tensor:
+        x, y = batch
+        return ((model or self.model)(x) - y).square().mean()
+
+    def train(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        self.loss(batch).backward()
+        self.optimizer.step()
+
+
+def batch() -> list[torch.Tensor]:
+    return [torch.randn(4, 8), torch.randn(4, 1)]
+
+
+def watch(loop: Loop, tmp_path: Path, **options: Any) -> Any:
+    with trainperf.watch(tmp_path / "a.tpr", verbose=False, **options) as watched:
+        loop(watched)
+    run = watched.run
+    check_wall_to_wall(run)
+    return run
+
+
+def check_wall_to_wall(run: Any) -> None:
+    steps = run.steps
+    assert (steps.count == 1).all()
+    ends = steps.start_ns + steps.wall_ns
+    assert (ends[:-1] == steps.start_ns[1:]).all(), "time between two steps was lost"
+    assert (steps.causes_ns.sum(axis=1) == steps.wall_ns).all()
+    assert (steps.phases_ns.sum(axis=1) == steps.wall_ns).all()
+    assert run.dropped.get("events", 0) == 0
+
+
+def phase_share(run: Any, phase: str) -> float:
+    return float(run.phase_ns(phase) / run.wall_ns)
+
+
+# With a DataLoader
+
+
+def test_plain(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and run.incomplete == 0
+    assert (run.steps.fetches == 1).all() and (run.steps.backwards == 1).all()
+    assert (run.steps.optimizer_steps == 1).all()
+
+
+def test_several_epochs(tmp_path: Path) -> None:
+    task = Task()
+    loader = task.loader()
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            for b in loader:
+                task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 3 * N and run.incomplete == 0
+    starts = (run.steps.flags & run_module.HAS_LOADER_START) != 0
+    assert [int(i) for i in run.steps.index[starts]] == [0, N, 2 * N]
+    assert len(run.loaders) == 1
+
+
+def test_a_new_loader_each_epoch(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            for b in task.loader():
+                task.train(b)
+
+    assert watch(loop, tmp_path).step_count == 3 * N
+
+
+def test_two_loaders_zipped(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for one, two in zip(task.loader(), task.loader(), strict=True):
+            task.optimizer.zero_grad()
+            (task.loss(one) + task.loss(two)).backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.fetches == 2).all()
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_gradient_accumulation(tmp_path: Path, every: int) -> None:
+    """A step is one batch; the optimizer steps in every fourth."""
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for i, b in enumerate(task.loader()):
+            task.loss(b).backward()
+            if (i + 1) % every == 0:
+                task.optimizer.step()
+                task.optimizer.zero_grad()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert int(run.steps.optimizer_steps.sum()) == N // every
+
+
+def test_gan(tmp_path: Path) -> None:
+    generator, critic = Task(), Task(torch.optim.Adam)
+
+    def loop(_: Any) -> None:
+        for b in generator.loader():
+            critic.train(b)
+            generator.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert (run.steps.backwards == 2).all() and (run.steps.optimizer_steps == 2).all()
+
+
+def test_lbfgs(tmp_path: Path) -> None:
+    task = Task(torch.optim.LBFGS, max_iter=4)
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+
+            def closure() -> torch.Tensor:
+                task.optimizer.zero_grad()
+                loss = task.loss(b)  # noqa: B023
+                loss.backward()
+                return loss
+
+            task.optimizer.step(closure)  # type: ignore[arg-type]
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert (run.steps.optimizer_steps == 1).all() and int(run.steps.backwards.max()) > 1
+
+
+def test_sam_two_backwards_and_two_steps_a_batch(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            task.train(b)
+            task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.backwards == 2).all()
+
+
+def test_iterable_dataset(tmp_path: Path) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for _ in range(N * 4):
+                yield torch.randn(8), torch.randn(1)
+
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in DataLoader(Stream(), batch_size=4):
+            task.train(b)
+
+    assert watch(loop, tmp_path).step_count == N
+
+
+def test_workers(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader(num_workers=2):
+            task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    (loader,) = run.loaders.values()
+    assert loader.description["num_workers"] == 2
+    assert set(loader.fetches.ready) <= set(range(64))
+
+
+def test_next_inside_of_the_step(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        it = iter(task.loader())
+        for _i in range(N):
+            task.train(next(it))
+
+    assert watch(loop, tmp_path).step_count == N
+
+
+def test_grad_scaler(tmp_path: Path) -> None:
+    task = Task()
+    scaler = torch.amp.GradScaler("cpu")
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            task.optimizer.zero_grad()
+            scaler.scale(task.loss(b)).backward()
+            scaler.step(task.optimizer)
+            scaler.update()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.optimizer_steps == 1).all()
+
+
+def test_teacher(tmp_path: Path) -> None:
+    """A teacher is in eval mode, under no_grad, in every step: forward, and no validation."""
+    task = Task()
+    teacher = copy.deepcopy(task.model)
+
+    def loop(_: Any) -> None:
+        teacher.eval()
+        for b in task.loader():
+            with torch.no_grad():
+                target = teacher(b[0])
+            task.optimizer.zero_grad()
+            (task.model(b[0]) - target).square().mean().backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert run.phase_ns("validation") == 0
+
+
+def test_two_steps_per_batch(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            for part in range(2):
+                task.train([t[part * 2 : part * 2 + 2] for t in b])
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.optimizer_steps == 2).all()
+
+
+def test_loader_read_by_a_background_thread(tmp_path: Path) -> None:
+    """The step thread meets no DataLoader: one step per iteration of its optimizer."""
+    task = Task()
+
+    def loop(_: Any) -> None:
+        batches: queue.Queue[Any] = queue.Queue(maxsize=2)
+
+        def read() -> None:
+            for b in task.loader():
+                batches.put(b)
+            batches.put(None)
+
+        thread = threading.Thread(target=read, name="reader")
+        thread.start()
+        while (b := batches.get()) is not None:
+            task.train(b)
+        thread.join()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    (loader,) = run.loaders.values()
+    assert loader.fetches.off_thread_count == N
+
+
+def test_training_on_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        def train() -> None:
+            for b in task.loader():
+                task.train(b)
+
+        thread = threading.Thread(target=train, name="trainer")
+        thread.start()
+        thread.join()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert run.step_thread is not None and run.step_thread.name == "trainer"
+
+
+def test_a_batch_that_is_thrown_away(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for i, b in enumerate(task.loader()):
+            if i == 7:
+                continue  # a batch that is thrown away
+            task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count in (
+        N - 1,
+        N,
+    )  # the dropped batch's fetch belongs to the step that follows, or is counted apart
+    assert int(run.steps.backwards.sum()) == N - 1
+
+
+# Validation
+
+
+def validate(task: Task, loader: DataLoader[Any], ms: float = 1.0) -> None:
+    task.model.eval()
+    with torch.no_grad():
+        for b in loader:
+            task.loss(b)
+            time.sleep(ms / 1e3)
+    task.model.train()
+
+
+def test_validation_between_epochs(tmp_path: Path) -> None:
+    task = Task()
+    train, valid = task.loader(), task.loader(6)
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            for b in train:
+                task.train(b)
+            validate(task, valid)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 3 * N and run.incomplete == 0
+    assert run.span_total("validation").count == 3
+    assert run.phase_ns("validation") >= 3 * 6 * 1_000_000
+
+
+def test_validation_inside_of_an_epoch(tmp_path: Path) -> None:
+    task = Task()
+    valid = task.loader(3)
+
+    def loop(_: Any) -> None:
+        for i, b in enumerate(task.loader()):
+            task.train(b)
+            if i % 4 == 3:
+                validate(task, valid)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and run.span_total("validation").count == 3
+    with_validation = (run.steps.flags & run_module.HAS_VALIDATION) != 0
+    assert int(with_validation.sum()) == 3
+
+
+def test_validation_without_a_loader(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for i, b in enumerate(task.loader()):
+            task.train(b)
+            if i % 4 == 3:
+                task.model.eval()
+                with torch.no_grad():
+                    task.model(b[0])
+                    time.sleep(0.003)
+                task.model.train()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert run.phase_ns("validation") >= 3 * 3_000_000
+    assert run.span_total("validation").count == 3
+
+
+def test_validation_under_no_grad_with_no_eval(tmp_path: Path) -> None:
+    task = Task()
+    train, valid = task.loader(), task.loader(6)
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            for b in train:
+                task.train(b)
+            with torch.no_grad():
+                for b in valid:
+                    task.loss(b)
+                    time.sleep(0.001)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 3 * N
+    assert run.phase_ns("validation") >= 0.8 * 3 * 6 * 1_000_000
+
+
+def test_no_validation_is_no_validation(tmp_path: Path) -> None:
+    """The healthy twin: train() is called each epoch, as everybody does."""
+    task = Task()
+    train = task.loader()
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            task.model.train()
+            for b in train:
+                task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 3 * N and run.phase_ns("validation") == 0
+
+
+# Without a DataLoader
+
+
+def test_no_loader(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for _i in range(N):
+            task.train(batch())
+
+    assert watch(loop, tmp_path).step_count == N
+
+
+def test_no_loader_and_micro_batches_fetched_ahead(tmp_path: Path) -> None:
+    """nanoGPT's loop: the next batch is got between forward and backward."""
+    task = Task()
+
+    def loop(_: Any) -> None:
+        b = batch()
+        for _i in range(N):
+            for _micro in range(4):
+                loss = task.loss(b) / 4
+                b = batch()
+                loss.backward()
+            task.optimizer.step()
+            task.optimizer.zero_grad(set_to_none=True)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert (run.steps.backwards == 4).all() and (run.steps.optimizer_steps == 1).all()
+
+
+def test_no_optimizer_at_all(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for _i in range(N):
+            task.loss(batch()).backward()
+            with torch.no_grad():
+                for p in task.model.parameters():
+                    assert p.grad is not None
+                    p.sub_(p.grad, alpha=0.01)
+                    p.grad = None
+
+    assert watch(loop, tmp_path).step_count == N
+
+
+# Explicit
+
+
+def test_run_step_overrides_everything(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(run: trainperf.Watch) -> None:
+        run.step()
+        for i, b in enumerate(task.loader()):
+            task.train(b)
+            if i % 3 == 2:
+                run.step()
+
+    assert watch(loop, tmp_path).step_count == N // 3
+
+
+def test_phases_by_hand(tmp_path: Path) -> None:
+    task = Task()
+
+    def loop(run: trainperf.Watch) -> None:
+        for b in task.loader():
+            with run.phase("transfer"):
+                time.sleep(0.002)
+            task.train(b)
+            with trainperf.phase("checkpoint"), run.phase("logging"):
+                time.sleep(0.001)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert run.phase_ns("transfer") >= N * 2_000_000
+    assert run.phase_ns("logging") >= N * 1_000_000
+    assert run.cause_ns("h2d_copy") > 0
+
+
+# torch.compile
+
+
+def test_compiled_fullgraph(tmp_path: Path) -> None:
+    """One compile in the first step: a warm-up, named and kept out of the median."""
+    task = Task()
+    compiled = torch.compile(task.model, backend="aot_eager", fullgraph=True)
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            task.optimizer.zero_grad()
+            task.loss(b, compiled).backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    compiling = run.steps.compile_ns > 0
+    assert [int(i) for i in run.steps.index[compiling]] == [0]
+    assert int(run.steps.flags[0]) & run_module.WARM_UP
+    assert run.wall_ms_quantile(0.5) < run.steps.compile_ns[0] / 1e6
+    assert run.span_total("compile").count >= 1
+
+
+# Scenarios on which other tools are wrong, each with its healthy twin
+
+
+@pytest.mark.parametrize("logging_ms", [0, 6])
+def test_logging_after_the_step_is_not_lost(tmp_path: Path, logging_ms: int) -> None:
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            task.train(b)
+            time.sleep(logging_ms / 1e3)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    slow = run.cause_ns("blocked_io") / N / 1e6
+    assert slow >= 5.9 if logging_ms else slow < 3
+
+
+@pytest.mark.parametrize("slow_ms", [0, 5])
+def test_a_slow_validation_loader_is_validation_and_not_input(tmp_path: Path, slow_ms: int) -> None:
+    class Slow(TensorDataset):
+        def __getitem__(self, i: Any) -> Any:
+            time.sleep(slow_ms / 1e3)
+            return super().__getitem__(i)
+
+    task = Task()
+    valid = DataLoader(Slow(torch.randn(4, 8), torch.randn(4, 1)), batch_size=2)
+
+    def loop(_: Any) -> None:
+        for i, b in enumerate(task.loader(40)):
+            task.train(b)
+            if i % 20 == 19:
+                validate(task, valid, ms=0)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 40
+    assert run.phase_ns("validation") >= 2 * 4 * slow_ms * 1e6
+    assert run.cause_ns("data_wait") < 20e6
+
+
+@pytest.mark.parametrize("slow_ms", [0, 4])
+def test_next_inside_of_the_step_is_counted_once(tmp_path: Path, slow_ms: int) -> None:
+    class Slow(TensorDataset):
+        def __getitem__(self, i: Any) -> Any:
+            time.sleep(slow_ms / 4e3)
+            return super().__getitem__(i)
+
+    task = Task()
+    loader = DataLoader(Slow(torch.randn(4 * N, 8), torch.randn(4 * N, 1)), batch_size=4)
+
+    def loop(_: Any) -> None:
+        it = iter(loader)
+        for _i in range(N):
+            b = next(it)
+            task.train(b)
+            time.sleep(slow_ms / 1e3)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    if slow_ms:
+        assert 0.4 < phase_share(run, "fetch") < 0.65
+    else:
+        assert run.phase_ns("fetch") / N < 3e6
+
+
+@pytest.mark.parametrize("spins", [False, True])
+def test_a_thread_that_spins_on_the_gil(tmp_path: Path, spins: bool) -> None:
+    task = Task()
+    done = threading.Event()
+
+    def spin() -> None:
+        while not done.is_set():
+            pass
+
+    def loop(_: Any) -> None:
+        thread = threading.Thread(target=spin if spins else done.wait, name="spinner")
+        thread.start()
+        try:
+            for b in task.loader():
+                task.train(b)
+        finally:
+            done.set()
+            thread.join()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    # Of the time that the machine gave us: others may be running beside the test.
+    share = run.cause_ns("gil_wait") / (run.wall_ns - run.cause_ns("descheduled"))
+    assert share > 0.3 if spins else share < 0.1
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_worker_start_up_is_in_the_steps_that_have_it(tmp_path: Path, persistent: bool) -> None:
+    task = Task()
+    loader = task.loader(4, num_workers=1, persistent_workers=persistent)
+
+    def loop(_: Any) -> None:
+        for _epoch in range(3):
+            for b in loader:
+                task.train(b)
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == 12
+    starts = (run.steps.flags & run_module.HAS_LOADER_START) != 0
+    assert [int(i) for i in run.steps.index[starts]] == [0, 4, 8]
+    assert run.span_total("loader_start").count == 3
+    (only,) = run.loaders.values()
+    assert only.fetches.first_count == 3
