@@ -113,6 +113,9 @@ class RunDatabase:
             self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        self.close()  # Python 3.13 warns of a connection that is dropped open; a run need not be closed
+
     def damaged(self, why: str) -> RunFileError:
         return RunFileError(f"{self.path} is damaged, or was not written by trainperf: {why}")
 

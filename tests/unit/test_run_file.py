@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +156,13 @@ def test_closed_runs_keep_what_was_read(file: RunFile) -> None:
     assert run.step_count == 3
     with pytest.raises(RunFileError, match="closed"):
         _ = run.threads
+
+
+def test_a_run_need_not_be_closed(file: RunFile) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert file.steps(3, compute=1).open().step_count == 3
+        gc.collect()
 
 
 # Files that are no runs, or not whole ones.
