@@ -5,8 +5,8 @@ from torch.utils.data import DataLoader
 
 
 def main() -> None:
-    program = Program(cause="", finding="", steps=120, size=0, threads=2)
-    trainer = Trainer(width=1024, batch=256).warm_up(program.warm_up)
+    program = Program(cause="", finding="", steps=80, size=0, threads=2)
+    trainer = Trainer(width=768, batch=128).warm_up(program.warm_up)
     with program.watch():
         for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
             trainer.step(x, y)

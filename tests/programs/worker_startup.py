@@ -16,8 +16,12 @@ def main() -> None:
                 batches = iter(loader)
                 x, y = next(batches)
             trainer.step(x, y)
-            for x, y in batches:
+            for _ in range(EPOCH - 1):
+                with program.trouble():
+                    x, y = next(batches)
                 trainer.step(x, y)
+            with program.trouble():  # ends the workers, which takes its time too
+                assert next(batches, None) is None
     program.report(EPOCH * (program.steps // EPOCH))
 
 
