@@ -7,7 +7,12 @@ namespace trainperf {
 void OtherThreads::Add(const Event& event) {
   if (event.kind == EventKind::kGilWait) {
     const auto found = threads_.find(event.thread);
-    if (found != threads_.end() && !found->second.open.empty()) found->second.gil_ns += event.end_ns - event.start_ns;
+    if (found == threads_.end() || found->second.open.empty()) return;
+    Thread& thread = found->second;
+    const int64_t start_ns = std::max(event.start_ns, thread.waited_until_ns);  // no instant twice
+    if (event.end_ns <= start_ns) return;
+    thread.gil_ns += event.end_ns - start_ns;
+    thread.waited_until_ns = event.end_ns;
     return;
   }
   if (event.kind != EventKind::kBegin && event.kind != EventKind::kEnd) return;

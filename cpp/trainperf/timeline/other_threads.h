@@ -30,6 +30,7 @@ class OtherThreads {
   struct Thread {
     std::vector<OpenFetch> open;
     int64_t gil_ns = 0;
+    int64_t waited_until_ns = 0;
   };
 
   LoaderLog* const loaders_;

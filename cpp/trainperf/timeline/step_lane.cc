@@ -70,6 +70,7 @@ void StepLane::OnMark(const Event& event) {
   if (!running_) {
     running_ = true;
     thread_ = mark.thread;
+    mark.end_ns = std::max(mark.end_ns, floor_ns_);
     meter_.Start(mark);
     cutter_.StartLead(mark.end_ns);
   }

@@ -18,7 +18,9 @@ namespace trainperf {
 
 class StepLane {
  public:
-  StepLane(StepWriter* writer, LoaderLog* loaders) : writer_(writer), loaders_(loaders), cutter_(writer, loaders) {}
+  // Nothing is placed before `floor_ns`, where another lane may have ended.
+  StepLane(StepWriter* writer, LoaderLog* loaders, int64_t floor_ns)
+      : writer_(writer), loaders_(loaders), cutter_(writer, loaders), floor_ns_(floor_ns) {}
 
   // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
   void OnMark(const Event& event);  // kStep, kBegin, kEnd
@@ -61,6 +63,7 @@ class StepLane {
   StepCutter cutter_;
   BracketStack stack_;
   StretchMeter meter_;
+  const int64_t floor_ns_;
   bool running_ = false;  // a mark has come
   ThreadId thread_ = 0;
   Row row_ = kGapRow;

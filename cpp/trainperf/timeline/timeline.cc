@@ -88,7 +88,7 @@ class Timeline::Impl {
  private:
   void SetStepThread(ThreadId thread) {
     thread_ = thread;
-    lane_.emplace(&writer_, &loaders_);
+    lane_.emplace(&writer_, &loaders_, floor_ns_);
     for (const Event& event : early_.Take()) Dispatch(event);
   }
 
@@ -125,7 +125,8 @@ class Timeline::Impl {
     rival_backwards_ = event.thread == rival_ ? rival_backwards_ + 1 : 1;
     rival_ = event.thread;
     if (rival_backwards_ < kTakeOverBackwards) return;
-    lane_->Finish(lane_->last_mark_ns());
+    floor_ns_ = lane_->last_mark_ns();
+    lane_->Finish(floor_ns_);
     Retire();
     rival_ = 0;
     SetStepThread(event.thread);
@@ -146,6 +147,7 @@ class Timeline::Impl {
   ThreadId thread_ = 0;
   ThreadId rival_ = 0;
   int rival_backwards_ = 0;
+  int64_t floor_ns_ = 0;
   int64_t first_ns_ = -1;
   int64_t first_step_ns_ = -1;
   int64_t latest_ns_ = 0;
