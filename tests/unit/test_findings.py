@@ -97,11 +97,19 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, where=f"{TRAIN}:9")
     for pid in (71, 72):
-        file.worker(1, pid, cpu_share=share, seconds=2, states={"R": 2})
+        file.worker(1, pid, cpu_share=share, seconds=2, states={"R": 3} if share > 0.5 else {"S": 2, "D": 1})
     f = only(file)
     assert f.id == "TP102" and f.where == "train.py:9"
     assert says in f.why and fix in f.fix and wont in f.will_not_help
-    assert f.cost_ns == 795_000_000
+    assert f.cost_ns == 800_000_000
+
+
+def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.3, seconds=5, states={"R": 9, "S": 1})
+    f = only(file)
+    assert "get a CPU only 30%" in f.why and "more workers" in f.will_not_help
 
 
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
@@ -151,6 +159,21 @@ def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> N
     assert f.id == "TP104" and "persistent_workers=True" in f.fix and "more workers" in f.will_not_help
     assert "2 of 24 steps" in found.verdict.text and "900 ms each" in found.verdict.text
     assert "typical" not in found.verdict.text
+
+
+def test_stopping_the_workers_belongs_to_starting_them(make: Make) -> None:
+    file = make()
+    for step in range(24):
+        file.step(data_wait={0: 500.0, 11: 300.0, 12: 500.0, 23: 300.0}.get(step, 0.1), compute=4.0)
+        if step in (0, 12):
+            file.span("first_fetch", 500, step=step, object=1)
+    file.loader(1, fetches=22, wait=2, ready={2: (22, 2)}, first=(2, 1000), num_workers=1)
+    f = only(file)
+    assert (
+        f.id == "TP104"
+        and f.cost_ns == pytest.approx(1600e6, rel=0.01)
+        and any("to stop them" in e for e in f.evidence)
+    )
 
 
 def test_one_start_up_of_persistent_workers_is_no_warning(make: Make) -> None:
@@ -365,6 +388,11 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     once.steps(30, compute=5.0)
     once.span("compile", 2990, step=0)
     assert [(f.slug, f.severity) for f in said(once).findings] == [("compile-warmup", "info")]
+    assert said(once).findings[0].share == pytest.approx(2990 / 3155, abs=0.01)
+    waits = make()
+    waits.step(blocked_io=3000.0, compute=5.0, compile=2990.0, flags=16)
+    waits.steps(30, compute=5.0)
+    assert loud(waits) == []
     again = make()
     for step in range(30):
         again.step(python=50.0 if step < 12 else 0.0, compute=5.0, compile=49.0 if step < 12 else 0.0)

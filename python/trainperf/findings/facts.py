@@ -12,9 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
+from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MECHANISMS, PHASES, cause_of
 from trainperf.report import frames
+
+__all__ = ["Facts", "Holder", "Spot", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
     from trainperf.run import Detail, Frame, Run, Thread
@@ -318,24 +321,3 @@ def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
         return ""
     module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")
     return f"{module}.{frames.short_function(called.function)}"
-
-
-def plural(n: int, word: str) -> str:
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
-
-
-def ms(ns: float) -> str:
-    """ "8.1 ms", "0.12 ms", "1,240 ms"."""
-    value = ns / 1e6
-    if value >= 1000:
-        return f"{value:,.0f} ms"
-    return f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
-
-
-def size(n: float) -> str:
-    """ "12.4 MB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000 or unit == "GB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    return f"{n:.1f} GB"

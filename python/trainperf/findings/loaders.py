@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.model import Cell
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -21,14 +23,28 @@ class WorkerView:
     read: int  # of how many the CPU share is known
     cpu_share: float  # mean over those; of one CPU
     slowest: float  # the largest share
+    running: float  # share of the readings in which a worker ran, or was ready to
 
     @property
     def text(self) -> str:
         if not self.read:
             return "the workers' CPU time was not seen (they lived under two seconds)"
+        each = f"each on the CPU {self.cpu_share:.0%}" if self.count > 1 else f"on the CPU {self.cpu_share:.0%}"
+        busiest = f" (the busiest {self.slowest:.0%})" if self.count > 1 else ""
         return (
-            f"{self.count} workers, each on the CPU {self.cpu_share:.0%} of the time (the busiest {self.slowest:.0%})"
+            f"{plural(self.count, 'worker')}, {each} of the time{busiest}, ready to run in {self.running:.0%} of looks"
         )
+
+    @property
+    def computes(self) -> bool:
+        """It is on the CPU; or, where CPUs are short, waits for one."""
+        return self.read > 0 and (
+            self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share")
+        )
+
+    @property
+    def short_of_cpu(self) -> bool:
+        return self.computes and self.cpu_share < limit("cpu_bound_share")
 
 
 def num_workers(loader: Loader) -> int:
@@ -53,12 +69,17 @@ def dataset_place(loader: Loader, facts: Facts) -> str:
 
 def worker_view(loader: Loader) -> WorkerView:
     workers: list[Worker] = list(loader.workers)
+    states: dict[str, int] = {}
+    for w in workers:
+        for state, readings in w.states.items():
+            states[state] = states.get(state, 0) + readings
     shares = [w.cpu_share for w in workers if w.cpu_share is not None]
     return WorkerView(
         count=num_workers(loader) or len(workers),
         read=len(shares),
         cpu_share=sum(shares) / len(shares) if shares else 0.0,
         slowest=max(shares, default=0.0),
+        running=states.get("R", 0) / max(1, sum(states.values())),
     )
 
 
@@ -77,6 +98,17 @@ def ready_ns(loader: Loader) -> int:
 
 def ready_count(loader: Loader) -> int:
     return sum(n for ready, n in loader.fetches.ready.items() if ready > 0)
+
+
+def mostly_starved(loader: Loader) -> bool:
+    """Where most fetches find nothing ready, a batch that is ready has only just come: it tells nothing of delivery."""
+    return starved_count(loader) > ready_count(loader)
+
+
+def slow_delivery_ns(facts: Facts) -> float:
+    """The wait from which a ready batch was not delivered; longer where the threads that pass it on lack CPU."""
+    short = min(0.75, facts.share(facts.cause_ns("descheduled")))
+    return limit("ready_wait_ms") * 1e6 / (1 - short)
 
 
 def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:

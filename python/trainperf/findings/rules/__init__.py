@@ -23,6 +23,7 @@ from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
 ALL: tuple[Rule, ...] = (
+    CompileWarmup(),
     WorkerStartup(),
     ReadyNotDelivered(),
     WorkersTooSlow(),
@@ -39,6 +40,5 @@ ALL: tuple[Rule, ...] = (
     Throttled(),
     HostPython(),
     FrameworkPython(),
-    CompileWarmup(),
     Uneven(),
 )

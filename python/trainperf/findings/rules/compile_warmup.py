@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf.findings import loaders
 from trainperf.findings.facts import ms
-from trainperf.findings.model import Limits, Outcome, Severity
+from trainperf.findings.model import Cell, Limits, Outcome, Severity
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+
+
+# Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took.
+_MADE_OF = ("python", "compute", "blocked_io", "unknown")
 
 
 class CompileWarmup:
@@ -29,12 +35,16 @@ class CompileWarmup:
         again = steps > limit("recompile_steps") and facts.share(total) >= limit("warn_share")
         severity: Severity = "warning" if again else "info"
         first = int(table.index[rows][0])
-        # Compiling is part of whatever phase it happens in (python, compute): it claims nothing of its own.
+        claims: dict[Cell, int] = {}
+        for cause in _MADE_OF:
+            column = table.causes_ns[rows, CAUSES.index(cause)].astype(float)
+            part = table.compile_ns[rows] / table.wall_ns[rows].clip(min=1)
+            claims |= loaders.spread(facts.cells(cause), int((column * part.clip(max=1)).sum()))
         finding = facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="python",
-            claims={},
+            claims=claims,
             title="torch.compile compiles again and again" if again else "torch.compile warmed up",
             steps_affected=steps,
             confidence=facts.confidence(),

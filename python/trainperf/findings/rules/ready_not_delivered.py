@@ -21,7 +21,10 @@ class ReadyNotDelivered:
 
     def check(self, facts: Facts) -> Outcome:
         found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0 and loaders.ready_count(v) > 0]
-        late = [v for v in found if loaders.ready_ns(v) / loaders.ready_count(v) >= limit("ready_wait_ms") * 1e6]
+        slow = loaders.slow_delivery_ns(facts)
+        late = [
+            v for v in found if not loaders.mostly_starved(v) and loaders.ready_ns(v) / loaders.ready_count(v) >= slow
+        ]
         if not late:
             return None
         waited = sum(loaders.ready_ns(v) for v in late)

@@ -32,7 +32,13 @@ class WorkerStartup:
         # A first fetch lies beside its start, never in it, so the two add up.
         lost = sum(s.end_ns - s.start_ns for s in spans)
         steps = {s.step for s in spans}
-        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), lost)
+        cells = facts.cells("data_wait", ["fetch"])
+        stopping = 0
+        if len(with_workers) == len(facts.run.loaders):
+            # What no fetch has: the last next() of an epoch, which stops the workers and waits for their end.
+            fetched = sum(v.fetches.wall_ns for v in with_workers.values())
+            stopping = max(0, sum(cells.values()) - lost - fetched) if steps else 0
+        claims = loaders.spread(cells, lost + stopping)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -58,11 +64,12 @@ class WorkerStartup:
             evidence=(
                 f"{len(steps)} of {facts.steps} steps wait {ms(each)} each for {plural(workers, 'worker')} to start",
                 f"persistent_workers={persistent}" + (f", started by {method}" if method else ""),
+                f"{ms(stopping / len(steps))} of it to stop them at an epoch's end" if stopping > lost / 20 else "",
                 f"the other {facts.steps - len(steps)} steps do not wait for it",
             ),
             who=(facts.step_thread_name, plural(workers, "worker process").replace("processs", "processes")),
             where=loaders.dataset_place(main, facts),
-            why=f"{plural(workers, 'worker')} start at each iter(loader): {len(steps)} times, {ms(each)} each",
+            why=f"each iter(loader) starts {plural(workers, 'worker')}: {len(steps)} times, {ms(each)} each",
             fix=(
                 "longer epochs; fewer workers"
                 if persistent

@@ -22,11 +22,12 @@ class WorkersTooSlow:
 
     def check(self, facts: Facts) -> Outcome:
         found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
-        starved = sum(loaders.starved_ns(v) for v in found)
+        late = [v for v in found if loaders.mostly_starved(v)]
+        starved = sum(loaders.starved_ns(v) + (loaders.ready_ns(v) if v in late else 0) for v in found)
         count = sum(loaders.starved_count(v) for v in found)
         if not count:
             return None
-        gil = sum(v.fetches.gil_wait_ns for v in found if loaders.ready_count(v) == 0)
+        gil = sum(v.fetches.gil_wait_ns for v in found if v in late)
         claims = loaders.spread(facts.cells("data_wait", ["fetch"]), starved - min(gil, starved))
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
@@ -39,7 +40,7 @@ class WorkersTooSlow:
         total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
-        cpu_bound = view.read > 0 and view.cpu_share >= limit("cpu_bound_share")
+        cpu_bound = view.computes
         if not view.read:
             state, fix = "are too slow", f"DataLoader(..., num_workers={need})"
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
@@ -47,6 +48,10 @@ class WorkersTooSlow:
             state = f"wait themselves (on the CPU only {view.cpu_share:.0%} of the time: storage, network or a lock)"
             fix = f"DataLoader(..., num_workers={max(need, have + 1)})  # their waits overlap"
             wont = "cheaper transforms, or a larger prefetch_factor: the workers do not compute, they wait"
+        elif view.short_of_cpu:
+            state = f"compute, but get a CPU only {view.cpu_share:.0%} of the time: the CPUs are busy with others"
+            fix = "# free the CPUs: fewer torch threads (torch.set_num_threads), stop what else runs"
+            wont = "more workers: they would wait for the same CPUs"
         elif cpus and cpus <= have:
             state = f"compute all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
             fix = (
@@ -75,7 +80,8 @@ class WorkersTooSlow:
             steps_affected=count,
             confidence=confidence,
             evidence=(
-                f"{count} of {total} fetches found no batch ready and waited {ms(starved / count)} each",
+                f"{count} of {total} fetches found no batch ready and waited "
+                f"{ms(sum(loaders.starved_ns(v) for v in found) / count)} each",
                 view.text,
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
