@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -24,23 +23,21 @@ class BackwardHook(PatchHook):
         import torch
 
         begin, end, bracket = context.native.begin, context.native.end, context.native.BACKWARD
-        switch, ticker, clock, this_thread = self.switch, context.ticker, time.monotonic, threading.get_ident
+        switch, ticker, clock = self.switch, context.ticker, time.monotonic
         is_compiling = torch.compiler.is_dynamo_compiling
-        # -1 outside of backward, on every thread. A backward inside of one (reentrant checkpointing) is no second one.
+        # -1 outside of backward. One inside of another (reentrant checkpointing) is no second one, and would make a
+        # device's autograd thread look like a step thread. (A tensor subclass comes back to us too, through
+        # __torch_function__: brackets nest, and the timeline counts the outermost.)
         graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        # A tensor subclass comes back to us through __torch_function__.
-        busy: set[int] = set()
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not switch.on or graph_task() != -1 or (thread := this_thread()) in busy:
+            if is_compiling() or not switch.on or graph_task() != -1:
                 return original(*args, **kwargs)
-            busy.add(thread)
             begin(bracket)
             try:
                 return original(*args, **kwargs)
             finally:
                 end(bracket)
-                busy.discard(thread)
                 if clock() >= ticker.due:
                     ticker.tick()
 

@@ -120,6 +120,7 @@ class Objects:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ids: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.known = self._ids.get  # of id(thing), for hot paths: (its reference, its id) or None
         self._last = 0
         self._counts: dict[str, int] = {}
         self._free: dict[tuple[str, str], list[int]] = {}  # ids of dead objects, by kind and description

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 from trainperf.hooks.context import Context
@@ -23,34 +21,26 @@ class OptimizerHook:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         begin, end, bracket = context.native.begin, context.native.end, context.native.OPTIMIZER
-        id_of, name, switch = context.objects.id_of, self.name, self._switch
-        ticker, clock, this_thread = context.ticker, time.monotonic, threading.get_ident
+        known, id_of, name, switch = context.objects.known, context.objects.id_of, self.name, self._switch
         is_compiling = torch.compiler.is_dynamo_compiling
-        # The optimizer whose step has begun, by thread. torch calls no hook when a step raises, so the bracket that was
-        # left open is closed when the same step begins again.
-        open_steps: dict[int, int] = {}
 
+        # torch calls no hook when a step raises: the bracket that was left open is the timeline's to close.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_compiling() or not switch.on:
                 return
+            entry = known(id(optimizer))
+            if entry is not None:
+                begin(bracket, entry[1])
+                return
             try:
-                number = id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__})
-                thread = this_thread()
-                if open_steps.get(thread) == number:
-                    end(bracket)
-                open_steps[thread] = number
-                begin(bracket, number)
+                begin(bracket, id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__}))
             except Exception as error:
                 switch.on = False
                 context.fail(name, error)
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if is_compiling() or not switch.on:
-                return
-            end(bracket)
-            open_steps.pop(this_thread(), None)
-            if clock() >= ticker.due:
-                ticker.tick()
+            if not is_compiling() and switch.on:
+                end(bracket)
 
         remember(before)
         remember(after)
