@@ -89,7 +89,7 @@ def difference(library: ctypes.CDLL, hold_ms: float, times: int) -> float:
         native = threads[0].native_id
         for thread in threads:
             thread.join()
-    reported = next((t.gil_wait_ns for t in run.threads.values() if t.native_tid == native), 0)
+    reported = next((t.gil_wait_ns for t in run.run.threads.values() if t.native_tid == native), 0)
     return 100.0 * (reported - truth[0]) / truth[0]
 
 

@@ -5,7 +5,7 @@
 
 1. files: the dataset unpacks each image in the training process.
 2. metrics: a background thread serializes metrics, and holds the GIL while it does.
-3. checkpoints: the model is saved every ten steps.
+3. checkpoints: the model and its optimizer are saved every five steps.
 
 It knows what it did wrong, and compares: it ends with 1 when a verdict is not what it should be.
 """
@@ -26,14 +26,14 @@ import trainperf
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-STEPS, BATCH = 120, 8
+STEPS, BATCH, SIDE = 120, 8, 48
 
 
 class Images(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Small colour images; packed ones are unpacked, and their pixels shifted, each time that one is read."""
 
     def __init__(self, *, packed: bool) -> None:
-        self.images = [torch.rand(3, 24, 24) for _ in range(16)]
+        self.images = [torch.rand(3, SIDE, SIDE) for _ in range(16)]
         self.packed = [zlib.compress(image.numpy().tobytes(), 1) for image in self.images] if packed else []
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Images(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 def unpack(data: bytes) -> torch.Tensor:
     """Slow on purpose: it touches each pixel in Python."""
     pixels = torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.float32)
-    return torch.tensor([value * 2.0 - 1.0 for value in pixels.tolist()]).reshape(3, 24, 24)
+    return torch.tensor([value * 2.0 - 1.0 for value in pixels.tolist()]).reshape(3, SIDE, SIDE)
 
 
 class Training:
@@ -56,10 +56,10 @@ class Training:
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(
-            nn.Conv2d(3, 24, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(24, 32, 3), nn.ReLU(), nn.Flatten(),
-            nn.Linear(32 * 9 * 9, 512), nn.ReLU(), nn.Linear(512, 10),
+            nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 5 * 5, 2048), nn.ReLU(), nn.Linear(2048, 10),
         )  # fmt: skip
-        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         self.loss = nn.CrossEntropyLoss()
 
     def run(self, loader: DataLoader[tuple[torch.Tensor, torch.Tensor]], *, save_to: Path | None = None) -> None:
@@ -67,17 +67,18 @@ class Training:
             self.optimizer.zero_grad()
             self.loss(self.model(images), labels).backward()
             self.optimizer.step()
-            if save_to and step % 10 == 0:
+            if save_to and step % 5 == 0:
                 torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, save_to)
 
 
-def files(folder: Path) -> None:
+def files(folder: Path) -> trainperf.Watch:
     training, loader = Training(), DataLoader(Images(packed=True), batch_size=BATCH)
-    with trainperf.watch(folder / "files.tpr"):
+    with trainperf.watch(folder / "files.tpr") as run:
         training.run(loader)
+    return run
 
 
-def metrics(folder: Path) -> None:
+def metrics(folder: Path) -> trainperf.Watch:
     training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
     history, done = [{"loss": i / 7, "step": i} for i in range(15_000)], threading.Event()
 
@@ -88,20 +89,22 @@ def metrics(folder: Path) -> None:
 
     writer = threading.Thread(target=write_metrics, name="metrics-writer")
     writer.start()
-    with trainperf.watch(folder / "metrics.tpr"):
+    with trainperf.watch(folder / "metrics.tpr") as run:
         training.run(loader)
     done.set()
     writer.join()
+    return run
 
 
-def checkpoints(folder: Path) -> None:
+def checkpoints(folder: Path) -> trainperf.Watch:
     training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
-    with trainperf.watch(folder / "checkpoints.tpr"):
+    with trainperf.watch(folder / "checkpoints.tpr") as run:
         training.run(loader, save_to=folder / "model.pt")
+    return run
 
 
 # What each training suffers from, and the finding that should say so.
-TROUBLES: dict[str, tuple[Callable[[Path], None], str]] = {
+TROUBLES: dict[str, tuple[Callable[[Path], trainperf.Watch], str]] = {
     "files": (files, "data-starved"),
     "metrics": (metrics, "gil-hog"),
     "checkpoints": (checkpoints, "checkpoint"),
@@ -119,10 +122,10 @@ def main(names: list[str]) -> int:
         for name in names or TROUBLES:
             train, expected = TROUBLES[name]
             print(f"\n=== {name}: what should be found is {expected}", flush=True)
-            train(Path(folder))
-            found = trainperf.open(Path(folder) / f"{name}.tpr").findings
-            if not found or found[0].slug != expected:
-                wrong.append(f"{name}: {found[0].slug if found else 'nothing'} was found instead of {expected}")
+            # On a busy machine "descheduled" may come first, and rightly: that is not of this demo's making.
+            found = [f.slug for f in train(Path(folder)).findings if f.slug != "descheduled"]
+            if found[:1] != [expected]:
+                wrong.append(f"{name}: {found[0] if found else 'nothing'} was found instead of {expected}")
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)
     if not wrong:
