@@ -469,6 +469,23 @@ def test_a_hook_that_failed_makes_its_rule_abstain(make: Make) -> None:
     assert "AttributeError" in next(a.why for a in found.abstained if a.id == "TP303")
 
 
+def test_a_busy_machine_does_not_hide_the_loops_own_trouble(make: Make) -> None:
+    file = make().steps(100, compute=16.0, data_wait=6.0, descheduled=76.0).host(3, process_cpus=0.4, other_cpus=1.6)
+    file.loader(1, fetches=100, wait=600)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP307"].severity == "critical" and found["TP101"].severity == "warning"
+    assert any("27% of the time in which the machine let the run go on" in e for e in found["TP101"].evidence)
+
+
+def test_a_cost_in_all_steps_is_not_said_to_be_in_the_few_that_show_it(make: Make) -> None:
+    file = make()
+    for step in range(100):
+        file.step(compute=16.0, data_wait=6.0, descheduled=10.0 if step < 7 else 80.0)
+    file.loader(1, fetches=100, wait=600)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP101"].steps_affected == 100
+
+
 def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:
     file = make().steps(20, compute=4.0, descheduled=4.0).overhead(collector=100.0)
     found = said(file)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
+_MACHINE = ("descheduled", "throttled")  # none of the loop's doing
 _ALWAYS = ("gil_waits", "gil_holds")  # a run without an entry for these could not look
 
 
@@ -78,7 +79,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) ->
     if tells_when and taken > 0 and severity == "critical":
         severity = "warning"
     if cost < finding.cost_ns and not tells_when:
-        regraded = facts.grade(cost, rule.limits)
+        regraded = facts.grade(cost, rule.limits, machine=finding.cause in _MACHINE)
         if regraded is None:
             return None
         severity = "info" if severity == "info" else regraded
@@ -87,6 +88,9 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) ->
     evidence = finding.evidence
     if tells_when and taken > 0:
         evidence = (*evidence, "its cost is counted with the finding above that names the cause")
+    machines = finding.cause in _MACHINE
+    if not machines and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
+        evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
     when = "" if tells_when else facts.when(finding.claims)
     if when:
         evidence = (*evidence, when)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import MECHANISMS, PHASES, cause_of
+from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 from trainperf.report import frames
 
 __all__ = ["Facts", "Holder", "Spot", "ms", "plural", "size"]
@@ -89,10 +89,26 @@ class Facts:
         """ "8.1 ms of each step's 14 ms": means over all steps."""
         return f"{ms(ns / self.steps)} of each step's {ms(self.wall_ns / self.steps)}"
 
-    def grade(self, ns: int, limits: Limits) -> Severity | None:
-        """None: too small to speak of, or too few steps, or no larger than our own cost."""
+    @cached_property
+    def kept_off_ns(self) -> int:
+        """Time that the machine kept the training thread off the CPUs: none of the loop's doing."""
+        return self.cause_ns("descheduled") + self.cause_ns("throttled")
+
+    def loop_share(self, ns: int) -> float:
+        """Of the time that the machine left to the run: the same on a busy machine as on a quiet one."""
+        left = self.wall_ns - self.kept_off_ns
+        return ns / left if left > 0 else 0.0
+
+    def grade(self, ns: int, limits: Limits, *, machine: bool = False) -> Severity | None:
+        """None: too small to speak of, or too few steps, or no larger than our own cost.
+
+        `machine`: the cost is the machine's doing, and measured against the whole run; else a warning is measured
+        against what the machine left to the run.
+        """
         share = self.share(ns)
-        if self.steps < limit("warn_min_steps") or share < limits.warn:
+        if self.steps < limit("warn_min_steps") or share < limit("least_share"):
+            return None
+        if (share if machine else self.loop_share(ns)) < limits.warn:
             return None
         if self.ms_per_step(ns) < limit("min_cost_ms") or ns < self.own_ns:
             return None
@@ -116,6 +132,19 @@ class Facts:
         if not reasons:
             reasons.append(f"{self.steps} steps, exact times" + (f", {samples} samples" if samples else ""))
         return level, "; ".join(reasons)
+
+    def affected(self, cause: str) -> int:
+        """How many steps have the cost: all, unless less than half of them hold nearly all of it."""
+        table = self.run.steps
+        per_step = table.causes_ns[:, CAUSES.index(cause)] / table.count.clip(min=1)
+        order = (-per_step).argsort(kind="stable")
+        sums = (per_step * table.count)[order].cumsum()
+        if not len(sums) or sums[-1] <= 0:
+            return self.steps
+        most = order[: int((sums < 0.9 * sums[-1]).sum()) + 1]
+        typical = sums[len(most) - 1] / int(table.count[most].sum())
+        steps = int(table.count[per_step >= typical / 4].sum())
+        return steps if 2 * steps < self.steps else self.steps
 
     def finding(
         self,

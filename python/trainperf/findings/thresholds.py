@@ -49,6 +49,13 @@ _TABLE = (
         "validation is worth a warning",
         "beyond it, validating less is the largest gain",
     ),
+    Threshold(
+        "least_share",
+        0.02,
+        "share of the run",
+        "a cost below it is never a finding, however busy the machine was",
+        "warnings are measured against the time that the machine left to the run, criticals against all of it",
+    ),
     Threshold("warn_min_steps", 2, "steps", "fewest steps for a warning", "TraceML 0.5"),
     Threshold("critical_min_steps", 20, "steps", "fewest steps for a critical, and for high confidence", "TraceML 0.5"),
     Threshold(

@@ -87,7 +87,7 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
         lines += _block("Why", top.why or top.evidence[0], width, 2)
         lines += _block("Next", _next_text(top), width, 2)
         if top.will_not_help:
-            lines += _block("", f"will not help: {top.will_not_help}", width, 1, "dim")
+            lines += _block("", _first_parts(f"will not help: {top.will_not_help}", width - _INDENT), width, 1, "dim")
     tail = _tail(model, width, keep, 2)
     if model.steps:
         also = _also(model, width)
@@ -137,6 +137,16 @@ def show_lines(model: ReportModel, *, width: int = 80) -> list[Line]:
 def _block(label: str, text: str, width: int, max_lines: int, style: str = "") -> list[Line]:
     rows = wrap(clean(text), width - _INDENT, max_lines)
     return [[(f"{label:<{_INDENT}}" if i == 0 else " " * _INDENT, "bold"), (row, style)] for i, row in enumerate(rows)]
+
+
+def _first_parts(text: str, width: int) -> str:
+    """Whole clauses, as many as fit."""
+    while len(text) > width:
+        cut = max(text.rfind("; "), text.rfind(": "))
+        if cut <= len("will not help"):
+            break
+        text = text[:cut]
+    return text
 
 
 def _next_text(f: Finding) -> str:

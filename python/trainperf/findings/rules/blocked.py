@@ -77,7 +77,7 @@ class Blocked:
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
-        affected = facts.run.steps_with("blocked_io") or facts.steps
+        affected = facts.affected("blocked_io")
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
         if why_low:

@@ -25,7 +25,7 @@ class Checkpoint:
         if severity is None:
             return None
         total = facts.run.span_total("checkpoint")
-        affected = min(facts.steps, total.steps) or facts.run.steps_with("checkpoint") or facts.steps
+        affected = min(facts.steps, total.steps) or facts.affected("checkpoint")
         saves = total.count or affected
         known = total.value > 0 and total.ns > 0
         rate = total.value / (total.ns / 1e9) if known else 0.0

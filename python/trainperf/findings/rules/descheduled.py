@@ -33,7 +33,7 @@ class Descheduled:
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("descheduled")
         cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
+        severity = facts.grade(cost, self.limits, machine=True)
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
         if severity is None or cost < sum(facts.run.overhead_ns.values()):
             return None
@@ -79,7 +79,7 @@ class Descheduled:
             cause="descheduled",
             claims=claims,
             title=title,
-            steps_affected=facts.run.steps_with("descheduled") or facts.steps,
+            steps_affected=facts.affected("descheduled"),
             confidence=confidence,
             evidence=(
                 f"{facts.of_step(cost)} the training thread is ready and waits for a CPU",

@@ -31,9 +31,7 @@ class GcPauses:
             entry[1] += d.count
         spans = facts.run.spans("gc")
         longest = max((s.end_ns - s.start_ns for s in spans), default=0)
-        affected = facts.run.steps_with("gc") or min(
-            facts.steps, sum(e[1] for e in by_generation.values()) or facts.steps
-        )
+        affected = facts.affected("gc")
         worst = max(by_generation, key=lambda g: by_generation[g][0], default=2)
         return facts.finding(
             (self.id, self.slug),
@@ -49,7 +47,7 @@ class GcPauses:
                     for g, (ns, n) in sorted(by_generation.items(), key=lambda kv: -kv[1][0])
                 ),
                 f"the longest took {ms(longest)}" if longest else "",
-                f"{affected} of {facts.steps} steps lose 10 % or more to it",
+                f"{affected} of {facts.steps} steps have nearly all of it" if affected < facts.steps else "",
             ),
             who=(facts.step_thread_name,),
             why=f"generation-{worst} collections walk every object that the program keeps alive",

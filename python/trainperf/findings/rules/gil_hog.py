@@ -46,7 +46,7 @@ class GilHog:
         if severity is None or not holders or holders[0].share < limit("hog_share"):
             return None
         hog = holders[0]
-        affected = facts.run.steps_with("gil_wait") or facts.steps
+        losing = facts.run.steps_with("gil_wait")
         long_holds = hog.waits > 0 and waited / hog.waits > 1.3 * _SWITCH_INTERVAL_NS
         spot = hog.spot
         what = facts.label(spot) if spot is not None else "code that could not be read"
@@ -58,12 +58,12 @@ class GilHog:
             cause="gil_wait",
             claims=claims,
             title=f"the training thread waits for the GIL, which {hog.name} holds",
-            steps_affected=affected,
+            steps_affected=facts.affected("gil_wait"),
             confidence=facts.confidence(
                 tier=facts.tier("gil_waits"), samples=None if spot is None else max(hog.waits, 0)
             ),
             evidence=(
-                f"{facts.of_step(waited)} is waiting for the GIL ({affected} of {facts.steps} steps lose 10 % or more)",
+                f"{facts.of_step(waited)} is waiting for the GIL ({losing} of {facts.steps} steps lose 10 % or more)",
                 holder_evidence(facts, hog),
                 "it waits in " + " and ".join(f"{cell[0]} ({ns / waited:.0%})" for cell, ns in phases),
                 f"{plural(hog.waits, 'wait')} of {ms(hog.ns / hog.waits)} on average" if hog.waits else "",

@@ -30,7 +30,7 @@ class GilMany:
         holders = facts.holders()
         if severity is None or (holders and holders[0].share >= limit("hog_share")):
             return None
-        affected = facts.run.steps_with("gil_wait") or facts.steps
+        losing = facts.run.steps_with("gil_wait")
         waits = sum(h.waits for h in holders)
         top = holders[:3]
         first = next((h.spot for h in top if h.spot is not None), None)
@@ -43,10 +43,10 @@ class GilMany:
             title=f"the training thread waits for the GIL, shared with {plural(len(holders), 'thread')}"
             if holders
             else "the training thread waits for the GIL",
-            steps_affected=affected,
+            steps_affected=facts.affected("gil_wait"),
             confidence=facts.confidence(tier=facts.tier("gil_waits"), samples=waits),
             evidence=(
-                f"{facts.of_step(waited)} is waiting for the GIL ({affected} of {facts.steps} steps lose 10 % or more)",
+                f"{facts.of_step(waited)} is waiting for the GIL ({losing} of {facts.steps} steps lose 10 % or more)",
                 *(holder_evidence(facts, h) for h in top),
                 f"{plural(waits, 'wait')} of {ms(waited / waits)} on average" if waits else "",
             ),

@@ -25,7 +25,7 @@ class Logging:
         if severity is None:
             return None
         total = facts.run.span_total("logging")
-        affected = min(facts.steps, total.steps) or facts.run.steps_with("logging") or facts.steps
+        affected = min(facts.steps, total.steps) or facts.affected("logging")
         calls = total.count or affected
         spots = facts.spots(facts.samples(phases=["logging"]))
         seen = sum(s.samples for s in spots)

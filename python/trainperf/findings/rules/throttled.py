@@ -20,7 +20,7 @@ class Throttled:
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("throttled")
         cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
+        severity = facts.grade(cost, self.limits, machine=True)
         if severity is None:
             return None
         host = facts.run.host
@@ -34,7 +34,7 @@ class Throttled:
             cause="throttled",
             claims=claims,
             title="the container's CPU quota stops the training",
-            steps_affected=facts.run.steps_with("throttled") or facts.steps,
+            steps_affected=facts.affected("throttled"),
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(cost)} the kernel keeps the process off the CPU",

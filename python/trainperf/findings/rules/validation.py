@@ -27,7 +27,7 @@ class Validation:
         if facts.share(cost) < limit("validation_warn_share"):
             severity = "info"
         total = facts.run.span_total("validation")
-        affected = min(facts.steps, total.steps) or facts.run.steps_with("validation") or facts.steps
+        affected = min(facts.steps, total.steps) or facts.affected("validation")
         times = total.count or affected
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         spots = facts.spots(facts.samples(phases=["validation"]))
