@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import functools
-import inspect
 import logging
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -128,7 +126,9 @@ class Watch:
 
     def __call__(self, function: F) -> F:
         """As a decorator: each call of the function is a watch of its own."""
-        decorated: F = _decorate(function, self._settings)
+        from trainperf._decorate import decorate
+
+        decorated: F = decorate(function, lambda: Watch(self._settings))
         return decorated
 
     @property
@@ -420,7 +420,7 @@ def _load_native(settings: Settings) -> Any:
     try:
         from trainperf import _native
     except ImportError as error:
-        return f"the compiled core cannot be used on this platform ({sys.platform}): {error}"
+        return f"the compiled core cannot be imported on this platform ({sys.platform}): {error}"
     return _native
 
 
@@ -465,39 +465,3 @@ def _describe_torch(session: Any) -> None:
         session.set_meta(key, value)
     if not torch_meta():
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
-
-
-def _decorate(function: Any, settings: Settings) -> Any:
-    """A watch per call: for a coroutine or a generator, from its start to its end."""
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            with Watch(settings):
-                return await function(*args, **kwargs)
-
-        return coroutine
-    if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        async def asynchronous(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-            with Watch(settings):
-                async for item in function(*args, **kwargs):
-                    yield item
-
-        return asynchronous
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            with Watch(settings):
-                return (yield from function(*args, **kwargs))
-
-        return generator
-
-    @functools.wraps(function)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        with Watch(settings):
-            return function(*args, **kwargs)
-
-    return plain

@@ -1,0 +1,344 @@
+"""How a watch ends, and everything that can happen to the process before that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import trainperf
+from conftest import assert_unpatched, patchable
+
+CHILD = """
+import os, sys, signal, threading, time
+import torch
+import trainperf
+from torch.utils.data import DataLoader
+
+weight = torch.ones(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def train(n=10, **options):
+    for batch in DataLoader([torch.ones(1)] * n, batch_size=None, **options):
+        (weight * batch).sum().backward()
+        optimizer.step()
+path = sys.argv[1]
+"""
+
+
+def train(n: int = 10) -> None:
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for batch in torch.utils.data.DataLoader([torch.ones(1)] * n, batch_size=None):  # type: ignore[arg-type]
+        (weight * batch).sum().backward()
+        optimizer.step()
+
+
+def child(
+    body: str, path: Path, *, code: int = 0, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD + textwrap.dedent(body), str(path)],
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.tpr"
+
+
+# How it ends
+
+
+def test_an_exception_passes_untouched(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = patchable()
+    error = RuntimeError("loss is nan")
+    with pytest.raises(RuntimeError) as caught, trainperf.watch(path):
+        train(3)
+        raise error
+    assert caught.value is error and error.__context__ is None
+    assert_unpatched(before, patchable())
+    run = trainperf.open(path)
+    assert run.ended == "exception" and run.step_count == 3 and run.meta["exception"] == "RuntimeError"
+    assert capsys.readouterr().err.count("trainperf show") == 1
+
+
+def test_ctrl_c(path: Path) -> None:
+    body = """
+        with trainperf.watch(path):
+            train(5)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+    """
+    done = child(body, path, code=-signal.SIGINT)
+    assert done.stderr.count("KeyboardInterrupt") == 1 and done.stderr.count("trainperf show") == 1
+    run = trainperf.open(path)
+    assert run.ended == "exception" and run.step_count == 5
+
+
+def test_ctrl_c_while_it_stops(path: Path) -> None:
+    """A second Ctrl-C in the middle of the end loses neither the run nor the interrupt."""
+    body = """
+        import trainperf.watch
+        def interrupting(session):
+            signal.raise_signal(signal.SIGINT)
+            return {}
+        sys.modules["trainperf.watch"]._describe_torch = interrupting
+        with trainperf.watch(path, verbose=False):
+            train(5)
+    """
+    done = child(body, path, code=-signal.SIGINT)
+    assert "KeyboardInterrupt" in done.stderr
+    assert trainperf.open(path).step_count == 5
+
+
+@pytest.mark.parametrize(("argument", "code"), [("3", 3), ("", 0), ("'bad'", 1)])
+def test_sys_exit(path: Path, argument: str, code: int) -> None:
+    child(f"with trainperf.watch(path):\n    train(5)\n    sys.exit({argument})", path, code=code)
+    run = trainperf.open(path)
+    assert run.ended == "exception" and run.step_count == 5 and run.meta["exception"] == "SystemExit"
+
+
+def test_start_without_stop(path: Path) -> None:
+    done = child("trainperf.start(path)\ntrain(5)", path)
+    run = trainperf.open(path)
+    assert run.ended == "normally" and run.step_count == 5
+    assert done.stderr.count("trainperf show") == 1
+
+
+def test_start_and_an_uncaught_exception(path: Path) -> None:
+    done = child("trainperf.start(path)\ntrain(5)\n1 / 0", path, code=1)
+    run = trainperf.open(path)
+    assert run.ended == "exception" and run.step_count == 5 and run.meta["exception"] == "ZeroDivisionError"
+    assert done.stderr.index("ZeroDivisionError") < done.stderr.index("trainperf show")
+
+
+def test_a_generator_that_holds_the_watch_at_exit(path: Path) -> None:
+    body = """
+        def losses():
+            with trainperf.watch(path):
+                while True:
+                    train(1)
+                    yield 1
+        held = losses()
+        for _ in range(5): next(held)
+    """
+    child(body, path)
+    run = trainperf.open(path)
+    assert run.ended == "normally" and run.step_count == 5
+
+
+def test_os_exit_leaves_a_whole_file(path: Path) -> None:
+    body = """
+        with trainperf.watch(path) as run:
+            train(50)
+            run._session.flush()
+            os._exit(7)
+    """
+    child(body, path, code=7)
+    run = trainperf.open(path)
+    assert run.ended == "killed" and run.step_count >= 45
+
+
+def test_kill(path: Path) -> None:
+    body = """
+        with trainperf.watch(path) as run:
+            train(50)
+            run._session.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    child(body, path, code=-signal.SIGKILL)
+    assert trainperf.open(path).ended == "killed"
+
+
+def test_no_steps(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with trainperf.watch(path) as run:
+        pass
+    assert run.run.step_count == 0
+    assert "no training step was seen" in capsys.readouterr().err
+
+
+# Processes
+
+
+def test_fork_inside(path: Path) -> None:
+    """The child reports nothing, leaves nothing patched, prints nothing, and may watch itself."""
+    body = """
+        plain = torch.autograd.backward
+        with trainperf.watch(path) as run:
+            train(5)
+            pid = os.fork()
+            if pid == 0:
+                ok = torch.autograd.backward is plain and not run.running
+                train(100)
+                run.step()
+                run.stop()
+                with trainperf.watch(path + ".child", verbose=False) as own:
+                    train(3)
+                ok = ok and own.run.step_count == 3
+                sys.stderr.flush()
+                if not ok:
+                    os._exit(1)
+                sys.exit(0)   # leaves by the parent's with, and runs atexit
+            assert os.waitpid(pid, 0)[1] == 0
+            train(5)
+    """
+    done = child(body, path)
+    run = trainperf.open(path)
+    assert run.step_count == 10 and run.ended == "normally"
+    assert done.stderr.count("trainperf show") == 1
+    assert trainperf.open(f"{path}.child").step_count == 3
+
+
+def test_many_forks_while_threads_run(path: Path) -> None:
+    body = """
+        done = threading.Event()
+        def churn():
+            while not done.is_set():
+                (weight * 1).sum().backward()
+        threads = [threading.Thread(target=churn) for _ in range(2)]
+        with trainperf.watch(path, verbose=False):
+            for thread in threads: thread.start()
+            for i in range(30):
+                pid = os.fork()
+                if pid == 0:
+                    trainperf.stop()
+                    os._exit(0)
+                assert os.waitpid(pid, 0)[1] == 0
+            done.set()
+            for thread in threads: thread.join()
+        print("fine")
+    """
+    assert child(body, path).stdout == "fine\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers(path: Path, tmp_path: Path, method: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        CHILD.replace("path = sys.argv[1]", "")
+        + textwrap.dedent(f"""
+            if __name__ == "__main__":
+                with trainperf.watch(sys.argv[1]):
+                    train(10, num_workers=2, multiprocessing_context={method!r})
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("trainperf show") == 1
+    run = trainperf.open(path)
+    assert run.step_count == 10
+    assert next(iter(run.loaders.values())).description["multiprocessing_context"] == method
+
+
+def test_subprocess_inside(path: Path) -> None:
+    with trainperf.watch(path, verbose=False):
+        train(3)
+        done = subprocess.run([sys.executable, "-c", "print('hello')"], capture_output=True, text=True, check=True)
+        assert done.stdout == "hello\n" and done.stderr == ""
+        train(2)
+    assert trainperf.open(path).step_count == 5
+
+
+# Company
+
+
+def test_threads_that_end(path: Path) -> None:
+    with trainperf.watch(path, verbose=False) as run:
+        for _ in range(50):
+            threads = [threading.Thread(target=train, args=(1,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert run.run.dropped.get("events", 0) == 0
+
+
+def test_tracers_and_profilers_at_the_same_time(path: Path) -> None:
+    body = """
+        import faulthandler, tracemalloc, cProfile
+        faulthandler.enable()
+        tracemalloc.start()
+        lines = 0
+        def tracer(frame, event, argument):
+            global lines
+            lines += event == "line"
+            return tracer
+        with trainperf.watch(path, verbose=False):
+            sys.settrace(tracer); threading.settrace(tracer)
+            train(5)
+            sys.settrace(None); threading.settrace(None)
+            profile = cProfile.Profile()
+            profile.runcall(train, 5)
+        tracemalloc.stop()
+        assert lines > 50
+        print("fine")
+    """
+    assert child(body, path).stdout == "fine\n"
+    assert trainperf.open(path).step_count == 10
+
+
+def test_torch_profiler_at_the_same_time(path: Path) -> None:
+    with trainperf.watch(path, verbose=False), torch.profiler.profile() as profile:
+        train(5)
+    assert trainperf.open(path).step_count == 5
+    assert any("enumerate(DataLoader)" in event.key for event in profile.key_averages())
+
+
+def test_torch_imported_inside(path: Path) -> None:
+    program = """
+import sys, trainperf
+assert "torch" not in sys.modules
+with trainperf.watch(sys.argv[1], verbose=False):
+    import torch
+    from torch.utils.data import DataLoader
+    weight = torch.ones(1, requires_grad=True)
+    for batch in DataLoader([torch.ones(1)] * 5, batch_size=None):
+        (weight * batch).sum().backward()
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=100)
+    run = trainperf.open(path)
+    assert run.step_count == 5 and run.meta["torch"] == torch.__version__
+
+
+def test_torch_absent(path: Path) -> None:
+    program = """
+import sys, trainperf
+sys.modules["torch"] = None
+with trainperf.watch(sys.argv[1], verbose=False) as run:
+    for i in range(5):
+        run.step()
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=100)
+    run = trainperf.open(path)
+    assert "torch" not in run.meta and run.tiers["torch_hooks"].tier == "off"
+
+
+def test_the_users_own_signal_handlers_run(path: Path) -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    try:
+        with trainperf.watch(path, verbose=False):
+            for _ in range(20):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                train(1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(seen) == 20
+
+
+def test_import_is_light() -> None:
+    program = "import sys, trainperf; print([m for m in ('torch', 'numpy', 'rich', 'sqlite3') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
