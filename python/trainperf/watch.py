@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainperf.errors import AlreadyWatchingError, TrainperfError
-from trainperf.settings import Settings, resolve
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
     from trainperf.hooks import Hooks
     from trainperf.run import Run
+    from trainperf.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -343,6 +343,8 @@ def watch(
     Raises ValueError for an option or a TRAINPERF_* variable that makes no sense. Entering raises AlreadyWatchingError
     when this process is being watched, and OSError when the file cannot be made. Later nothing raises.
     """
+    from trainperf.settings import resolve  # here, for a light import
+
     return Watch(
         resolve(
             path,
