@@ -42,9 +42,11 @@ int64_t NumberAfter(const std::string& text, const char* key) {
   return -1;
 }
 
-// Candidates for this process' cpu.stat, innermost first: cgroup v2 and v1 as systemd and Docker mount them.
-std::vector<std::string> CpuStatPaths() {
-  std::vector<std::string> paths;
+// The folders of this process' CPU cgroup, innermost first, for cgroup v2 and v1 as systemd and Docker mount them: of
+// each line of /proc/self/cgroup, the group and its parents. Inside a container the group's own path may not be
+// mounted, but what stands for the root there is.
+std::vector<std::vector<std::string>> CpuStatPaths() {
+  std::vector<std::vector<std::string>> hierarchies;
   const std::string cgroups = Slurp("/proc/self/cgroup");
   for (size_t at = 0; at < cgroups.size();) {
     size_t end = cgroups.find('\n', at);
@@ -55,49 +57,64 @@ std::vector<std::string> CpuStatPaths() {
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
+    std::vector<std::string> roots;
     if (controllers.empty()) {
-      paths.push_back("/sys/fs/cgroup" + group + "/cpu.stat");
+      roots = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
     } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      paths.push_back("/sys/fs/cgroup/cpu" + group + "/cpu.stat");
-      paths.push_back("/sys/fs/cgroup/cpu,cpuacct" + group + "/cpu.stat");
+      roots = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"};
+    }
+    for (const std::string& root : roots) {
+      std::vector<std::string> paths;
+      std::string group = line.substr(second + 1);
+      if (group == "/") group.clear();
+      for (;;) {
+        paths.push_back(root + group + "/cpu.stat");
+        if (group.empty()) break;
+        group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+      }
+      hierarchies.push_back(std::move(paths));
     }
   }
-  paths.push_back("/sys/fs/cgroup/cpu.stat");  // inside a container the group's own path may not be mounted
-  paths.push_back("/sys/fs/cgroup/cpu/cpu.stat");
-  return paths;
+  return hierarchies;
 }
 
 }  // namespace
 
-HostProbe::HostProbe(const std::string& cpu_stat) {
-  const std::vector<std::string> paths = cpu_stat.empty() ? CpuStatPaths() : std::vector<std::string>{cpu_stat};
-  for (const std::string& path : paths) {
-    const std::string text = Slurp(path.c_str());
-    const bool v2 = NumberAfter(text, "throttled_usec ") >= 0;
-    const bool v1 = NumberAfter(text, "throttled_time ") >= 0;
-    if (!v1 && !v2) continue;
-    cpu_stat_fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (cpu_stat_fd_ < 0) continue;
-    cpu_stat_is_v1_ = v1;
-    return;
+bool HostProbe::Open(const std::string& path) {
+  const std::string text = Slurp(path.c_str());
+  const bool v1 = NumberAfter(text, "throttled_time ") >= 0;
+  if (!v1 && NumberAfter(text, "throttled_usec ") < 0) return false;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  cpu_stats_.push_back({fd, v1});
+  return true;
+}
+
+HostProbe::HostProbe(const std::vector<std::string>& cpu_stats) {
+  const auto hierarchies = cpu_stats.empty() ? CpuStatPaths() : std::vector<std::vector<std::string>>{cpu_stats};
+  for (const std::vector<std::string>& paths : hierarchies) {
+    for (const std::string& path : paths) Open(path);
+    if (!cpu_stats_.empty()) return;
   }
   throttled_why_ = "no cgroup CPU controller on this process";
 }
 
 HostProbe::~HostProbe() {
-  if (cpu_stat_fd_ >= 0) close(cpu_stat_fd_);
+  for (const CpuStat& stat : cpu_stats_) close(stat.fd);
 }
 
 int64_t HostProbe::ReadThrottledNs() const {
-  if (cpu_stat_fd_ < 0) return -1;
-  char buffer[1024];
-  const ssize_t size = pread(cpu_stat_fd_, buffer, sizeof(buffer), 0);
-  if (size <= 0) return -1;
-  const std::string text(buffer, size);
-  if (cpu_stat_is_v1_) return NumberAfter(text, "throttled_time ");
-  const int64_t us = NumberAfter(text, "throttled_usec ");
-  return us < 0 ? -1 : us * 1000;
+  if (cpu_stats_.empty()) return -1;
+  int64_t sum_ns = 0;
+  for (const CpuStat& stat : cpu_stats_) {
+    char buffer[1024];
+    const ssize_t size = pread(stat.fd, buffer, sizeof(buffer), 0);
+    if (size <= 0) continue;  // the group is gone
+    const std::string text(buffer, static_cast<size_t>(size));
+    const int64_t value = NumberAfter(text, stat.v1 ? "throttled_time " : "throttled_usec ");
+    if (value > 0) sum_ns += stat.v1 ? value : value * 1000;
+  }
+  return sum_ns;
 }
 
 HostFacts HostProbe::Read() const {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trainperf {
 
@@ -33,20 +34,28 @@ struct ProcessFacts {
 
 class HostProbe {
  public:
-  // `cpu_stat`: the cgroup's cpu.stat; "" finds it from /proc/self/cgroup.
-  explicit HostProbe(const std::string& cpu_stat = "");
+  // `cpu_stats`: the cpu.stat files of the cgroup and of its parents, which may hold the quota; none: found from
+  // /proc/self/cgroup.
+  explicit HostProbe(const std::vector<std::string>& cpu_stats = {});
   ~HostProbe();
   HostProbe(const HostProbe&) = delete;
   HostProbe& operator=(const HostProbe&) = delete;
 
   HostFacts Read() const;
+  // Time that quotas took from this process' cgroup and those above it, so far.
   int64_t ReadThrottledNs() const;
   // Why ReadThrottledNs() is -1; empty when it is not.
   const std::string& throttled_why() const { return throttled_why_; }
 
  private:
-  int cpu_stat_fd_ = -1;
-  bool cpu_stat_is_v1_ = false;
+  struct CpuStat {
+    int fd;
+    bool v1;  // throttled_time in ns, not throttled_usec
+  };
+
+  bool Open(const std::string& path);
+
+  std::vector<CpuStat> cpu_stats_;
   std::string throttled_why_;
 };
 

@@ -32,7 +32,7 @@ TEST(HostProbe, ReadsThisMachine) {
 
 TEST(HostProbe, ReadsCgroupV2AndItsChanges) {
   const std::string path = WriteTemporary("usage_usec 10\nnr_periods 4\nnr_throttled 2\nthrottled_usec 1500\n");
-  const HostProbe host(path);
+  const HostProbe host({path});
   EXPECT_EQ(host.ReadThrottledNs(), 1'500'000);
   std::ofstream(path) << "usage_usec 10\nthrottled_usec 2500\n";
   EXPECT_EQ(host.ReadThrottledNs(), 2'500'000);
@@ -42,13 +42,20 @@ TEST(HostProbe, ReadsCgroupV2AndItsChanges) {
 
 TEST(HostProbe, ReadsCgroupV1) {
   const std::string path = WriteTemporary("nr_periods 4\nnr_throttled 2\nthrottled_time 1500\n");
-  EXPECT_EQ(HostProbe(path).ReadThrottledNs(), 1500);
+  EXPECT_EQ(HostProbe({path}).ReadThrottledNs(), 1500);
   unlink(path.c_str());
+}
+
+TEST(HostProbe, AQuotaOfAParentCounts) {
+  const std::string own = WriteTemporary("throttled_usec 1\n"), parent = WriteTemporary("throttled_usec 20\n");
+  EXPECT_EQ(HostProbe({own, "/nowhere/cpu.stat", parent}).ReadThrottledNs(), 21'000);
+  unlink(own.c_str());
+  unlink(parent.c_str());
 }
 
 TEST(HostProbe, SaysWhyThereIsNoThrottling) {
   const std::string path = WriteTemporary("nothing of the kind\n");
-  const HostProbe host(path);
+  const HostProbe host({path});
   EXPECT_EQ(host.ReadThrottledNs(), -1);
   EXPECT_NE(host.throttled_why(), "");
   unlink(path.c_str());
