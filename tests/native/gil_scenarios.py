@@ -552,24 +552,22 @@ def cost() -> dict[str, Any]:
             time.sleep(0.4)
         return sum(counts) / (truth.now_ns() - begin)
 
-    pairs = {"without": [], "with": []}
-    rates = {"without": [], "with": []}
-    for _ in range(7):
-        for name in ("without", "with"):
-            if name == "with":
-                truth.install()
-            pairs[name].append(min(truth.uncontended_ns(200_000) for _ in range(3)))
-            rates[name].append(throughput())
-            if name == "with":
-                stats = truth.waits_stats()
-                truth.uninstall()
+    pairs: dict[str, list[float]] = {"without": [], "with": []}
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    for rounds, measure, into in ((40, lambda: truth.uncontended_ns(20_000), pairs), (7, throughput, rates)):
+        for _ in range(rounds):
+            into["without"].append(measure())
+            truth.install()
+            into["with"].append(measure())
+            stats = truth.waits_stats()
+            truth.uninstall()
     truth.end()
 
     def middle(values: list[float]) -> float:
         return sorted(values)[len(values) // 2]
 
     return {
-        "uncontended_ns": {name: min(values) for name, values in pairs.items()},
+        "uncontended_ns": {name: middle(values) for name, values in pairs.items()},
         "throughput_ratio": middle([b / a for a, b in zip(rates["without"], rates["with"], strict=True)]),
         "cost_per_call_ns": stats["cost_ns"] / max(1, stats["hook_calls"]),
         "stats": stats,
@@ -597,8 +595,9 @@ def subinterpreter() -> dict[str, Any]:
             interpreters.destroy(made)
 
     with running(churn):
-        for _ in range(40):
-            truth.timed_acquires(10, 100_000)
+        for _ in range(300):
+            truth.spin(1_000_000)
+            truth.spin_without_gil(1_000_000)
     calls = truth.waits_stats()["hook_calls"]
     truth.stop_sampler()
     truth.uninstall()

@@ -174,18 +174,19 @@ SiteId StackTable::InternSite(std::string_view file, std::string_view function, 
   return id;
 }
 
-StackId StackTable::Intern(const SiteId* innermost_first, size_t count) {
+StackId StackTable::Intern(const SiteId* innermost_first, size_t count, StackId caller, StackId* each) {
   Impl* impl = impl_.load(std::memory_order_acquire);
   if (impl == nullptr || !impl->TryEnter()) return 0;
-  StackId at = 0;
+  StackId at = caller;
+  bool cut = false;
   for (size_t i = count; i-- > 0;) {
-    const StackId next = innermost_first[i] != 0 ? impl->InternNode(at, innermost_first[i]) : 0;
-    if (next == 0) {
-      impl->Refuse();
-      break;
-    }
-    at = next;
+    const StackId next = !cut && innermost_first[i] != 0 ? impl->InternNode(at, innermost_first[i]) : 0;
+    cut = next == 0;
+    if (each != nullptr) each[i] = next;
+    if (!cut) at = next;
+    if (cut && each == nullptr) break;
   }
+  if (cut) impl->Refuse();
   impl->Leave();
   return at;
 }

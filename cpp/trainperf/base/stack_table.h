@@ -42,7 +42,9 @@ class StackTable {
   // or their end (a function's name).
   static constexpr size_t kMaxName = 1024;
   SiteId InternSite(std::string_view file, std::string_view function, int32_t line);
-  StackId Intern(const SiteId* innermost_first, size_t count);
+  StackId Intern(const SiteId* innermost_first, size_t count) { return Intern(innermost_first, count, 0, nullptr); }
+  // The same below a stack that is known already, `caller`; `each`, if not null, gets the id of every frame's stack.
+  StackId Intern(const SiteId* innermost_first, size_t count, StackId caller, StackId* each);
 
   uint32_t size() const;        // stacks 1 .. size()
   uint32_t site_count() const;  // sites 1 .. site_count()

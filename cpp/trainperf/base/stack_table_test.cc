@@ -52,6 +52,23 @@ TEST_F(StackTableTest, StacksShareTheirCallers) {
   EXPECT_EQ(table_.size(), 3u);
 }
 
+TEST_F(StackTableTest, BelowAKnownCaller) {
+  const SiteId main = table_.InternSite("a.py", "main", 1);
+  const SiteId f = table_.InternSite("a.py", "f", 2);
+  const SiteId g = table_.InternSite("a.py", "g", 3);
+  const SiteId whole[] = {g, f, main};
+  StackId each[3];
+  const StackId stack = table_.Intern(whole, 3, 0, each);
+  EXPECT_EQ(each[0], stack);
+  EXPECT_THAT(FunctionsOf(each[1]), ::testing::ElementsAre("f", "main"));
+  EXPECT_EQ(table_.Intern(whole, 1, each[1], nullptr), stack);
+  EXPECT_EQ(table_.Intern(whole, 0, each[1], nullptr), each[1]);
+  const SiteId cut[] = {g, 0, main};
+  EXPECT_EQ(table_.Intern(cut, 3, 0, each), each[2]);
+  EXPECT_EQ(each[0], 0u);
+  EXPECT_EQ(each[1], 0u);
+}
+
 TEST_F(StackTableTest, EmptyAndUnknownGiveNone) {
   EXPECT_EQ(table_.Intern(nullptr, 0), 0u);
   EXPECT_EQ(table_.refused(), 0u);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <string_view>
 
 #include "trainperf/cpython/line_table.h"
 #include "trainperf/cpython/offsets.h"
@@ -33,6 +35,16 @@ size_t AppendUtf8(uint32_t c, char* to) {
 // Undecodable bytes of a file's name are lone surrogates in a str, which UTF-8 has not: '?' in our files.
 uint32_t Encodable(uint32_t c) { return (c >= 0xD800 && c < 0xE000) || c > 0x10FFFF ? '?' : c; }
 
+// Whether the begin of an object looks like one in use: both allocators put a pointer, or zero, into the first word of
+// what is freed, and leave most of the rest.
+bool IsInUse(const char* object) {
+  const auto count = At<uint64_t>(object, tp_python_offsets.object_refcount);
+  return count > 0 && count <= UINT32_MAX;  // immortal objects have about the latter
+}
+
+// From 3.12 on each entry of the eval loop has a frame of its own, which for a moment looks as if it ran Python code.
+bool IsTrampoline(std::string_view file) { return file == "<shim>"; }
+
 }  // namespace
 
 CodeCache::CodeCache()
@@ -62,19 +74,19 @@ bool CodeCache::Resolve(const SelfMemory& memory, const CodePosition* positions,
 
 bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site) {
   const TpPythonOffsets& offsets = tp_python_offsets;
-  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress()) return false;
+  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress() || !IsInUse(copy)) return false;
   const int64_t offset = offsets.frame_instr_is_index
                              ? static_cast<int64_t>(position.instruction) * 2
                              : static_cast<int64_t>(position.instruction - position.code) - offsets.code_instructions;
   const auto identity_size = static_cast<size_t>(offsets.code_read_size - offsets.code_identity);
-  if (identity_size > kLargestIdentity) return false;
+  const uint64_t identity = std::hash<std::string_view>()({copy + offsets.code_identity, identity_size});
 
   Entry& entry = entries_[(position.code * 0x9E3779B97F4A7C15ull) >> 54];
   static_assert(kEntries == size_t{1} << (64 - 54));
-  if (entry.code != position.code || std::memcmp(entry.identity, copy + offsets.code_identity, identity_size) != 0) {
+  if (entry.code != position.code || entry.identity != identity) {
     entry = Entry{};
     entry.code = position.code;
-    std::memcpy(entry.identity, copy + offsets.code_identity, identity_size);
+    entry.identity = identity;
   }
   auto& memo = entry.memo[(static_cast<uint64_t>(offset) >> 1) % kMemo];
   if (memo.site == 0 || memo.offset != offset) {
@@ -82,12 +94,14 @@ bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& positio
     SiteId made = 0;
     if (entry.any_site != 0) {
       const Site known = StackTable::Get().site(entry.any_site);
+      if (!IsStillThere(memory, position.code, copy)) return false;
       made = StackTable::Get().InternSite(known.file, known.function, line);
     } else {
       char file[StackTable::kMaxName + 4], function[StackTable::kMaxName + 4];
       size_t file_size = 0, function_size = 0;
       if (!ReadText(memory, At<uint64_t>(copy, offsets.code_filename), true, file, &file_size) ||
-          !ReadText(memory, At<uint64_t>(copy, offsets.code_name), false, function, &function_size)) {
+          !ReadText(memory, At<uint64_t>(copy, offsets.code_name), false, function, &function_size) ||
+          !IsStillThere(memory, position.code, copy) || IsTrampoline({file, file_size})) {
         entry.code = 0;
         return false;
       }
@@ -95,11 +109,19 @@ bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& positio
     }
     if (made == 0) return false;  // the table is full or busy
     entry.any_site = made;
-    memo.offset = offset;
+    memo.offset = static_cast<int32_t>(offset);
     memo.site = made;
   }
   *site = memo.site;
   return true;
+}
+
+// Whether what `copy` was made of still is the same code object, so that what its pointers led to was its own.
+bool CodeCache::IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy) {
+  char now[kLargestCode];
+  const auto size = static_cast<size_t>(tp_python_offsets.code_read_size);
+  const auto from = static_cast<size_t>(tp_python_offsets.code_identity);
+  return memory.Read(code, now, size) && IsInUse(now) && std::memcmp(now + from, copy + from, size - from) == 0;
 }
 
 // A frame that has not begun, or a table that is torn or very long, gives the line of the function itself.
@@ -124,7 +146,7 @@ bool CodeCache::ReadText(const SelfMemory& memory, uint64_t address, bool keep_e
   const auto header_size = static_cast<size_t>(tp_python_offsets.unicode_read_size);
   int64_t length = 0;
   int kind = 0, data = 0;
-  if (header_size > sizeof(header) || !memory.Read(address, header, header_size)) return false;
+  if (header_size > sizeof(header) || !memory.Read(address, header, header_size) || !IsInUse(header)) return false;
   if (TpUnicodeLayout(header, &length, &kind, &data) == 0 || length > kLongestText) return false;
   const auto fits = static_cast<int64_t>(StackTable::kMaxName / (kind == 1 ? 1 : 2));
   const int64_t taken = std::min(length, fits);

@@ -16,6 +16,7 @@
 namespace trainperf {
 
 struct CodePosition {
+  uint64_t frame;        // address of the frame; not looked at here
   uint64_t code;         // address of the code object
   uint64_t instruction;  // address of the instruction; 3.10: its index
 };
@@ -30,21 +31,23 @@ class CodeCache {
  private:
   static constexpr size_t kEntries = 1024;
   static constexpr size_t kLargestCode = 192;
-  static constexpr size_t kLargestIdentity = 128;
-  static constexpr size_t kMemo = 8;
+  static constexpr size_t kMemo = 5;
   static constexpr size_t kLargestTable = 64 * 1024;
 
-  struct Entry {
+  // One cache line: between two samples the caches have seen a training step.
+  struct alignas(64) Entry {
     uint64_t code;
-    char identity[kLargestIdentity];
-    SiteId any_site;  // any of this code object's: knows its names
+    uint64_t identity;  // hash of what never changes in it
+    SiteId any_site;    // any of this code object's: knows its names
     struct {
-      int64_t offset;
+      int32_t offset;
       SiteId site;
     } memo[kMemo];
   };
+  static_assert(sizeof(Entry) == 64);
 
   bool ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
+  bool IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy);
   int32_t LineOf(const SelfMemory& memory, const char* copy, int64_t offset);
   bool ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);
   void ForgetIfTableWasReset();

@@ -2,6 +2,7 @@
 // Python.h must come first.
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +18,10 @@ T At(const char* base, int32_t offset) {
   T value;
   std::memcpy(&value, base + offset, sizeof(value));
   return value;
+}
+
+bool IsSame(const CodePosition& a, const CodePosition& b) {
+  return a.frame == b.frame && a.code == b.code && a.instruction == b.instruction;
 }
 
 }  // namespace
@@ -53,9 +58,11 @@ size_t FrameReader::WalkFrames(uint64_t frame, CodePosition* positions, bool* to
       *torn = true;
       break;
     }
+    const uint64_t address = frame;
     frame = At<uint64_t>(copy, offsets.frame_previous);
     if (offsets.frame_owner >= 0 && At<char>(copy, offsets.frame_owner) >= offsets.frame_owner_is_c) continue;
     CodePosition& position = positions[count++];
+    position.frame = address;
     position.code = At<uint64_t>(copy, offsets.frame_code);
     position.instruction = offsets.frame_instr_is_index
                                ? static_cast<uint64_t>(static_cast<int64_t>(At<int32_t>(copy, offsets.frame_instr)))
@@ -71,8 +78,42 @@ StackId FrameReader::Read(const ThreadState& state) {
   if (cframe >= 0 && !memory_.Read(frame + static_cast<uint64_t>(cframe), &frame, sizeof(frame))) return 0;
   bool torn = false;
   const size_t count = WalkFrames(frame, positions_, &torn);
-  if (torn || count == 0 || !codes_.Resolve(memory_, positions_, count, sites_)) return 0;
-  return StackTable::Get().Intern(sites_, count);
+  if (torn || count == 0) return 0;
+
+  Known& known = KnownOf(state.id);
+  const size_t most = std::min(count, known.count);
+  size_t same = 0;  // outermost frames that are where they were, in the same code and instruction
+  while (same < most && IsSame(positions_[count - 1 - same], known.positions[known.count - 1 - same])) ++same;
+  // Code may be freed and other code take its place, at the same instruction of the same frame: nearly never, hence the
+  // look at all of it only now and then.
+  if (++known.reads % kCheckAllEvery == 0) same = 0;
+  const size_t inner = count - same;
+  if (inner == 0 && count == known.count) return known.stacks[0];
+  if (inner > 0 && !codes_.Resolve(memory_, positions_, inner, sites_)) return 0;
+  std::copy_n(known.sites + known.count - same, same, sites_ + inner);
+  std::copy_n(known.stacks + known.count - same, same, stacks_ + inner);
+  const StackId caller = same > 0 ? stacks_[inner] : 0;
+  std::fill_n(stacks_, inner, StackId{0});
+  const StackId stack = inner > 0 ? StackTable::Get().Intern(sites_, inner, caller, stacks_) : stacks_[0];
+  known.count = stacks_[0] != 0 ? count : 0;  // nothing is learned from a stack that was cut, or refused
+  std::copy_n(positions_, count, known.positions);
+  std::copy_n(sites_, count, known.sites);
+  std::copy_n(stacks_, count, known.stacks);
+  return stack;
+}
+
+FrameReader::Known& FrameReader::KnownOf(uint64_t thread_state) {
+  if (const uint64_t generation = StackTable::Get().generation(); generation != generation_) {
+    for (Known& known : known_) known.count = 0;
+    generation_ = generation;
+  }
+  for (Known& known : known_) {
+    if (known.thread_state == thread_state) return known;
+  }
+  Known& known = known_[next_known_++ % kKnown];
+  known.thread_state = thread_state;
+  known.count = 0;
+  return known;
 }
 
 absl::StatusOr<std::unique_ptr<FrameReader>> FrameReader::Create(SelfMemory::Way best) {

@@ -53,6 +53,24 @@ class FrameReader {
   alignas(16) char window_[kReach + kPage + kLargestFrame];
   CodePosition positions_[kMaxFrames];
   SiteId sites_[kMaxFrames];
+  StackId stacks_[kMaxFrames];  // of each frame and its callers
+
+  // What was read of a thread the last time: most of its callers are still there.
+  struct Known {
+    uint64_t thread_state = 0;  // id
+    uint32_t reads = 0;
+    size_t count = 0;
+    CodePosition positions[kMaxFrames];
+    SiteId sites[kMaxFrames];
+    StackId stacks[kMaxFrames];
+  };
+  static constexpr size_t kKnown = 4;
+  static constexpr uint32_t kCheckAllEvery = 8;  // reads
+  Known& KnownOf(uint64_t thread_state);
+
+  Known known_[kKnown];
+  size_t next_known_ = 0;
+  uint64_t generation_ = 0;  // of the stack table that known_ is from
 };
 
 }  // namespace trainperf

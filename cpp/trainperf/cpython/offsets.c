@@ -126,6 +126,7 @@ const TpPythonOffsets tp_python_offsets = {
     .linetable_is_pep626_pairs = 1,
 #endif
 
+    .object_refcount = offsetof(PyObject, ob_refcnt),
     .object_type = offsetof(PyObject, ob_type),
     .bytes_size = offsetof(PyVarObject, ob_size),
     .bytes_data = offsetof(PyBytesObject, ob_sval),

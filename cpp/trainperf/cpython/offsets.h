@@ -56,6 +56,7 @@ typedef struct {
   int32_t code_read_size;
   int32_t linetable_is_pep626_pairs; /* 3.10's format, else 3.11's location table */
 
+  int32_t object_refcount;
   int32_t object_type;
   int32_t bytes_size;
   int32_t bytes_data;

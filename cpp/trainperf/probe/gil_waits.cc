@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -159,33 +160,31 @@ void CarryOver(const OpenWait& wait, int64_t end_ns, int64_t run_delay_ns) {
   if (carry.holder != 0) carry.stack = CaptureStack(state, end_ns);
 }
 
-void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
-  ThreadInfo* self = wait.self;
-  if (ThreadTable::Get().generation() != wait.generation) return;  // the slot is another thread's by now
-  const int64_t woken_ns = NowNs();
-  // A thread that has just been woken has an up to date run delay. Reading it still belongs to the wait, so that no
-  // time is lost between the wait and what follows.
-  const int64_t run_delay_ns =
-      wait.ring != nullptr ? RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire)) : -1;
-  const int64_t end_ns = wait.ring != nullptr ? NowNs() : woken_ns;
-  self->waiting_since_ns.store(0, std::memory_order_release);
-  AddOwn(self->gil_wait_ns, end_ns - wait.start_ns);
+void AddWait(GilWaitKind kind, ThreadInfo* self, int64_t wait_ns) {
+  AddOwn(self->gil_wait_ns, wait_ns);
   AddOwn(self->gil_waits, 1);
   Add(g_hook.calls, 1);
   if (kind == GilWaitKind::kHandOff) {
     Add(g_hook.hand_offs, 1);
-    Add(g_hook.hand_off_ns, end_ns - wait.start_ns);
+    Add(g_hook.hand_off_ns, wait_ns);
   }
+}
+
+void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
+  ThreadInfo* self = wait.self;
+  if (ThreadTable::Get().generation() != wait.generation) return;  // the slot is another thread's by now
+  const int64_t woken_ns = NowNs();
+  self->waiting_since_ns.store(0, std::memory_order_release);
   if (wait.ring == nullptr) {
-    if (timed_out) CarryOver(wait, end_ns, -1);
+    AddWait(kind, self, woken_ns - wait.start_ns);
     Add(g_hook.cost_ns, g_hook.cost_unwatched_ns);
+    if (timed_out) CarryOver(wait, woken_ns, -1);
     return;
   }
   Event event{};
   event.kind = EventKind::kGilWait;
   event.what = static_cast<uint8_t>(kind);
   event.start_ns = wait.start_ns;
-  event.end_ns = end_ns;
   event.thread = marks::CurrentThreadId();
   event.object = wait.holder;
   event.stack = wait.stack;
@@ -194,14 +193,20 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
     if (const void* holder = g_hook.view.holder()) event.object = HolderOf(holder, &state);
     if (event.object == event.thread) event.object = 0;
   }
-  if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) event.run_delay_ns = run_delay_ns - wait.run_delay_ns;
-  if (event.run_delay_ns > end_ns - wait.start_ns) event.run_delay_ns = end_ns - wait.start_ns;
+  // A thread that has just been woken has an up to date run delay.
+  const int64_t run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
+  // What we do still belongs to the wait, so that no time is lost between it and what follows.
+  const int64_t end_ns = event.end_ns = NowNs();
+  if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) {
+    event.run_delay_ns = std::min(run_delay_ns - wait.run_delay_ns, end_ns - wait.start_ns);
+  }
   wait.ring->TryPush(event);
+  AddWait(kind, self, end_ns - wait.start_ns);
   // What is done while the GIL is another's costs the thread nothing: what follows a wait that timed out, and what came
   // before one, unless the wait was over by then.
   const bool before_hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
+  Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (timed_out ? 0 : end_ns - woken_ns));
   if (timed_out) CarryOver(wait, end_ns, run_delay_ns);
-  Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (timed_out ? 0 : NowNs() - woken_ns));
 }
 
 bool Before(GilWaitKind kind, OpenWait* wait) {
