@@ -193,7 +193,8 @@ void Collector::Post(std::function<void(RunWriter&)> write) {
 void Collector::WatchWorker(uint32_t loader, int32_t pid) {
   if (!InThisProcess()) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  workers_.push_back({loader, pid});
+  const int64_t now_ns = NowNs();
+  workers_.push_back({loader, pid, now_ns, now_ns});
 }
 
 std::vector<int32_t> Collector::UnnamedThreads() {
@@ -259,10 +260,10 @@ void Collector::Tick(int64_t now_ns, bool last) {
     posted.swap(posted_);
   }
   for (const auto& write : posted) write(*writer_);
+  ReadWorkers(now_ns, last);
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
     ReadHost(now_ns);
-    ReadWorkers(now_ns);
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     WriteOwnCost();
@@ -288,7 +289,7 @@ void Collector::DrainRings(int64_t watermark_ns) {
   if (throttled >= 0) {
     Event event{};
     event.kind = EventKind::kHost;
-    event.start_ns = event.end_ns = NowNs();
+    event.start_ns = event.end_ns = watermark_ns;  // steps up to here wait for it
     event.value = throttled;
     pending_.push_back(event);
   }
@@ -322,13 +323,18 @@ void Collector::ReadHost(int64_t now_ns) {
   writer_->AddHostReading(reading);
 }
 
-void Collector::ReadWorkers(int64_t now_ns) {
-  std::vector<Worker> workers;
+void Collector::ReadWorkers(int64_t now_ns, bool last) {
+  std::vector<Worker> due;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    workers = workers_;
+    for (Worker& worker : workers_) {
+      if (now_ns < worker.due_ns && !last) continue;
+      due.push_back(worker);
+      // Soon after its start, for workers that live for a short epoch; then once a second.
+      worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + 100'000'000, kSecondNs);
+    }
   }
-  for (const Worker& worker : workers) {
+  for (const Worker& worker : due) {
     const ProcessFacts facts = ReadProcess(worker.pid);
     if (facts.alive) {
       writer_->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state});

@@ -73,7 +73,7 @@ class Collector {
   void Tick(int64_t now_ns, bool last);
   void DrainRings(int64_t watermark_ns);
   void ReadHost(int64_t now_ns);
-  void ReadWorkers(int64_t now_ns);
+  void ReadWorkers(int64_t now_ns, bool last);
   void WriteThreads();
   void WriteOwnCost();
   void StepDownIfOverBudget(int64_t now_ns);
@@ -103,6 +103,9 @@ class Collector {
   struct Worker {
     uint32_t loader;
     int32_t pid;
+    int64_t since_ns;
+    int64_t due_ns;
+    int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
   };
   struct ThreadName {
     int asked = 0;

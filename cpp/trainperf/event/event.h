@@ -53,6 +53,8 @@ enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised =
 inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
 inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this mark (else carry the last one)
 inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
+// kGilWait: it ended because the GIL was released; its run delay was then a wait for a CPU, and no more for the GIL.
+inline constexpr uint8_t kGilReleased = 8;
 
 // What the sampler saw a thread doing.
 enum class SampleState : uint8_t {

@@ -35,7 +35,7 @@ TEST(Attribution, CpuRunDelayAndBlockedAreExact) {
 TEST(Attribution, GilWaitsAreExactAndNamed) {
   Script loop;
   Loop(loop, 10, [&](int) {
-    // The run delay inside of a wait is the wait's, not the machine's.
+    // While the GIL is another's, a CPU would not help: the run delay inside of a wait is the wait's.
     loop.Cpu(1_ms).GilWait(2_ms, 5, 77, 500_us).Cpu(1_ms).GilWait(1_ms, 6, 78).GilWait(1_ms, 5, 77);
   });
   const Step& step = loop.steps()[5];
@@ -59,6 +59,29 @@ TEST(Attribution, GilWaitsAreExactAndNamed) {
     if (segment.mechanism == Mechanism::kGilWait) waits_ns += segment.end_ns - segment.start_ns;
   }
   EXPECT_EQ(waits_ns, 4_ms);
+}
+
+TEST(Attribution, OnceTheGilIsReleasedTheWaitIsForACpu) {
+  Script loop;
+  Loop(loop, 10, [&](int) {
+    loop.Cpu(1_ms).GilWait(5_ms).GilWait(3_ms, 5, 77, 2_ms, kGilReleased).Descheduled(1_ms);
+    loop.Begin(Bracket::kGc, 0, 2).GilWait(1_ms, 5, 77, 500_us, kGilReleased).Cpu(1_ms).End(Bracket::kGc, 0);
+  });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGilWait), 6_ms + 500_us);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kDescheduled), 3_ms + 500_us);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGc), 1_ms);
+  int64_t waited_ns = 0;
+  for (const Detail& detail : loop.Details(DetailKind::kGilWait)) waited_ns += detail.step == 5 ? detail.ns : 0;
+  EXPECT_EQ(waited_ns, 6_ms + 500_us);
+}
+
+TEST(Attribution, RunDelayInACollectionIsTheMachines) {
+  Script loop;
+  Loop(loop, 10, [&](int) { loop.Begin(Bracket::kGc, 0, 2).Cpu(3_ms).Descheduled(2_ms).End(Bracket::kGc, 0); });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kGc), 3_ms);
+  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kDescheduled), 2_ms);
 }
 
 TEST(Attribution, CollectionsCountWithoutTheGilWaitInside) {
@@ -175,11 +198,15 @@ TEST(Attribution, EstimatedWaitsAreClippedToTheStretch) {
   Event mark{};
   mark.end_ns = 10_ms;
   meter.Start(mark);
-  int64_t start_ns = 8_ms, end_ns = 12_ms;
-  meter.AddGilWait(&start_ns, &end_ns, 0);
+  int64_t start_ns = 0, end_ns = 0;
+  Event wait{};
+  wait.start_ns = 8_ms;
+  wait.end_ns = 12_ms;
+  EXPECT_EQ(meter.AddGilWait(wait, &start_ns, &end_ns), 2_ms);
   EXPECT_EQ(start_ns, 10_ms);
-  start_ns = 11_ms, end_ns = 13_ms;  // overlaps the one before
-  meter.AddGilWait(&start_ns, &end_ns, 0);
+  wait.start_ns = 11_ms;  // overlaps the one before
+  wait.end_ns = 13_ms;
+  EXPECT_EQ(meter.AddGilWait(wait, &start_ns, &end_ns), 1_ms);
   EXPECT_EQ(start_ns, 12_ms);
   mark.end_ns = 20_ms;
   EXPECT_EQ(meter.Close(mark, false).gil, 3_ms);

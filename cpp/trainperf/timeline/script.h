@@ -114,12 +114,13 @@ class Script {
     delay_[thread_] += ns;
     return *this;
   }
-  Script& GilWait(int64_t ns, ThreadId holder = 9, StackId stack = 3, int64_t run_delay_ns = 0) {
+  Script& GilWait(int64_t ns, ThreadId holder = 9, StackId stack = 3, int64_t run_delay_ns = 0, uint8_t flags = 0) {
     Event e = Make(EventKind::kGilWait);
     e.end_ns = now_ += ns;
     e.object = holder;
     e.stack = stack;
     e.run_delay_ns = run_delay_ns;
+    e.flags = flags;
     delay_[thread_] += run_delay_ns;
     return Put(e);
   }

@@ -96,17 +96,16 @@ void StepLane::OnMark(const Event& event) {
 
 void StepLane::OnGilWait(const Event& event) {
   if (!running_) return;
-  int64_t start_ns = event.start_ns;
-  int64_t end_ns = event.end_ns;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
   const int64_t cursor_ns = meter_.cursor_ns();
-  meter_.AddGilWait(&start_ns, &end_ns, event.run_delay_ns);
+  const int64_t waited_ns = meter_.AddGilWait(event, &start_ns, &end_ns);
   if (end_ns <= start_ns) return;
   const bool in_gc = stack_.open(Bracket::kGc);
   const size_t max = writer_->max_segments();
   stretch_segments_.Add({cursor_ns, start_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0}, max);
   stretch_segments_.Add({start_ns, end_ns, row_, Mechanism::kGilWait, event.object, event.stack}, max);
-  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0},
-                       end_ns - start_ns, 1);
+  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0}, waited_ns, 1);
 }
 
 void StepLane::OnSample(const Event& event) {
