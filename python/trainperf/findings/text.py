@@ -1,0 +1,24 @@
+"""How findings write numbers."""
+
+from __future__ import annotations
+
+
+def plural(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def ms(ns: float) -> str:
+    """ "8.1 ms", "0.12 ms", "1,240 ms"."""
+    value = ns / 1e6
+    if value >= 1000:
+        return f"{value:,.0f} ms"
+    return f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+
+
+def size(n: float) -> str:
+    """ "12.4 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000 or unit == "GB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} GB"
