@@ -11,8 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
+from trainperf.findings.frames import is_user_file, short_path
 from trainperf.report import console, model
-from trainperf.report.frames import is_user_file, short_path
 from trainperf.report.text import apportion, clean, middle, wrap
 
 

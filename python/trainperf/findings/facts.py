@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from trainperf.findings import frames
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
-from trainperf.report import frames
 
 __all__ = ["Facts", "Holder", "Spot", "ms", "plural", "size"]
 
@@ -345,7 +345,8 @@ def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
     for f in stack:
         if f is at:
             break
-        called = f
+        if not frames.is_own_file(f.file):
+            called = f
     if called is None:
         return ""
     module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainperf.findings import frames
 from trainperf.findings.model import Cell
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
@@ -58,8 +59,6 @@ def dataset_name(loader: Loader) -> str:
 
 def dataset_place(loader: Loader, facts: Facts) -> str:
     """ "train.py:41" where the dataset's class is, "" when it was not recorded."""
-    from trainperf.report import frames
-
     at = loader.description.get("where") or ""
     if isinstance(at, str) and at:
         file, _, line = at.rpartition(":")

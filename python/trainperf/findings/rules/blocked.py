@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Spot, ms, plural
+from trainperf.findings.frames import is_stdlib_file, user_frame
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
-from trainperf.report.frames import is_stdlib_file, user_frame
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf.findings import frames
 from trainperf.findings.facts import ms, plural, size
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -48,7 +49,7 @@ class Checkpoint:
             who=(facts.step_thread_name,),
             where=facts.place(top.frame) if top is not None else "",
             why="torch.save runs on the training thread"
-            + (f", called by {facts.label(top)}" if top is not None else ""),
+            + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
             fix=(
                 f"# save less often (now every {max(1, round(facts.steps / saves))} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import plural
+from trainperf.findings.frames import is_stdlib_file, is_user_file
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
-from trainperf.report.frames import is_stdlib_file, is_user_file
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts

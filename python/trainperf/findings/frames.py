@@ -38,9 +38,13 @@ def is_user_file(file: str) -> bool:
         return True
     if not file or file.startswith("<"):
         return False
-    if file.startswith(_PACKAGE) or _OURS.search(file):
-        return False
-    return not (_INSTALLED.search(file) or _STDLIB.search(file) or _TORCH_CHECKOUT.search(file))
+    return not (is_own_file(file) or _INSTALLED.search(file) or _STDLIB.search(file) or _TORCH_CHECKOUT.search(file))
+
+
+@lru_cache(maxsize=4096)
+def is_own_file(file: str) -> bool:
+    """True for trainperf's: a wrapper around what the user called."""
+    return file.startswith(_PACKAGE) or _OURS.search(file) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -58,7 +62,7 @@ def shown_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
     found = user_frame(frames)
     if found is not None:
         return found
-    return next((f for f in frames if not (f.file.startswith(_PACKAGE) or _OURS.search(f.file))), None)
+    return next((f for f in frames if not is_own_file(f.file)), None)
 
 
 def short_path(file: str, base: str = "") -> str:
