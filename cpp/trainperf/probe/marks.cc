@@ -4,11 +4,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <new>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/base/off_cpu.h"
 #include "trainperf/base/proc_text.h"
 
 namespace trainperf {
@@ -17,6 +19,9 @@ namespace {
 
 constexpr size_t kRingEvents = 16384;  // 0.9 MB; 100 ms of marks at 160k/s
 constexpr int kMaxRings = 64;
+constexpr int64_t kTimedMark = 16;
+// The wrapper and the call around a mark, which it cannot time itself; benchmarks/marks.py measures them.
+constexpr int64_t kPythonNs = 400;
 // Run delay is read (0.55 us) only when the thread was off CPU at least this long since the last reading: below, its
 // share in the delay is bounded by this.
 constexpr int64_t kOffCpuWorthReadingNs = 20'000;
@@ -27,7 +32,12 @@ struct Local {
   SpscRing<Event>* ring;
   ThreadId id;
   int schedstat_fd;
+  OffCpu off_cpu;
   int64_t marks;
+  int64_t wall_ns;         // of the last mark
+  int64_t cpu_ns;          // as the last mark had it
+  int64_t cpu_at_read_ns;  // as the last mark had it that read the CPU clock, and
+  int64_t read_cpu_ns;     // the clock then
   int64_t delay_read_wall_ns;
   int64_t delay_read_cpu_ns;
 };
@@ -40,7 +50,7 @@ std::atomic<int> g_rings{0};  // how many of g_pool are in use
 std::atomic<SpscRing<Event>*> g_pool[kMaxRings];
 std::atomic<int64_t> g_marks{0};
 std::atomic<uint64_t> g_refused{0};
-std::atomic<int64_t> g_cost_of_one_ns{0};
+std::atomic<int64_t> g_timed_ns{0};  // what every kTimedMark-th mark took
 std::atomic<uint64_t (*)()> g_identity{nullptr};
 
 void Attach(Local& local, uint64_t generation) {
@@ -79,6 +89,9 @@ bool MakeRing(Local& local) {
     return false;
   }
   local.ring = ring;
+  local.off_cpu = OffCpu::ForThisThread();
+  local.wall_ns = NowNs();
+  local.cpu_ns = local.cpu_at_read_ns = local.read_cpu_ns = ThreadCpuNs();
   char path[64];
   snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", local.info->native_tid.load(std::memory_order_relaxed));
   local.schedstat_fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -101,6 +114,29 @@ bool MakesThreadWatched(EventKind kind, Bracket bracket) {
   }
 }
 
+// The thread was off CPU since its last mark, or it cannot be known: the system calls.
+void ReadClocks(Local& local, Event* event) {
+  local.off_cpu.Arm();  // before the clocks: who is preempted between them reads again at the next mark
+  const int64_t read_cpu_ns = ThreadCpuNs();
+  event->end_ns = NowNs();
+  // Since the last reading, marks went by whose CPU time was inferred; what remains belongs to the time since the last.
+  const int64_t inferred_ns = local.cpu_ns - local.cpu_at_read_ns;
+  const int64_t cpu_ns = std::clamp<int64_t>(read_cpu_ns - local.read_cpu_ns - inferred_ns, 0,
+                                             std::max<int64_t>(event->end_ns - local.wall_ns, 0));
+  event->cpu_ns = local.cpu_ns + cpu_ns;
+  local.cpu_at_read_ns = event->cpu_ns;
+  local.read_cpu_ns = read_cpu_ns;
+
+  const int64_t off_cpu_ns = (event->end_ns - local.delay_read_wall_ns) - (read_cpu_ns - local.delay_read_cpu_ns);
+  if (off_cpu_ns < kOffCpuWorthReadingNs || local.schedstat_fd < 0) return;
+  int64_t fields[2];
+  if (ReadInts(local.schedstat_fd, fields, 2) != 2) return;
+  event->run_delay_ns = fields[1];
+  event->flags |= kHasRunDelay;
+  local.delay_read_wall_ns = event->end_ns;
+  local.delay_read_cpu_ns = read_cpu_ns;
+}
+
 void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
   Local& local = Current();
   if (local.ring == nullptr) {
@@ -114,42 +150,22 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
   event.flags = flags;
   event.phase = static_cast<uint8_t>(phase);
   event.thread = local.id;
-  event.cpu_ns = ThreadCpuNs();
-  event.start_ns = event.end_ns = NowNs();
-  const int64_t off_cpu_ns = (event.end_ns - local.delay_read_wall_ns) - (event.cpu_ns - local.delay_read_cpu_ns);
-  if (off_cpu_ns >= kOffCpuWorthReadingNs && local.schedstat_fd >= 0) {
-    int64_t fields[2];
-    if (ReadInts(local.schedstat_fd, fields, 2) == 2) {
-      event.run_delay_ns = fields[1];
-      event.flags |= kHasRunDelay;
-      local.delay_read_wall_ns = event.end_ns;
-      local.delay_read_cpu_ns = event.cpu_ns;
-    }
+  const int64_t entered_ns = NowNs();
+  event.end_ns = entered_ns;
+  if (local.off_cpu.StillOn()) {
+    event.cpu_ns = local.cpu_ns + (event.end_ns - local.wall_ns);
+  } else {
+    ReadClocks(local, &event);
   }
+  event.start_ns = event.end_ns;
+  local.wall_ns = event.end_ns;
+  local.cpu_ns = event.cpu_ns;
   local.ring->TryPush(event);
   // Summed here and not in one shared counter, which threads would fight for.
-  if ((++local.marks & 63) == 0) g_marks.fetch_add(64, std::memory_order_relaxed);
-}
-
-// What a mark costs its thread: the two clocks, the push, and now and then the run delay (counted in full).
-int64_t CalibrateNs() {
-  SpscRing<Event> ring(1024);
-  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  constexpr int kRounds = 512;
-  const int64_t start = NowNs();
-  for (int i = 0; i < kRounds; ++i) {
-    Event event{};
-    event.cpu_ns = ThreadCpuNs();
-    event.end_ns = NowNs();
-    int64_t fields[2];
-    if (i % 4 == 0 && fd >= 0) ReadInts(fd, fields, 2);
-    ring.TryPush(event);
+  if (++local.marks % kTimedMark == 0) {
+    g_marks.fetch_add(kTimedMark, std::memory_order_relaxed);
+    g_timed_ns.fetch_add(NowNs() - entered_ns, std::memory_order_relaxed);
   }
-  const int64_t cost = (NowNs() - start) / kRounds;
-  if (fd >= 0) close(fd);
-  constexpr int64_t kPythonCallNs =
-      60;  // argument parsing and the call itself; benchmarks/mark_cost.py measures the whole
-  return cost + kPythonCallNs;
 }
 
 }  // namespace
@@ -157,7 +173,7 @@ int64_t CalibrateNs() {
 void Enable() {
   g_marks.store(0, std::memory_order_relaxed);
   g_refused.store(0, std::memory_order_relaxed);
-  g_cost_of_one_ns.store(CalibrateNs(), std::memory_order_relaxed);
+  g_timed_ns.store(0, std::memory_order_relaxed);
   g_enabled.store(true, std::memory_order_release);
 }
 
@@ -204,7 +220,7 @@ Stats stats() {
     if (const auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) dropped += ring->dropped();
   }
   const int64_t count = g_marks.load(std::memory_order_relaxed);
-  return {count, count * g_cost_of_one_ns.load(std::memory_order_relaxed), dropped};
+  return {count, kTimedMark * g_timed_ns.load(std::memory_order_relaxed) + count * kPythonNs, dropped};
 }
 
 }  // namespace marks

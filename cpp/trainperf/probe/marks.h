@@ -39,7 +39,7 @@ void SetIdentity(uint64_t (*tstate_id_of_this_thread)());
 
 struct Stats {
   int64_t marks;
-  int64_t cost_ns;   // marks x the calibrated cost of one
+  int64_t cost_ns;   // what every 16th took, times 16, and the call from Python
   uint64_t dropped;  // rings full, or more threads than rings
 };
 Stats stats();
