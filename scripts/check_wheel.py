@@ -30,6 +30,8 @@ def main() -> int:
         listing = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
         for line in listing.splitlines():
             name, _, place = (part.strip() for part in line.partition("=>"))
+            if name == "statically linked":  # what ldd says of a library that needs none
+                continue
             if RUNTIMES.fullmatch(Path(name.split()[0]).name):
                 continue
             if not place.startswith(f"{site}{os.sep}trainperf"):

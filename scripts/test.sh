@@ -15,7 +15,7 @@ part() {  # part NAME COMMAND...
   summary+=("$(printf '%-44s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
 }
 
-part "build" cmake --build --preset release -j "$(nproc)"
+part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)" --progress
 part "Python tests, $(python -V)" env TRAINPERF_NATIVE_BUILD="$PWD/build/release" python -m pytest -q --durations=15 tests
 # The first is .venv's own, which has just run them.
