@@ -48,6 +48,12 @@ class SpscRing {
     return static_cast<size_t>(head - tail);
   }
 
+  // When neither side is at work.
+  void Clear() {
+    Drain([](const T&) {});
+    dropped_.store(0, std::memory_order_relaxed);
+  }
+
   // Any thread.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
   size_t capacity() const { return capacity_; }

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "trainperf/event/event.h"
+#include "trainperf/base/ids.h"
 
 namespace trainperf {
 

@@ -6,8 +6,8 @@ namespace {
 constexpr uint32_t kReserved = ~uint32_t{0};  // an index entry whose slot is being filled
 
 size_t HashOf(int32_t native_tid, uint64_t tstate_id) {
-  uint64_t h = (static_cast<uint64_t>(static_cast<uint32_t>(native_tid)) << 32) ^ tstate_id;
-  h *= 0x9E3779B97F4A7C15ull;
+  const uint64_t key = native_tid != 0 ? static_cast<uint64_t>(static_cast<uint32_t>(native_tid)) << 32 : tstate_id;
+  const uint64_t h = key * 0x9E3779B97F4A7C15ull;
   return static_cast<size_t>(h >> 32);
 }
 
@@ -44,11 +44,12 @@ ThreadId ThreadTable::FindOrAdd(int32_t native_tid, uint64_t tstate_id) {
     // Another thread is publishing this entry: a few instructions, never a wait on a lock.
     for (int spin = 0; entry == kReserved && spin < 1000; ++spin) entry = index_[at].load(std::memory_order_acquire);
     if (entry == kReserved) continue;
-    const ThreadInfo& info = slots_[entry - 1];
-    if (info.native_tid.load(std::memory_order_relaxed) == native_tid &&
-        info.tstate_id.load(std::memory_order_relaxed) == tstate_id) {
-      return entry;
-    }
+    ThreadInfo& info = slots_[entry - 1];
+    if (info.native_tid.load(std::memory_order_relaxed) != native_tid) continue;
+    if (info.tstate_id.load(std::memory_order_relaxed) == tstate_id) return entry;
+    if (native_tid == 0) continue;
+    if (tstate_id != 0) info.tstate_id.store(tstate_id, std::memory_order_relaxed);
+    return entry;
   }
   refused_.fetch_add(1, std::memory_order_relaxed);
   return 0;

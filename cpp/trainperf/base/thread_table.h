@@ -14,14 +14,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainperf/base/spsc_ring.h"
-#include "trainperf/event/event.h"
+#include "trainperf/base/ids.h"
 
 namespace trainperf {
 
+struct Event;
+template <typename T>
+class SpscRing;
+
 struct ThreadInfo {
-  // Identity, constant once the slot is published. tids are reused by the kernel and addresses by malloc, hence both.
-  std::atomic<int32_t> native_tid{0};
+  std::atomic<int32_t> native_tid{0};  // 0: not known (CPython 3.10 does not tell another thread's)
+  // The newest of its thread states: a native thread that calls into Python gets another at each call.
   std::atomic<uint64_t> tstate_id{0};
 
   // Written by the GIL hook on the thread itself; read by anyone.
@@ -41,7 +44,7 @@ class ThreadTable {
   // The process' only table; never destroyed, since threads hold pointers into it.
   static ThreadTable& Get();
 
-  // 0 when the table is full (counted in refused()).
+  // By native_tid where it is known, else by tstate_id. 0 when the table is full (counted in refused()).
   ThreadId FindOrAdd(int32_t native_tid, uint64_t tstate_id);
 
   // 1 <= id <= size().
@@ -58,7 +61,7 @@ class ThreadTable {
   ThreadTable() = default;
 
   ThreadInfo slots_[kCapacity];
-  std::atomic<uint32_t> index_[2 * kCapacity] = {};  // open addressing by (native_tid, tstate_id); holds ThreadId
+  std::atomic<uint32_t> index_[2 * kCapacity] = {};  // open addressing; holds ThreadId
   std::atomic<uint32_t> used_{0};
   std::atomic<uint64_t> refused_{0};
   std::atomic<uint64_t> generation_{1};

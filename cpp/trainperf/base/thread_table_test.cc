@@ -15,9 +15,19 @@ TEST(ThreadTable, GivesOneIdToOneThread) {
   const ThreadId first = table.FindOrAdd(100, 1);
   EXPECT_EQ(first, 1u);
   EXPECT_EQ(table.FindOrAdd(100, 1), first);
-  EXPECT_NE(table.FindOrAdd(100, 2), first);  // the kernel gave the tid to another thread
-  EXPECT_EQ(table.info(first).native_tid.load(), 100);
-  EXPECT_EQ(table.size(), 2u);
+  EXPECT_EQ(table.FindOrAdd(100, 2), first);  // a native thread has a new thread state at each call into Python
+  EXPECT_EQ(table.info(first).tstate_id.load(), 2u);
+  EXPECT_EQ(table.FindOrAdd(100, 0), first);
+  EXPECT_EQ(table.info(first).tstate_id.load(), 2u);
+  EXPECT_EQ(table.size(), 1u);
+}
+
+TEST(ThreadTable, WithoutATidThreadStatesTellThreadsApart) {
+  ThreadTable& table = ThreadTable::Get();
+  table.Reset();
+  const ThreadId first = table.FindOrAdd(0, 1);
+  EXPECT_EQ(table.FindOrAdd(0, 1), first);
+  EXPECT_NE(table.FindOrAdd(0, 2), first);
 }
 
 TEST(ThreadTable, RefusesWhenFullAndCountsIt) {

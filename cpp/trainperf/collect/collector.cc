@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,7 @@ constexpr double kLowestSamplerHz = 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& path, const CollectorOptions& options) {
+  marks::ReleaseRings();  // in a forked child, of the parent's watch
   ThreadTable::Get().Reset();
   StackTable::Get().Init();
   StackTable::Get().Reset();
@@ -38,12 +41,17 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& p
   std::unique_ptr<Collector> collector(new Collector(std::move(writer), options));
   collector->StartGilProbes();
 
-  // Our thread must not run the user's signal handlers.
+  // Our thread must not run the user's signal handlers: it inherits this mask.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  collector->thread_ = std::thread([raw = collector.get()] { raw->Loop(); });
+  const int error = pthread_create(&collector->thread_, nullptr, &Collector::Main, collector.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("no thread could be started for the collector: ", strerror(error),
+                                                     ": raise the limit of processes (ulimit -u) or of memory"));
+  }
+  collector->running_ = true;
   marks::Enable();
   return collector;
 }
@@ -63,12 +71,16 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
   } else {
     writer_->SetTier("throttling", "off", host_.throttled_why());
   }
+  if (marks::CanReadRunDelay()) {
+    writer_->SetTier("run_delay", "schedstat", "");
+  } else {
+    writer_->SetTier("run_delay", "off", "the kernel gives no /proc/self/task/TID/schedstat (CONFIG_SCHED_INFO)");
+  }
   thread_names_.resize(ThreadTable::kCapacity);
 }
 
 Collector::~Collector() {
   if (!InThisProcess()) {
-    thread_.detach();
     sampler_.release();  // its thread does not exist in the child; joining it would hang
     return;
   }
@@ -158,7 +170,8 @@ absl::Status Collector::Finish(const std::string& ended) {
   }
   marks::Disable();
   wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (running_) pthread_join(thread_, nullptr);
+  running_ = false;
   sampler_.reset();
   marks::ReleaseRings();
   absl::Status result = writer_->Finish(ended);
@@ -218,10 +231,16 @@ void Collector::NameThread(int32_t native_tid, const std::string& name) {
   if (!InThisProcess()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   for (ThreadId id = 1; id <= threads.size(); ++id) {
-    if (threads.info(id).native_tid.load(std::memory_order_relaxed) != native_tid) continue;
+    if (threads.info(id).native_tid.load(std::memory_order_relaxed) != native_tid || thread_names_[id - 1].named)
+      continue;
     thread_names_[id - 1].named = true;
     posted_.push_back([id, native_tid, name](RunWriter& writer) { writer.SetThread(id, native_tid, name, ""); });
   }
+}
+
+void* Collector::Main(void* self) {
+  static_cast<Collector*>(self)->Loop();
+  return nullptr;
 }
 
 void Collector::Loop() {
@@ -358,6 +377,7 @@ void Collector::WriteThreads() {
     }
     // Until Python tells its own name for it, the kernel's.
     if (!named && tid != 0) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
+    marks::ReleaseRingOfDead(id);
     writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),
                               info.gil_waits.load(std::memory_order_relaxed));
   }
@@ -368,6 +388,7 @@ void Collector::WriteOwnCost() {
   const marks::Stats marks = marks::stats();
   writer_->SetOverhead("marks", marks.cost_ns);
   writer_->SetDropped("marks", static_cast<int64_t>(marks.dropped));
+  writer_->SetDropped("threads_without_ring", static_cast<int64_t>(marks.refused));
   writer_->SetDropped("late_events", timeline_.late_events());
   writer_->SetDropped("threads", static_cast<int64_t>(ThreadTable::Get().refused()));
   writer_->SetDropped("stacks", static_cast<int64_t>(StackTable::Get().refused()));

@@ -11,6 +11,7 @@
 #ifndef TRAINPERF_COLLECT_COLLECTOR_H_
 #define TRAINPERF_COLLECT_COLLECTOR_H_
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -20,7 +21,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,6 +69,7 @@ class Collector {
   Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
 
   void StartGilProbes();
+  static void* Main(void* self);
   void Loop();
   void Tick(int64_t now_ns, bool last);
   void DrainRings(int64_t watermark_ns);
@@ -92,7 +93,8 @@ class Collector {
   std::unique_ptr<GilSampler> sampler_;
   GilWaits::Stats gil_waits_last_{};  // kept when the hook is taken out
 
-  std::thread thread_;
+  pthread_t thread_{};
+  bool running_ = false;
   std::vector<Event> pending_;  // drained, not yet older than the watermark
   uint64_t dropped_before_ = 0;
   int64_t next_second_ns_ = 0;

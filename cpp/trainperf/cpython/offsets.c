@@ -58,7 +58,6 @@ const TpPythonOffsets tp_python_offsets = {
     .gil_interval = TP_GIL(interval),
     .gil_last_holder = TP_GIL(last_holder),
     .gil_locked = TP_GIL(locked),
-    .gil_switch_number = TP_GIL(switch_number),
     .gil_cond = TP_GIL(cond),
     .gil_switch_cond = TP_GIL(switch_cond),
     .gil_size = sizeof(struct _gil_runtime_state),
@@ -107,7 +106,7 @@ const TpPythonOffsets tp_python_offsets = {
 #elif PY_VERSION_HEX >= 0x030B0000
     .frame_instr = TP_FRAME(prev_instr),
 #else
-    .frame_instr = TP_FRAME(f_lasti),
+        .frame_instr = TP_FRAME(f_lasti),
     .frame_instr_is_index = 1,
 #endif
     .frame_owner_is_c = 3,

@@ -20,7 +20,6 @@ typedef struct {
   int32_t gil_interval;
   int32_t gil_last_holder;
   int32_t gil_locked;
-  int32_t gil_switch_number;
   int32_t gil_cond;
   int32_t gil_switch_cond;
   int32_t gil_size;

@@ -14,11 +14,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace trainperf {
+#include "trainperf/base/ids.h"
 
-// Dense ids, given out in order from 1 by their tables; 0 is "none" or "not known".
-using ThreadId = uint32_t;
-using StackId = uint32_t;
+namespace trainperf {
 
 enum class EventKind : uint8_t {
   kStep,     // run.step(): an explicit step boundary on `thread` at end_ns. Carries clocks, like a bracket.
@@ -53,8 +51,9 @@ enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised =
 inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
 inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this mark (else carry the last one)
 inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
-// kGilWait: it ended because the GIL was released; its run delay was then a wait for a CPU, and no more for the GIL.
-inline constexpr uint8_t kGilReleased = 8;
+// kGilWait: a slice of a wait that goes on. Without it the GIL was released, the wait is over, and the run delay in it
+// was a wait for a CPU.
+inline constexpr uint8_t kGilStillHeld = 8;
 
 // What the sampler saw a thread doing.
 enum class SampleState : uint8_t {

@@ -188,7 +188,7 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   event.thread = marks::CurrentThreadId();
   event.object = wait.holder;
   event.stack = wait.stack;
-  if (!timed_out) event.flags |= kGilReleased;
+  if (timed_out) event.flags |= kGilStillHeld;
   if (kind == GilWaitKind::kHandOff) {
     ThreadState state;
     if (const void* holder = g_hook.view.holder()) event.object = HolderOf(holder, &state);

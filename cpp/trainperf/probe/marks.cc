@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <new>
 
 #include "trainperf/base/clock.h"
 #include "trainperf/base/off_cpu.h"
 #include "trainperf/base/proc_text.h"
+#include "trainperf/base/spsc_ring.h"
 
 namespace trainperf {
 namespace marks {
@@ -46,10 +48,11 @@ struct Local {
 __attribute__((tls_model("initial-exec"))) thread_local Local tls_local{};
 
 std::atomic<bool> g_enabled{false};
-std::atomic<int> g_rings{0};  // how many of g_pool are in use
-std::atomic<SpscRing<Event>*> g_pool[kMaxRings];
+std::atomic<int> g_rings{0};                      // how many there are
+std::atomic<SpscRing<Event>*> g_free[kMaxRings];  // those that no thread has
 std::atomic<int64_t> g_marks{0};
 std::atomic<uint64_t> g_refused{0};
+std::atomic<uint64_t> g_dropped_by_dead{0};
 std::atomic<int64_t> g_timed_ns{0};  // what every kTimedMark-th mark took
 std::atomic<uint64_t (*)()> g_identity{nullptr};
 
@@ -72,14 +75,29 @@ Local& Current() {
 
 // Rings outlive their watch and are used again: a thread that sleeps in the GIL hook while a watch ends may still push.
 SpscRing<Event>* TakeRing() {
-  const int taken = g_rings.fetch_add(1, std::memory_order_relaxed);
-  if (taken >= kMaxRings) return nullptr;
-  SpscRing<Event>* ring = g_pool[taken].load(std::memory_order_acquire);
-  if (ring == nullptr) {
-    ring = new (std::nothrow) SpscRing<Event>(kRingEvents);
-    g_pool[taken].store(ring, std::memory_order_release);
+  for (auto& slot : g_free) {
+    if (slot.load(std::memory_order_relaxed) == nullptr) continue;
+    if (SpscRing<Event>* ring = slot.exchange(nullptr, std::memory_order_acq_rel)) return ring;
   }
-  return ring;
+  if (g_rings.fetch_add(1, std::memory_order_relaxed) < kMaxRings) {
+    if (auto* ring = new (std::nothrow) SpscRing<Event>(kRingEvents)) return ring;
+  }
+  g_rings.fetch_sub(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void GiveBack(SpscRing<Event>* ring) {
+  ring->Clear();
+  for (auto& slot : g_free) {
+    SpscRing<Event>* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, ring, std::memory_order_acq_rel)) return;
+  }
+}
+
+void TakeRingFrom(ThreadInfo& info) {
+  if (SpscRing<Event>* ring = info.ring.exchange(nullptr, std::memory_order_acq_rel)) GiveBack(ring);
+  const int fd = info.schedstat_fd.exchange(-1, std::memory_order_acq_rel);
+  if (fd >= 0) close(fd);
 }
 
 bool MakeRing(Local& local) {
@@ -173,6 +191,7 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
 void Enable() {
   g_marks.store(0, std::memory_order_relaxed);
   g_refused.store(0, std::memory_order_relaxed);
+  g_dropped_by_dead.store(0, std::memory_order_relaxed);
   g_timed_ns.store(0, std::memory_order_relaxed);
   g_enabled.store(true, std::memory_order_release);
 }
@@ -183,14 +202,26 @@ bool enabled() { return g_enabled.load(std::memory_order_relaxed); }
 
 void ReleaseRings() {
   ThreadTable& threads = ThreadTable::Get();
-  for (ThreadId id = 1; id <= threads.size(); ++id) {
-    ThreadInfo& info = threads.info(id);
-    SpscRing<Event>* ring = info.ring.exchange(nullptr, std::memory_order_acq_rel);
-    if (ring != nullptr) ring->Drain([](const Event&) {});
-    const int fd = info.schedstat_fd.exchange(-1, std::memory_order_acq_rel);
-    if (fd >= 0) close(fd);
-  }
-  g_rings.store(0, std::memory_order_relaxed);
+  for (ThreadId id = 1; id <= threads.size(); ++id) TakeRingFrom(threads.info(id));
+}
+
+void ReleaseRingOfDead(ThreadId id) {
+  ThreadInfo& info = ThreadTable::Get().info(id);
+  const auto* ring = info.ring.load(std::memory_order_acquire);
+  if (ring == nullptr) return;
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/task/%d", info.native_tid.load(std::memory_order_relaxed));
+  if (access(path, F_OK) == 0 || errno != ENOENT) return;
+  g_dropped_by_dead.fetch_add(ring->dropped(), std::memory_order_relaxed);
+  TakeRingFrom(info);
+}
+
+bool CanReadRunDelay() {
+  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  int64_t fields[2];
+  const bool can = fd >= 0 && ReadInts(fd, fields, 2) == 2;
+  if (fd >= 0) close(fd);
+  return can;
 }
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
@@ -214,13 +245,14 @@ void SetIdentity(uint64_t (*tstate_id_of_this_thread)()) {
 }
 
 Stats stats() {
-  uint64_t dropped = g_refused.load(std::memory_order_relaxed);
+  uint64_t dropped = g_dropped_by_dead.load(std::memory_order_relaxed);
   const ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     if (const auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) dropped += ring->dropped();
   }
   const int64_t count = g_marks.load(std::memory_order_relaxed);
-  return {count, kTimedMark * g_timed_ns.load(std::memory_order_relaxed) + count * kPythonNs, dropped};
+  return {count, kTimedMark * g_timed_ns.load(std::memory_order_relaxed) + count * kPythonNs, dropped,
+          g_refused.load(std::memory_order_relaxed)};
 }
 
 }  // namespace marks

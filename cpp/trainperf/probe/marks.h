@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "trainperf/base/spsc_ring.h"
 #include "trainperf/base/thread_table.h"
 #include "trainperf/event/event.h"
 
@@ -25,6 +26,11 @@ void Disable();  // also what a forked child does: marks after it do nothing
 bool enabled();
 // Takes the rings from their threads, for the next watch. Marks must be disabled and the GIL hook out.
 void ReleaseRings();
+// Likewise of one thread, if it has ended. Called by the rings' consumer after it has drained them.
+void ReleaseRingOfDead(ThreadId id);
+
+// Whether this kernel tells how long a thread waited for a CPU (/proc/.../schedstat).
+bool CanReadRunDelay();
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);
 void End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);
@@ -40,7 +46,8 @@ void SetIdentity(uint64_t (*tstate_id_of_this_thread)());
 struct Stats {
   int64_t marks;
   int64_t cost_ns;   // what every 16th took, times 16, and the call from Python
-  uint64_t dropped;  // rings full, or more threads than rings
+  uint64_t dropped;  // events that found their ring full
+  uint64_t refused;  // marks of threads that got no ring: more threads than rings
 };
 Stats stats();
 

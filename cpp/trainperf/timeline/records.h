@@ -14,8 +14,8 @@ enum StepFlag : uint32_t {
   kDataStarved = 1 << 0,
   kGilContended = 1 << 1,
   kHostStalled = 1 << 2,
-  kIncomplete = 1 << 3,     // events of this step were dropped
-  kWarmUp = 1 << 4,         // torch.compile ran in it, or it is the run's first: kept out of medians
+  kIncomplete = 1 << 3,  // events of this step were dropped
+  kWarmUp = 1 << 4,      // torch.compile ran in it, or it is the run's first: kept out of medians
   kHasValidation = 1 << 5,
   kHasCheckpoint = 1 << 6,
   kHasLoaderStart = 1 << 7,  // an epoch began in it: iter(loader), or a loader's first fetch
@@ -45,7 +45,7 @@ struct StepRecord {
 };
 
 enum class DetailKind : uint8_t {
-  kGilWait,  // the step thread waited: `thread` and `stack` are the holder's
+  kGilWait,  // the step thread waited: `thread` and `stack` are the holder's; `count` is how many waits ended
   kSample,   // where the step thread was: `state`, `code` is the system call when blocked, `stack` its own
   kHold,     // who held the GIL, whether anybody waited or not: `thread`, `stack`; phase is the step thread's
   kGc,       // `code` is the generation
@@ -72,9 +72,9 @@ struct Span {
   int64_t step;  // -1: outside of steps
   int64_t start_ns;
   int64_t end_ns;
-  int64_t cpu_ns;     // of the thread, in it
-  uint32_t object;    // loader, module ...
-  int64_t value;      // checkpoint: bytes; gc: generation; else 0
+  int64_t cpu_ns;   // of the thread, in it
+  uint32_t object;  // loader, module ...
+  int64_t value;    // checkpoint: bytes; gc: generation; else 0
   ThreadId thread;
 };
 

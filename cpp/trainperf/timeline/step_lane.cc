@@ -105,7 +105,8 @@ void StepLane::OnGilWait(const Event& event) {
   const size_t max = writer_->max_segments();
   stretch_segments_.Add({cursor_ns, start_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0}, max);
   stretch_segments_.Add({start_ns, end_ns, row_, Mechanism::kGilWait, event.object, event.stack}, max);
-  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0}, waited_ns, 1);
+  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0}, waited_ns,
+                       (event.flags & kGilStillHeld) != 0 ? 0 : 1);
 }
 
 void StepLane::OnSample(const Event& event) {

@@ -32,7 +32,7 @@ class StretchMeter {
     *end_ns = wait.end_ns;
     if (*end_ns <= *start_ns) return 0;
     const int64_t delay_ns = std::clamp<int64_t>(wait.run_delay_ns, 0, *end_ns - *start_ns);
-    const int64_t released_ns = (wait.flags & kGilReleased) != 0 ? delay_ns : 0;
+    const int64_t released_ns = (wait.flags & kGilStillHeld) != 0 ? 0 : delay_ns;
     const int64_t waited_ns = *end_ns - *start_ns - released_ns;
     gil_ns_ += waited_ns;
     gil_total_ns_ += waited_ns;
