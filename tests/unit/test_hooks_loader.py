@@ -6,6 +6,7 @@ import gc
 import inspect
 import json
 import pickle
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -159,14 +160,24 @@ def test_pinned_batches_count_on_both_sides_of_the_pin_thread(hooked: Install, r
         def qsize(self) -> int:
             return 5
 
+    class Pinned(queue.Queue[Any]):
+        def qsize(self) -> int:
+            raise AssertionError("this takes the lock that the pin-memory thread holds")
+
+        def get(self, *args: Any, **kwargs: Any) -> Any:
+            self.queue.popleft()
+            return data.get(*args, **kwargs)
+
     from trainperf.hooks.dataloader import _Fetches
 
     hook = inspect.getclosurevars(dataloader._BaseDataLoaderIter.__next__).nonlocals["known"].__self__
     known = hook[id(iterator)]
     hook[id(iterator)] = _Fetches(known.loader, True, True, known.reference)
     results, iterator._worker_result_queue = iterator._worker_result_queue, Waiting()
+    data, iterator._data_queue = iterator._data_queue, Pinned()
+    iterator._data_queue.queue.extend("ab")
     next(iterator)
-    iterator._worker_result_queue = results
+    iterator._worker_result_queue, iterator._data_queue = results, data
     assert fetches(recorder)[0][0] == 7
 
 
@@ -292,6 +303,30 @@ def test_a_failure_in_the_hook_switches_it_off_and_spares_the_loop(
     assert len(session.notes) == 1 and "dataloader hook is off" in session.notes[0]
     assert session.tiers["hook_dataloader"][0] == "off"
     assert caplog.text.count("dataloader hook is off") == 1
+
+
+def test_a_batch_is_not_lost_when_torchs_private_names_change_in_the_fetch(hooked: Install, recorder: Recorder) -> None:
+    session = hooked(DataLoaderHook())
+    gate = torch.multiprocessing.get_context("fork").Event()
+    loader = DataLoader(Numbers(4, slow=0, gate=gate), num_workers=2, multiprocessing_context="fork")
+    iterator = iter(loader)
+    wait_for(lambda: iterator._data_queue.qsize() == 2)
+    tasks = iterator._task_info
+
+    fetch = iterator._next_data
+
+    def renaming() -> Any:
+        gate.set()
+        batch = fetch()
+        iterator._task_info = None
+        return batch
+
+    iterator._next_data = renaming
+    assert next(iterator).item() == 0
+    iterator._task_info, iterator._next_data = tasks, fetch
+    assert recorder.words("FETCH") == ["begin FETCH", "end FETCH"]
+    assert session.tiers["hook_dataloader"][0] == "off"
+    assert [batch.item() for batch in iterator] == [1, 2, 3]
 
 
 def test_a_subclass_with_its_own_iter(hooked: Install, recorder: Recorder) -> None:

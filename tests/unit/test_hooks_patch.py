@@ -126,6 +126,78 @@ def test_hooks_go_in_reverse_order_and_a_broken_one_does_not_stop_the_others(
     assert order == ["-c", "-a"]
 
 
+class Stubborn:
+    """A hook whose remove() is interrupted so many times."""
+
+    needs = ""
+
+    def __init__(self, name: str, interrupts: int, error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.name = name
+        self.interrupts = interrupts
+        self.error = error
+        self.removed = False
+
+    def install(self, context: Context) -> None:
+        self.removed = False
+
+    def remove(self) -> None:
+        if self.interrupts > 0:
+            self.interrupts -= 1
+            raise self.error(self.name)
+        self.removed = True
+
+
+def test_an_interrupt_while_hooks_go_leaves_none_of_them(recorder: Recorder) -> None:
+    plain = torch.autograd.backward
+    stubborn = Stubborn("a", 1)
+    hooks = hooks_of(recorder, BackwardHook(), stubborn, Stubborn("b", 2, LookupError))
+    with pytest.raises(LookupError, match="b"):
+        hooks.remove()
+    assert torch.autograd.backward is plain and stubborn.removed
+    hooks.remove()
+
+
+def test_an_interrupted_patch_is_not_forgotten(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.save
+    hooks = hooks_of(recorder, CheckpointHook())
+    remove, interrupts = Patch.remove, [KeyboardInterrupt]
+
+    def interrupted(patch: Patch) -> bool:
+        if interrupts:
+            raise interrupts.pop()
+        return remove(patch)
+
+    monkeypatch.setattr(Patch, "remove", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hooks.remove()
+    assert torch.save is plain and torch.serialization.save is plain
+
+
+def test_a_hook_that_can_neither_be_put_in_nor_taken_out_does_not_raise(recorder: Recorder) -> None:
+    class Broken(Stubborn):
+        def install(self, context: Context) -> None:
+            raise AttributeError("torch has changed")
+
+    session = Session()
+    hooks = Hooks(recorder, session, [Broken("b", 9, LookupError)])
+    hooks.install()
+    assert session.tiers["hook_b"] == ("off", "AttributeError: torch has changed")
+    assert any("left in part" in note for note in session.notes)
+    hooks.remove()
+
+
+def test_a_torch_that_has_renamed_its_compile_callbacks(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo import callback
+    from trainperf.hooks.compiling import CompileHook
+
+    monkeypatch.setattr(callback, "callback_handler", SimpleNamespace(renamed=[]))
+    session = Session()
+    hooks = Hooks(recorder, session, [CompileHook()])
+    hooks.install()
+    assert session.tiers["hook_compile"][0] == "off"
+    hooks.remove()
+
+
 LATE = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -73,25 +73,56 @@ class Hooks:
             try:
                 hook.install(self.context)
             except Exception as error:
-                hook.remove()
-                self.context.fail(hook.name, error)
+                self._remove_failed(hook, error)
                 continue
+            except BaseException:  # Ctrl-C: remove() takes it out, in whole or in part
+                with self._lock:
+                    self._installed.append(hook)
+                raise
             with self._lock:
                 if not self._removed:
                     self._installed.append(hook)
                     continue
             hook.remove()
 
+    def _remove_failed(self, hook: Hook, why: Exception) -> None:
+        try:
+            hook.remove()
+        except Exception as error:
+            self.context.session.note(f"the {hook.name} hook may be left in part: {type(error).__name__}: {error}")
+        self.context.fail(hook.name, why)
+
     def remove(self) -> None:
+        """Takes out every hook whatever one of them raises (Ctrl-C too), then raises the first of these errors.
+
+        Interrupted outside of a hook it may be called again, and goes on.
+        """
+        first: BaseException | None = None
         with self._lock:
             self._removed = True
             self._waiting = []
-            if self._late is not None:
-                self._late.remove()
-            while self._installed:
-                self._installed.pop().remove()
+            late: list[LateImports] = [] if self._late is None else [self._late]
+            for things in (late, self._installed):
+                while things:
+                    error = _remove(things[-1])
+                    things.pop()
+                    first = error if first is None else first
+        if first is not None:
+            raise first
 
     def remove_in_child(self) -> None:
         """In a forked child, where a thread that is no more may have held the lock."""
         self._lock = threading.RLock()
         self.remove()
+
+
+def _remove(thing: Hook | LateImports) -> BaseException | None:
+    """Twice where the first was interrupted in the middle: a hook's remove() goes on where it was left."""
+    first: BaseException | None = None
+    for _ in range(2):
+        try:
+            thing.remove()
+            break
+        except BaseException as error:
+            first = error if first is None else first
+    return first

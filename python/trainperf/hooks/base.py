@@ -13,7 +13,8 @@ class Hook(Protocol):
     """Something that reports to the marks what the user's loop does.
 
     install() is called once the module `needs` is imported ("" for none), maybe in the middle of the watch. It may
-    raise: the hook is then off, and the run says so. remove() undoes what install() did, also half of it; never raises.
+    raise: the hook is then off, and the run says so. remove() undoes what install() did, also half of it; it can be
+    called again, and goes on where an interrupt left it.
     """
 
     @property
@@ -38,4 +39,5 @@ class PatchHook:
     def remove(self) -> None:
         self.switch.on = False
         while self._patches:
-            self._patches.pop().remove()
+            self._patches[-1].remove()
+            self._patches.pop()  # after: an interrupt between the two must not lose it

@@ -68,11 +68,7 @@ class CompileHook:
 
     def remove(self) -> None:
         self._switch.on = False
-        if self._handler is None:
-            return
-        for callbacks, ours in (
-            (self._handler.start_callbacks, self._start),
-            (self._handler.end_callbacks, self._stop),
-        ):
+        for name, ours in (("start_callbacks", self._start), ("end_callbacks", self._stop)):
+            callbacks: Any = getattr(self._handler, name, ())  # no handler, or a torch that has renamed its lists
             if ours in callbacks:
                 callbacks.remove(ours)

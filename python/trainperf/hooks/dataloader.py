@@ -75,9 +75,11 @@ class DataLoaderHook(PatchHook):
                 if state.counts:
                     tasks = self._task_info
                     stashed = len(tasks) - self._tasks_outstanding
-                    ready = self._data_queue.qsize()
                     if state.pinned:
-                        ready += self._worker_result_queue.qsize()
+                        # Its data queue is a queue.Queue: qsize() would take the lock that the pin-memory thread holds.
+                        ready = len(self._data_queue.queue) + self._worker_result_queue.qsize()
+                    else:
+                        ready = self._data_queue.qsize()
                     if len(tasks.get(self._rcvd_idx, ())) == 2:
                         ready += stashed
                     else:
@@ -95,10 +97,15 @@ class DataLoaderHook(PatchHook):
             except BaseException:
                 end(fetch, raised)
                 raise
-            if may_be_behind and len(self._task_info) - self._tasks_outstanding - stashed >= ready:
-                end(fetch, batch_came_behind)
-            else:
-                end(fetch, batch_came)
+            how = batch_came
+            if may_be_behind:
+                try:
+                    if len(self._task_info) - self._tasks_outstanding - stashed >= ready:
+                        how = batch_came_behind
+                except Exception as error:
+                    switch.on = False
+                    context.fail(name, error)
+            end(fetch, how)
             return batch
 
         return __next__
@@ -161,8 +168,12 @@ class DataLoaderHook(PatchHook):
         counts = has_workers and all(hasattr(iterator, name) for name in names)
         if counts:
             try:
-                iterator._data_queue.qsize()
-            except NotImplementedError:  # macOS has no sem_getvalue
+                if pinned:
+                    len(iterator._data_queue.queue)
+                    iterator._worker_result_queue.qsize()
+                else:
+                    iterator._data_queue.qsize()
+            except (AttributeError, NotImplementedError):  # another kind of queue; macOS has no sem_getvalue
                 counts = False
         key, iterators = id(iterator), self._iterators
         state = _Fetches(loader, counts, pinned, weakref.ref(iterator, lambda _: iterators.pop(key, None) and None))

@@ -50,4 +50,5 @@ class OptimizerHook:
     def remove(self) -> None:
         self._switch.on = False
         while self._handles:
-            self._handles.pop().remove()
+            self._handles[-1].remove()
+            self._handles.pop()

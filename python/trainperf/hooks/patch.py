@@ -10,7 +10,7 @@ from typing import Any
 AnyFunction = Callable[..., Any]
 _MISSING = object()
 
-# Code of every wrapper ever put in, for Dynamo to leave alone (compile.py). A def has one code object, so it is small.
+# Code of every wrapper ever put in, for Dynamo to leave alone (compiling.py). Small: a def has one code object.
 wrapper_codes: set[types.CodeType] = set()
 
 
