@@ -1,0 +1,180 @@
+"""Threads that come, go and call in from C, and processes that fork: each watch sees its own, and all of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import trainperf
+from loops import Task, watch
+from trainperf.findings import find
+
+
+def train(steps: int) -> None:
+    task = Task()
+    for batch in task.loader(steps):
+        task.train(batch)
+
+
+def call_from_native_thread(function: Callable[[], None], calls: int) -> None:
+    """Calls `function` from a thread that CPython did not make: it gets a new thread state at each call."""
+    callback_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+    def body(_: Any) -> None:
+        function()
+
+    callback = callback_type(body)
+    libc = ctypes.CDLL(None)
+    for _ in range(calls):
+        thread = ctypes.c_ulong()
+        assert libc.pthread_create(ctypes.byref(thread), None, callback, None) == 0
+        assert libc.pthread_join(thread, None) == 0
+
+
+def test_a_native_thread_is_one_thread(tmp_path: Path) -> None:
+    compare_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    stop = threading.Event()
+    hold = ctypes.PyDLL(None).usleep  # sleeps with the GIL in hand
+
+    def compare(_: Any, __: Any) -> int:
+        hold(300)
+        return 0
+
+    callback = compare_type(compare)
+    numbers = (ctypes.c_int * 8)(*range(8))
+
+    def native() -> None:
+        sort = ctypes.CDLL(None).qsort  # releases the GIL, and takes it for each comparison
+        while not stop.is_set():
+            sort(numbers, 8, 4, callback)
+
+    def loop(_: trainperf.Watch) -> None:
+        hog = threading.Thread(target=native, name="sorter")
+        hog.start()
+        train(200)
+        stop.set()
+        hog.join()
+
+    run = watch(loop, tmp_path)
+    by_tid = [thread.native_tid for thread in run.threads.values()]
+    assert len(by_tid) == len(set(by_tid))
+    holders = {d.thread.name for d in run.details("gil_wait") if d.thread is not None}
+    assert "sorter" in holders
+    assert run.dropped["threads"] == 0
+
+
+def test_native_threads_that_come_and_go(tmp_path: Path) -> None:
+    def loop(_: trainperf.Watch) -> None:
+        train(20)
+        call_from_native_thread(lambda: time.sleep(0.0005), 100)
+        train(20)
+
+    assert watch(loop, tmp_path).step_count >= 39
+
+
+def test_a_forked_childs_watch_is_its_own(tmp_path: Path) -> None:
+    child_file = tmp_path / "child.tpr"
+    with trainperf.watch(tmp_path / "parent.tpr", verbose=False) as parent:
+        train(20)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                with trainperf.watch(child_file, verbose=False):
+                    time.sleep(0.25)
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(pid, 0)[1] == 0
+    assert parent.run.step_count == 20
+    with trainperf.open(child_file) as child:
+        assert child.step_count == 0
+        assert child.lead_ns == 0
+
+
+def test_drops_of_an_earlier_watch_are_not_this_ones(tmp_path: Path) -> None:
+    with trainperf.watch(tmp_path / "first.tpr", verbose=False) as first:
+        step = first.step
+        for _ in range(200_000):
+            step()
+    with trainperf.watch(tmp_path / "second.tpr", verbose=False) as second:
+        train(20)
+    assert first.run.dropped["marks"] > 0
+    assert second.run.dropped["marks"] == 0
+    assert not (second.run.steps.flags & 8).any()
+
+
+def test_threads_that_fetch_and_end_leave_room_for_others(tmp_path: Path) -> None:
+    def loop(_: trainperf.Watch) -> None:
+        task = Task()
+        for _epoch in range(12):
+            threads = [threading.Thread(target=lambda: list(task.loader(2))) for _ in range(10)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            train(2)
+            time.sleep(0.15)  # the collector looks once a second who has ended
+
+    run = watch(loop, tmp_path)
+    assert run.dropped["threads_without_ring"] <= 2 * (120 - 64)  # what came before the collector looked
+    assert not (run.steps.flags & 8).any()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become a user at its limit of processes")
+def test_no_room_for_our_thread_leaves_the_signals_alone() -> None:
+    script = """
+import os, resource, signal
+import trainperf
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+os.setuid(65534)
+try:
+    _native.Session("")
+except OSError as error:
+    print("refused:", error)
+assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "refused: no thread could be started" in done.stdout
+
+
+def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
+    stop = threading.Event()
+    hold = ctypes.PyDLL(None).usleep
+
+    def hog() -> None:
+        while not stop.is_set():
+            hold(3000)
+
+    def loop(_: trainperf.Watch) -> None:
+        thread = threading.Thread(target=hog, name="hog")
+        thread.start()
+        train(150)
+        stop.set()
+        thread.join()
+
+    for tier in ("exact", "procfs", "busy-only", "off"):
+        stop.clear()
+        (tmp_path / tier).mkdir()
+        run = watch(loop, tmp_path / tier, gil=tier)
+        assert run.tiers["gil_waits"].tier == tier
+        found = find(run)
+        if tier in ("busy-only", "off"):
+            assert run.cause_ns("gil_wait") == 0
+            assert any(a.id == "TP201" for a in found.abstained), found.abstained
+        else:
+            assert run.cause_ns("gil_wait") > 0.2 * run.wall_ns
+            assert "TP201" in {f.id for f in found.findings}
