@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
 import trainperf
 from loops import Task, watch
 from trainperf.findings import find
@@ -136,7 +133,7 @@ def test_threads_that_fetch_and_end_leave_room_for_others(tmp_path: Path) -> Non
 def test_no_room_for_our_thread_leaves_the_signals_alone() -> None:
     script = """
 import os, resource, signal
-import trainperf
+from trainperf import _native
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 os.setuid(65534)
@@ -162,19 +159,19 @@ def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         thread = threading.Thread(target=hog, name="hog")
         thread.start()
-        train(150)
+        train(400)
         stop.set()
         thread.join()
 
     for tier in ("exact", "procfs", "busy-only", "off"):
         stop.clear()
         (tmp_path / tier).mkdir()
-        run = watch(loop, tmp_path / tier, gil=tier)
+        run = watch(loop, tmp_path / tier, gil=tier, sampler_hz=500)
         assert run.tiers["gil_waits"].tier == tier
         found = find(run)
         if tier in ("busy-only", "off"):
             assert run.cause_ns("gil_wait") == 0
             assert any(a.id == "TP201" for a in found.abstained), found.abstained
         else:
-            assert run.cause_ns("gil_wait") > 0.2 * run.wall_ns
+            assert run.cause_ns("gil_wait") > 0.05 * run.wall_ns
             assert "TP201" in {f.id for f in found.findings}
