@@ -39,9 +39,9 @@ class Timeline {
   // Events were lost on the way here: the step that is open now is kIncomplete.
   void MarkIncomplete();
 
-  ThreadId step_thread() const;  // 0 until a backward, or run.step(), was seen
-  int64_t steps_closed() const;  // given to the sink; the first ones are held back: docs/internals.md
-  int64_t lead_ns() const;        // from the first event to the first step
+  ThreadId step_thread() const;      // 0 until a backward, or run.step(), was seen
+  int64_t steps_closed() const;      // given to the sink; the first ones are held back: docs/internals.md
+  int64_t lead_ns() const;           // from the first event to the first step
   int64_t incomplete_steps() const;  // a batch was fetched but never trained on (an exception, the end of the watch)
   int64_t late_events() const;
 
