@@ -277,6 +277,12 @@ def test_doctor_names_every_probe(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_doctor_leaves_no_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINPERF_DIR", str(tmp_path / "runs"))
+    assert trainperf("doctor", cwd=tmp_path).returncode == 0
+    assert list(tmp_path.rglob("*.tpr")) == []
+
+
 def test_the_commands_import_no_torch_and_no_rich(tmp_path: Path) -> None:
     code = (
         "import sys; from trainperf.cli.main import main; main(['--version']); main(['explain']); "

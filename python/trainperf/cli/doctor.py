@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
+import tempfile
 
 _WHAT = {
     "gil_waits": "how long threads wait for the GIL, and for whom",
     "gil_holds": "who holds the GIL; Python against native time",
     "stacks": "functions and lines",
     "throttling": "the container's CPU quota",
+    "run_delay": "how long threads are ready, and wait for a CPU",
 }
 
 
@@ -27,15 +30,17 @@ class Doctor:
         from trainperf.report.text import clean
 
         print(f"trainperf {trainperf.__version__}, Python {platform.python_version()}, {platform.platform()}")
-        with trainperf.watch(verbose=False) as watch:
-            pass
-        if not watch.path:
-            print(watch.summary(), file=sys.stderr)
-            return 1
-        with watch.run as run:
-            for probe, tier in sorted(run.tiers.items()):
-                what = f" ({_WHAT[probe]})" if probe in _WHAT else ""
-                print(f"  {probe:<14} {clean(tier.tier)}{': ' + clean(tier.why) if tier.why else ''}{what}")
-            for note in run.notes:
-                print(f"  note: {clean(note)}")
+        # A file of our own, since a private one would be made in $TRAINPERF_DIR when that is set, and stay there.
+        with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
+            with trainperf.watch(os.path.join(folder, "doctor.tpr"), verbose=False) as watch:
+                pass
+            if not watch.path:
+                print(watch.summary(), file=sys.stderr)
+                return 1
+            with watch.run as run:
+                for probe, tier in sorted(run.tiers.items()):
+                    what = f" ({_WHAT[probe]})" if probe in _WHAT else ""
+                    print(f"  {probe:<14} {clean(tier.tier)}{': ' + clean(tier.why) if tier.why else ''}{what}")
+                for note in run.notes:
+                    print(f"  note: {clean(note)}")
         return 0
