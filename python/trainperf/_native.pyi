@@ -37,8 +37,8 @@ def gc_callback(phase: str, info: dict[str, int], /) -> None:
 class Session:
     """A running watch: probes, collector thread, run file. One per process.
 
-    Raises FileExistsError, IsADirectoryError, PermissionError or OSError for the path, ValueError for an option, and
-    AlreadyWatchingError when another session runs.
+    Raises FileExistsError, FileNotFoundError, PermissionError or OSError for the path, ValueError for a path that is a
+    directory (watch() refuses it before) or an option, and AlreadyWatchingError when another session runs.
     """
 
     def __init__(
