@@ -70,6 +70,7 @@ class Session:
 class Recorder:
     """Takes what trainperf._native takes."""
 
+    VERSION = "0.1.0"
     PHASES = PHASES
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3

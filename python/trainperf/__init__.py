@@ -14,7 +14,7 @@ import logging as _logging
 import os as _os
 from typing import TYPE_CHECKING
 
-from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError
+from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError, TrainperfWarning
 from trainperf.watch import Watch, phase, start, step, stop, watch
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "AlreadyWatchingError",
     "RunFileError",
     "TrainperfError",
+    "TrainperfWarning",
     "Watch",
     "open",
     "phase",

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from trainperf.settings import Settings
 
 
-def process_meta(settings: Settings) -> Mapping[str, str]:
+def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
+    """`version`: trainperf's."""
     meta = {
+        "trainperf": version,
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
         "host": socket.gethostname(),
         "python": platform.python_version(),

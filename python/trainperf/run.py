@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from trainperf._records import (
     Worker,
 )
 from trainperf._schema import CAUSES, MECHANISMS, PHASES, SPAN_KINDS, STEP_COLUMNS, TABLES, RunDatabase
+
+if TYPE_CHECKING:
+    from trainperf.findings.engine import Findings
+    from trainperf.findings.model import Finding
 
 __all__ = [
     "Detail",
@@ -74,8 +78,8 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path: Path = Path(path)
-        self._database = RunDatabase(self.path)
+        self.path: str = os.fspath(path)
+        self._database = RunDatabase(Path(path))
         self.schema_version: int = self._database.schema_version
 
     def close(self) -> None:
@@ -91,7 +95,7 @@ class Run:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<trainperf.Run {str(self.path)!r}>"
+        return f"<trainperf.Run {self.path!r}>"
 
     # What was run, and how it went.
 
@@ -123,6 +127,33 @@ class Run:
             return int(self.meta.get(key, "0"))
         except ValueError as error:
             raise self._database.damaged(f"meta {key} is no number") from error
+
+    @cached_property
+    def watched_ns(self) -> int:
+        """From the start of the watch to its end; of a run that was killed, to its last step."""
+        return max(self._meta_int("wall_ns"), self.lead_ns + self.wall_ns)
+
+    # What it means.
+
+    @cached_property
+    def _found(self) -> Findings:
+        from trainperf.findings import find  # here: findings read runs, and not the other way round
+
+        return find(self)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, costliest first."""
+        return list(self._found.findings)
+
+    def summary(self, *, keep: bool = True, notes: Sequence[str] = ()) -> str:
+        """The verdict, as text of at most 15 lines.
+
+        `keep`: say how to look at the file again. `notes`: to be shown before the run's own.
+        """
+        from trainperf.report.console import summary
+
+        return summary(self, keep=keep, notes=notes)
 
     # Steps.
 

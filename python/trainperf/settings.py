@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 FLAGS = ("data_starved", "gil_contended", "host_stalled")
-ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
+ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL")
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -34,7 +34,6 @@ class Settings:
     flag_shares: Mapping[str, float] = field(default_factory=dict)
     directory: str = ""
     log_level: int | None = None  # None: left as it is
-    cupti_path: str = ""
     rank: int | None = None  # None: not a distributed job
     world_size: int = 1
 
@@ -70,6 +69,9 @@ def resolve(
     Raises ValueError (or TypeError, for a value of the wrong kind) whose text names the mend.
     """
     environ = os.environ if environ is None else environ
+    disabled = _flag(environ, "TRAINPERF_DISABLE")
+    if disabled:
+        environ = {}  # whatever else is set in it is of no account, and no reason to stop a program
     _warn_of_unknown(environ)
     level = _log_level(environ)
     shares = dict(flag_shares or {})
@@ -89,14 +91,13 @@ def resolve(
         name=name or "",
         overwrite=bool(overwrite),
         verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
-        disabled=_flag(environ, "TRAINPERF_DISABLE"),
+        disabled=disabled,
         gil=gil,
         sampler_hz=float(sampler_hz),
         budget=float(budget),
         flag_shares=shares,
         directory=_directory(environ) if path is None else "",
         log_level=level,
-        cupti_path=_existing_file(environ, "TRAINPERF_CUPTI_PATH"),
         rank=rank,
         world_size=world_size,
     )
@@ -140,13 +141,6 @@ def _directory(environ: Mapping[str, str]) -> str:
     text = environ.get("TRAINPERF_DIR", "")
     if text and os.path.exists(text) and not os.path.isdir(text):
         raise ValueError(f"TRAINPERF_DIR={text!r} is not a folder: set it to one, which is made if it is missing")
-    return text
-
-
-def _existing_file(environ: Mapping[str, str], variable: str) -> str:
-    text = environ.get(variable, "")
-    if text and not os.path.isfile(text):
-        raise ValueError(f"{variable}={text!r} is not a file: set it to the full path of libcupti.so, or unset it")
     return text
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainperf._phases import NO_BRACKET, PHASES, PhaseBracket
+from trainperf._telling import start_logging, warn
 from trainperf.errors import AlreadyWatchingError, TrainperfError
 
 if TYPE_CHECKING:
@@ -27,31 +29,7 @@ log = logging.getLogger("trainperf")
 
 _clock = time.monotonic
 
-_PHASES = ("fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other")
-
-
-class _PhaseBracket:
-    """`with run.phase("transfer"):`. Holds nothing, so one serves all threads, nested and again."""
-
-    __slots__ = ("_begin", "_end", "_number")
-
-    def __init__(self, begin: Callable[[int], None], end: Callable[[int], None], number: int) -> None:
-        self._begin = begin
-        self._end = end
-        self._number = number
-
-    def __enter__(self) -> None:
-        self._begin(self._number)
-
-    def __exit__(self, *_: object) -> None:
-        self._end(self._number)
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-_NO_BRACKET = _PhaseBracket(_nothing, _nothing, 0)
+_MAX_WRONG_PHASES = 64  # a name made in the loop, f"step {i}", would otherwise be remembered for each step
 
 
 class Watch:
@@ -69,13 +47,14 @@ class Watch:
         self._native: Any = None
         self._hooks: Hooks | None = None
         self._ticker: Any = None
-        self._brackets: Mapping[str, _PhaseBracket] = {}
+        self._brackets: Mapping[str, PhaseBracket] = {}
         self._last_error: BaseException | None = None
         self._why_off = ""
         self._path = ""
         self._private = False
         self._run: Run | None = None
-        self._handler: logging.Handler | None = None
+        self._trouble = ""  # why the run is not where it should be
+        self._logging: Callable[[], None] | None = None  # takes out our handler
         self._finalizer: weakref.finalize[Any, Watch] | None = None
 
     # The loop's side.
@@ -89,7 +68,7 @@ class Watch:
             if _clock() >= ticker.due:
                 ticker.tick()
 
-    def phase(self, name: str) -> _PhaseBracket:
+    def phase(self, name: str) -> PhaseBracket:
         """A bracket: `with run.phase("transfer"): ...`. A name that is no phase is logged once, and does nothing.
 
         Phases: fetch, transfer, forward, backward, optimizer, checkpoint, validation, logging, other.
@@ -97,15 +76,14 @@ class Watch:
         bracket = self._brackets.get(name)
         return self._unknown_phase(name) if bracket is None else bracket
 
-    def _unknown_phase(self, name: str) -> _PhaseBracket:
-        if name not in _PHASES:
-            text = f"phase({name!r}) is not a phase and was ignored: use {', '.join(_PHASES)}"
+    def _unknown_phase(self, name: str) -> PhaseBracket:
+        brackets, session = self._brackets, self._session
+        if brackets and session is not None and len(brackets) < len(PHASES) + _MAX_WRONG_PHASES:
+            text = f"phase({name!r}) is not a phase and was ignored: use {', '.join(PHASES)}"
             log.warning(text)
-            if self._session is not None:
-                self._session.note(text)
-            if self._brackets:
-                self._brackets = {**self._brackets, name: _NO_BRACKET}  # said once
-        return _NO_BRACKET
+            session.note(text)
+            self._brackets = {**brackets, name: NO_BRACKET}  # said once
+        return NO_BRACKET
 
     # Life.
 
@@ -148,11 +126,13 @@ class Watch:
             log.log(logging.INFO if settings.disabled else logging.WARNING, "not watching: %s", native)
             return
         path = settings.run_path()
+        if path and os.path.isdir(path):
+            raise IsADirectoryError(f"{path} is a directory: name a file in it, such as {os.path.join(path, 'a.tpr')}")
         if settings.directory:
             os.makedirs(settings.directory, exist_ok=True)
-        self._handler = _start_logging(settings)
         try:
-            session = native.Session(
+            self._logging = start_logging(settings)
+            self._session = native.Session(
                 path,
                 overwrite=settings.overwrite,
                 gil=settings.gil,
@@ -160,34 +140,44 @@ class Watch:
                 budget=settings.budget,
                 flag_shares=dict(settings.flag_shares),
             )
-        except BaseException:
-            _stop_logging(self._handler)
-            raise
-        try:
-            self._install(native, session, private=not path)
-        except BaseException:  # Ctrl-C while we start: nothing may stay behind
-            if self._hooks is not None:
-                self._hooks.remove()
-            session.stop("exception")
-            _stop_logging(self._handler)
+            self._install(native, self._session, private=not path)
+        except BaseException:  # Ctrl-C too
+            self._abandon()
             raise
 
     def _install(self, native: Any, session: Any, *, private: bool) -> None:
         from trainperf.hooks import Hooks
 
         self._path, self._private = session.path, private
-        self._native, self._session = native, session
+        self._native = native
         self._brackets = {
-            name: _PhaseBracket(native.begin_phase, native.end_phase, number)
+            name: PhaseBracket(native.begin_phase, native.end_phase, number)
             for number, name in enumerate(native.PHASES)
         }
         self._last_error = getattr(sys, "last_value", None)
-        _describe_process(session, self._settings)
+        _describe_process(native, session, self._settings)
         self._hooks = Hooks(native, session)
         self._ticker = self._hooks.context.ticker
         self._hooks.install()
         atexit.register(self._at_exit)
         self._state = "running"
+
+    def _abandon(self) -> None:
+        """A start that failed leaves nothing behind, and can be tried again."""
+        session, hooks = self._session, self._hooks
+        self._native = self._session = self._hooks = self._ticker = None
+        self._brackets, self._path, self._state = {}, "", "new"
+        try:
+            if hooks is not None:
+                _take_out(hooks)
+        finally:
+            atexit.unregister(self._at_exit)
+            if session is not None:
+                try:
+                    session.stop("exception")
+                finally:
+                    _remove_file(session.path, self._pid)  # only we made it: Session refuses one that is there
+            self._stop_logging()
 
     def _stop(self, ended: str, kind: type[BaseException] | None) -> None:
         global _current
@@ -197,19 +187,28 @@ class Watch:
             if self._state != "running":
                 return
             self._state = "stopped"
-            if _current is self:
-                _current = None
-            session, self._native = self._session, None
-            self._brackets = {}
-            if session is not None:
-                self._end_session(session, ended, kind)
-        self._show()
+            try:
+                if _current is self:
+                    _current = None
+                self._native = None
+                self._brackets = {}
+            finally:
+                try:
+                    if self._session is not None:
+                        self._end_session(self._session, ended, kind)
+                except BaseException:
+                    self._stop_logging()
+                    raise
+        try:
+            self._show()
+        finally:
+            self._stop_logging()
 
     def _end_session(self, session: Any, ended: str, kind: type[BaseException] | None) -> None:
-        atexit.unregister(self._at_exit)
+        """A Ctrl-C in the middle is raised at the end, when nothing of ours is left and the run is written."""
         try:
             if self._hooks is not None:
-                self._hooks.remove()
+                _take_out(self._hooks)
             _describe_torch(session)
             if kind is not None and ended == "exception":
                 session.set_meta("exception", kind.__name__)
@@ -219,30 +218,46 @@ class Watch:
             try:
                 session.stop(ended)
             except Exception as error:
-                log.error("the run could not be written to its end: %s", error)
-        self._path, self._session = session.path, None
-        if self._private:
-            self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
+                self._trouble = str(error)
+                if session.path != self._path:  # first of all where it is: a verdict's lines are short
+                    why = self._trouble.removesuffix(f"; the whole run was saved to {session.path}")
+                    self._trouble = f"the run was saved to {session.path}: {why}"
+                log.error("%s", self._trouble)
+            finally:
+                self._path, self._session = session.path, None
+                atexit.unregister(self._at_exit)
+                if self._private:
+                    self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
 
     def _show(self) -> None:
-        """The verdict, once, on stderr."""
+        """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""
         global _said_why_off
         settings = self._settings
         show = settings.verbose and not settings.rank and not settings.disabled
         if self._why_off:
             show, _said_why_off = show and not _said_why_off, True
+        told = False
         try:
             if show and self._why_off:
                 print(self.summary(), file=sys.stderr, flush=True)
             elif show:
                 from trainperf.report.console import print_verdict
 
-                print_verdict(self.run, file=sys.stderr, keep=not self._private)
+                print_verdict(self.run, file=sys.stderr, keep=not self._private, notes=self._notes())
+                told = True
         except Exception as error:
             log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
-        finally:
-            _stop_logging(self._handler)
-            self._handler = None
+        if self._trouble and not told:
+            warn(self._trouble)
+
+    def _notes(self) -> list[str]:
+        """What the run file itself cannot say."""
+        return [self._trouble] if self._trouble else []
+
+    def _stop_logging(self) -> None:
+        undo, self._logging = self._logging, None
+        if undo is not None:
+            undo()
 
     def _at_exit(self) -> None:
         """For a start() without a stop(), and a generator that still holds the watch open."""
@@ -259,13 +274,14 @@ class Watch:
         if self._hooks is not None:
             self._hooks.remove_in_child()
         atexit.unregister(self._at_exit)
+        self._stop_logging()
         _left_to_parent.append(self)
 
     # The reader's side.
 
     @property
     def path(self) -> str:
-        """The run file; "" when nothing is watched."""
+        """The run file, as a str like Run.path; "" when nothing is watched."""
         return self._path
 
     @property
@@ -288,17 +304,13 @@ class Watch:
         """What was found, costliest first."""
         if self._why_off:
             return []
-        from trainperf.findings import find
-
-        return list(find(self.run).findings)
+        return self.run.findings
 
     def summary(self) -> str:
         """The verdict, as text of at most 15 lines."""
         if self._why_off:
             return f"trainperf: nothing was watched: {self._why_off}"
-        from trainperf.report.console import summary
-
-        return summary(self.run, keep=not self._private)
+        return self.run.summary(keep=not self._private, notes=self._notes())
 
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
@@ -379,10 +391,10 @@ def step() -> None:
         current.step()
 
 
-def phase(name: str) -> _PhaseBracket:
+def phase(name: str) -> PhaseBracket:
     """Watch.phase() of the watch of this process; a bracket that does nothing if there is none."""
     current = _current
-    return _NO_BRACKET if current is None else current.phase(name)
+    return NO_BRACKET if current is None else current.phase(name)
 
 
 def _current_here() -> Watch | None:
@@ -403,8 +415,13 @@ def _enter(new: Watch) -> None:
             os.register_at_fork(after_in_child=_after_fork_in_child)
             _fork_hook_set = True
         new._start()
-        if not new._settings.disabled:
-            _current = new
+        try:
+            if not new._settings.disabled:
+                _current = new
+        except BaseException:  # Ctrl-C just here
+            _current = None
+            new._abandon()
+            raise
 
 
 def _after_fork_in_child() -> None:
@@ -435,28 +452,18 @@ def _remove_file(path: str, pid: int) -> None:
                 continue
 
 
-def _start_logging(settings: Settings) -> logging.Handler | None:
-    """Only when TRAINPERF_LOG_LEVEL asks for it; else the program's own set-up of logging decides."""
-    if settings.log_level is None:
-        return None
-    handler = logging.StreamHandler()
-    handler.setLevel(settings.log_level)
-    handler.setFormatter(logging.Formatter("trainperf: %(levelname)s: %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(settings.log_level)
-    return handler
+def _take_out(hooks: Hooks) -> None:
+    try:
+        hooks.remove()
+    except BaseException:
+        hooks.remove()  # an interrupt between two of them: goes on where it was
+        raise
 
 
-def _stop_logging(handler: logging.Handler | None) -> None:
-    if handler is not None:
-        log.removeHandler(handler)
-        log.setLevel(logging.NOTSET)
-
-
-def _describe_process(session: Any, settings: Settings) -> None:
+def _describe_process(native: Any, session: Any, settings: Settings) -> None:
     from trainperf.meta import process_meta
 
-    for key, value in process_meta(settings).items():
+    for key, value in process_meta(settings, native.VERSION).items():
         session.set_meta(key, value)
 
 

@@ -207,7 +207,7 @@ def test_paths_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="overwrite"), trainperf.watch(tmp_path / "a.tpr"):
         pass
     assert (tmp_path / "a.tpr").read_text() == "precious"
-    with pytest.raises((OSError, ValueError), match="directory"), trainperf.watch(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a directory: name a file in it"), trainperf.watch(tmp_path):
         pass
     with pytest.raises((OSError, ValueError), match="missing"), trainperf.watch(tmp_path / "missing" / "a.tpr"):
         pass
@@ -250,7 +250,6 @@ def test_options_of_the_wrong_kind(options: dict[str, Any]) -> None:
         ("TRAINPERF_DISABLE", "perhaps"),
         ("TRAINPERF_LOG_LEVEL", "loud"),
         ("TRAINPERF_DIR", __file__),
-        ("TRAINPERF_CUPTI_PATH", "/no/such/libcupti.so"),
     ],
 )
 def test_variables_that_are_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +295,8 @@ def test_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_disabled(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TRAINPERF_DISABLE", "1")
+    monkeypatch.setenv("TRAINPERF_LOG_LEVEL", "loud")  # of no account then
+    monkeypatch.setenv("TRAINPERF_DIR", __file__)
     before = patchable()
     with trainperf.watch(path) as run:
         assert_unpatched(before, patchable())
@@ -330,9 +331,19 @@ def test_without_the_core(path: Path) -> None:
 def test_log_level_is_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINPERF_LOG_LEVEL", "debug")
     logger = logging.getLogger("trainperf")
+    monkeypatch.setattr(logger, "level", logging.CRITICAL)  # the program's own
     before = (logger.level, list(logger.handlers))
     with trainperf.watch(path, verbose=False):
         assert logger.level == logging.DEBUG
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(writer, b"as before" if (logger.level, list(logger.handlers)) == before else b"left behind")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(writer)
+        with open(reader, "rb") as said:
+            assert said.read() == b"as before"
     assert (logger.level, list(logger.handlers)) == before
 
 
@@ -346,6 +357,41 @@ def test_a_phase_that_is_none_is_told_once(path: Path, caplog: pytest.LogCapture
                 train(1)
     assert caplog.text.count("checkpiont") == 1
     assert any("checkpiont" in note for note in run.run.notes)
+    assert "Note  phase('checkpiont')" in run.summary()
+
+
+def test_many_phases_that_are_none_are_not_all_remembered(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with trainperf.watch(path, verbose=False) as run:
+        for i in range(1000):
+            with run.phase(f"step {i}"):
+                pass
+        remembered = len(run._brackets)
+        with run.phase("forward"):
+            train(1)
+    assert remembered <= 9 + 64 and len(caplog.records) <= 64 and len(run.run.notes) <= 64
+
+
+def test_a_hook_that_is_off_is_in_the_verdict(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainperf.hooks.checkpoint import CheckpointHook
+
+    def broken(*_: object) -> None:
+        raise LookupError("torch has changed")
+
+    monkeypatch.setattr(CheckpointHook, "install", broken)
+    with trainperf.watch(path):
+        train(3)
+    assert "Note  the checkpoint hook is off: LookupError: torch has changed" in capsys.readouterr().err
+
+
+def test_a_run_that_is_opened_later_says_the_same(path: Path) -> None:
+    with trainperf.watch(path, verbose=False) as watch:
+        train(30)
+    run = trainperf.open(path)
+    assert isinstance(run.path, str) and run.path == watch.path
+    assert run.findings == watch.findings and isinstance(run.findings, list)
+    assert run.summary() == watch.summary()
 
 
 def test_calls_outside_of_a_watch_do_nothing(path: Path) -> None:

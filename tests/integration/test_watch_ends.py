@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,6 +101,85 @@ def test_ctrl_c_while_it_stops(path: Path) -> None:
     done = child(body, path, code=-signal.SIGINT)
     assert "KeyboardInterrupt" in done.stderr
     assert trainperf.open(path).step_count == 5
+
+
+def test_ctrl_c_while_the_hooks_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainperf.hooks.backward import BackwardHook
+
+    before = patchable()
+    remove, interrupts = BackwardHook.remove, [KeyboardInterrupt]
+
+    def interrupted(hook: BackwardHook) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        remove(hook)
+
+    monkeypatch.setattr(BackwardHook, "remove", interrupted)
+    watch = trainperf.watch(path, verbose=False)
+    with pytest.raises(KeyboardInterrupt), watch:
+        train(5)
+    assert_unpatched(before, patchable())
+    assert not watch.running
+    run = trainperf.open(path)
+    assert run.step_count == 5 and run.ended == "normally"
+
+
+def test_ctrl_c_while_it_starts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stays: no hook, no file, no session; and the same watch can be tried again."""
+    from trainperf.hooks.checkpoint import CheckpointHook
+
+    before = patchable()
+    install, interrupts = CheckpointHook.install, [KeyboardInterrupt]
+
+    def interrupted(hook: CheckpointHook, context: Any) -> None:
+        install(hook, context)
+        if interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr(CheckpointHook, "install", interrupted)
+    watch = trainperf.watch(path, verbose=False)
+    with pytest.raises(KeyboardInterrupt), watch:
+        raise AssertionError("never entered")
+    assert_unpatched(before, patchable())
+    assert list(path.parent.iterdir()) == [] and watch.path == "" and not watch.running
+    watch.step()
+    with watch.phase("forward"):
+        pass
+    with watch:
+        train(5)
+    assert trainperf.open(path).step_count == 5
+
+
+# Where it ends up
+
+
+def test_a_run_that_was_moved_away_is_saved_elsewhere_and_the_user_hears_of_it(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved: list[Path] = []
+    for verbose in (True, False):
+        watch = trainperf.watch(path, verbose=verbose)
+        with ExitStack() as stack:
+            if not verbose:
+                stack.enter_context(pytest.warns(trainperf.TrainperfWarning, match="saved to"))
+            with watch:
+                train(5)
+                path.unlink()
+        err = capsys.readouterr().err
+        assert ("saved to" in " ".join(err.split())) == verbose
+        assert watch.path != str(path) and watch.run.step_count == 5
+        saved.append(Path(watch.path))
+    for file in saved:
+        file.unlink()
+
+
+def test_warnings_that_are_errors_do_not_raise_into_the_program(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watch = trainperf.watch(path, verbose=False)
+    with watch:
+        train(5)
+        path.unlink()
+    assert "saved to" in capsys.readouterr().err
+    Path(watch.path).unlink()
 
 
 @pytest.mark.parametrize(("argument", "code"), [("3", 3), ("", 0), ("'bad'", 1)])
@@ -262,7 +343,8 @@ def test_threads_that_end(path: Path) -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-    assert run.run.dropped.get("events", 0) == 0
+    assert {"marks", "samples"} <= set(run.run.dropped)
+    assert run.run.dropped["marks"] == run.run.dropped["samples"] == 0
 
 
 def test_tracers_and_profilers_at_the_same_time(path: Path) -> None:

@@ -86,6 +86,37 @@ def test_says_what_is_not_exact_what_was_lost_and_how_it_ended(tmp_path: Path) -
     assert "throttling off" in text and "will not help: " in text and "trainperf show " in text
 
 
+def test_a_batch_that_was_not_trained_on_is_no_incomplete_step(tmp_path: Path) -> None:
+    for count, says in (("1", "1 batch was never trained on"), ("3", "3 batches were never trained on")):
+        with RunFile(tmp_path / f"{count}.tpr", incomplete_steps=count).steps(50, compute=9.0).open() as run:
+            text = console.summary(run, width=200)
+        assert says in text and "incomplete" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("notes", [1, 2, 5])
+def test_notes_reach_the_user_and_the_verdict_stays_short(tmp_path: Path, width: int, notes: int) -> None:
+    file = busy(tmp_path / "a.tpr")
+    for i in range(notes):
+        file.note(f"note {i} {'is long ' * 30}")
+    with file.open() as run:
+        lines = console.summary(run, width=width, notes=["saved elsewhere"]).splitlines()
+        shown = console.to_plain(console.show_lines(model.build(run), width=width))
+    assert len(lines) <= console.MAX_LINES and max(map(len, lines)) <= width
+    (note,) = [line for line in lines if line.startswith("Note  ")]
+    assert "saved elsewhere" in note
+    assert [f"note {i} " in shown for i in range(notes)] == [True] * notes and shown.count("note 0 ") == 1
+
+
+def test_own_cost_is_a_share_of_the_whole_watch(tmp_path: Path) -> None:
+    """Of 10 s that were watched the loop took 1: a tenth of our cost is the loop's."""
+    file = RunFile(tmp_path / "a.tpr", wall_ns=str(10 * 10**9)).steps(100, compute=10.0).overhead(collector=100.0)
+    with file.open() as run:
+        report = model.build(run)
+    assert report.overhead_share == pytest.approx(0.01)
+    assert report.overhead_ms_per_step == pytest.approx(0.1)
+
+
 def test_a_private_file_is_not_offered(tmp_path: Path) -> None:
     with RunFile(tmp_path / "a.tpr").steps(50, compute=9.0).open() as run:
         assert "trainperf show" not in console.summary(run, keep=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from trainperf.findings.engine import cost_text
@@ -24,9 +26,9 @@ _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "inf
 _AS_GOOD_AS_IT_GETS: Final = {"exact", "sampled", "cgroup", "on", "schedstat"}
 
 
-def summary(run: Run, *, width: int = 80, keep: bool = True) -> str:
+def summary(run: Run, *, width: int = 80, keep: bool = True, notes: Sequence[str] = ()) -> str:
     """The verdict as plain text. `keep`: the file stays, so say where it is."""
-    return to_plain(summary_lines(build(run), width=width, keep=keep))
+    return to_plain(summary_lines(build(run, notes=notes), width=width, keep=keep))
 
 
 def render(run: Run) -> str:
@@ -34,10 +36,10 @@ def render(run: Run) -> str:
     return summary(run, width=terminal_width(sys.stderr))
 
 
-def print_verdict(run: Run, *, file: TextIO | None = None, keep: bool = True) -> None:
+def print_verdict(run: Run, *, file: TextIO | None = None, keep: bool = True, notes: Sequence[str] = ()) -> None:
     """Prints the verdict to `file` (stderr by default), styled when that is a terminal and NO_COLOR is unset."""
     out = sys.stderr if file is None else file
-    emit(summary_lines(build(run), width=terminal_width(out), keep=keep), out)
+    emit(summary_lines(build(run, notes=notes), width=terminal_width(out), keep=keep), out)
 
 
 def terminal_width(out: TextIO) -> int:
@@ -101,7 +103,7 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
 
 def show_lines(model: ReportModel, *, width: int = 80) -> list[Line]:
     """The verdict, then each finding with its evidence, then what could not be looked at."""
-    lines = summary_lines(model, width=width)
+    lines = summary_lines(dataclasses.replace(model, notes=()), width=width)  # they come in full below
     for f in model.findings:
         lines.append([])
         head = f"{f.id} {f.slug} ({f.severity}): {f.title}; {cost_text(f)}"
@@ -222,12 +224,14 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
     if lost:
         amiss.append(f"{lost:,} events dropped")
     if model.incomplete:
-        amiss.append(f"{model.incomplete} incomplete steps")
+        were = "batch was" if model.incomplete == 1 else "batches were"
+        amiss.append(f"{model.incomplete} {were} never trained on")
     tiers = {probe: text.partition(":")[0] for probe, text in sorted(model.tiers.items())}
     amiss += [f"{probe} {tier}" for probe, tier in tiers.items() if tier not in _AS_GOOD_AS_IT_GETS]
     lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
     if not model.steps and not amiss:
         lines = []
+    lines += _notes(model, width, max_lines)
     if keep:
         command = "trainperf show "
         lines.append(
@@ -237,6 +241,16 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
             ]
         )
     return lines
+
+
+def _notes(model: ReportModel, width: int, max_lines: int) -> list[Line]:
+    """What the user should know besides: a hook that is off, a name that is no phase, a file that is elsewhere."""
+    notes = model.notes
+    if len(notes) <= 1:
+        return _block("Note", notes[0], width, max_lines) if notes else []
+    first = notes[0] if len(notes) <= max_lines else f"(1 of {len(notes)}) {notes[0]}"
+    lines = _block("Note", first, width, 1)
+    return lines + (_block("", notes[1], width, 1) if max_lines > 1 else [])
 
 
 def _quoted(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,18 +47,21 @@ class ReportModel:
     causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
     phases: tuple[Part, ...]
     tiers: Mapping[str, str]  # probe -> "exact", "off: why", "procfs: why not exact"
-    overhead_ns: int
-    overhead_ms_per_step: float
-    overhead_share: float
+    overhead_ns: int  # of the whole watch
+    overhead_ms_per_step: float  # a mean step's part of it
+    overhead_share: float  # of the whole watch
     dropped: Mapping[str, int]
     notes: tuple[str, ...]
 
 
-def build(run: Run) -> ReportModel:
-    """Raises RunFileError when the file turns out to be damaged."""
-    found = engine.find(run)
+def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
+    """`notes` stand before the run's own. Raises RunFileError when the file turns out to be damaged."""
+    found = run._found
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
+    # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.
+    overhead_share = overhead / run.watched_ns if run.watched_ns else 0.0
+    mean_ms = wall / steps / 1e6 if steps else 0.0
 
     def part(name: str, ns: int) -> Part:
         return Part(name, ns, ns / steps / 1e6 if steps else 0.0, ns / wall if wall else 0.0)
@@ -78,17 +81,17 @@ def build(run: Run) -> ReportModel:
         steps=steps,
         incomplete=int(run.incomplete),
         wall_ns=wall,
-        mean_ms=wall / steps / 1e6 if steps else 0.0,
+        mean_ms=mean_ms,
         median_ms=_quantile(run, 0.5) if steps else None,
         p95_ms=_quantile(run, 0.95) if steps else None,
         causes=tuple(part(c, run.cause_ns(c)) for c in CAUSES),
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
         tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
         overhead_ns=overhead,
-        overhead_ms_per_step=overhead / steps / 1e6 if steps else 0.0,
-        overhead_share=overhead / wall if wall else 0.0,
+        overhead_ms_per_step=overhead_share * mean_ms,
+        overhead_share=overhead_share,
         dropped=dict(run.dropped),
-        notes=tuple(run.notes),
+        notes=(*notes, *run.notes),
     )
 
 

@@ -1,0 +1,46 @@
+"""How a watch tells the user: its log handler, and its one warning."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trainperf.errors import TrainperfWarning
+
+if TYPE_CHECKING:
+    from trainperf.settings import Settings
+
+log = logging.getLogger("trainperf")
+
+
+def start_logging(settings: Settings) -> Callable[[], None] | None:
+    """Only when TRAINPERF_LOG_LEVEL asks for it; else the program's own set-up of logging decides.
+
+    Returns what undoes it.
+    """
+    if settings.log_level is None:
+        return None
+    handler = logging.StreamHandler()
+    handler.setLevel(settings.log_level)
+    handler.setFormatter(logging.Formatter("trainperf: %(levelname)s: %(message)s"))
+    level = log.level
+
+    def undo() -> None:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+    log.addHandler(handler)
+    log.setLevel(settings.log_level)
+    return undo
+
+
+def warn(text: str) -> None:
+    """Never raises, also where warnings are errors: the loop is over, and its result must not be lost."""
+    import warnings
+
+    try:
+        warnings.warn(text, TrainperfWarning, stacklevel=5)
+    except TrainperfWarning:
+        print(f"trainperf: {text}", file=sys.stderr, flush=True)
