@@ -97,6 +97,7 @@ class RunFile:
                 ("gil_holds", "sampled"),
                 ("stacks", "sampled"),
                 ("throttling", "cgroup"),
+                ("run_delay", "schedstat"),
             ):
                 self.tier(probe, tier)
 
@@ -136,7 +137,7 @@ class RunFile:
             node = self._stacks[edge]
         return node
 
-    def object(self, id: int, kind: str, **description: Any) -> RunFile:
+    def object(self, id: int, kind: str, /, **description: Any) -> RunFile:
         return self._add("object", id=id, kind=kind, description=json.dumps(description))
 
     # Steps.
@@ -185,8 +186,8 @@ class RunFile:
         self._section_steps = steps
         return self
 
-    def keep(self, step: int, why: str = "worst", *segments: tuple[str, str, float]) -> RunFile:
-        """The step keeps its row and its segments, given as (phase, mechanism, ms)."""
+    def keep(self, step: int, why: str = "worst", *segments: tuple[str, str, float], thread: int = 0) -> RunFile:
+        """The step keeps its row and its segments, given as (phase, mechanism, ms). `thread` held the GIL in waits."""
         matrix, facts = self._steps[step]
         self._add("kept_step", **_step_row(step, [(matrix, facts)]), why=why)
         at = facts["start_ns"]
@@ -199,7 +200,7 @@ class RunFile:
                 end_ns=at + _ns(ms),
                 phase=phase,
                 mechanism=mechanism,
-                thread=0,
+                thread=thread if mechanism == "gil_wait" else 0,
                 stack=0,
             )
             at += _ns(ms)

@@ -50,7 +50,7 @@ def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make)
     file = make()
     at = file.stack(f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
     file.steps(100, {("fetch", "python"): 5.0, ("fetch", "native"): 1.0}, compute=6.0)
-    file.loader(1, fetches=100, wait=600, dataset="Slow", where=f"{TRAIN}:39")
+    file.loader(1, fetches=100, wait=600, dataset="Slow", dataset_at=f"{TRAIN}:39")
     file.detail("sample", 590, phase="fetch", state="python", stack=at)
     f = only(file)
     assert (f.id, f.severity, f.where) == ("TP101", "critical", "train.py:41")
@@ -68,6 +68,23 @@ def test_data_starved_says_what_it_waits_in(make: Make) -> None:
     file.detail("sample", 590, phase="fetch", state="blocked", stack=at, code=17)
     f = only(file)
     assert f.id == "TP101" and "waits (file: pread64)" in f.why and "faster CPU" in f.will_not_help
+
+
+def test_data_starved_names_the_dataset_where_no_sample_does(make: Make) -> None:
+    """By what the hook really writes of a loader."""
+    data = pytest.importorskip("torch.utils.data")
+    from trainperf.hooks.describe import describe_loader
+
+    class Slow(data.Dataset):  # type: ignore[misc, name-defined]
+        def __getitem__(self, index: int) -> int:
+            return index
+
+        def __len__(self) -> int:
+            return 8
+
+    file = make(cwd=str(Path(__file__).parent)).steps(100, {("fetch", "python"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, **describe_loader(data.DataLoader(Slow())))
+    assert only(file).where == f"test_findings.py:{Slow.__getitem__.__code__.co_firstlineno}"
 
 
 def test_data_starved_on_one_cpu_does_not_advise_workers(make: Make) -> None:
@@ -95,7 +112,7 @@ def test_a_small_in_process_fetch_is_no_warning(make: Make) -> None:
 def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[str, str, str]) -> None:
     says, fix, wont = expected
     file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
-    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, where=f"{TRAIN}:9")
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
     for pid in (71, 72):
         file.worker(1, pid, cpu_share=share, seconds=2, states={"R": 3} if share > 0.5 else {"S": 2, "D": 1})
     f = only(file)
@@ -198,6 +215,38 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
     assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("metrics-writer",))
     assert "json.encoder.JSONEncoder.encode called by dump_metrics" in f.why
     assert "more DataLoader workers" in f.will_not_help
+
+
+@pytest.mark.parametrize(
+    ("segments", "waits", "proposed", "denied"),
+    [
+        # One C call of 10 ms: slices of 5 ms follow each other.
+        ([("forward", "gil_wait", 5.0), ("forward", "gil_wait", 5.0)], 30, False, True),
+        # What is left of such a call is 5 ms on average, but half of the waits are longer.
+        ([("forward", "gil_wait", 1.0), ("forward", "native", 1.0), ("forward", "gil_wait", 8.0)], 60, False, True),
+        # Python: each wait is the switch interval, and a little.
+        ([("forward", "gil_wait", 5.1), ("forward", "native", 1.0), ("forward", "gil_wait", 5.2)], 60, True, False),
+        # Short holds, of the one or the other kind.
+        ([("forward", "gil_wait", 0.5), ("forward", "native", 1.0), ("forward", "gil_wait", 0.4)], 600, False, False),
+        ([], 60, False, False),
+    ],
+)
+def test_the_switch_interval_is_proposed_only_where_it_helps(
+    make: Make, segments: list[tuple[str, str, float]], waits: int, proposed: bool, denied: bool
+) -> None:
+    file = make()
+    hog = file.thread("writer")
+    file.steps(100, compute=8.0, gil_wait=3.0).keep(50, "worst", *segments, thread=hog)
+    file.detail("gil_wait", 300, thread=hog, stack=file.stack(f"{TRAIN}:88 dump"), count=waits)
+    f = only(file)
+    assert ("setswitchinterval" in f.fix, "setswitchinterval" in f.will_not_help) == (proposed, denied)
+    assert any(e.startswith(f"{waits} waits of ") for e in f.evidence)
+
+
+def test_a_hold_that_nobody_waited_for_to_its_end_has_no_average(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=file.thread("writer"), count=0)
+    assert not any("on average" in e for e in only(file).evidence)
 
 
 def test_many_holders(make: Make) -> None:
@@ -334,6 +383,25 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     file.host(3, process_cpus=0.8 if others else 1.9, other_cpus=others)
     f = only(file)
     assert f.id == "TP307" and f.title == says
+
+
+def test_without_run_delay_nothing_is_said_to_be_descheduled_and_blocked_is_less_sure(make: Make) -> None:
+    file = make().steps(100, compute=8.0, blocked_io=3.0)
+    file.detail("sample", 300, phase="other", state="blocked", stack=file.stack(f"{TRAIN}:9 wait"), code=202)
+    assert only(file).confidence == "high"
+    found = said(file.tier("run_delay", "off", "no schedstat"))
+    assert ("TP307", "run_delay off: no schedstat") in [(a.id, a.why) for a in found.abstained]
+    (blocked,) = [f for f in found.findings if f.id == "TP301"]
+    assert blocked.confidence == "medium" and "no schedstat" in blocked.confidence_why
+
+
+def test_causes_are_the_files_own_also_with_a_device(make: Make) -> None:
+    """The tree and the verdict must not call the same time by two names."""
+    file = make(feeds_device="1").steps(100, compute=8.0)
+    found = said(file)
+    with file.open() as run:
+        assert run.cause_ns("compute") == run.wall_ns
+    assert found.verdict.text.startswith("compute-bound: 100% of step time is compute")
 
 
 def test_throttled(make: Make) -> None:

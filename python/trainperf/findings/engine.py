@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _MACHINE = ("descheduled", "throttled")  # none of the loop's doing
-_ALWAYS = ("gil_waits", "gil_holds")  # a run without an entry for these could not look
+_ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
 
 
 @dataclass(frozen=True, slots=True)

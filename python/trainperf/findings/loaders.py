@@ -58,8 +58,8 @@ def dataset_name(loader: Loader) -> str:
 
 
 def dataset_place(loader: Loader, facts: Facts) -> str:
-    """ "train.py:41" where the dataset's class is, "" when it was not recorded."""
-    at = loader.description.get("where") or ""
+    """ "train.py:41" where the dataset reads, "" when it was not recorded."""
+    at = loader.description.get("dataset_at") or ""
     if isinstance(at, str) and at:
         file, _, line = at.rpartition(":")
         return f"{frames.short_path(file, facts.base)}:{line}" if file else at

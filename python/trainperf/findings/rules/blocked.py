@@ -82,6 +82,10 @@ class Blocked:
         confidence = facts.confidence(samples=seen)
         if why_low:
             confidence = ("medium", f"the time is exact, the place is not known: {why_low}")
+        without = facts.off("run_delay")
+        if without:
+            reason = f"{confidence[1]}; it may have waited for a CPU in part of it: {without}"
+            confidence = ("low" if confidence[0] == "low" else "medium", reason)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,

@@ -11,8 +11,12 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
-# A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval() (5 ms); a C call need not.
+# A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
+# the former last this long, and for the latter as long as what is left of the call.
 _SWITCH_INTERVAL_NS = 5_000_000
+_TOLERANCE = 0.3  # of it: to be woken, and to run again
+_MOST = 0.7  # of the time waited
+_MANY = 0.25
 
 
 def could_not_look(facts: Facts, rule: tuple[str, str]) -> Abstained | None:
@@ -26,6 +30,39 @@ def could_not_look(facts: Facts, rule: tuple[str, str]) -> Abstained | None:
 def holder_evidence(facts: Facts, holder: Holder) -> str:
     at = f", in {facts.label(holder.spot)}" if holder.spot is not None else ""
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
+
+
+def gives_up(facts: Facts, hog: Holder) -> bool | None:
+    """Whether the hog gives the GIL up when it is asked to (Python), or holds it to the end of a C call; None: unclear.
+
+    Only waits that are timed exactly can tell.
+    """
+    if facts.tier("gil_waits") != "exact":
+        return None
+    waits = _single_waits(facts, hog)
+    whole = sum(waits)
+    longest = (1 + _TOLERANCE) * _SWITCH_INTERVAL_NS
+    too_long = sum(ns for ns in waits if ns > longest)
+    if (hog.waits and hog.ns / hog.waits > longest) or too_long > _MANY * whole:
+        return False
+    about = sum(ns for ns in waits if (1 - _TOLERANCE / 3) * _SWITCH_INTERVAL_NS <= ns <= longest)
+    return True if whole and about >= _MOST * whole else None
+
+
+def _single_waits(facts: Facts, hog: Holder) -> list[int]:
+    """Of the steps that keep their timeline. A wait's slices (each <= 5 ms) follow each other without a gap."""
+    waits: list[int] = []
+    for step in facts.run.kept_steps.index.tolist():
+        end = -1
+        for s in facts.run.segments(step):
+            if s.mechanism != "gil_wait" or s.thread != hog.thread:
+                continue
+            if s.start_ns == end:
+                waits[-1] += s.end_ns - s.start_ns
+            else:
+                waits.append(s.end_ns - s.start_ns)
+            end = s.end_ns
+    return waits
 
 
 class GilHog:
@@ -47,7 +84,7 @@ class GilHog:
             return None
         hog = holders[0]
         losing = facts.run.steps_with("gil_wait")
-        long_holds = hog.waits > 0 and waited / hog.waits > 1.3 * _SWITCH_INTERVAL_NS
+        yields = gives_up(facts, hog)
         spot = hog.spot
         what = facts.label(spot) if spot is not None else "code that could not be read"
         function = spot.frame.function.rsplit(".", 1)[-1] if spot is not None else "work"
@@ -72,7 +109,8 @@ class GilHog:
             where=facts.place(spot.frame) if spot is not None else "",
             why=f"{hog.name} holds the GIL in {what}",
             fix=f"# run {function} in a process: threads share one GIL\n"
-            f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",
+            f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+            + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
             will_not_help="more DataLoader workers, a larger batch, a faster GPU"
-            + ("; sys.setswitchinterval: the C call does not give the GIL up" if long_holds else ""),
+            + ("; sys.setswitchinterval: the C call does not give the GIL up" if yields is False else ""),
         )

@@ -48,7 +48,7 @@ class GilMany:
             evidence=(
                 f"{facts.of_step(waited)} is waiting for the GIL ({losing} of {facts.steps} steps lose 10 % or more)",
                 *(holder_evidence(facts, h) for h in top),
-                f"{plural(waits, 'wait')} of {ms(waited / waits)} on average" if waits else "",
+                f"{plural(waits, 'wait')} of {ms(sum(h.ns for h in holders) / waits)} on average" if waits else "",
             ),
             who=names,
             where=facts.place(first.frame) if first is not None else "",
