@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 import torch
 import trainperf
 from conftest import assert_unpatched, patchable
+from trainperf.cli.main import main
 from trainperf.settings import resolve
 
 CHILD = """
@@ -404,3 +406,32 @@ def test_calls_outside_of_a_watch_do_nothing(path: Path) -> None:
     with run.phase("forward"):
         pass
     assert run.run.step_count == 2
+
+
+# From the loop to the reader
+
+
+class Slow(torch.utils.data.Dataset[torch.Tensor]):
+    """A worker's share of the fetch leaves no sample on the training thread: the place comes from the hook."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.01)
+        return torch.ones(1)
+
+    def __len__(self) -> int:
+        return 60
+
+
+def test_show_json_of_a_real_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weight = torch.ones(1, requires_grad=True)
+    with trainperf.watch(path, verbose=False):
+        for batch in torch.utils.data.DataLoader(Slow(), num_workers=1, multiprocessing_context="fork"):
+            (weight * batch).sum().backward()
+    assert main(["show", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["trainperf"] == trainperf.__version__
+    assert {"gil_waits", "gil_holds", "stacks", "run_delay"} <= set(shown["tiers"])
+    assert 0 < shown["overhead"]["share"] < 1
+    (starved,) = [finding for finding in shown["findings"] if finding["id"] == "TP102"]
+    file, _, line = starved["where"].rpartition(":")
+    assert Path(file).name == "test_watch.py" and int(line) == Slow.__getitem__.__code__.co_firstlineno
