@@ -226,6 +226,8 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
         ([("forward", "gil_wait", 1.0), ("forward", "native", 1.0), ("forward", "gil_wait", 8.0)], 60, False, True),
         # Python: each wait is the switch interval, and a little.
         ([("forward", "gil_wait", 5.1), ("forward", "native", 1.0), ("forward", "gil_wait", 5.2)], 60, True, False),
+        # The same, where the holder lacks a CPU: once it takes longer.
+        ([("forward", "gil_wait", 5.1), ("forward", "native", 1.0), ("forward", "gil_wait", 9.0)], 40, True, False),
         # Short holds, of the one or the other kind.
         ([("forward", "gil_wait", 0.5), ("forward", "native", 1.0), ("forward", "gil_wait", 0.4)], 600, False, False),
         ([], 60, False, False),
