@@ -31,18 +31,7 @@ TWINS = (
 )
 
 
-# What trainperf does not say yet, though it should.
-GAPS = {"gc_collect": "the line that calls gc.collect() is not named"}
-
-
-def each_program() -> list[object]:
-    return [
-        pytest.param(name, marks=pytest.mark.xfail(reason=GAPS[name], strict=True) if name in GAPS else ())
-        for name in judge.programs()
-    ]
-
-
-@pytest.mark.parametrize("name", each_program())
+@pytest.mark.parametrize("name", judge.programs())
 def test_program(name: str, tmp_path: Path) -> None:
     outcome = judge.run(name, tmp_path)
     print(judge.table([judge.row(outcome)]))

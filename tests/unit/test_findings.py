@@ -340,6 +340,20 @@ def test_gc_pauses(make: Make) -> None:
     assert "10 of 100 steps, 20.0 ms each" in found.verdict.text
 
 
+@pytest.mark.parametrize(("younger", "named"), [(0, True), (12, False)])
+def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) -> None:
+    """Full collections alone are asked for; among younger ones they come by themselves, whatever line that hits."""
+    file = make().steps(100, {("other", "gc"): 2.0}, compute=8.0)
+    file.detail("gc", 200, phase="other", code=2, count=5)
+    if younger:
+        file.detail("gc", 1, phase="other", code=1, count=younger)
+    file.detail("sample", 200, phase="other", stack=file.stack(f"{TRAIN}:88 train_epoch"))
+    file.detail("sample", 20, phase="other", stack=file.stack(f"{TRAIN}:20 build"))
+    f = only(file)
+    assert f.id == "TP303" and f.where == ("train.py:88" if named else "")
+    assert ("gc.collect()" in f.title) == ("train_epoch (train.py:88)" in f.why) == named
+
+
 def test_checkpoint_says_bytes_speed_and_how_often(make: Make) -> None:
     file = make()
     at = file.stack("/x/site-packages/torch/serialization.py:900 save", f"{TRAIN}:70 save")

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.facts import Spot, ms, plural
+from trainperf.findings.frames import is_user_file
+from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+
+
+def _collect_call(facts: Facts, claims: dict[Cell, int], collections: dict[int, int]) -> Spot | None:
+    """The user's line that calls gc.collect().
+
+    By themselves full collections are the rarest, one in several of the generation below; only a call makes them alone.
+    """
+    if collections.get(2, 0) <= collections.get(1, 0):
+        return None
+    samples = facts.samples(phases={phase for phase, _ in claims}, states=["python"])
+    spots = facts.spots(samples, keep=lambda stack: is_user_file(stack[0].file))
+    if not spots or spots[0].ns < 0.5 * sum(claims.values()) or spots[0].samples < limit("min_samples"):
+        return None
+    return spots[0]
 
 
 class GcPauses:
@@ -33,14 +48,18 @@ class GcPauses:
         longest = max((s.end_ns - s.start_ns for s in spans), default=0)
         affected = facts.affected("gc")
         worst = max(by_generation, key=lambda g: by_generation[g][0], default=2)
+        call = _collect_call(facts, claims, {g: n for g, (_, n) in by_generation.items()})
+        at = facts.label(call) if call is not None else ""
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="gc",
             claims=claims,
-            title="garbage collections stop the training thread",
+            title="garbage collections stop the training thread"
+            if call is None
+            else "the loop calls gc.collect(), which stops the training thread",
             steps_affected=affected,
-            confidence=facts.confidence(),
+            confidence=facts.confidence(samples=None if call is None else call.samples),
             evidence=(
                 *(
                     f"generation {g}: {plural(n, 'collection')}, {ms(ns / max(1, n))} each"
@@ -50,7 +69,15 @@ class GcPauses:
                 f"{affected} of {facts.steps} steps have nearly all of it" if affected < facts.steps else "",
             ),
             who=(facts.step_thread_name,),
-            why=f"generation-{worst} collections walk every object that the program keeps alive",
-            fix="gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
+            where=facts.place(call.frame) if call is not None else "",
+            why=f"generation-{worst} collections walk every object that the program keeps alive"
+            if call is None
+            else f"{at} asks for full collections, which walk every object that the program keeps alive",
+            fix=(
+                "# collect less often, or not at all: Python does by itself; and once, before the loop:\n"
+                if call
+                else ""
+            )
+            + "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
             will_not_help="gc.disable() alone: cycles then leak; with it, call gc.collect() every few hundred steps",
         )
