@@ -51,8 +51,7 @@ enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised =
 inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
 inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this mark (else carry the last one)
 inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
-// kGilWait: a slice of a wait that goes on. Without it the GIL was released, the wait is over, and the run delay in it
-// was a wait for a CPU.
+// kGilWait: a slice of a wait that goes on.
 inline constexpr uint8_t kGilStillHeld = 8;
 
 // What the sampler saw a thread doing.

@@ -22,22 +22,18 @@ class StretchMeter {
     cpu_ns_ = mark.cpu_ns;
     has_delay_ = (mark.flags & kHasRunDelay) != 0;
     delay_ns_ = mark.run_delay_ns;
-    gil_ns_ = gil_delay_ns_ = released_delay_ns_ = 0;
+    gil_ns_ = gil_delay_ns_ = 0;
   }
 
-  // Clips a wait to what is not yet accounted for; end <= start when nothing is left of it. Returns how long it was a
-  // wait for the GIL: once the GIL is released, what the thread waits for is a CPU.
+  // Clips a wait to what is not yet accounted for, and returns how long that is.
   int64_t AddGilWait(const Event& wait, int64_t* start_ns, int64_t* end_ns) {
     *start_ns = std::max(wait.start_ns, cursor_ns_);
     *end_ns = wait.end_ns;
     if (*end_ns <= *start_ns) return 0;
-    const int64_t delay_ns = std::clamp<int64_t>(wait.run_delay_ns, 0, *end_ns - *start_ns);
-    const int64_t released_ns = (wait.flags & kGilStillHeld) != 0 ? 0 : delay_ns;
-    const int64_t waited_ns = *end_ns - *start_ns - released_ns;
+    const int64_t waited_ns = *end_ns - *start_ns;
     gil_ns_ += waited_ns;
     gil_total_ns_ += waited_ns;
-    gil_delay_ns_ += delay_ns;
-    released_delay_ns_ += released_ns;
+    gil_delay_ns_ += std::clamp<int64_t>(wait.run_delay_ns, 0, waited_ns);
     cursor_ns_ = *end_ns;
     return waited_ns;
   }
@@ -46,7 +42,7 @@ class StretchMeter {
   Measures Close(const Event& mark, bool in_gc) {
     Measures m;
     m.gil = gil_ns_;
-    const int64_t left = mark.end_ns - mark_ns_ - gil_ns_ - released_delay_ns_;
+    const int64_t left = mark.end_ns - mark_ns_ - gil_ns_;
     const int64_t cpu = std::clamp<int64_t>(mark.cpu_ns - cpu_ns_, 0, left);
     int64_t delay = 0;
     if ((mark.flags & kHasRunDelay) != 0) {
@@ -63,10 +59,9 @@ class StretchMeter {
       const int64_t blocked = left - cpu - m.delay;
       (blocked < kBriefNs ? m.brief : m.blocked) = blocked;
     }
-    m.delay += released_delay_ns_;
     mark_ns_ = cursor_ns_ = mark.end_ns;
     cpu_ns_ = mark.cpu_ns;
-    gil_ns_ = released_delay_ns_ = 0;
+    gil_ns_ = 0;
     return m;
   }
 
@@ -74,10 +69,9 @@ class StretchMeter {
   Measures CloseUnread(int64_t end_ns, bool in_gc) {
     Measures m;
     m.gil = gil_ns_;
-    m.delay = released_delay_ns_;
-    (in_gc ? m.gc : m.unknown) = end_ns - mark_ns_ - gil_ns_ - released_delay_ns_;
+    (in_gc ? m.gc : m.unknown) = end_ns - mark_ns_ - gil_ns_;
     mark_ns_ = cursor_ns_ = end_ns;
-    gil_ns_ = released_delay_ns_ = 0;
+    gil_ns_ = 0;
     return m;
   }
 
@@ -91,8 +85,7 @@ class StretchMeter {
   int64_t cpu_ns_ = 0;
   int64_t delay_ns_ = 0;
   int64_t gil_ns_ = 0;
-  int64_t released_delay_ns_ = 0;  // waited for a CPU at the end of GIL waits
-  int64_t gil_delay_ns_ = 0;       // since the last reading of the run delay
+  int64_t gil_delay_ns_ = 0;  // since the last reading of the run delay
   int64_t gil_total_ns_ = 0;
   bool has_delay_ = false;
 };
