@@ -277,9 +277,8 @@ def test_doctor_names_every_probe(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_leaves_no_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINPERF_DIR", str(tmp_path / "runs"))
-    assert trainperf("doctor", cwd=tmp_path).returncode == 0
+def test_doctor_leaves_no_run_file(tmp_path: Path) -> None:
+    assert trainperf("doctor", cwd=tmp_path, TRAINPERF_DIR=str(tmp_path / "runs")).returncode == 0
     assert list(tmp_path.rglob("*.tpr")) == []
 
 
