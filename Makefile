@@ -21,7 +21,9 @@ dev: setup
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 
-demo: dev
+demo: setup
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target _native
 	@python examples/demo.py
 
 test: setup

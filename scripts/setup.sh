@@ -88,5 +88,8 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
+  # And what an installed package would bring: the command.
+  printf '#!%s\nimport sys\n\nfrom trainperf.cli.main import main\n\nsys.exit(main())\n' "$PWD/$venv/bin/python" >"$venv/bin/trainperf"
+  chmod +x "$venv/bin/trainperf"
   echo "$key" >"$stamp"
 fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 import sys
@@ -54,6 +55,7 @@ class Watch:
         self._private = False
         self._run: Run | None = None
         self._trouble = ""  # why the run is not where it should be
+        self.gives_way = False  # to a watch that the program starts itself: `trainperf run` sets it
         self._logging: Callable[[], None] | None = None  # takes out our handler
         self._finalizer: weakref.finalize[Any, Watch] | None = None
 
@@ -228,6 +230,13 @@ class Watch:
                 atexit.unregister(self._at_exit)
                 if self._private:
                     self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
+
+    def _give_way(self) -> None:
+        """Ends without a verdict or a file: the program's own watch tells it all."""
+        self._settings = dataclasses.replace(self._settings, verbose=False)
+        self._stop("normally", None)
+        _remove_file(self._path, self._pid)
+        self._why_off = "the program watches itself"
 
     def _show(self) -> None:
         """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""
@@ -406,6 +415,9 @@ def _enter(new: Watch) -> None:
     global _current, _fork_hook_set
     with _lock:
         running = _current_here()
+        if running is not None and running.gives_way:
+            running._give_way()
+            running = None
         if running is not None and not new._settings.disabled:
             what = f" (into {running.path})" if running.path else ""
             raise AlreadyWatchingError(

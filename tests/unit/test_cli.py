@@ -294,3 +294,15 @@ def test_the_commands_import_no_torch_and_no_rich(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_run_gives_way_to_a_scripts_own_watch(tmp_path: Path) -> None:
+    script, own, outer = tmp_path / "train.py", tmp_path / "own.tpr", tmp_path / "outer.tpr"
+    body = f"with trainperf.watch({str(own)!r}) as run:\n    run.step()"
+    script.write_text(f"import trainperf\n{body}\nprint('trained')\n")
+    command = [sys.executable, "-m", "trainperf", "run", "-o", str(outer), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained\n"
+    assert own.exists()
+    assert not outer.exists()

@@ -287,10 +287,8 @@ void Collector::Tick(int64_t now_ns, bool last) {
     StepDownIfOverBudget(now_ns);
     WriteOwnCost();
   }
-  if (last) {
-    timeline_.Finish(now_ns);
-    writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
-  }
+  if (last) timeline_.Finish(now_ns);
+  writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
   writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
   writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
   writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));

@@ -55,7 +55,9 @@ class Run:
         sys.argv = [program.argv0, *arguments]
         _set_path(program.path0)
         sys.modules["__main__"] = program.module
-        with _Outcome() as outcome, trainperf.watch(path, name=args.name, overwrite=args.force):
+        watch = trainperf.watch(path, name=args.name, overwrite=args.force)
+        watch.gives_way = True
+        with _Outcome() as outcome, watch:
             outcome.started = True
             exec(program.code(), program.module.__dict__)
         return outcome.code
