@@ -15,7 +15,7 @@ namespace trainperf {
 class Budget {
  public:
   // One start-up spike must not count, and a sampler that costs too much must not go on for long.
-  static constexpr int64_t kWindowNs = 3'000'000'000;
+  static constexpr int64_t kWindowNs = 1'000'000'000;
 
   explicit Budget(double share) : share_(share) {}
 

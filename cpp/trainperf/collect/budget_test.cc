@@ -10,15 +10,15 @@ constexpr int64_t kMs = 1'000'000;
 TEST(Budget, JudgesAWindowAndNotTheStart) {
   Budget budget(0.01);
   EXPECT_FALSE(budget.Exceeded(1 * kMs, 500 * kMs));     // the first reading is where it counts from
-  EXPECT_FALSE(budget.Exceeded(1001 * kMs, 600 * kMs));  // 10 %, but the window is not over
-  EXPECT_TRUE(budget.Exceeded(3001 * kMs, 600 * kMs));   // 100 ms of 3 s
+  EXPECT_FALSE(budget.Exceeded(501 * kMs, 600 * kMs));   // 20 %, but the window is not over
+  EXPECT_TRUE(budget.Exceeded(1001 * kMs, 600 * kMs));   // 100 ms of 1 s
 }
 
 TEST(Budget, EachWindowCountsAnew) {
   Budget budget(0.01);
   budget.Exceeded(1 * kMs, 0);
-  EXPECT_TRUE(budget.Exceeded(3001 * kMs, 100 * kMs));
-  EXPECT_FALSE(budget.Exceeded(6001 * kMs, 120 * kMs));  // 20 ms of 3 s
+  EXPECT_TRUE(budget.Exceeded(1001 * kMs, 100 * kMs));
+  EXPECT_FALSE(budget.Exceeded(2001 * kMs, 108 * kMs));  // 8 ms of 1 s
 }
 
 }  // namespace
