@@ -17,6 +17,10 @@ cmake --preset "$preset" >/dev/null
 if [ "$preset" = asan ] && compgen -G 'tests/native/test_*.py' >/dev/null; then
   # CPython itself leaks at exit by design, and its small-object allocator would hide ours from the sanitizer.
   site=$(scripts/overlay.sh "build/$preset")
-  PYTHONPATH=$site PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$("${CXX:-c++}" -print-file-name=libasan.so) \
-    "${run[@]}" python -m pytest -q tests/native
+  # libstdc++ too: the sanitizer looks for __cxa_throw at the start, when CPython alone would have brought none.
+  compiler=${CXX:-c++}
+  preload="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so)"
+  cmake --build --preset "$preset" --target gil_truth
+  TRAINPERF_NATIVE_BUILD="$PWD/build/$preset" PYTHONPATH=$site PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+    LD_PRELOAD=$preload "${run[@]}" python -m pytest -q tests/native
 fi
