@@ -376,6 +376,16 @@ def test_logging(make: Make) -> None:
     )
     f = only(file)
     assert f.id == "TP305" and f.where == "train.py:5" and "QueueHandler" in f.fix
+    assert "100 log calls of 1 ms or more in 100 of 100 steps, 2.0 ms each" in f.evidence
+
+
+def test_log_calls_without_a_span_are_not_divided_among_those_with_one(make: Make) -> None:
+    file = make().steps(100, compute=8.0, logging=4.0)
+    assert any("no single log call takes 1 ms" in e for e in only(file).evidence)
+    file.span("logging", 3, step=50)
+    f = only(file)
+    assert "1 log call of 1 ms or more in 1 of 100 steps, 3.0 ms each" in f.evidence
+    assert f.steps_affected == 100 and "4.0 ms of each step's 12.0 ms the training thread writes logs" in f.evidence
 
 
 def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
@@ -568,6 +578,24 @@ def test_a_cost_in_all_steps_is_not_said_to_be_in_the_few_that_show_it(make: Mak
     file.loader(1, fetches=100, wait=600)
     found = {f.id: f for f in said(file).findings}
     assert found["TP101"].steps_affected == 100
+
+
+def test_few_steps_are_named_only_when_they_hold_the_cost_and_each_is_their_own_mean(make: Make) -> None:
+    nearly_all = make()
+    for step in range(100):
+        nearly_all.step(compute=5.0, blocked_io=1000.0 if step % 10 < 3 else (150.0 if step % 10 < 9 else 0.0))
+    f = only(nearly_all)
+    assert f.steps_affected == 100 and "390 ms/step" in said(nearly_all).verdict.text
+    few = make()
+    for step in range(100):
+        few.step(compute=5.0, blocked_io=60.0 if step % 10 == 0 else 0.3)
+    f = only(few)
+    assert f.steps_affected == 10 and any("10 of 100 steps, 60.0 ms each" in e for e in f.evidence)
+    assert "10 of 100 steps, 60.0 ms each (" in said(few).verdict.text
+    spread = make()
+    for step in range(100):
+        spread.step(compute=50.0, blocked_io=60.0 if step % 10 == 0 else 4.0)  # 4 of 54 ms: felt in few, held by all
+    assert only(spread).steps_affected == 100
 
 
 def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:

@@ -139,7 +139,7 @@ def cost_text(finding: Finding) -> str:
     """ "8.1 ms/step (57%)", or "2 of 24 steps, 820 ms each (40% of the run)"."""
     percent = f"{finding.share:.0%}"
     if finding.steps_affected * 2 < finding.steps and finding.steps_affected:
-        each = finding.cost_ns / finding.steps_affected / 1e6
+        each = finding.cost_ns * finding.affected_share / finding.steps_affected / 1e6
         return f"{finding.steps_affected} of {finding.steps} steps, {_short(each)} ms each ({percent} of the run)"
     return f"{_short(finding.cost_ms_per_step)} ms/step ({percent})"
 

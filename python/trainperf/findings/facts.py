@@ -17,7 +17,7 @@ from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 
-__all__ = ["Facts", "Holder", "Spot", "ms", "plural", "size"]
+__all__ = ["Affected", "Facts", "Holder", "Spot", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
     from trainperf.run import Detail, Frame, Run, Thread
@@ -35,6 +35,14 @@ class Spot:
     samples: int
     share: float  # of the samples that were asked for
     frames: tuple[Frame, ...]  # one whole stack, innermost first
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """The steps that have a cost: all of the run's, or the few that hold nearly all of it."""
+
+    steps: int
+    share: float  # of the cost, in these steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +141,18 @@ class Facts:
             reasons.append(f"{self.steps} steps, exact times" + (f", {samples} samples" if samples else ""))
         return level, "; ".join(reasons)
 
-    def affected(self, cause: str) -> int:
-        """How many steps have the cost: all, unless less than half of them hold nearly all of it."""
+    def affected(self, cause: str) -> Affected:
+        """Which steps have the cost: all, unless it is felt in fewer than half of them and they hold nearly all of it.
+
+        A row of merged steps counts as a whole, so that in long runs what is rare within each row is said per step.
+        """
         table = self.run.steps
-        per_step = table.causes_ns[:, CAUSES.index(cause)] / table.count.clip(min=1)
-        order = (-per_step).argsort(kind="stable")
-        sums = (per_step * table.count)[order].cumsum()
-        if not len(sums) or sums[-1] <= 0:
-            return self.steps
-        most = order[: int((sums < 0.9 * sums[-1]).sum()) + 1]
-        typical = sums[len(most) - 1] / int(table.count[most].sum())
-        steps = int(table.count[per_step >= typical / 4].sum())
-        return steps if 2 * steps < self.steps else self.steps
+        column = table.causes_ns[:, CAUSES.index(cause)]
+        felt = (column > 0) & (column >= limit("felt_share") * table.wall_ns)
+        steps, held, whole = int(table.count[felt].sum()), int(column[felt].sum()), int(column.sum())
+        if not steps or 2 * steps >= self.steps or held < limit("held_share") * whole:
+            return Affected(self.steps, 1.0)
+        return Affected(steps, held / whole)
 
     def finding(
         self,
@@ -156,14 +164,20 @@ class Facts:
         title: str,
         evidence: Sequence[str],
         confidence: tuple[Confidence, str],
-        steps_affected: int | None = None,
+        affected: Affected | int | None = None,
         who: Sequence[str] = (),
         where: str = "",
         why: str = "",
         fix: str = "",
         will_not_help: str = "",
     ) -> Finding:
+        """`affected`: a number when all of the cost is in so many steps; None when every step has it."""
         cost = sum(claims.values())
+        few = (
+            affected if isinstance(affected, Affected) else Affected(self.steps if affected is None else affected, 1.0)
+        )
+        if 2 * few.steps >= self.steps:
+            few = Affected(self.steps, 1.0)
         return Finding(
             id=rule[0],
             slug=rule[1],
@@ -174,7 +188,8 @@ class Facts:
             share=self.share(cost),
             cost_ms_per_step=self.ms_per_step(cost),
             steps=self.steps,
-            steps_affected=min(self.steps, steps_affected) if steps_affected is not None else self.steps,
+            steps_affected=few.steps,
+            affected_share=few.share,
             confidence=confidence[0],
             confidence_why=confidence[1],
             evidence=tuple(e for e in evidence if e),

@@ -38,7 +38,7 @@ class Finding:
     share: float  # of the run's time, 0 .. 1
     cost_ms_per_step: float  # mean over all steps
     steps: int  # of the run
-    steps_affected: int  # about; equal to `steps` when it has no rhythm of its own
+    steps_affected: int  # fewer than half of `steps`, and they hold nearly all of the cost; or equal to `steps`
     confidence: Confidence
     confidence_why: str
     evidence: tuple[str, ...]
@@ -48,6 +48,7 @@ class Finding:
     fix: str = ""  # to paste
     will_not_help: str = ""
     docs: str = ""
+    affected_share: float = 1.0  # of the cost, in the affected steps
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
 
 

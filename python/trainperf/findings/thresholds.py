@@ -139,6 +139,14 @@ _TABLE = (
         "compiling in more steps is recompiling",
         "torch.compile: static, then dynamic shapes; two graphs",
     ),
+    Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),
+    Threshold(
+        "held_share",
+        0.90,
+        "share of the cost",
+        "fewer than half of the steps that hold this much are said to have it, with their own mean",
+        "what is left is below warn_share of the cost",
+    ),
     Threshold(
         "show_share",
         0.01,

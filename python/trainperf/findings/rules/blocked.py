@@ -92,12 +92,13 @@ class Blocked:
             cause="blocked_io",
             claims=claims,
             title=f"the training thread {words} in the loop",
-            steps_affected=affected,
+            affected=affected,
             confidence=confidence,
             evidence=(
                 f"{facts.of_step(cost)} it is asleep, not waiting for the GIL"
-                if affected > facts.steps / 2
-                else f"{affected} of {facts.steps} steps, {ms(cost / affected)} each: asleep, not waiting for the GIL",
+                if affected.steps == facts.steps
+                else f"{affected.steps} of {facts.steps} steps, {ms(cost * affected.share / affected.steps)} each: "
+                "asleep, not waiting for the GIL",
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
             ),

@@ -26,8 +26,8 @@ class Checkpoint:
         if severity is None:
             return None
         total = facts.run.span_total("checkpoint")
-        affected = min(facts.steps, total.steps) or facts.affected("checkpoint")
-        saves = total.count or affected
+        affected = facts.affected("checkpoint")
+        saves = total.count or affected.steps
         known = total.value > 0 and total.ns > 0
         rate = total.value / (total.ns / 1e9) if known else 0.0
         spots = facts.spots(facts.samples(phases=["checkpoint"]))
@@ -39,7 +39,7 @@ class Checkpoint:
             cause="checkpoint",
             claims=claims,
             title="the loop waits for checkpoints to be written",
-            steps_affected=affected,
+            affected=affected,
             confidence=facts.confidence(),
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps} steps, {ms(cost / saves)} each",

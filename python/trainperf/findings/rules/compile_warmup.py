@@ -46,7 +46,7 @@ class CompileWarmup:
             cause="python",
             claims=claims,
             title="torch.compile compiles again and again" if again else "torch.compile warmed up",
-            steps_affected=steps,
+            affected=steps,
             confidence=facts.confidence(),
             evidence=(
                 f"{ms(total)} of compiling in {steps} of {facts.steps} steps, {facts.share(total):.0%} of the run",

@@ -70,7 +70,7 @@ class DataStarved:
             cause="data_wait",
             claims=claims,
             title="the loop waits for data that it makes itself",
-            steps_affected=facts.affected("data_wait"),
+            affected=facts.affected("data_wait"),
             confidence=facts.confidence(samples=seen),
             evidence=(
                 f"fetching takes {facts.of_step(cost)}; "

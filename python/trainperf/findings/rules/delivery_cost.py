@@ -36,7 +36,7 @@ class DeliveryCost:
             cause="data_wait",
             claims=claims,
             title="short steps: taking a ready batch out of the queue shows",
-            steps_affected=count,
+            affected=count,
             confidence=facts.confidence(),
             evidence=(
                 f"{count} fetches found a batch ready and took {ms(spent / count)} each: deserialising, not starvation",

@@ -79,7 +79,7 @@ class Descheduled:
             cause="descheduled",
             claims=claims,
             title=title,
-            steps_affected=facts.affected("descheduled"),
+            affected=facts.affected("descheduled"),
             confidence=confidence,
             evidence=(
                 f"{facts.of_step(cost)} the training thread is ready and waits for a CPU",

@@ -58,7 +58,7 @@ class GcPauses:
             title="garbage collections stop the training thread"
             if call is None
             else "the loop calls gc.collect(), which stops the training thread",
-            steps_affected=affected,
+            affected=affected,
             confidence=facts.confidence(samples=None if call is None else call.samples),
             evidence=(
                 *(
@@ -66,7 +66,9 @@ class GcPauses:
                     for g, (ns, n) in sorted(by_generation.items(), key=lambda kv: -kv[1][0])
                 ),
                 f"the longest took {ms(longest)}" if longest else "",
-                f"{affected} of {facts.steps} steps have nearly all of it" if affected < facts.steps else "",
+                f"{affected.steps} of {facts.steps} steps have nearly all of it"
+                if affected.steps < facts.steps
+                else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.place(call.frame) if call is not None else "",

@@ -96,7 +96,7 @@ class GilHog:
             cause="gil_wait",
             claims=claims,
             title=f"the training thread waits for the GIL, which {hog.name} holds",
-            steps_affected=facts.affected("gil_wait"),
+            affected=facts.affected("gil_wait"),
             confidence=facts.confidence(
                 tier=facts.tier("gil_waits"), samples=None if spot is None else max(hog.waits, 0)
             ),

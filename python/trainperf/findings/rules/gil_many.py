@@ -43,7 +43,7 @@ class GilMany:
             title=f"the training thread waits for the GIL, shared with {plural(len(holders), 'thread')}"
             if holders
             else "the training thread waits for the GIL",
-            steps_affected=facts.affected("gil_wait"),
+            affected=facts.affected("gil_wait"),
             confidence=facts.confidence(tier=facts.tier("gil_waits"), samples=waits),
             evidence=(
                 f"{facts.of_step(waited)} is waiting for the GIL ({losing} of {facts.steps} steps lose 10 % or more)",

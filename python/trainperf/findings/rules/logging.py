@@ -25,8 +25,6 @@ class Logging:
         if severity is None:
             return None
         total = facts.run.span_total("logging")
-        affected = min(facts.steps, total.steps) or facts.affected("logging")
-        calls = total.count or affected
         spots = facts.spots(facts.samples(phases=["logging"]))
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
@@ -37,10 +35,15 @@ class Logging:
             cause="logging",
             claims=claims,
             title="writing logs and metrics holds up the loop",
-            steps_affected=affected,
+            affected=facts.affected("logging"),
             confidence=facts.confidence(samples=seen),
             evidence=(
-                f"{plural(calls, 'log call')} in {affected} of {facts.steps} steps, {ms(cost / calls)} each",
+                f"{facts.of_step(cost)} the training thread writes logs",
+                # Shorter ones have no span, but are part of the cost.
+                f"{plural(total.count, 'log call')} of 1 ms or more in {min(facts.steps, total.steps)} of {facts.steps}"
+                f" steps, {ms(total.ns / total.count)} each"
+                if total.count
+                else "no single log call takes 1 ms: there are many of them",
                 f"{blocked:.0%} of it blocked (file, terminal, network), the rest on the CPU",
                 f"{top.share:.0%} of {plural(seen, 'sample')} in {facts.label(top)}" if top is not None else "",
             ),

@@ -58,7 +58,7 @@ class ReadyNotDelivered:
             cause="gil_wait" if gil > waited / 2 else "data_wait",
             claims=claims,
             title="batches are ready but are not delivered",
-            steps_affected=min(facts.steps, count),
+            affected=min(facts.steps, count),
             confidence=facts.confidence(tier=facts.tier("gil_waits") if holder is not None else ""),
             evidence=(
                 f"{count} fetches found a batch ready and still took {ms(waited / count)} each (usual: 1 to 2 ms)",

@@ -34,7 +34,7 @@ class Throttled:
             cause="throttled",
             claims=claims,
             title="the container's CPU quota stops the training",
-            steps_affected=facts.affected("throttled"),
+            affected=facts.affected("throttled"),
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(cost)} the kernel keeps the process off the CPU",

@@ -128,7 +128,7 @@ class Uneven:
             cause=cause,
             claims=claims,
             title=f"{part} runs {slow.ratio:.1f} times slower than the rest, because of {cause}",
-            steps_affected=steps_in,
+            affected=steps_in,
             confidence=facts.confidence(),
             evidence=(
                 f"steps {first} to {last}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",

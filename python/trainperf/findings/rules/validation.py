@@ -27,8 +27,8 @@ class Validation:
         if facts.share(cost) < limit("validation_warn_share"):
             severity = "info"
         total = facts.run.span_total("validation")
-        affected = min(facts.steps, total.steps) or facts.affected("validation")
-        times = total.count or affected
+        affected = facts.affected("validation")
+        times = total.count or affected.steps
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         spots = facts.spots(facts.samples(phases=["validation"]))
         top = spots[0] if spots else None
@@ -39,7 +39,7 @@ class Validation:
             cause="validation",
             claims=claims,
             title="validation is a large part of the run",
-            steps_affected=affected,
+            affected=affected,
             confidence=facts.confidence(),
             evidence=(
                 f"{plural(times, 'validation')} in {facts.steps} steps, {ms(cost / times)} each",

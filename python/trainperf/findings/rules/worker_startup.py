@@ -59,7 +59,7 @@ class WorkerStartup:
             cause="data_wait",
             claims=claims,
             title="worker processes start again at every epoch" if len(steps) > 1 else "worker processes start up",
-            steps_affected=len(steps),
+            affected=len(steps),
             confidence=facts.confidence(),
             evidence=(
                 f"{len(steps)} of {facts.steps} steps wait {ms(each)} each for {plural(workers, 'worker')} to start",

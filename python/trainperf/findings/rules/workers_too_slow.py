@@ -77,7 +77,7 @@ class WorkersTooSlow:
             else (
                 "the DataLoader's workers are CPU-bound" if cpu_bound else "the DataLoader's workers wait for something"
             ),
-            steps_affected=count,
+            affected=count,
             confidence=confidence,
             evidence=(
                 f"{count} of {total} fetches found no batch ready and waited "
