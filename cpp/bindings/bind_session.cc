@@ -34,7 +34,7 @@ absl::StatusOr<GilTier> ParseTier(const std::string& name) {
 absl::Status CheckOptions(double sampler_hz, double budget) {
   if (!(sampler_hz >= 0 && sampler_hz <= 2000)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("sampler_hz=", sampler_hz, " is not in 0..2000: use 125, or 0 for none"));
+        absl::StrCat("sampler_hz=", sampler_hz, " is not in 0..2000: use 60, or 0 for none"));
   }
   if (!(budget > 0 && budget <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("budget=", budget, " is not in 0..1: 0.01 is one percent"));
@@ -164,7 +164,7 @@ void BindSession(py::module_& module) {
       .def(py::init<const std::string&, bool, const std::string&, double, double,
                     const std::map<std::string, double>&>(),
            py::arg("path"), py::kw_only(), py::arg("overwrite") = false, py::arg("gil") = "auto",
-           py::arg("sampler_hz") = 125.0, py::arg("budget") = 0.01,
+           py::arg("sampler_hz") = 60.0, py::arg("budget") = 0.01,
            py::arg("flag_shares") = std::map<std::string, double>())
       .def_property_readonly("path", &Session::path)
       .def_property_readonly("steps_closed", &Session::steps_closed)

@@ -47,7 +47,7 @@ class Session:
         *,
         overwrite: bool = False,
         gil: str = "auto",  # auto | exact | procfs | busy-only | off
-        sampler_hz: float = 125.0,  # 0: no sampler
+        sampler_hz: float = 60.0,  # 0: no sampler
         budget: float = 0.01,
         flag_shares: dict[str, float] = {},  # data_starved, gil_contended, host_stalled
     ) -> None: ...

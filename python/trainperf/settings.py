@@ -29,7 +29,7 @@ class Settings:
     verbose: bool = True  # print the verdict to stderr at the end
     disabled: bool = False
     gil: str = "auto"
-    sampler_hz: float = 125.0
+    sampler_hz: float = 60.0
     budget: float = 0.01
     flag_shares: Mapping[str, float] = field(default_factory=dict)
     directory: str = ""
@@ -59,7 +59,7 @@ def resolve(
     overwrite: bool = False,
     verbose: bool | None = None,
     gil: str = "auto",
-    sampler_hz: float = 125.0,
+    sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ def resolve(
         _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
     if gil not in GIL_TIERS:
         raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
-    _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 125, or 0 for no sampler")
+    _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
     _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name={name!r} must be a str")

@@ -341,7 +341,7 @@ def watch(
     overwrite: bool = False,
     verbose: bool | None = None,
     gil: str = "auto",
-    sampler_hz: float = 125.0,
+    sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
 ) -> Watch:

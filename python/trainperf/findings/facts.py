@@ -17,7 +17,7 @@ from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 
-__all__ = ["Affected", "Facts", "Holder", "Spot", "ms", "plural", "size"]
+__all__ = ["Affected", "Facts", "Holder", "Spot", "ms", "function_name", "plural", "size"]
 
 if TYPE_CHECKING:
     from trainperf.run import Detail, Frame, Run, Thread
@@ -231,6 +231,14 @@ class Facts:
         at = frames.label(spot.frame, self.base)
         return f"{spot.leaf} called by {at}" if spot.leaf else at
 
+    @cached_property
+    def torch_threads(self) -> int:
+        """Of one operation; 0 when it is not known."""
+        try:
+            return max(0, int(self.run.meta.get("torch_threads", "0")))
+        except ValueError:
+            return 0
+
     def off(self, probe: str) -> str | None:
         """Why a probe gave nothing; None when it worked."""
         tier = self.run.tiers.get(probe)
@@ -352,6 +360,19 @@ class Facts:
         if best is None:
             return ""
         return f"{best[0]:.0%} of it is in steps {best[1]} to {best[2]} (of {total_steps})"
+
+
+def function_name(spot: Spot | None) -> str:
+    """What to call in a snippet: the innermost of the user's functions that has a name."""
+    if spot is not None:
+        for f in (spot.frame, *spot.frames):
+            name = frames.short_function(f.function).rpartition(".")[2]
+            if frames.is_user_file(f.file) and name.isidentifier():
+                return name
+            enclosing = [part for part in f.function.split(".") if part.isidentifier()]
+            if frames.is_user_file(f.file) and enclosing:
+                return enclosing[-1]
+    return "your_function"
 
 
 def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:

@@ -139,6 +139,13 @@ _TABLE = (
         "compiling in more steps is recompiling",
         "torch.compile: static, then dynamic shapes; two graphs",
     ),
+    Threshold(
+        "own_threads_cpus",
+        0.25,
+        "CPUs",
+        "threads of the process that use this much compete with training",
+        "5x what a pin_memory or autograd thread uses on a busy 2-core machine",
+    ),
     Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),
     Threshold(
         "held_share",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings.facts import Holder, ms, plural
+from trainperf.findings.facts import Holder, function_name, ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -88,7 +88,7 @@ class GilHog:
         yields = gives_up(facts, hog)
         spot = hog.spot
         what = facts.label(spot) if spot is not None else "code that could not be read"
-        function = spot.frame.function.rsplit(".", 1)[-1] if spot is not None else "work"
+        function = function_name(spot)
         phases = sorted(claims.items(), key=lambda kv: -kv[1])[:2]
         return facts.finding(
             rule,
