@@ -218,6 +218,20 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("frames", "call"),
+    [
+        ((f"{TRAIN}:88 index.<locals>.<genexpr>", f"{TRAIN}:89 build"), "submit(index, ...)"),
+        ((f"{TRAIN}:88 <genexpr>", f"{TRAIN}:89 Exporter.build"), "submit(build, ...)"),
+        ((f"{TRAIN}:88 <module>",), "submit(your_function, ...)"),
+    ],
+)
+def test_the_snippet_calls_a_function_that_has_a_name(make: Make, frames: tuple[str, ...], call: str) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=file.thread("writer"), stack=file.stack(*frames))
+    assert call in only(file).fix
+
+
+@pytest.mark.parametrize(
     ("segments", "waits", "proposed", "denied"),
     [
         # One C call of 10 ms: slices of 5 ms follow each other.
@@ -409,6 +423,44 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     file.host(3, process_cpus=0.8 if others else 1.9, other_cpus=others)
     f = only(file)
     assert f.id == "TP307" and f.title == says
+
+
+def competing(file: RunFile, *, others: float) -> RunFile:
+    """A thread of the process is busy while the training thread waits for a CPU."""
+    file.steps(400, compute=3.0, descheduled=5.0).host(3, process_cpus=1.2, other_cpus=others)
+    at = file.stack(f"{TRAIN}:41 spin", "/usr/lib/python3.11/threading.py:982 Thread.run")
+    file.detail("hold", 900, thread=file.thread("poller"), stack=at)
+    return file.detail("hold", 950, thread=file.step_thread, stack=file.stack(f"{TRAIN}:9 step"))
+
+
+def test_descheduled_by_a_thread_of_the_process_names_it(make: Make) -> None:
+    f = only(competing(make(torch_threads="1"), others=0.1))
+    assert f.title == "the training thread waits for a CPU: this process' own threads compete"
+    assert f.who == ("MainThread", "poller") and f.where == "train.py:41"
+    assert "poller in spin (train.py:41)" in f.why and "28% of the time" in f.why
+    assert "poller" in f.fix and "spin" in f.fix and "taskset" not in f.fix
+    both = only(competing(make(torch_threads="1"), others=0.6))
+    assert both.title.endswith("own threads and other processes compete") and "other processes 0.6" in both.why
+
+
+def test_torchs_threads_are_not_own_threads_that_compete(make: Make) -> None:
+    file = make(torch_threads="2").steps(400, compute=5.0, descheduled=3.0).host(3, process_cpus=1.2, other_cpus=0.8)
+    assert only(file).title == "other processes use the CPUs"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "fix"),
+    [
+        ("2", "2", "torch.set_num_threads(1)"),
+        ("2", "1", "another time"),
+        ("3", "1", "taskset -c 0-1 "),
+        ("16", "4", "taskset -c 0-3 "),
+        ("8", "8", "torch.set_num_threads(6)"),
+    ],
+)
+def test_no_more_cpus_are_offered_than_there_are(make: Make, cpus: str, threads: str, fix: str) -> None:
+    file = make(cpus=cpus, torch_threads=threads).steps(100, compute=8.0, descheduled=3.0)
+    assert fix in only(file.host(3, process_cpus=0.8, other_cpus=1.6)).fix
 
 
 def test_without_run_delay_nothing_is_said_to_be_descheduled_and_blocked_is_less_sure(make: Make) -> None:

@@ -17,7 +17,7 @@ from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 
-__all__ = ["Affected", "Facts", "Holder", "Spot", "ms", "function_name", "plural", "size"]
+__all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
     from trainperf.run import Detail, Frame, Run, Thread

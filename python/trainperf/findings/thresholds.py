@@ -144,7 +144,7 @@ _TABLE = (
         0.25,
         "CPUs",
         "threads of the process that use this much compete with training",
-        "5x what a pin_memory or autograd thread uses on a busy 2-core machine",
+        "a choice: a thread that runs a quarter of the time; not measured",
     ),
     Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),
     Threshold(

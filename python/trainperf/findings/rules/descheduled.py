@@ -166,8 +166,9 @@ class Descheduled:
             return 0.0
         used = (during[-1].process_cpu_ns - during[0].process_cpu_ns) / (during[-1].at_ns - during[0].at_ns)
         on_cpu = native = 0
-        for (_, mechanism), ns in facts.matrix.items():
-            on_cpu += ns if mechanism not in _OFF_CPU else 0
+        for (phase, mechanism), ns in facts.matrix.items():
+            # While a device's autograd thread runs backward, the training thread waits: the work is the loop's own.
+            on_cpu += ns if mechanism not in _OFF_CPU or (phase, mechanism) == ("backward", "blocked") else 0
             native += ns if mechanism == "native" else 0
         # At most: small operations do not use all of torch's threads.
         torchs = native * max(0, facts.torch_threads - 1)
