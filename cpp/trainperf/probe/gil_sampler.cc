@@ -32,6 +32,9 @@ constexpr int64_t kMinPeriodNs = 100'000;
 constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for more than this
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
+// A short run, and the start of any, needs samples soon: the first come closer together.
+constexpr int64_t kDenseSamples = 128;
+constexpr int64_t kDenseFactor = 4;
 constexpr size_t kStackSize = 512 * 1024;
 
 // As in linux/sched/types.h, which older libcs do not have.
@@ -195,7 +198,8 @@ void Sampler::Run() {
   random_ ^= static_cast<uint32_t>(NowNs());
   int64_t before_ns = NowNs();
   while (true) {
-    const int64_t period_ns = period_ns_.load(std::memory_order_relaxed);
+    const bool dense = samples_.load(std::memory_order_relaxed) < kDenseSamples;
+    const int64_t period_ns = period_ns_.load(std::memory_order_relaxed) / (dense ? kDenseFactor : 1);
     // Jittered by +-25 %, so that no loop of the user's can keep step with us.
     const int64_t wake_ns = before_ns + period_ns * 3 / 4 + static_cast<int64_t>(Random() % 1024) * period_ns / 2048;
     if (!SleepUntil(wake_ns)) break;

@@ -142,6 +142,17 @@ TEST(Attribution, WaitingForOpenMpIsCompute) {
   EXPECT_EQ(blocked, 40);
 }
 
+// The first steps are held back until it is sure where they end: by then later ones have been sampled.
+TEST(Attribution, FirstStepsGoByTheSamplesOfLaterOnes) {
+  Script loop;
+  Loop(loop, 40, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 3) loop.Sample(SampleState::kNative);
+  });
+  EXPECT_EQ(loop.steps()[0].mechanism(Mechanism::kUnknown), 0);
+  EXPECT_EQ(loop.steps()[0].at(Phase::kForward, Mechanism::kNative), 1_ms);
+}
+
 TEST(Attribution, BriefBlockingIsNotSplit) {
   Script loop;
   Loop(loop, 40, [&](int) { loop.Cpu(1_ms).Blocked(40_us).Sample(SampleState::kParallel); });

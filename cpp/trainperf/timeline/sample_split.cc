@@ -20,6 +20,27 @@ int64_t Part(int64_t whole, double share) {
 
 }  // namespace
 
+void SampleSplit::Add(SampleState state, double ns, Weights* weights) {
+  switch (state) {
+    case SampleState::kPython:
+      weights->python += ns;
+      break;
+    case SampleState::kNative:
+      weights->native += ns;
+      break;
+    case SampleState::kParallel:
+      weights->parallel += ns;
+      break;
+    case SampleState::kBlocked:
+      weights->blocked += ns;
+      break;
+    default:
+      break;
+  }
+}
+
+void SampleSplit::SeeAhead(SampleState state, int64_t ns) { Add(state, static_cast<double>(ns), &ahead_); }
+
 void SampleSplit::AddSamples(const Piece& step) {
   std::array<int64_t, kPhaseCount + 1> counts{};
   for (const DetailTable::Entry& entry : step.details.entries()) {
@@ -40,22 +61,7 @@ void SampleSplit::AddSamples(const Piece& step) {
     if (entry.key.kind != DetailKind::kSample) continue;
     const double ns = static_cast<double>(entry.ns);
     for (Weights* weights : {&weights_[static_cast<size_t>(PhaseOf(entry.key.row))], &weights_[kAllPhases]}) {
-      switch (entry.key.state) {
-        case SampleState::kPython:
-          weights->python += ns;
-          break;
-        case SampleState::kNative:
-          weights->native += ns;
-          break;
-        case SampleState::kParallel:
-          weights->parallel += ns;
-          break;
-        case SampleState::kBlocked:
-          weights->blocked += ns;
-          break;
-        default:
-          break;
-      }
+      Add(entry.key.state, ns, weights);
     }
   }
 }
@@ -63,13 +69,14 @@ void SampleSplit::AddSamples(const Piece& step) {
 void SampleSplit::Split(Phase phase, const Measures& m, int64_t (&ns)[kMechanismCount]) const {
   const auto add = [&ns](Mechanism mechanism, int64_t value) { ns[static_cast<size_t>(mechanism)] += value; };
   const Weights& own = weights_[static_cast<size_t>(phase)];
-  const Weights& all = weights_[kAllPhases];
+  const Weights& every = weights_[kAllPhases];
   add(Mechanism::kGilWait, m.gil);
   add(Mechanism::kGc, m.gc);
   add(Mechanism::kDescheduled, m.descheduled + m.delay);
   add(Mechanism::kThrottled, m.throttled);
   add(Mechanism::kUnknown, m.unknown);
   if (m.cpu > 0) {
+    const Weights& all = every.python + every.native > 0 ? every : ahead_;
     const Weights& w = own.python + own.native > 0 ? own : all;
     if (w.python + w.native > 0) {
       const int64_t python = Part(m.cpu, w.python / (w.python + w.native));
@@ -81,6 +88,7 @@ void SampleSplit::Split(Phase phase, const Measures& m, int64_t (&ns)[kMechanism
   }
   int64_t parallel = 0;
   if (m.blocked > 0 && TrainsIn(phase)) {
+    const Weights& all = every.parallel + every.blocked > 0 ? every : ahead_;
     const Weights& w = own.parallel + own.blocked > 0 ? own : all;
     if (w.parallel > 0) parallel = Part(m.blocked, w.parallel / (w.parallel + w.blocked));
   }

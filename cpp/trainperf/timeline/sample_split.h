@@ -16,6 +16,8 @@ class SampleSplit {
  public:
   static constexpr double kHalfLife = 200;  // in samples
 
+  // A sample of a step that is not yet closed: what the first steps, which have none of their own, go by.
+  void SeeAhead(SampleState state, int64_t ns);
   // Takes in the samples of the step whose only, plain piece this is.
   void AddSamples(const Piece& step);
   // Writes the row of `phase`; its mechanisms sum to measures.total().
@@ -29,7 +31,10 @@ class SampleSplit {
     double blocked = 0;
   };
 
+  static void Add(SampleState state, double ns, Weights* weights);
+
   std::array<Weights, kPhaseCount + 1> weights_;  // the last: of all phases
+  Weights ahead_;
 };
 
 }  // namespace trainperf

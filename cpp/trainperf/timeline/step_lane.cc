@@ -114,6 +114,7 @@ void StepLane::OnSample(const Event& event) {
   const SampleState state =
       event.what < kSampleStateCount ? static_cast<SampleState>(event.what) : SampleState::kUnknown;
   const int32_t code = state == SampleState::kBlocked ? Narrow(event.value) : 0;
+  writer_->SawSample(state, std::min(event.end_ns - event.start_ns, kMaxSampleNs));
   stretch_details_.Add({DetailKind::kSample, row_, state, 0, event.stack, code},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
 }

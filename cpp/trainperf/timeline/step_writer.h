@@ -28,6 +28,7 @@ class StepWriter {
   // The cgroup's throttled time so far. `open`: pieces not yet put; `marked_ns`: the step thread's last mark.
   void HostReading(int64_t at_ns, int64_t throttled_ns, const std::vector<std::unique_ptr<Piece>>& open,
                    int64_t marked_ns);
+  void SawSample(SampleState state, int64_t ns) { split_.SeeAhead(state, ns); }
   void AdvanceTo(int64_t watermark_ns);
   void Flush();
 
