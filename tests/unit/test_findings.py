@@ -334,6 +334,31 @@ def test_torchs_own_python_is_no_warning(make: Make) -> None:
     assert [(f.slug, f.severity) for f in said(file).findings] == [("framework-python", "info")]
 
 
+def metric(make: Make, *, optimizer: float = 2.0, **options: str) -> RunFile:
+    """A metric in NumPy: native code in a function of the user's, outside of the phases."""
+    file = make(**options).steps(100, {("other", "native"): 37.0, ("optimizer", "native"): optimizer}, compute=5.0)
+    clip = file.stack("/x/site-packages/torch/nn/utils/clip_grad.py:40 clip_grad_norm_", f"{TRAIN}:9 <module>")
+    file.detail("sample", 200, phase="other", state="native", stack=clip)
+    at = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:4 auc", f"{TRAIN}:15 <module>")
+    return file.detail("sample", 3500, phase="other", state="native", stack=at)
+
+
+def test_host_compute_names_the_users_function(make: Make) -> None:
+    f = only(metric(make))
+    assert (f.id, f.severity, f.where) == ("TP310", "critical", "train.py:4")
+    assert f.cost_ms_per_step == pytest.approx(37 * 35 / 37, abs=0.1) and "argsort called by auc (train.py:4)" in f.why
+
+
+def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
+    for off in (metric(make).tier("stacks", "off", "no"), metric(make, feeds_device="1")):
+        found = said(off)
+        assert "TP310" in {a.id for a in found.abstained} and not [f for f in found.findings if f.id == "TP310"]
+    by_hand = said(metric(make, optimizer=0.0))  # its update of the weights is in `other` too
+    assert [(f.id, f.severity) for f in by_hand.findings] == [("TP310", "info")]
+    few = make().steps(100, {("other", "native"): 37.0, ("optimizer", "native"): 2.0})
+    assert "0 samples" in next(a.why for a in said(few).abstained if a.id == "TP310")
+
+
 def test_host_python_abstains_without_samples(make: Make) -> None:
     few = make().steps(100, compute=6.0, python=4.0)
     few.detail("sample", 8, state="python", count=2, stack=few.stack(f"{TRAIN}:60 f"))
@@ -603,7 +628,12 @@ def test_healthy(make: Make) -> None:
     file = make().steps(300, compute=9.3, python=0.3, data_wait=0.2, gil_wait=0.05, descheduled=0.15)
     found = said(file)
     assert found.findings == ()
-    assert found.verdict.text == "compute-bound: 93% of step time is compute; nothing found above 10%"
+    assert (
+        found.verdict.text
+        == "compute-bound: 93% of step time is compute, most of it in backward; nothing found above 10%"
+    )
+    spread = make().steps(100, {("forward", "native"): 5.0, ("backward", "native"): 5.0})
+    assert said(spread).verdict.text == "compute-bound: 100% of step time is compute; nothing found above 10%"
 
 
 def test_unknown_time_is_said_in_the_verdict(make: Make) -> None:

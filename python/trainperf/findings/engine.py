@@ -130,9 +130,20 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         shares = ", ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
         return Verdict(f"no clear verdict: {shares} of step time, and no rule is sure of it{missing}", "")
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
-    return Verdict(
-        f"{name}: {share:.0%} of step time is {cause}; nothing found above {limit('warn_share'):.0%}{missing}", ""
-    )
+    where = _mostly_in(facts, cause, ns)
+    nothing = f"nothing found above {limit('warn_share'):.0%}{missing}"
+    return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "")
+
+
+def _mostly_in(facts: Facts, cause: str, ns: int) -> str:
+    """ ", most of it in backward", when one phase has most of a cause."""
+    by_phase: dict[str, int] = {}
+    for (phase, _), part in facts.cells(cause).items():
+        by_phase[phase] = by_phase.get(phase, 0) + part
+    phase = max(by_phase, key=lambda p: by_phase[p], default="")
+    if not phase or by_phase[phase] <= limit("most_share") * ns:
+        return ""
+    return ", most of it " + ("outside of forward, backward and optimizer" if phase == "other" else f"in {phase}")
 
 
 def cost_text(finding: Finding) -> str:

@@ -28,6 +28,7 @@ _OURS = re.compile(
 _TORCH_CHECKOUT = re.compile(
     r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
 )
+_TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell")
 
 
@@ -45,6 +46,12 @@ def is_user_file(file: str) -> bool:
 def is_own_file(file: str) -> bool:
     """True for trainperf's: a wrapper around what the user called."""
     return file.startswith(_PACKAGE) or _OURS.search(file) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_trainings_own(file: str) -> bool:
+    """PyTorch's modules, optimizers and what goes with them (clipping, averaging)."""
+    return _TRAININGS_OWN.search(file) is not None
 
 
 @lru_cache(maxsize=4096)

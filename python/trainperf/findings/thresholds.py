@@ -140,6 +140,13 @@ _TABLE = (
         "torch.compile: static, then dynamic shapes; two graphs",
     ),
     Threshold(
+        "most_share",
+        0.60,
+        "share of a cause",
+        "one phase has most of it, and is named in the verdict",
+        "a clear majority",
+    ),
+    Threshold(
         "own_threads_cpus",
         0.25,
         "CPUs",

@@ -13,6 +13,7 @@ from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
 from trainperf.findings.rules.gil_hog import GilHog
 from trainperf.findings.rules.gil_many import GilMany
+from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
@@ -39,6 +40,7 @@ ALL: tuple[Rule, ...] = (
     Descheduled(),
     Throttled(),
     HostPython(),
+    HostCompute(),
     FrameworkPython(),
     Uneven(),
 )
