@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
-from trainperf.findings.engine import Findings, find
+from trainperf.findings.engine import Findings, cost_text, find
 from trainperf.findings.model import Finding
 
 Make = Callable[..., RunFile]
@@ -300,7 +300,18 @@ def test_gil_rules_abstain_without_their_probe(make: Make, tier: str) -> None:
         (202, ("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch"), "waits for a queue"),
         (45, ("/usr/lib/python3.11/socket.py:706 SocketIO.readinto", f"{TRAIN}:33 send"), "waits for a socket"),
         (74, (f"{TRAIN}:34 flush",), "waits for a file (fsync)"),
-        (61, ("/usr/lib/python3.11/subprocess.py:2011 Popen._try_wait", f"{TRAIN}:35 git"), "waits for a process"),
+        (
+            61,
+            ("/usr/lib/python3.11/subprocess.py:2011 Popen._try_wait", f"{TRAIN}:35 git"),
+            "waits for a child process",
+        ),
+        (
+            7,
+            ("/usr/lib/python3.11/subprocess.py:2021 Popen._communicate", f"{TRAIN}:36 git"),
+            "for a child process (poll)",
+        ),
+        (7, (f"{TRAIN}:38 listen",), "waits for a socket (poll)"),
+        (1, (f"{TRAIN}:37 report",), "waits for a file or pipe (write)"),
     ],
 )
 def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], says: str) -> None:
@@ -391,6 +402,17 @@ def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) ->
     f = only(file)
     assert f.id == "TP303" and f.where == ("train.py:88" if named else "")
     assert ("gc.collect()" in f.title) == ("train_epoch (train.py:88)" in f.why) == named
+
+
+def test_a_full_collection_per_step_is_asked_for_also_without_a_sample(make: Make) -> None:
+    file = make().steps(100, gc=5.0, compute=8.0)
+    file.detail("gc", 500, code=2, count=100).detail("gc", 0.1, code=0, count=1)
+    f = only(file)
+    assert "gc.collect() is called in the loop (100 times)" in f.title and f.fix.startswith("# remove gc.collect()")
+    assert "gc.freeze" not in f.fix
+    file.detail("gc", 1, code=1, count=300)
+    by_itself = only(file)
+    assert "gc.collect()" not in by_itself.title and "gc.freeze" in by_itself.fix
 
 
 def test_checkpoint_says_bytes_speed_and_how_often(make: Make) -> None:
@@ -535,6 +557,14 @@ def test_uneven_the_founding_case(make: Make) -> None:
     assert sum(f.cost_ns for f in found.findings) <= 710_000_000
 
 
+def test_uneven_that_another_finding_tells_is_an_info_without_a_cost_of_its_own(make: Make) -> None:
+    file = make().steps(100, compute=5.0, blocked_io=20.0).steps(200, compute=5.0, blocked_io=4.0)
+    by_id = {f.id: f for f in said(file).findings}
+    assert by_id["TP301"].severity == "critical" and by_id["TP401"].severity == "info"
+    assert by_id["TP401"].cost_ns == 0
+    assert cost_text(by_id["TP401"]) == "costs 1,600 ms in all, told by TP301"
+
+
 def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:
     file = make()
     for step in range(200):
@@ -544,7 +574,9 @@ def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:
 
 def test_uneven_abstains_on_short_runs(make: Make) -> None:
     found = said(make().steps(12, compute=5.0))
-    assert "12 steps" in next(a.why for a in found.abstained if a.id == "TP401")
+    assert "12 steps are too few" in next(a.why for a in found.abstained if a.id == "TP401")
+    one = said(make().steps(1, compute=5.0))
+    assert "1 step is too few" in next(a.why for a in one.abstained if a.id == "TP401")
 
 
 def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:
@@ -590,6 +622,8 @@ def test_no_step_no_findings_and_every_rule_abstains(make: Make) -> None:
 
     found = said(make())
     assert found.findings == () and "no training step" in found.verdict.text
+    assert "no torch.autograd.backward and no optimizer step ran" in found.verdict.text
+    assert "autograd.grad is not seen" in found.verdict.text
     assert {a.id for a in found.abstained} == {r.id for r in ALL}
 
 

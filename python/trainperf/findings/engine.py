@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.facts import Facts, plural
+from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.model import Abstained, Cell, Finding, Rule
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
@@ -50,7 +51,8 @@ def find(run: Run, rules: tuple[Rule, ...] | None = None) -> Findings:
         if isinstance(outcome, Abstained):
             abstained.append(outcome)
         elif outcome is not None:
-            kept = _claim(facts, rule, outcome, left)
+            tellers = [f.id for f in found if f.cause == outcome.cause and f.cost_ns]
+            kept = _claim(facts, rule, outcome, left, tellers)
             if kept is not None:
                 found.append(kept)
     if not facts.steps:
@@ -68,7 +70,7 @@ def _blind(facts: Facts, rule: Rule) -> Abstained | None:
     return None
 
 
-def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) -> Finding | None:
+def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int], tellers: Sequence[str]) -> Finding | None:
     """The finding with what is left of its claims; None when that is too little to speak of."""
     claims = {cell: min(ns, left.get(cell, 0)) for cell, ns in finding.claims.items()}
     cost = sum(claims.values())
@@ -76,8 +78,8 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) ->
     # What tells where or when (it claims nothing, or what another has told already) stays, without a cost of its own.
     tells_when = rule.id == "TP401"
     severity = finding.severity
-    if tells_when and taken > 0 and severity == "critical":
-        severity = "warning"
+    if tells_when and taken > 0:
+        severity = "info" if cost == 0 or severity == "info" else "warning"
     if cost < finding.cost_ns and not tells_when:
         regraded = facts.grade(cost, rule.limits, machine=finding.cause in _MACHINE)
         if regraded is None:
@@ -87,7 +89,8 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) ->
         left[cell] -= ns
     evidence = finding.evidence
     if tells_when and taken > 0:
-        evidence = (*evidence, "its cost is counted with the finding above that names the cause")
+        told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
+        evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
     machines = finding.cause in _MACHINE
     if not machines and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
@@ -102,13 +105,16 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int]) ->
         cost_ms_per_step=facts.ms_per_step(cost),
         severity=severity,
         evidence=evidence,
+        told_ns=taken,
+        told_by=tuple(tellers) if taken else (),
     )
 
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
     if not facts.steps:
         return Verdict(
-            "no training step was seen: no backward and no optimizer ran in the watch (run.step() marks steps by hand)",
+            "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
+            "(torch.autograd.grad is not seen; run.step() marks steps by hand)",
             "",
         )
     top = next((f for f in found if f.severity != "info"), None)
@@ -148,6 +154,9 @@ def _mostly_in(facts: Facts, cause: str, ns: int) -> str:
 
 def cost_text(finding: Finding) -> str:
     """ "8.1 ms/step (57%)", or "2 of 24 steps, 820 ms each (40% of the run)"."""
+    if not finding.cost_ns and finding.told_ns:
+        told = f"told by {' and '.join(finding.told_by)}" if finding.told_by else "told by other findings"
+        return f"costs {ms(finding.told_ns)} in all, {told}"
     percent = f"{finding.share:.0%}"
     if finding.steps_affected * 2 < finding.steps and finding.steps_affected:
         each = finding.cost_ns * finding.affected_share / finding.steps_affected / 1e6

@@ -48,6 +48,8 @@ class Finding:
     fix: str = ""  # to paste
     will_not_help: str = ""
     docs: str = ""
+    told_ns: int = 0  # of the run, and of its own besides: told by other findings
+    told_by: tuple[str, ...] = ()
     affected_share: float = 1.0  # of the cost, in the affected steps
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
 

@@ -1,7 +1,8 @@
-"""TP301: the training thread sleeps in the loop: a lock, a queue, a file, a socket, time.sleep."""
+"""TP301: the training thread sleeps in the loop: a lock, a queue, a file, a socket, a child process, time.sleep."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,8 @@ _FIXES = {
         "a faster device: the loop waits for the network",
     ),
     "process": (
-        "# start the process before the loop, collect it after",
-        "a faster device: the loop waits for another process",
+        "# run it beside training (subprocess.Popen, looked at later) or less often",
+        "a faster device: the loop waits for a child process",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster device: the loop is asleep"),
 }
@@ -59,15 +60,17 @@ class Blocked:
         kind: str = waiting_kind(name) if name else "other"
         if top is not None and self._in_queue(top.frames):
             kind = "queue"
+        elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
+            kind = "process"  # its pipes
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         fed = kind == "queue" and bool(background)
         words = {
             "lock": "waits for a lock",
             "queue": "waits for a queue",
             "sleep": "sleeps",
-            "file": "waits for a file",
+            "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
             "socket": "waits for a socket",
-            "process": "waits for a process",
+            "process": "waits for a child process",
             "other": "is blocked",
         }[kind]
         if fed:
@@ -118,6 +121,10 @@ class Blocked:
             if top is None or (at is not None and (at.file, at.function) == (top.frame.file, top.frame.function)):
                 calls[d.code] = calls.get(d.code, 0) + d.ns
         return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
+
+    @staticmethod
+    def _in_subprocess(stack: Sequence[Frame]) -> bool:
+        return any(is_stdlib_file(f.file) and os.path.basename(f.file) == "subprocess.py" for f in stack)
 
     @staticmethod
     def _in_queue(stack: Sequence[Frame]) -> bool:

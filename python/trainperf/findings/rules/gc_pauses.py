@@ -50,14 +50,19 @@ class GcPauses:
         worst = max(by_generation, key=lambda g: by_generation[g][0], default=2)
         call = _collect_call(facts, claims, {g: n for g, (_, n) in by_generation.items()})
         at = facts.label(call) if call is not None else ""
+        full = by_generation.get(2, [0, 0])[1]
+        # One per step, or nearly: only a call does that, also where no sample names its line.
+        asked = call is not None or (
+            2 * full >= facts.steps and full > sum(n for g, (_, n) in by_generation.items() if g != 2)
+        )
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="gc",
             claims=claims,
             title="garbage collections stop the training thread"
-            if call is None
-            else "the loop calls gc.collect(), which stops the training thread",
+            if not asked
+            else f"gc.collect() is called in the loop ({plural(full, 'time')}), which stops the training thread",
             affected=affected,
             confidence=facts.confidence(samples=None if call is None else call.samples),
             evidence=(
@@ -73,13 +78,13 @@ class GcPauses:
             who=(facts.step_thread_name,),
             where=facts.place(call.frame) if call is not None else "",
             why=f"generation-{worst} collections walk every object that the program keeps alive"
-            if call is None
-            else f"{at} asks for full collections, which walk every object that the program keeps alive",
-            fix=(
-                "# collect less often, or not at all: Python does by itself; and once, before the loop:\n"
-                if call
-                else ""
-            )
-            + "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
-            will_not_help="gc.disable() alone: cycles then leak; with it, call gc.collect() every few hundred steps",
+            if not asked
+            else f"{at or 'the loop'} asks for full collections, which walk every object that the program keeps alive",
+            fix="# remove gc.collect() from the loop (Python collects by itself), or call it every N steps:\n"
+            "if step % 500 == 0: gc.collect()"
+            if asked
+            else "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
+            will_not_help="gc.disable(): the collections are asked for"
+            if asked
+            else "gc.disable() alone: cycles then leak; with it, call gc.collect() every few hundred steps",
         )

@@ -84,8 +84,9 @@ class Uneven:
 
     def check(self, facts: Facts) -> Outcome:
         if facts.steps < limit("uneven_min_steps"):
+            are = "is" if facts.steps == 1 else "are"
             return Abstained(
-                self.id, self.slug, f"{plural(facts.steps, 'step')} are too few to compare parts of the run"
+                self.id, self.slug, f"{plural(facts.steps, 'step')} {are} too few to compare parts of the run"
             )
         table = facts.run.steps
         merged = bool((table.count > 1).any())
