@@ -86,6 +86,21 @@ def test_says_what_is_not_exact_what_was_lost_and_how_it_ended(tmp_path: Path) -
     assert "throttling off" in text and "will not help: " in text and "trainperf show " in text
 
 
+@pytest.mark.parametrize(
+    ("exception", "says"), [("SystemExit", "ended by sys.exit"), ("ValueError", "ended by ValueError")]
+)
+def test_says_which_exception_ended_it(tmp_path: Path, exception: str, says: str) -> None:
+    file = RunFile(tmp_path / "a.tpr", ended="exception", exception=exception).steps(50, compute=9.0)
+    with file.open() as run:
+        assert says in console.summary(run)
+
+
+def test_a_line_is_cut_at_a_word() -> None:
+    assert wrap("TP401 uneven: slower than the rest", 26, 1) == ["TP401 uneven: slower ..."]
+    assert wrap("TP401 uneven; slower than", 17, 1) == ["TP401 uneven ..."]
+    assert wrap("abcdefghijkl mnopqr", 12, 1) == ["abcdefgh ..."]
+
+
 def test_a_batch_that_was_not_trained_on_is_no_incomplete_step(tmp_path: Path) -> None:
     for count, says in (("1", "1 batch was never trained on"), ("3", "3 batches were never trained on")):
         with RunFile(tmp_path / f"{count}.tpr", incomplete_steps=count).steps(50, compute=9.0).open() as run:

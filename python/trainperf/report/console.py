@@ -83,7 +83,7 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     lines: list[Line] = []
     style = _SEVERITY_STYLE[top.severity] if top is not None else ("bold green" if model.steps else "bold")
-    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 2)):
+    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 2 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     if top is not None:
         lines += _block("Why", top.why or top.evidence[0], width, 2)
@@ -168,7 +168,10 @@ def _also(model: ReportModel, width: int) -> list[Line]:
     others = [f for f in model.findings if f.id != model.verdict.finding]
     if not others:
         return []
-    shown = [f"{f.id} {f.slug} {cost_text(f)}" if f.cost_ns else f"{f.id} {f.slug}: {f.title}" for f in others[:2]]
+    shown = [
+        f"{f.id} {f.slug} {cost_text(f)}" if f.cost_ns or f.told_ns else f"{f.id} {f.slug}: {f.title}"
+        for f in others[:2]
+    ]
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     return _block("Also", "; ".join(shown) + more, width, 2 if len(others) > 1 else 1)
 
@@ -219,7 +222,7 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
     own = f"trainperf took {model.overhead_ms_per_step:.3f} ms/step ({model.overhead_share:.2%})"
     amiss: list[str] = []
     if model.ended != "normally":
-        amiss.append("ended by an exception" if model.ended == "exception" else "the run was killed, or still runs")
+        amiss.append(_ended(model))
     lost = sum(model.dropped.get(k, 0) for k in ("marks", "samples"))
     if lost:
         amiss.append(f"{lost:,} events dropped")
@@ -241,6 +244,14 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
             ]
         )
     return lines
+
+
+def _ended(model: ReportModel) -> str:
+    if model.ended == "killed":
+        return "the run was killed, or still runs"
+    return {"": "ended by an exception", "SystemExit": "ended by sys.exit"}.get(
+        model.exception, f"ended by {model.exception}"
+    )
 
 
 def _notes(model: ReportModel, width: int, max_lines: int) -> list[Line]:

@@ -34,6 +34,7 @@ class ReportModel:
     python: str
     torch: str
     ended: str
+    exception: str  # the type's name, when that ended the run; "" when it is not known
     name: str
     verdict: engine.Verdict
     findings: tuple[Finding, ...]
@@ -74,6 +75,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         python=run.meta.get("python", ""),
         torch=run.meta.get("torch", ""),
         ended=run.ended,
+        exception=run.meta.get("exception", "") if run.ended == "exception" else "",
         name=run.meta.get("name", ""),
         verdict=found.verdict,
         findings=found.findings,

@@ -53,7 +53,11 @@ def wrap(text: str, width: int, max_lines: int) -> list[str]:
         return lines
     kept = lines[:max_lines]
     last = kept[-1]
-    kept[-1] = (last if len(last) <= width - 4 else last[: width - 4].rstrip()) + " ..."
+    if len(last) > width - 4:
+        # At a word, unless there is only one.
+        cut = last.rfind(" ", 0, width - 3)
+        last = last[: cut if cut > 0 else width - 4]
+    kept[-1] = last.rstrip(" ;:,(") + " ..."
     return kept
 
 
