@@ -13,6 +13,9 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 0.05  # of the share of the run's time
+# The kernel counts a quota's time for the whole group, at the end of its 100 ms periods, and on a busy machine the same
+# time is a wait for the CPU too.
+TOLERANCE_OF = {"throttled": 0.12}
 UNKNOWN = 0.02
 BUSY = 0.05  # a machine that keeps the step thread from a CPU this long has a right to be called descheduled
 
@@ -129,7 +132,8 @@ def _wrong_finding(outcome: Outcome) -> list[str]:
         wrong.append(f"who is {finding['who']}, not {truth['who']}")
     share = outcome.share
     assert share is not None
-    if not truth["truth_share"] - TOLERANCE <= share <= truth["truth_share_max"] + TOLERANCE:
+    tolerance = TOLERANCE_OF.get(truth["cause"], TOLERANCE)
+    if not truth["truth_share"] - tolerance <= share <= truth["truth_share_max"] + tolerance:
         span = " .. ".join(str(truth[key]) for key in ("truth_share", "truth_share_max"))
         wrong.append(f"{truth['cause']} is {share:.3f}, in truth {span}")
     return wrong
