@@ -21,6 +21,6 @@ if [ "$preset" = asan ] && compgen -G 'tests/native/test_*.py' >/dev/null; then
   compiler=${CXX:-c++}
   preload="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so)"
   cmake --build --preset "$preset" --target gil_truth
-  TRAINPERF_NATIVE_BUILD="$PWD/build/$preset" PYTHONPATH=$site PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+  NATIVE_TEST_BUILD="$PWD/build/$preset" PYTHONPATH=$site PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
     LD_PRELOAD=$preload "${run[@]}" python -m pytest -q tests/native
 fi

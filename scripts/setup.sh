@@ -3,11 +3,11 @@
 # Does nothing, in a fraction of a second, when all is there.
 #
 #   PYTHON=/usr/bin/python3.12 scripts/setup.sh        another Python than the first suitable one
-#   TRAINPERF_TORCH="torch==2.13.0+cpu" scripts/setup.sh   another torch, say of an index that pip is set up for
+#   TORCH_REQUIREMENT="torch==2.13.0+cpu" scripts/setup.sh   another torch, say of an index that pip is set up for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-torch=${TRAINPERF_TORCH:-torch==2.13.0}
+torch=${TORCH_REQUIREMENT:-torch==2.13.0}
 venv=.venv
 suitable='import sys; sys.exit(not (sys.version_info >= (3, 10) and sys.implementation.name == "cpython"))'
 

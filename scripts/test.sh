@@ -17,7 +17,7 @@ part() {  # part NAME COMMAND...
 
 part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
-part "Python tests, $(python -V)" env TRAINPERF_NATIVE_BUILD="$PWD/build/release" python -m pytest -q --durations=15 tests
+part "Python tests, $(python -V)" env NATIVE_TEST_BUILD="$PWD/build/release" python -m pytest -q --durations=15 tests
 # The first is .venv's own, which has just run them.
 while read -r python tag <&3; do
   mkdir -p build/py build/venv

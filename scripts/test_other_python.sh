@@ -23,5 +23,5 @@ cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=ON -DPython_EXECUTABLE="$PWD/$
 cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 site=$(scripts/overlay.sh "$build")
 # tests/native builds its own module for the Python that runs it; here it is built already.
-PYTHONPATH=$site TRAINPERF_NATIVE_BUILD="$PWD/$build" exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" \
+PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" \
   tests/native tests/unit/test_native_stub.py tests/packaging/test_module.py

@@ -50,7 +50,7 @@ def python(request: pytest.FixtureRequest) -> tuple[str, Path]:
     pybind11 = pytest.importorskip("pybind11")
     build = ROOT / "build" / f"native-{version}"
     if executable == sys.executable:  # make test has built it already
-        build = Path(os.environ.get("TRAINPERF_NATIVE_BUILD", build))
+        build = Path(os.environ.get("NATIVE_TEST_BUILD", build))
     log = ""
     configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", "-DTRAINPERF_TESTS=ON"]
     configure += [f"-DPython_EXECUTABLE={executable}", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]
