@@ -22,6 +22,7 @@ namespace {
 constexpr size_t kRingEvents = 16384;  // 0.9 MB; 100 ms of marks at 160k/s
 constexpr int kMaxRings = 64;
 constexpr int64_t kTimedMark = 16;
+constexpr int64_t kPreemptedNs = 100'000;
 // The wrapper and the call around a mark, which it cannot time itself; benchmarks/marks.py measures them.
 constexpr int64_t kPythonNs = 400;
 // Run delay is read (0.55 us) only when the thread was off CPU at least this long since the last reading: below, its
@@ -54,6 +55,7 @@ std::atomic<int64_t> g_marks{0};
 std::atomic<uint64_t> g_refused{0};
 std::atomic<uint64_t> g_dropped_by_dead{0};
 std::atomic<int64_t> g_timed_ns{0};  // what every kTimedMark-th mark took
+std::atomic<int64_t> g_timed{0};     // how many of them were not preempted
 std::atomic<uint64_t (*)()> g_identity{nullptr};
 
 void Attach(Local& local, uint64_t generation) {
@@ -180,10 +182,13 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
   local.cpu_ns = event.cpu_ns;
   local.ring->TryPush(event);
   // Summed here and not in one shared counter, which threads would fight for.
-  if (++local.marks % kTimedMark == 0) {
-    g_marks.fetch_add(kTimedMark, std::memory_order_relaxed);
-    g_timed_ns.fetch_add(NowNs() - entered_ns, std::memory_order_relaxed);
-  }
+  if (++local.marks % kTimedMark != 0) return;
+  g_marks.fetch_add(kTimedMark, std::memory_order_relaxed);
+  // One that was preempted took the machine's time, not ours.
+  const int64_t took_ns = NowNs() - entered_ns;
+  if (local.off_cpu.works() ? !local.off_cpu.StillOn() : took_ns > kPreemptedNs) return;
+  g_timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
+  g_timed.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -193,6 +198,7 @@ void Enable() {
   g_refused.store(0, std::memory_order_relaxed);
   g_dropped_by_dead.store(0, std::memory_order_relaxed);
   g_timed_ns.store(0, std::memory_order_relaxed);
+  g_timed.store(0, std::memory_order_relaxed);
   g_enabled.store(true, std::memory_order_release);
 }
 
@@ -251,8 +257,9 @@ Stats stats() {
     if (const auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) dropped += ring->dropped();
   }
   const int64_t count = g_marks.load(std::memory_order_relaxed);
-  return {count, kTimedMark * g_timed_ns.load(std::memory_order_relaxed) + count * kPythonNs, dropped,
-          g_refused.load(std::memory_order_relaxed)};
+  const int64_t timed = g_timed.load(std::memory_order_relaxed);
+  const int64_t mean_ns = timed > 0 ? g_timed_ns.load(std::memory_order_relaxed) / timed : 0;
+  return {count, count * (mean_ns + kPythonNs), dropped, g_refused.load(std::memory_order_relaxed)};
 }
 
 }  // namespace marks

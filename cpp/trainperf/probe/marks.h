@@ -45,7 +45,7 @@ void SetIdentity(uint64_t (*tstate_id_of_this_thread)());
 
 struct Stats {
   int64_t marks;
-  int64_t cost_ns;   // what every 16th took, times 16, and the call from Python
+  int64_t cost_ns;   // marks x the mean of every 16th, and of the call from Python
   uint64_t dropped;  // events that found their ring full
   uint64_t refused;  // marks of threads that got no ring: more threads than rings
 };

@@ -83,6 +83,17 @@ TEST_F(MarksTest, CountsWhatTheRingCannotTake) {
   EXPECT_EQ(marks::stats().dropped, 20'000u - 16'384u);
 }
 
+TEST_F(MarksTest, ItsCostIsItsOwnNotTheMachines) {
+  for (int i = 0; i < 64; ++i) {
+    marks::Step();
+    std::this_thread::sleep_for(std::chrono::microseconds(300));  // off CPU between marks, never in one
+  }
+  const marks::Stats stats = marks::stats();
+  EXPECT_EQ(stats.marks, 64);
+  EXPECT_GT(stats.cost_ns, 64 * 400);
+  EXPECT_LT(stats.cost_ns, 64 * 100'000);
+}
+
 TEST_F(MarksTest, ARingIsUsedAgainAndStartsEmpty) {
   marks::Step();
   SpscRing<Event>* first = marks::CurrentThread()->ring.load();
