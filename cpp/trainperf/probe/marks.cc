@@ -172,7 +172,7 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
   event.thread = local.id;
   const int64_t entered_ns = NowNs();
   event.end_ns = entered_ns;
-  if (local.off_cpu.StillOn()) {
+  if (local.marks > 0 && local.off_cpu.StillOn()) {  // the first reads all clocks, for others to go by
     event.cpu_ns = local.cpu_ns + (event.end_ns - local.wall_ns);
   } else {
     ReadClocks(local, &event);
