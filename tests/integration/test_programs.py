@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,22 @@ TWINS = (
 )
 
 
+def judged(name: str, tmp_path: Path, arguments: Sequence[str] = ()) -> judge.Outcome:
+    """Runs a program; once more when the first verdict is off. What a program measures and what trainperf does are a few
+    hundred samples of one or two seconds on a machine that others use: one such run may be off by more than we allow."""
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        folder.mkdir()
+        outcome = judge.run(name, folder, list(arguments))
+        print(judge.table([judge.row(outcome)]))
+        if outcome.skipped or not judge.problems(outcome):
+            break
+    return outcome
+
+
 @pytest.mark.parametrize("name", judge.programs())
 def test_program(name: str, tmp_path: Path) -> None:
-    outcome = judge.run(name, tmp_path)
-    print(judge.table([judge.row(outcome)]))
+    outcome = judged(name, tmp_path)
     if outcome.skipped:
         pytest.skip(outcome.skipped)
     assert not judge.problems(outcome), outcome.printed
@@ -42,6 +55,6 @@ def test_program(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_healthy_twin(name: str, tmp_path: Path) -> None:
-    outcome = judge.run(name, tmp_path, ["--size", "0", "--steps", "300"])
+    outcome = judged(name, tmp_path, ["--size", "0", "--steps", "300"])
     assert outcome.truth["finding"] is None
     assert not judge.problems(outcome), outcome.printed
