@@ -187,6 +187,6 @@ def test_what_it_costs(python: tuple[str, Path]) -> None:
     """Generous bounds; benchmarks measure it."""
     seen = play(python, "cost")
     assert seen["uncontended_ns"]["with"] < 1.2 * seen["uncontended_ns"]["without"]
-    assert seen["throughput_ratio"] > 0.9, seen
+    assert seen["throughput_ratio"] > 0.7, seen  # a broken hook halves it; benchmarks/gil_fight.py measures it
     tick = play(python, "deep_cost")["ns_per_tick"]
     assert min(tick) < 150_000, tick
