@@ -82,7 +82,7 @@ def test_ctrl_c(path: Path) -> None:
             time.sleep(10)
     """
     done = child(body, path, code=-signal.SIGINT)
-    assert done.stderr.count("KeyboardInterrupt") == 1 and done.stderr.count("trainperf show") == 1
+    assert done.stderr.count("Traceback") == 1 and done.stderr.count("trainperf show") == 1
     run = trainperf.open(path)
     assert run.ended == "exception" and run.step_count == 5
 
