@@ -33,8 +33,7 @@ TWINS = (
 
 
 def judged(name: str, tmp_path: Path, arguments: Sequence[str] = ()) -> judge.Outcome:
-    """Runs a program; once more when the first verdict is off. What a program measures and what trainperf does are a few
-    hundred samples of one or two seconds on a machine that others use: one such run may be off by more than we allow."""
+    """Runs a program; once more when the first verdict is off: a second or two on a machine that others use may be."""
     for attempt in ("first", "second"):
         folder = tmp_path / attempt
         folder.mkdir()
