@@ -100,8 +100,9 @@ def ready_count(loader: Loader) -> int:
 
 
 def mostly_starved(loader: Loader) -> bool:
-    """Where most fetches find nothing ready, a batch that is ready has only just come: it tells nothing of delivery."""
-    return starved_count(loader) > ready_count(loader)
+    """Where most fetches find nothing ready, or the workers never stop computing, a batch that is ready has only just
+    come (the worker counts it before its own thread has sent it): it tells nothing of delivery."""
+    return starved_count(loader) > ready_count(loader) or worker_view(loader).computes
 
 
 def slow_delivery_ns(facts: Facts) -> float:

@@ -24,7 +24,7 @@ class WorkersTooSlow:
         found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
         late = [v for v in found if loaders.mostly_starved(v)]
         starved = sum(loaders.starved_ns(v) + (loaders.ready_ns(v) if v in late else 0) for v in found)
-        count = sum(loaders.starved_count(v) for v in found)
+        count = sum(loaders.starved_count(v) + (loaders.ready_count(v) if v in late else 0) for v in found)
         if not count:
             return None
         gil = sum(v.fetches.gil_wait_ns for v in found if v in late)
@@ -80,8 +80,7 @@ class WorkersTooSlow:
             affected=count,
             confidence=confidence,
             evidence=(
-                f"{count} of {total} fetches found no batch ready and waited "
-                f"{ms(sum(loaders.starved_ns(v) for v in found) / count)} each",
+                f"{count} of {total} fetches had to wait for a worker, {ms(starved / count)} each",
                 view.text,
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
