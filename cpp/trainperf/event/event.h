@@ -26,7 +26,30 @@ enum class EventKind : uint8_t {
   kSample,   // where `thread` was at end_ns; `what` is a SampleState; stands for [start_ns, end_ns]
   kHold,     // thread `object` held the GIL at end_ns, in `stack`; stands for [start_ns, end_ns]
   kHost,     // the cgroup's throttled time: `value` is its cumulative ns at end_ns; thread is 0
+  kCall,     // `thread` spent [start_ns, end_ns] in a call; `what` is a HostCall, `value` its correlation (0: none),
+             // `object` the stream. Those of one thread do not overlap
 };
+
+// What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
+enum class HostCall : uint8_t {
+  kLaunchKernel,
+  kLaunchGraph,
+  kMemcpy,
+  kMemset,
+  kStreamSync,  // the host waits for a stream
+  kEventSync,
+  kDeviceSync,
+  kAlloc,  // of device memory
+  kFree,
+  kPinnedAlloc,
+  kPinnedFree,
+  kModuleLoad,  // lazy loading too
+  kJit,
+  kQueueFull,  // a launch that waits until the device has room: the device has work
+  kCpuOp,      // trace: a torch operator, less the calls in it
+  kPython,     // trace: a Python function, less what it calls
+};
+inline constexpr int kHostCallCount = 16;
 
 // What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
 enum class Bracket : uint8_t {
@@ -53,6 +76,9 @@ inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this m
 inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
 // kGilWait: a slice of a wait that goes on.
 inline constexpr uint8_t kGilStillHeld = 8;
+inline constexpr uint8_t kCallFailed = 16;  // kCall: it returned an error (a cudaMalloc that is tried again)
+// A mark without a reading of the thread's CPU time, as those of a trace: cpu_ns says nothing.
+inline constexpr uint8_t kNoCpuTime = 32;
 
 // What the sampler saw a thread doing.
 enum class SampleState : uint8_t {

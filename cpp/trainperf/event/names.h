@@ -25,6 +25,41 @@ inline constexpr std::array<const char*, kCauseCount> kCauseNames = {
 inline constexpr std::array<const char*, kSampleStateCount> kSampleStateNames = {"python",  "native",   "parallel",
                                                                                  "blocked", "gil_wait", "unknown"};
 
+inline constexpr std::array<const char*, kHostCallCount> kHostCallNames = {
+    "launch_kernel", "launch_graph", "memcpy", "memset",       "stream_sync", "event_sync",
+    "device_sync",   "alloc",        "free",   "pinned_alloc", "pinned_free", "module_load",
+    "jit",           "queue_full",   "cpu_op", "python"};
+
+// Why the host spent time in a call.
+constexpr Mechanism MechanismOf(HostCall call) {
+  switch (call) {
+    case HostCall::kLaunchKernel:
+    case HostCall::kLaunchGraph:
+    case HostCall::kMemset:
+      return Mechanism::kLaunch;
+    case HostCall::kMemcpy:
+      return Mechanism::kCopy;
+    case HostCall::kStreamSync:
+    case HostCall::kEventSync:
+    case HostCall::kDeviceSync:
+    case HostCall::kQueueFull:
+      return Mechanism::kGpuWait;
+    case HostCall::kAlloc:
+    case HostCall::kFree:
+    case HostCall::kPinnedAlloc:
+    case HostCall::kPinnedFree:
+      return Mechanism::kCudaAlloc;
+    case HostCall::kModuleLoad:
+    case HostCall::kJit:
+      return Mechanism::kModuleLoad;
+    case HostCall::kCpuOp:
+      return Mechanism::kNative;
+    case HostCall::kPython:
+      return Mechanism::kPython;
+  }
+  return Mechanism::kUnknown;
+}
+
 // What the user is told of time spent in `phase` because of `mechanism`. `feeds_device`: the step launches work on a
 // device, so native host time is launching; otherwise the CPU does the training and native time is compute.
 constexpr Cause CauseOf(Phase phase, Mechanism mechanism, bool feeds_device) {
