@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,12 @@ def assert_unpatched(before: dict[str, Any], after: dict[str, Any]) -> None:
             assert all(x is y for x, y in zip(after[what], value, strict=True)), what
         else:
             assert after[what] is value, what
+
+
+def pytest_configure() -> None:
+    # Who is started in the background of a shell ignores Ctrl-C, and so would our children, which are sent one.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -343,7 +343,7 @@ def installs() -> dict[str, Any]:
     truth.begin()
     slots = []
     with running(hog(100_000, 10_000, 0), hog(50_000, 5_000, 1)):
-        for _ in range(30):
+        for _ in range(10):
             truth.install()
             truth.watch_this_thread()
             truth.timed_acquires(20, 1000)
@@ -554,7 +554,7 @@ def cost() -> dict[str, Any]:
 
     pairs: dict[str, list[float]] = {"without": [], "with": []}
     rates: dict[str, list[float]] = {"without": [], "with": []}
-    for rounds, measure, into in ((40, lambda: truth.uncontended_ns(20_000), pairs), (7, throughput, rates)):
+    for rounds, measure, into in ((20, lambda: truth.uncontended_ns(20_000), pairs), (5, throughput, rates)):
         for _ in range(rounds):
             into["without"].append(measure())
             truth.install()
