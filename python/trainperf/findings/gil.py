@@ -1,0 +1,101 @@
+"""Who held the GIL while the training thread waited for it: what the rules about the GIL share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import Holder, ms, plural
+from trainperf.findings.model import Abstained, Cell, Rule, Severity
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+WILL_NOT_HELP = "more DataLoader workers, a larger batch, a faster GPU"
+
+# A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
+# the former last this long, or longer where it lacks a CPU; for the latter what is left of the call: anything.
+_SWITCH_INTERVAL_NS = 5_000_000
+_SHORTEST, _LONGEST = 0.98 * _SWITCH_INTERVAL_NS, 1.1 * _SWITCH_INTERVAL_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The training thread's waits for the GIL, where they are large enough to speak of."""
+
+    claims: dict[Cell, int]
+    ns: int
+    severity: Severity
+    holders: tuple[Holder, ...]  # costliest first
+    hog: bool  # the first of them causes most of it
+    losing: int  # steps that lose 10 % or more
+
+    def evidence(self, facts: Facts) -> str:
+        losing = f"({self.losing} of {facts.steps} steps lose 10 % or more)"
+        return f"{facts.of_step(self.ns)} is waiting for the GIL {losing}"
+
+
+def look(facts: Facts, rule: Rule) -> Waits | Abstained | None:
+    """Abstained: no tier, or one that does not know who waits. None: too little to speak of."""
+    why = facts.off("gil_waits")
+    if why is None and facts.tier("gil_waits").startswith("busy-only"):
+        why = "gil_waits: only who holds the GIL is known here, not who waits for it"
+    if why is not None:
+        return Abstained(rule.id, rule.slug, why)
+    claims = facts.cells("gil_wait")
+    ns = sum(claims.values())
+    severity = facts.grade(ns, rule.limits)
+    if severity is None:
+        return None
+    holders = tuple(facts.holders())
+    hog = bool(holders) and holders[0].share >= limit("hog_share")
+    return Waits(claims, ns, severity, holders, hog, facts.run.steps_with("gil_wait"))
+
+
+def holder_text(facts: Facts, holder: Holder) -> str:
+    at = f", in {facts.label(holder.spot)}" if holder.spot is not None else ""
+    return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
+
+
+def average_text(holders: Sequence[Holder]) -> str:
+    """ "60 waits of 5.1 ms on average"; "" when none of them was seen to its end."""
+    waits = sum(h.waits for h in holders)
+    return f"{plural(waits, 'wait')} of {ms(sum(h.ns for h in holders) / waits)} on average" if waits else ""
+
+
+def gives_up(facts: Facts, hog: Holder) -> bool | None:
+    """Whether the hog gives the GIL up when it is asked to (Python), or holds it to the end of a C call; None: unclear.
+
+    Only waits that are timed exactly can tell.
+    """
+    if facts.tier("gil_waits") != "exact":
+        return None
+    waits = _single_waits(facts, hog)
+    if not waits:
+        return None
+    # Measured with two threads on two busy cores. Python: 50 to 75 % of the waits last an interval, none is shorter;
+    # json.dumps of 10 ms: 5 %, and a third is shorter.
+    shorter = sum(ns < _SHORTEST for ns in waits) / len(waits)
+    an_interval = sum(_SHORTEST <= ns <= _LONGEST for ns in waits) / len(waits)
+    longer_ns = sum(ns for ns in waits if ns > _LONGEST)
+    if an_interval >= 0.4 and shorter <= 0.1:
+        return True
+    return False if longer_ns > 0.25 * sum(waits) and an_interval < 0.2 else None
+
+
+def _single_waits(facts: Facts, hog: Holder) -> list[int]:
+    """Of the steps that keep their timeline. A wait's slices (each <= 5 ms) follow each other without a gap."""
+    waits: list[int] = []
+    for step in facts.run.kept_steps.index.tolist():
+        end = -1
+        for s in facts.run.segments(step):
+            if s.mechanism != "gil_wait" or s.thread != hog.thread:
+                continue
+            if s.start_ns == end:
+                waits[-1] += s.end_ns - s.start_ns
+            else:
+                waits.append(s.end_ns - s.start_ns)
+            end = s.end_ns
+    return waits

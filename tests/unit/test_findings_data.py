@@ -1,0 +1,164 @@
+"""Rules about data, on runs made by hand: what they say, and when they must be silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from verdicts import TRAIN, Make, loud, only, said
+
+
+def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make) -> None:
+    file = make()
+    at = file.stack(f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
+    file.steps(100, {("fetch", "python"): 5.0, ("fetch", "native"): 1.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, dataset="Slow", dataset_at=f"{TRAIN}:39")
+    file.detail("sample", 590, phase="fetch", state="python", stack=at)
+    f = only(file)
+    assert (f.id, f.severity, f.where) == ("TP101", "critical", "train.py:41")
+    assert f.share == pytest.approx(0.5) and f.cost_ms_per_step == pytest.approx(6.0)
+    assert "Slow.__getitem__ (train.py:41) computes" in f.why
+    assert "num_workers=2" in f.fix and "pin_memory" in f.will_not_help
+    assert f.confidence == "high"
+
+
+def test_data_starved_says_what_it_waits_in(make: Make) -> None:
+    file = make()
+    at = file.stack(f"{TRAIN}:44 Slow.__getitem__")
+    file.steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, dataset="Slow")
+    file.detail("sample", 590, phase="fetch", state="blocked", stack=at, code=17)
+    f = only(file)
+    assert f.id == "TP101" and "waits (file: pread64)" in f.why and "faster CPU" in f.will_not_help
+
+
+def test_data_starved_names_the_dataset_where_no_sample_does(make: Make) -> None:
+    """By what the hook really writes of a loader."""
+    data = pytest.importorskip("torch.utils.data")
+    from trainperf.hooks.describe import describe_loader
+
+    class Slow(data.Dataset):  # type: ignore[misc, name-defined]
+        def __getitem__(self, index: int) -> int:
+            return index
+
+        def __len__(self) -> int:
+            return 8
+
+    file = make(cwd=str(Path(__file__).parent)).steps(100, {("fetch", "python"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, **describe_loader(data.DataLoader(Slow())))
+    assert only(file).where == f"test_findings_data.py:{Slow.__getitem__.__code__.co_firstlineno}"
+
+
+def test_data_starved_on_one_cpu_does_not_advise_workers(make: Make) -> None:
+    file = make(cpus="1").steps(50, {("fetch", "python"): 6.0}, compute=6.0)
+    file.loader(1, fetches=50, wait=300)
+    assert "num_workers" in only(file).will_not_help
+
+
+def test_a_small_in_process_fetch_is_no_warning(make: Make) -> None:
+    file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
+    file.loader(1, fetches=500, wait=150)
+    found = said(file)
+    assert [(f.id, f.severity) for f in found.findings] == [("TP101", "info")]
+    assert found.verdict.finding == "" and "compute-bound" in found.verdict.text
+
+
+@pytest.mark.parametrize(
+    ("share", "cpus", "expected"),
+    [
+        (0.97, "8", ("compute all the time", "num_workers=4", "pin_memory")),
+        (0.97, "2", ("2 CPUs", "cheaper", "more workers")),
+        (0.05, "8", ("wait themselves", "num_workers=", "cheaper transforms")),
+    ],
+)
+def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[str, str, str]) -> None:
+    says, fix, wont = expected
+    file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=share, seconds=2, states={"R": 3} if share > 0.5 else {"S": 2, "D": 1})
+    f = only(file)
+    assert f.id == "TP102" and f.where == "train.py:9"
+    assert says in f.why and fix in f.fix and wont in f.will_not_help
+    assert f.cost_ns == 800_000_000
+
+
+def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.3, seconds=5, states={"R": 9, "S": 1})
+    f = only(file)
+    assert "get a CPU only 30%" in f.why and "more workers" in f.will_not_help
+
+
+def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
+    file = make().steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
+    assert only(file).confidence == "medium"
+
+
+def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
+    file = make()
+    hog = file.thread("pin_memory")
+    at = file.stack("/x/site-packages/torch/utils/data/_utils/pin_memory.py:60 pin_memory", f"{TRAIN}:7 pin")
+    file.steps(100, {("fetch", "gil_wait"): 6.0, ("fetch", "blocked"): 2.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=800, gil_wait=600, ready={2: (100, 800)}, num_workers=2, pin_memory=True)
+    file.detail("gil_wait", 600, phase="fetch", thread=hog, stack=at)
+    f = only(file)
+    assert f.id == "TP103" and "pin_memory holds the GIL" in f.why and "more workers" in f.will_not_help
+    assert f.cost_ns == 800_000_000
+
+
+def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:
+    file = make()
+    hog = file.thread("hog")
+    file.steps(100, {("fetch", "gil_wait"): 3.0, ("fetch", "native"): 1.5, ("forward", "gil_wait"): 9.0}, compute=5.0)
+    file.loader(1, fetches=100, wait=450, gil_wait=300, ready={2: (100, 450)}, num_workers=2)
+    file.detail("gil_wait", 1200, thread=hog)
+    assert loud(file) == ["gil-hog"]
+
+
+def test_deserialising_is_no_starvation(make: Make) -> None:
+    file = make().steps(300, {("fetch", "native"): 1.5}, compute=1.5)
+    file.loader(1, fetches=300, wait=450, ready={2: (300, 450)}, num_workers=2)
+    assert [(f.slug, f.severity) for f in said(file).findings] == [("delivery-cost", "info")]
+
+
+def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> None:
+    file = make()
+    for step in range(24):
+        start = step % 12 == 0
+        file.step(data_wait=900.0 if start else 0.1, compute=4.0)
+        if start:
+            file.span("loader_start", 300, step=step, object=1)
+            file.span("first_fetch", 600, step=step, object=1)
+    file.loader(1, fetches=22, wait=2.2, ready={2: (22, 2.2)}, first=(2, 1200), num_workers=2, persistent_workers=False)
+    found = said(file)
+    f = only(file)
+    assert f.id == "TP104" and "persistent_workers=True" in f.fix and "more workers" in f.will_not_help
+    assert "2 of 24 steps" in found.verdict.text and "900 ms each" in found.verdict.text
+    assert "typical" not in found.verdict.text
+
+
+def test_stopping_the_workers_belongs_to_starting_them(make: Make) -> None:
+    file = make()
+    for step in range(24):
+        file.step(data_wait={0: 500.0, 11: 300.0, 12: 500.0, 23: 300.0}.get(step, 0.1), compute=4.0)
+        if step in (0, 12):
+            file.span("first_fetch", 500, step=step, object=1)
+    file.loader(1, fetches=22, wait=2, ready={2: (22, 2)}, first=(2, 1000), num_workers=1)
+    f = only(file)
+    assert (
+        f.id == "TP104"
+        and f.cost_ns == pytest.approx(1600e6, rel=0.01)
+        and any("to stop them" in e for e in f.evidence)
+    )
+
+
+def test_one_start_up_of_persistent_workers_is_no_warning(make: Make) -> None:
+    file = make()
+    file.step(data_wait=900.0, compute=4.0, flags=16)
+    file.steps(40, compute=4.0, data_wait=0.1)
+    file.span("first_fetch", 900, step=0, object=1)
+    file.loader(1, fetches=40, wait=4, ready={2: (40, 4)}, first=(1, 900), num_workers=2, persistent_workers=True)
+    assert loud(file) == []

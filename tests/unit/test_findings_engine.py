@@ -1,0 +1,123 @@
+"""Grades, sums and verdicts, on runs made by hand."""
+
+from __future__ import annotations
+
+from verdicts import Make, loud, only, said
+
+
+def test_few_steps_are_warned_of_but_never_critical(make: Make) -> None:
+    file = make().steps(10, compute=2.0, blocked_io=8.0)
+    assert only(file).severity == "warning" and only(file).confidence != "high"
+
+
+def test_one_step_is_too_few(make: Make) -> None:
+    found = said(make().steps(1, compute=2.0, blocked_io=8.0))
+    assert found.findings == () and "too few" in found.verdict.text
+
+
+def test_no_step_no_findings_and_every_rule_abstains(make: Make) -> None:
+    from trainperf.findings.rules import ALL
+
+    found = said(make())
+    assert found.findings == () and "no training step" in found.verdict.text
+    assert "no torch.autograd.backward and no optimizer step ran" in found.verdict.text
+    assert "autograd.grad is not seen" in found.verdict.text
+    assert {a.id for a in found.abstained} == {r.id for r in ALL}
+
+
+def test_a_cost_below_our_own_is_no_finding(make: Make) -> None:
+    assert loud(make().steps(100, compute=8.0, blocked_io=1.2).overhead(marks=200.0)) == []
+
+
+def test_a_cost_below_the_floor_is_no_finding(make: Make) -> None:
+    assert loud(make().steps(1000, compute=0.1, blocked_io=0.04)) == []
+
+
+def test_no_nanosecond_is_counted_twice(make: Make) -> None:
+    file = make()
+    hog = file.thread("hog")
+    file.steps(60, {("fetch", "blocked"): 4.0}, gil_wait=3.0, gc=2.0, blocked_io=2.0, compute=1.0)
+    file.steps(60, {("fetch", "blocked"): 14.0}, gil_wait=3.0, gc=2.0, blocked_io=2.0, compute=1.0)
+    # More is claimed by the loaders than there is: fetches also wait outside of steps.
+    file.loader(1, fetches=60, wait=4000, ready={0: (60, 4000)}, num_workers=2)
+    file.loader(2, fetches=60, wait=4000)
+    file.detail("gil_wait", 360, thread=hog)
+    found = said(file)
+    with file.open() as run:
+        assert sum(f.cost_ns for f in found.findings) <= run.wall_ns
+        for cause in ("data_wait", "gil_wait", "gc", "blocked_io"):
+            assert sum(f.cost_ns for f in found.findings if f.cause == cause) <= run.cause_ns(cause)
+
+
+def test_costliest_first_and_the_verdict_is_about_it(make: Make) -> None:
+    file = make().steps(100, compute=4.0, gc=3.0, checkpoint=5.0, logging=1.0)
+    found = said(file)
+    assert [f.slug for f in found.findings] == ["checkpoint", "gc-pauses", "logging"]
+    assert found.verdict.finding == "TP304"
+
+
+def test_healthy(make: Make) -> None:
+    file = make().steps(300, compute=9.3, python=0.3, data_wait=0.2, gil_wait=0.05, descheduled=0.15)
+    found = said(file)
+    assert found.findings == ()
+    assert (
+        found.verdict.text
+        == "compute-bound: 93% of step time is compute, most of it in backward; nothing found above 10%"
+    )
+    spread = make().steps(100, {("forward", "native"): 5.0, ("backward", "native"): 5.0})
+    assert said(spread).verdict.text == "compute-bound: 100% of step time is compute; nothing found above 10%"
+
+
+def test_unknown_time_is_said_in_the_verdict(make: Make) -> None:
+    assert "not known" in said(make().steps(100, compute=5.0, unknown=5.0)).verdict.text
+
+
+def test_a_hook_that_failed_makes_its_rule_abstain(make: Make) -> None:
+    found = said(make().steps(100, compute=5.0).tier("hook_gc", "off", "AttributeError: callbacks"))
+    assert "AttributeError" in next(a.why for a in found.abstained if a.id == "TP303")
+
+
+def test_a_busy_machine_does_not_hide_the_loops_own_trouble(make: Make) -> None:
+    file = make().steps(100, compute=16.0, data_wait=6.0, descheduled=76.0).host(3, process_cpus=0.4, other_cpus=1.6)
+    file.loader(1, fetches=100, wait=600)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP307"].severity == "critical" and found["TP101"].severity == "warning"
+    assert any("27% of the time in which the machine let the run go on" in e for e in found["TP101"].evidence)
+
+
+def test_a_cost_in_all_steps_is_not_said_to_be_in_the_few_that_show_it(make: Make) -> None:
+    file = make()
+    for step in range(100):
+        file.step(compute=16.0, data_wait=6.0, descheduled=10.0 if step < 7 else 80.0)
+    file.loader(1, fetches=100, wait=600)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP101"].steps_affected == 100
+
+
+def test_few_steps_are_named_only_when_they_hold_the_cost_and_each_is_their_own_mean(make: Make) -> None:
+    nearly_all = make()
+    for step in range(100):
+        nearly_all.step(compute=5.0, blocked_io=1000.0 if step % 10 < 3 else (150.0 if step % 10 < 9 else 0.0))
+    f = only(nearly_all)
+    assert f.steps_affected == 100 and "390 ms/step" in said(nearly_all).verdict.text
+    few = make()
+    for step in range(100):
+        few.step(compute=5.0, blocked_io=60.0 if step % 10 == 0 else 0.3)
+    f = only(few)
+    assert f.steps_affected == 10 and any("10 of 100 steps, 60.0 ms each" in e for e in f.evidence)
+    assert "10 of 100 steps, 60.0 ms each (" in said(few).verdict.text
+    spread = make()
+    for step in range(100):
+        spread.step(compute=50.0, blocked_io=60.0 if step % 10 == 0 else 4.0)  # 4 of 54 ms: felt in few, held by all
+    assert only(spread).steps_affected == 100
+
+
+def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:
+    file = make().steps(20, compute=4.0, descheduled=4.0).overhead(collector=100.0)
+    found = said(file)
+    assert found.findings == () and found.verdict.text.startswith("no clear verdict: 50% descheduled of step time")
+
+
+def test_an_info_counts_as_told(make: Make) -> None:
+    text = said(make().steps(40, compute=10.0, validation=3.0)).verdict.text
+    assert text.startswith("compute-bound: 77%")

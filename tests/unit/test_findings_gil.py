@@ -1,0 +1,90 @@
+"""Rules about the GIL, on runs made by hand: what they say, and when they must be silent."""
+
+from __future__ import annotations
+
+import pytest
+from verdicts import TRAIN, Make, only, said
+
+
+def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
+    file = make()
+    hog = file.thread("metrics-writer")
+    at = file.stack("/usr/lib/python3.11/json/encoder.py:200 JSONEncoder.encode", f"{TRAIN}:88 dump_metrics")
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=hog, stack=at)
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("metrics-writer",))
+    assert "json.encoder.JSONEncoder.encode called by dump_metrics" in f.why
+    assert "more DataLoader workers" in f.will_not_help
+
+
+@pytest.mark.parametrize(
+    ("frames", "call"),
+    [
+        ((f"{TRAIN}:88 index.<locals>.<genexpr>", f"{TRAIN}:89 build"), "submit(index, ...)"),
+        ((f"{TRAIN}:88 <genexpr>", f"{TRAIN}:89 Exporter.build"), "submit(build, ...)"),
+        ((f"{TRAIN}:88 <module>",), "submit(your_function, ...)"),
+    ],
+)
+def test_the_snippet_calls_a_function_that_has_a_name(make: Make, frames: tuple[str, ...], call: str) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=file.thread("writer"), stack=file.stack(*frames))
+    assert call in only(file).fix
+
+
+@pytest.mark.parametrize(
+    ("segments", "waits", "proposed", "denied"),
+    [
+        # One C call of 10 ms: slices of 5 ms follow each other.
+        ([("forward", "gil_wait", 5.0), ("forward", "gil_wait", 5.0)], 30, False, True),
+        # What is left of such a call is 5 ms on average, but half of the waits are longer.
+        ([("forward", "gil_wait", 1.0), ("forward", "native", 1.0), ("forward", "gil_wait", 8.0)], 60, False, True),
+        # Python: each wait is the switch interval, and a little.
+        ([("forward", "gil_wait", 5.1), ("forward", "native", 1.0), ("forward", "gil_wait", 5.2)], 60, True, False),
+        # The same, where the holder lacks a CPU: once it takes longer.
+        ([("forward", "gil_wait", 5.1), ("forward", "native", 1.0), ("forward", "gil_wait", 9.0)], 40, True, False),
+        # Short holds, of the one or the other kind.
+        ([("forward", "gil_wait", 0.5), ("forward", "native", 1.0), ("forward", "gil_wait", 0.4)], 600, False, False),
+        ([], 60, False, False),
+    ],
+)
+def test_the_switch_interval_is_proposed_only_where_it_helps(
+    make: Make, segments: list[tuple[str, str, float]], waits: int, proposed: bool, denied: bool
+) -> None:
+    file = make()
+    hog = file.thread("writer")
+    file.steps(100, compute=8.0, gil_wait=3.0).keep(50, "worst", *segments, thread=hog)
+    file.detail("gil_wait", 300, thread=hog, stack=file.stack(f"{TRAIN}:88 dump"), count=waits)
+    f = only(file)
+    assert ("setswitchinterval" in f.fix, "setswitchinterval" in f.will_not_help) == (proposed, denied)
+    assert any(e.startswith(f"{waits} waits of ") for e in f.evidence)
+
+
+def test_a_hold_that_nobody_waited_for_to_its_end_has_no_average(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=file.thread("writer"), count=0)
+    assert not any("on average" in e for e in only(file).evidence)
+
+
+def test_many_holders(make: Make) -> None:
+    file = make()
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    for i in range(3):
+        file.detail("gil_wait", 100, thread=file.thread(f"poller-{i}"), stack=file.stack(f"{TRAIN}:{50 + i} poll"))
+    f = only(file)
+    assert f.id == "TP202" and set(f.who) == {"poller-0", "poller-1", "poller-2"} and f.where.startswith("train.py:5")
+
+
+def test_an_estimate_is_said_to_be_one(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.tier("gil_waits", "procfs", "the slot is not where it should be")
+    file.detail("gil_wait", 300, thread=file.thread("hog"))
+    f = only(file)
+    assert f.confidence == "medium" and "procfs" in f.confidence_why
+
+
+@pytest.mark.parametrize("tier", ["off", "busy-only"])
+def test_gil_rules_abstain_without_their_probe(make: Make, tier: str) -> None:
+    found = said(make().steps(100, compute=8.0).tier("gil_waits", tier, "free-threaded"))
+    assert {a.id for a in found.abstained} >= {"TP201", "TP202"}
+    assert "GIL was not measured" in found.verdict.text

@@ -1,0 +1,171 @@
+"""Rules about what the training thread does, on runs made by hand: what they must say, and when they must be silent."""
+
+from __future__ import annotations
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, only, said
+
+
+@pytest.mark.parametrize(
+    ("code", "frames", "says"),
+    [
+        (230, (f"{TRAIN}:30 pause",), "sleeps (clock_nanosleep)"),
+        (202, ("/usr/lib/python3.11/threading.py:327 Condition.wait", f"{TRAIN}:31 wait_for_lock"), "waits for a lock"),
+        (202, ("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch"), "waits for a queue"),
+        (45, ("/usr/lib/python3.11/socket.py:706 SocketIO.readinto", f"{TRAIN}:33 send"), "waits for a socket"),
+        (74, (f"{TRAIN}:34 flush",), "waits for a file (fsync)"),
+        (
+            61,
+            ("/usr/lib/python3.11/subprocess.py:2011 Popen._try_wait", f"{TRAIN}:35 git"),
+            "waits for a child process",
+        ),
+        (
+            7,
+            ("/usr/lib/python3.11/subprocess.py:2021 Popen._communicate", f"{TRAIN}:36 git"),
+            "for a child process (poll)",
+        ),
+        (7, (f"{TRAIN}:38 listen",), "waits for a socket (poll)"),
+        (1, (f"{TRAIN}:37 report",), "waits for a file or pipe (write)"),
+    ],
+)
+def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], says: str) -> None:
+    file = make().steps(100, compute=8.0, blocked_io=4.0)
+    file.detail("sample", 390, phase="other", state="blocked", code=code, stack=file.stack(*frames))
+    f = only(file)
+    assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
+
+
+def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    file.loader(1, off_thread=(100, 780))
+    f = only(file)
+    assert f.id == "TP301" and "background loader" in f.title and "num_workers" in f.fix
+
+
+def test_host_python_is_the_users_own(make: Make) -> None:
+    file = make().steps(100, compute=6.0, python=4.0)
+    file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
+    file.detail("sample", 50, state="python", stack=file.stack("/x/site-packages/torch/nn/functional.py:1 relu"))
+    f = only(file)
+    assert f.id == "TP302" and f.where == "train.py:60" and f.cost_ms_per_step == pytest.approx(3.5, abs=0.01)
+
+
+def test_torchs_own_python_is_no_warning(make: Make) -> None:
+    file = make().steps(1000, compute=0.7, python=0.7)
+    torch = file.stack("/x/site-packages/torch/nn/functional.py:1 relu", f"{TRAIN}:12 Net.forward")
+    file.detail("sample", 700, state="python", stack=torch)
+    assert [(f.slug, f.severity) for f in said(file).findings] == [("framework-python", "info")]
+
+
+def metric(make: Make, *, optimizer: float = 2.0, **options: str) -> RunFile:
+    """A metric in NumPy: native code in a function of the user's, outside of the phases."""
+    file = make(**options).steps(100, {("other", "native"): 37.0, ("optimizer", "native"): optimizer}, compute=5.0)
+    clip = file.stack("/x/site-packages/torch/nn/utils/clip_grad.py:40 clip_grad_norm_", f"{TRAIN}:9 <module>")
+    file.detail("sample", 200, phase="other", state="native", stack=clip)
+    at = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:4 auc", f"{TRAIN}:15 <module>")
+    return file.detail("sample", 3500, phase="other", state="native", stack=at)
+
+
+def test_host_compute_names_the_users_function(make: Make) -> None:
+    f = only(metric(make))
+    assert (f.id, f.severity, f.where) == ("TP310", "critical", "train.py:4")
+    assert f.cost_ms_per_step == pytest.approx(37 * 35 / 37, abs=0.1) and "argsort called by auc (train.py:4)" in f.why
+
+
+def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
+    for off in (metric(make).tier("stacks", "off", "no"), metric(make, feeds_device="1")):
+        found = said(off)
+        assert "TP310" in {a.id for a in found.abstained} and not [f for f in found.findings if f.id == "TP310"]
+    by_hand = said(metric(make, optimizer=0.0))  # its update of the weights is in `other` too
+    assert [(f.id, f.severity) for f in by_hand.findings] == [("TP310", "info")]
+    few = make().steps(100, {("other", "native"): 37.0, ("optimizer", "native"): 2.0})
+    assert "0 samples" in next(a.why for a in said(few).abstained if a.id == "TP310")
+
+
+def test_host_python_abstains_without_samples(make: Make) -> None:
+    few = make().steps(100, compute=6.0, python=4.0)
+    few.detail("sample", 8, state="python", count=2, stack=few.stack(f"{TRAIN}:60 f"))
+    assert "2 samples" in next(a.why for a in said(few).abstained if a.id == "TP302")
+    off = make().steps(100, compute=6.0, unknown=4.0).tier("gil_holds", "off", "sampler_hz=0")
+    assert "sampler_hz=0" in next(a.why for a in said(off).abstained if a.id == "TP302")
+
+
+def test_gc_pauses(make: Make) -> None:
+    file = make()
+    for _ in range(10):
+        file.steps(9, compute=9.0)
+        file.span("gc", 20, step=file.step(gc=20.0, compute=9.0), value=2)
+    file.detail("gc", 200, code=2, count=10)
+    found = said(file)
+    f = only(file)
+    assert f.id == "TP303" and f.steps_affected == 10 and "gc.freeze" in f.fix and "gc.disable" in f.will_not_help
+    assert "10 of 100 steps, 20.0 ms each" in found.verdict.text
+
+
+@pytest.mark.parametrize(("younger", "named"), [(0, True), (12, False)])
+def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) -> None:
+    """Full collections alone are asked for; among younger ones they come by themselves, whatever line that hits."""
+    file = make().steps(100, {("other", "gc"): 2.0}, compute=8.0)
+    file.detail("gc", 200, phase="other", code=2, count=5)
+    if younger:
+        file.detail("gc", 1, phase="other", code=1, count=younger)
+    file.detail("sample", 200, phase="other", stack=file.stack(f"{TRAIN}:88 train_epoch"))
+    file.detail("sample", 20, phase="other", stack=file.stack(f"{TRAIN}:20 build"))
+    f = only(file)
+    assert f.id == "TP303" and f.where == ("train.py:88" if named else "")
+    assert ("gc.collect()" in f.title) == ("train_epoch (train.py:88)" in f.why) == named
+
+
+def test_a_full_collection_per_step_is_asked_for_also_without_a_sample(make: Make) -> None:
+    file = make().steps(100, gc=5.0, compute=8.0)
+    file.detail("gc", 500, code=2, count=100).detail("gc", 0.1, code=0, count=1)
+    f = only(file)
+    assert "gc.collect() is called in the loop (100 times)" in f.title and f.fix.startswith("# remove gc.collect()")
+    assert "gc.freeze" not in f.fix
+    file.detail("gc", 1, code=1, count=300)
+    by_itself = only(file)
+    assert "gc.collect()" not in by_itself.title and "gc.freeze" in by_itself.fix
+
+
+def test_checkpoint_says_bytes_speed_and_how_often(make: Make) -> None:
+    file = make()
+    at = file.stack("/x/site-packages/torch/serialization.py:900 save", f"{TRAIN}:70 save")
+    for step in range(24):
+        file.step(compute=10.0, checkpoint=60.0 if step % 12 == 11 else 0.0)
+    for step in (11, 23):
+        file.span("checkpoint", 60, step=step, value=120_000_000)
+    file.detail("sample", 110, phase="checkpoint", state="blocked", stack=at)
+    f = only(file)
+    assert f.id == "TP304" and f.where == "train.py:70" and f.steps_affected == 2
+    assert "120.0 MB each, 2.0 GB/s" in f.evidence[1] and "2 saves in 24 steps" in f.evidence[0]
+
+
+def test_logging(make: Make) -> None:
+    file = make()
+    for _ in range(100):
+        file.span("logging", 2, step=file.step(compute=8.0, logging=2.0))
+    file.detail(
+        "sample", 190, phase="logging", state="blocked", code=1, stack=file.stack(f"{TRAIN}:5 SlowHandler.emit")
+    )
+    f = only(file)
+    assert f.id == "TP305" and f.where == "train.py:5" and "QueueHandler" in f.fix
+    assert "100 log calls of 1 ms or more in 100 of 100 steps, 2.0 ms each" in f.evidence
+
+
+def test_log_calls_without_a_span_are_not_divided_among_those_with_one(make: Make) -> None:
+    file = make().steps(100, compute=8.0, logging=4.0)
+    assert any("no single log call takes 1 ms" in e for e in only(file).evidence)
+    file.span("logging", 3, step=50)
+    f = only(file)
+    assert "1 log call of 1 ms or more in 1 of 100 steps, 3.0 ms each" in f.evidence
+    assert f.steps_affected == 100 and "4.0 ms of each step's 12.0 ms the training thread writes logs" in f.evidence
+
+
+def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
+    some = make().steps(40, compute=10.0, validation=3.0)
+    assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]
+    much = make().steps(40, compute=10.0, validation=12.0)
+    assert [(f.slug, f.severity) for f in said(much).findings] == [("validation", "warning")]

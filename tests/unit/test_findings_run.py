@@ -1,0 +1,71 @@
+"""Rules about the run as a whole, on runs made by hand: what they say, and when they must be silent."""
+
+from __future__ import annotations
+
+import pytest
+from trainperf.findings.engine import cost_text
+from verdicts import TRAIN, Make, loud, said
+
+
+def test_uneven_the_founding_case(make: Make) -> None:
+    file = make()
+    hog = file.thread("indexer")
+    at = file.stack(f"{TRAIN}:21 build_index")
+    file.steps(100, compute=5.0, gil_wait=7.0).steps(200, compute=5.0, gil_wait=0.05)
+    for section in range(32):
+        file.detail("gil_wait", 22, thread=hog, stack=at, section=section)
+    found = said(file)
+    by_id = {f.id: f for f in found.findings}
+    assert set(by_id) == {"TP201", "TP401"}
+    assert "the first third of the run" in by_id["TP401"].title and "gil_wait" in by_id["TP401"].title
+    assert by_id["TP401"].where == "train.py:21" and by_id["TP401"].steps_affected == pytest.approx(100, abs=8)
+    assert found.verdict.finding == "TP201"
+    assert any("is in steps 0 to" in e for e in by_id["TP201"].evidence)
+    assert sum(f.cost_ns for f in found.findings) <= 710_000_000
+
+
+def test_uneven_that_another_finding_tells_is_an_info_without_a_cost_of_its_own(make: Make) -> None:
+    file = make().steps(100, compute=5.0, blocked_io=20.0).steps(200, compute=5.0, blocked_io=4.0)
+    by_id = {f.id: f for f in said(file).findings}
+    assert by_id["TP301"].severity == "critical" and by_id["TP401"].severity == "info"
+    assert by_id["TP401"].cost_ns == 0
+    assert cost_text(by_id["TP401"]) == "costs 1,600 ms in all, told by TP301"
+
+
+def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:
+    file = make()
+    for step in range(200):
+        file.step(compute=5.0 + (step * 7919 % 13) / 20 + (60.0 if step in (3, 60, 110) else 0.0))
+    assert loud(file) == []
+
+
+def test_uneven_abstains_on_short_runs(make: Make) -> None:
+    found = said(make().steps(12, compute=5.0))
+    assert "12 steps are too few" in next(a.why for a in found.abstained if a.id == "TP401")
+    one = said(make().steps(1, compute=5.0))
+    assert "1 step is too few" in next(a.why for a in one.abstained if a.id == "TP401")
+
+
+def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:
+    file = make().steps(400, compute=5.0).steps(400, compute=5.0, data_wait=5.0).merge_steps(8)
+    f = next(f for f in said(file).findings if f.id == "TP401")
+    assert "the last half" in f.title and f.cause == "data_wait"
+
+
+def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
+    once = make()
+    once.step(python=3000.0, compute=5.0, compile=2990.0, flags=16)
+    once.steps(30, compute=5.0)
+    once.span("compile", 2990, step=0)
+    assert [(f.slug, f.severity) for f in said(once).findings] == [("compile-warmup", "info")]
+    assert said(once).findings[0].share == pytest.approx(2990 / 3155, abs=0.01)
+    waits = make()
+    waits.step(blocked_io=3000.0, compute=5.0, compile=2990.0, flags=16)
+    waits.steps(30, compute=5.0)
+    assert loud(waits) == []
+    again = make()
+    for step in range(30):
+        again.step(python=50.0 if step < 12 else 0.0, compute=5.0, compile=49.0 if step < 12 else 0.0)
+        if step < 12:
+            again.span("compile", 49, step=step)
+    assert "compile-warmup" in loud(again)
