@@ -17,7 +17,9 @@ part() {  # part NAME COMMAND...
 
 part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
-part "Python tests, $(python -V)" env NATIVE_TEST_BUILD="$PWD/build/release" python -m pytest -q --durations=15 tests
+# What measures no time may share the machine with its like; the rest runs alone.
+part "unit tests, $(python -V)" python -m pytest -q -n "$(nproc)" --durations=5 tests/unit
+part "other Python tests" env NATIVE_TEST_BUILD="$PWD/build/release" python -m pytest -q --durations=15 --ignore=tests/unit tests
 # The first is .venv's own, which has just run them.
 while read -r python tag <&3; do
   mkdir -p build/py build/venv
