@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-BRACKETS = ("FETCH", "LOADER_START", "BACKWARD", "OPTIMIZER", "CHECKPOINT", "LOGGING", "EVAL", "GC", "COMPILE")
+BRACKETS = ("FETCH", "LOADER_START", "BACKWARD", "OPTIMIZER", "CHECKPOINT", "LOGGING", "EVAL", "GC", "COMPILE", "CALLBACK")
 PHASES = ("fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other")
 
 
@@ -74,7 +74,7 @@ class Recorder:
     PHASES = PHASES
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3
-    FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE = range(len(BRACKETS))
+    FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE, CALLBACK = range(len(BRACKETS))
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []

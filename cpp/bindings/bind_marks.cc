@@ -137,6 +137,7 @@ void BindMarks(py::module_& module) {
   add("EVAL", Bracket::kEval);
   add("GC", Bracket::kGc);
   add("COMPILE", Bracket::kCompile);
+  add("CALLBACK", Bracket::kCallback);
   module.attr("GRAD_DISABLED") = static_cast<int>(kGradDisabled);
   module.attr("FETCHED_BATCH") = static_cast<int>(kFetchedBatch);
   module.attr("FETCH_EXHAUSTED") = static_cast<int>(kFetchExhausted);

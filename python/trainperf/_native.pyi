@@ -17,6 +17,7 @@ LOGGING: Final[int]
 EVAL: Final[int]
 GC: Final[int]
 COMPILE: Final[int]
+CALLBACK: Final[int]
 
 GRAD_DISABLED: Final[int]  # flag of begin(FETCH | EVAL)
 FETCHED_BATCH: Final[int]  # values of end(FETCH)

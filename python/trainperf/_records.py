@@ -81,7 +81,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    kind: Literal["loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc"]
+    kind: Literal["loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback"]
     step: int
     start_ns: int
     end_ns: int

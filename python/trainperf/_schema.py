@@ -41,7 +41,7 @@ CAUSES: Final = (
     *("checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"),
 )
 DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc")
-SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc")
+SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback")
 
 STEP_COLUMNS: Final = (
     *("first_step", "steps", "start_ns", "wall_ns", "wall_min_ns", "wall_max_ns", "flags", "fetches", "backwards"),

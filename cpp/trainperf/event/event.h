@@ -64,8 +64,9 @@ enum class Bracket : uint8_t {
   kGc,    // a garbage collection. value: generation (begin), objects collected (end)
   kCompile,    // torch.compile compiling
   kUserPhase,  // run.phase("..."): `phase` holds the Phase
+  kCallback,   // a framework's callback, the outermost (integrations/). object: which
 };
-inline constexpr int kBracketCount = 10;
+inline constexpr int kBracketCount = 11;
 
 // kFetchedBehind: a batch, but those that were ready at its begin were later ones: for this fetch none was ready.
 enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2, kFetchedBehind = 3 };

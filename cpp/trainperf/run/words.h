@@ -12,7 +12,7 @@ namespace trainperf {
 
 inline constexpr std::array<const char*, 4> kDetailKindNames = {"gil_wait", "sample", "hold", "gc"};
 inline constexpr std::array<const char*, kSpanKindCount> kSpanKindNames = {
-    "loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc"};
+    "loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback"};
 
 template <size_t n, typename Enum>
 const char* WordOf(const std::array<const char*, n>& names, Enum value) {

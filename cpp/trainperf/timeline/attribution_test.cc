@@ -301,6 +301,29 @@ TEST(Attribution, CheckpointsAndLoggingAreSpans) {
   EXPECT_EQ(loop.steps()[5].phase(Phase::kForward), 1_ms);
 }
 
+TEST(Attribution, ACallbackIsOtherAndInterruptsNothing) {
+  constexpr uint32_t kCallback = 40;
+  Script loop;
+  for (int i = 0; i < 10; ++i) {
+    loop.Fetch(kTrain, 1_ms).Begin(Bracket::kOptimizer, kAdam).Forward(2_ms);
+    loop.Begin(Bracket::kCallback, kCallback).Blocked(3_ms).End(Bracket::kCallback);  // just before backward
+    loop.Backward(2_ms);
+    loop.Begin(Bracket::kCallback, kCallback).Cpu(500_us).End(Bracket::kCallback);  // after it, in the closure
+    loop.Cpu(1_ms).End(Bracket::kOptimizer);
+    loop.Begin(Bracket::kCallback, kCallback).Begin(Bracket::kCheckpoint).Blocked(4_ms).End(Bracket::kCheckpoint);
+    loop.End(Bracket::kCallback);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.Phases(Phase::kForward), 20_ms);
+  EXPECT_EQ(loop.Phases(Phase::kBackward), 20_ms);
+  EXPECT_EQ(loop.Phases(Phase::kOptimizer), 10_ms);
+  EXPECT_EQ(loop.Phases(Phase::kOther), 35_ms);
+  EXPECT_EQ(loop.Phases(Phase::kCheckpoint), 40_ms);
+  EXPECT_EQ(loop.Spans(SpanKind::kCallback).size(), 20u);  // those of a millisecond or more
+  EXPECT_EQ(loop.Spans(SpanKind::kCallback)[0].object, kCallback);
+}
+
 TEST(Attribution, CompilationIsWarmUp) {
   Script loop;
   Loop(loop, 10, [&](int i) {

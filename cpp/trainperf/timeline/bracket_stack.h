@@ -85,7 +85,10 @@ class BracketStack {
   Row GapBase() const {
     for (size_t i = frames_.size(); i > 0; --i) {
       const Bracket bracket = frames_[i - 1].bracket;
-      if (bracket == Bracket::kGc || bracket == Bracket::kCompile || bracket == Bracket::kLogging) continue;
+      if (bracket == Bracket::kGc || bracket == Bracket::kCompile || bracket == Bracket::kLogging ||
+          bracket == Bracket::kCallback) {
+        continue;
+      }
       return RowOf(bracket == Bracket::kOptimizer ? Phase::kOptimizer : Phase::kOther);
     }
     return RowOf(Phase::kOther);
@@ -106,6 +109,8 @@ class BracketStack {
         return RowOf(Phase::kLogging);
       case Bracket::kUserPhase:
         return RowOf(frame.phase);
+      case Bracket::kCallback:  // between two marks of forward or of the optimizer, but neither
+        return RowOf(Phase::kOther);
       default:
         return kGapRow;
     }

@@ -64,8 +64,17 @@ struct Detail {
 };
 
 // One long thing that happened once in a while.
-enum class SpanKind : uint8_t { kLoaderStart, kFirstFetch, kValidation, kCheckpoint, kLogging, kCompile, kGc };
-inline constexpr int kSpanKindCount = 7;
+enum class SpanKind : uint8_t {
+  kLoaderStart,
+  kFirstFetch,
+  kValidation,
+  kCheckpoint,
+  kLogging,
+  kCompile,
+  kGc,
+  kCallback
+};
+inline constexpr int kSpanKindCount = 8;
 
 struct Span {
   SpanKind kind;

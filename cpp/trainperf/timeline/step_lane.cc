@@ -6,7 +6,7 @@
 namespace trainperf {
 namespace {
 
-constexpr int64_t kWorthASpanNs = 1'000'000;      // a collection, a log record
+constexpr int64_t kWorthASpanNs = 1'000'000;      // a collection, a log record, a callback
 constexpr int64_t kMaxSampleNs = 10'000'000'000;  // a sample stands for one sampling gap, never for longer
 constexpr size_t kMaxNoGradLoaders = 16;
 
@@ -18,7 +18,7 @@ int32_t Narrow(int64_t value) {
 // Brackets that decide what the time before them was. The others only interrupt it.
 bool Delimits(Bracket bracket) {
   return bracket != Bracket::kGc && bracket != Bracket::kCompile && bracket != Bracket::kLogging &&
-         bracket != Bracket::kEval;
+         bracket != Bracket::kEval && bracket != Bracket::kCallback;
 }
 
 }  // namespace
@@ -255,6 +255,9 @@ void StepLane::PopFrame(const Event& mark, bool unwound) {
       break;
     case Bracket::kLogging:
       if (wall_ns >= kWorthASpanNs) AddSpan(SpanKind::kLogging, mark, frame, 0);
+      break;
+    case Bracket::kCallback:
+      if (wall_ns >= kWorthASpanNs) AddSpan(SpanKind::kCallback, mark, frame, 0);
       break;
     case Bracket::kGc: {
       const int32_t generation = Narrow(frame.value);
