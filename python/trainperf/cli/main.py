@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 
 from trainperf.cli.command import Command
+from trainperf.cli.compare import Compare
 from trainperf.cli.doctor import Doctor
 from trainperf.cli.explain import Explain
 from trainperf.cli.run import Run
 from trainperf.cli.show import Show
 from trainperf.errors import TrainperfError
 
-COMMANDS: tuple[Command, ...] = (Run(), Show(), Explain(), Doctor())
+COMMANDS: tuple[Command, ...] = (Run(), Show(), Compare(), Explain(), Doctor())
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -56,6 +57,15 @@ def one_line(error: BaseException) -> str:
     return clean(" ".join(str(error).split()) or type(error).__name__)
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps the description, and leaves the examples below it as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     import trainperf
 
@@ -67,7 +77,13 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     parsers = {}
     for command in COMMANDS:
-        sub = subparsers.add_parser(command.name, help=command.help, description=command.description)
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.description,
+            epilog=getattr(command, "epilog", None),
+            formatter_class=_Help,
+        )
         command.configure(sub)
         parsers[command.name] = sub
     return parser, parsers

@@ -178,6 +178,48 @@ _TABLE = (
         "a cost this concentrated in half the run or less is said to be",
         "a clear majority",
     ),
+    Threshold(
+        "compare_min_steps",
+        20,
+        "steps",
+        "fewest steps of a run that is compared, warm-ups left out; in long runs, fewest rows",
+        "critical_min_steps; below it a bootstrap of blocks has nothing to draw from",
+    ),
+    Threshold(
+        "compare_blocks",
+        16,
+        "blocks",
+        "blocks that a run is cut into to estimate how sure its mean is",
+        "benchmarks/compare_noise.py: as many as still hold the slow drift of a busy machine",
+    ),
+    Threshold(
+        "compare_between_runs",
+        0.02,
+        "share of the time",
+        "what two runs of one program differ by on a quiet machine, beside what their steps show",
+        "benchmarks/compare_noise.py: runs of one program in processes of their own",
+    ),
+    Threshold(
+        "compare_between_busy_runs",
+        0.05,
+        "share of the time",
+        "the same on a machine that others use too, or of which that is not known (runs of under two seconds)",
+        "benchmarks/compare_noise.py beside other programs: caches and memory are shared, too",
+    ),
+    Threshold(
+        "compare_per_busy_machine",
+        0.30,
+        "share of the time",
+        "what a loop may lose on the CPU itself when all of the machine's CPUs are taken by others in one of the runs",
+        "two threads of one core get 1.2 to 1.4 of what one gets",
+    ),
+    Threshold(
+        "compare_resolution",
+        0.10,
+        "share of the step",
+        "half an interval of confidence; beyond it no difference is not said, but that it cannot be told",
+        "warn_share: what is worth a warning must not hide in it",
+    ),
 )
 
 TABLE: dict[str, Threshold] = {t.name: t for t in _TABLE}

@@ -1,0 +1,65 @@
+"""`trainperf compare A B`: what changed from one run to another, and whether it is more than noise."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+SAME, REGRESSED, CANNOT_TELL, DIFFERENT = 0, 3, 4, 5
+
+
+class Compare:
+    name = "compare"
+    help = "say what changed from one run to another, and whether it is noise"
+    description = (
+        "Compares two runs: how much faster or slower the second is, through which causes, and how sure that is. "
+        "Exit codes: 0 no difference beyond noise, 5 a difference, 4 cannot tell; with --fail-over: 3 a regression, "
+        "4 cannot tell, 0 otherwise."
+    )
+    epilog = """\
+examples:
+  trainperf compare before.tpr after.tpr
+  trainperf compare main.tpr branch.tpr --fail-over 5%      in CI: exit code 3 when 5 % slower, beyond noise
+  trainperf compare before.tpr after.tpr --json | jq .causes.data_wait
+"""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("before", metavar="A", help="the run to compare with (a.tpr)")
+        parser.add_argument("after", metavar="B", help="the run in question (b.tpr)")
+        why = "exit with 3 when B is slower by this much (5%%), and surely"
+        parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
+        parser.add_argument("--json", action="store_true", help="as JSON, see docs/compare.md")
+        parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
+
+    def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        from trainperf.comparison import compare
+        from trainperf.report import compare_console, compare_json, console
+        from trainperf.run import Run
+
+        with Run(args.before) as before, Run(args.after) as after:
+            comparison = compare(before, after, seed=args.seed)
+        if args.json:
+            json.dump(compare_json.to_dict(comparison), sys.stdout, indent=2, allow_nan=False)
+            sys.stdout.write("\n")
+        else:
+            console.emit(compare_console.lines(comparison, width=console.terminal_width(sys.stdout)), sys.stdout)
+        sys.stdout.flush()
+        if args.fail_over is not None and comparison.regressed(args.fail_over):
+            why = f"slower by {args.fail_over:.2%} or more, as --fail-over asks".replace(".00%", "%")
+            print(f"trainperf compare: {why}", file=sys.stderr)
+            return REGRESSED
+        if comparison.kind == "unknown":
+            return CANNOT_TELL
+        return SAME if comparison.kind == "same" or args.fail_over is not None else DIFFERENT
+
+
+def share(text: str) -> float:
+    """ "5%", "5 %" or "5": 0.05."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: write 5%, or 2.5%")
+    return value / 100

@@ -1,0 +1,16 @@
+"""Two runs, held against each other: what changed, by which cause, and whether it is more than noise.
+
+    from trainperf.comparison import compare
+
+    with trainperf.open("a.tpr") as a, trainperf.open("b.tpr") as b:
+        print(compare(a, b).verdict)
+
+Statistics only: trainperf.report.compare_* show it. The method is described in docs/compare.md.
+"""
+
+from __future__ import annotations
+
+from trainperf.comparison.judge import compare
+from trainperf.comparison.model import Change, Comparison, Side
+
+__all__ = ["Change", "Comparison", "Side", "compare"]

@@ -1,0 +1,137 @@
+"""What two runs differ in besides their times: the machine, the program, what a step is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
+from trainperf.run import Run
+
+# meta key -> how it is called
+_FACTS = {
+    "host": "the host",
+    "cpus": "the number of CPUs",
+    "torch_threads": "torch's threads",
+    "torch": "torch",
+    "python": "Python",
+    "world_size": "the number of ranks",
+    "source": "how it was recorded",
+}
+
+
+def notes(before: Run, after: Run) -> Iterator[str]:
+    """For people: what may be the reason of a difference, or keep one from meaning anything."""
+    for key, what in _FACTS.items():
+        a, b = before.meta.get(key, ""), after.meta.get(key, "")
+        if a != b:
+            yield f"{what} differs: {a or 'not known'} -> {b or 'not known'}"
+    a, b = _script(before), _script(after)
+    if a != b:
+        yield f"the script differs: {a or 'not known'} -> {b or 'not known'}"
+    sizes = batch_size(before), batch_size(after)
+    if None not in sizes and sizes[0] != sizes[1]:
+        yield f"the batch size differs: {sizes[0]} -> {sizes[1]}: a step is not the same work"
+    for which, run in (("first", before), ("second", after)):
+        if run.ended == "killed":
+            yield f"the {which} run was killed, or still runs"
+        elif run.ended == "exception":
+            yield f"the {which} run ended by an exception"
+        lost = sum(run.dropped.get(key, 0) for key in ("marks", "samples"))
+        if lost:
+            yield f"{plural(lost, 'event')} of the {which} run {'was' if lost == 1 else 'were'} dropped"
+
+
+def other_step(before: Run, after: Run) -> str:
+    """Why a step of one is not a step of the other; "" when it seems to be."""
+    for field, what in (("backwards", "backward"), ("optimizer_steps", "optimizer step")):
+        a, b = _per_step(before, field), _per_step(after, field)
+        if max(a, b) > 1.5 * max(min(a, b), 0.5):
+            counts = f"{_number(a)} {what}s in the first run, {_number(b)} in the second"
+            return f"a step is not the same thing in both: {counts}"
+    return ""
+
+
+def _per_step(run: Run, field: str) -> float:
+    steps = run.step_count
+    return float(getattr(run.steps, field).sum()) / steps if steps else 0.0
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def batch_size(run: Run) -> int | None:
+    """Of the loader that was fetched from most."""
+    loaders = [loader for loader in run.loaders.values() if loader.fetches.count or loader.fetches.first_count]
+    if not loaders:
+        return None
+    size = max(loaders, key=lambda loader: loader.fetches.count).description.get("batch_size")
+    return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+
+def _script(run: Run) -> str:
+    """The script's name, without its folder: the same program may lie elsewhere."""
+    text = run.meta.get("argv", "")
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = [text]
+    return os.path.basename(str(words[0])) if isinstance(words, list) and words else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """In CPUs, over the whole watch."""
+
+    own: float  # this process and its loaders' workers
+    others: float
+
+
+def cpu_use(run: Run) -> CpuUse | None:
+    """None: a run of under two seconds has no two readings."""
+    host = run.host
+    if len(host) < 2 or host[-1].at_ns <= host[0].at_ns:
+        return None
+    first, last = host[0], host[-1]
+    wall = last.at_ns - first.at_ns
+    workers = sum(
+        worker.cpu_share * worker.seconds * 1e9 / wall
+        for loader in run.loaders.values()
+        for worker in loader.workers
+        if worker.cpu_share is not None
+    )
+    own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
+    return CpuUse(own, max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine had to do with the times."""
+
+    between_runs: float  # share by which two runs of one program differ on it, whatever their steps show
+    others: tuple[float, float] | None  # CPUs that other processes used in each run; None: not known
+    left_out: bool  # time kept off the CPUs tells of the machine, not of the loop
+
+
+def machine(before: Run, after: Run) -> Machine:
+    a, b = cpu_use(before), cpu_use(after)
+    busy = limit("compare_between_busy_runs")
+    if a is None or b is None:
+        return Machine(busy, None, False)
+    others = a.others, b.others
+    enough = limit("own_threads_cpus")
+    if max(others) < enough:
+        return Machine(limit("compare_between_runs"), others, False)
+    busier = min(1.0, abs(b.others - a.others) / max(_cpus(before), _cpus(after)))
+    # Where this process began to take more CPU itself, it may be what keeps its loop waiting for one.
+    own_is_alike = abs(b.own - a.own) < enough
+    return Machine(max(busy, limit("compare_per_busy_machine") * busier), others, own_is_alike)
+
+
+def _cpus(run: Run) -> int:
+    text = run.meta.get("cpus", "")
+    return max(1, int(text)) if text.isdigit() else 1

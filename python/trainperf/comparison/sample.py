@@ -1,0 +1,49 @@
+"""The steps of a run that are compared: rows of the run file without warm-ups, in ms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainperf.comparison.bootstrap import Floats
+from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.run import WARM_UP, Run
+
+MACHINE = ("descheduled", "throttled")  # what the machine does to a loop, not the loop
+COLUMNS = ("wall", "loop", *CAUSES, *(f"phase {phase}" for phase in PHASES))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Row i is the sum over `count[i]` neighbouring steps."""
+
+    values: Floats  # (rows, COLUMNS), ms
+    count: Floats
+    steps: int
+    left_out: int
+    steps_per_row: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.count)
+
+    def mean(self, column: str) -> float:
+        return float(self.values[:, COLUMNS.index(column)].sum() / self.steps) if self.steps else 0.0
+
+
+def sample(run: Run) -> Sample:
+    table = run.steps
+    keep = (table.flags & WARM_UP) == 0
+    causes = table.causes_ns[keep]
+    machine = sum(causes[:, CAUSES.index(name)] for name in MACHINE)
+    wall = table.wall_ns[keep]
+    values = np.column_stack([wall, wall - machine, causes, table.phases_ns[keep]]) / 1e6
+    count = table.count[keep]
+    return Sample(
+        values=values,
+        count=count.astype(np.float64),
+        steps=int(count.sum()),
+        left_out=int(table.count[~keep].sum()),
+        steps_per_row=int(table.count.max()) if len(table.count) else 1,
+    )

@@ -1,0 +1,68 @@
+"""How a comparison is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trainperf.comparison.likeness import Machine
+from trainperf.comparison.model import Change, Kind, Relative, Side
+from trainperf.comparison.sample import Sample
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
+
+
+def verdict(kind: Kind, relative: Relative, sides: tuple[Side, Side], machine: Machine) -> str:
+    change, low, high = relative
+    before, after = sides[0].label, sides[1].label
+    labels = f"still {after}" if before == after else f"{before} -> {after}"
+    between = f"{percent(low)} to {percent(high)}"
+    if kind == "unknown":
+        steps = f"{sides[0].steps:,} and {sides[1].steps:,} steps"
+        why = f"too few steps for so much noise ({steps})"
+        if machine.between_runs > limit("compare_resolution") and machine.others is not None:
+            why = f"the machine was not the same: {_others(*machine.others)}"
+        return f"cannot tell: {why}; anything from {between}"
+    if kind == "same":
+        return f"no difference beyond noise: {percent(change)} ({between}); {labels}"
+    return f"{kind} by {abs(change):.0%} ± {points(high - low)}: {labels}"
+
+
+def unknown_machine(wall: Relative, loop: Relative) -> str:
+    return (
+        f"cannot tell: {percent(wall[0])} with the time that the loop was kept off the CPUs, {percent(loop[0])} "
+        "without it, and who used them is not known of runs of under two seconds"
+    )
+
+
+def without_machine(wall: Change, loop: Change) -> str:
+    kept_off = wall.before - loop.before, wall.after - loop.after
+    return (
+        f" (without the time that a busy machine kept it off the CPUs: {kept_off[0]:.2g} -> {kept_off[1]:.2g} ms/step)"
+    )
+
+
+def too_few(few: Iterable[tuple[str, Sample]], least: int) -> str:
+    each = [
+        f"the {which} run has {plural(s.steps, 'step')}" + (f" beside {s.left_out} of warm-up" if s.left_out else "")
+        for which, s in few
+    ]
+    return f"too few steps: {', '.join(each)}; {least} are the least"
+
+
+def busy(machine: Machine) -> Iterator[str]:
+    if machine.others is not None and max(machine.others) >= limit("own_threads_cpus"):
+        yield _others(*machine.others)
+
+
+def _others(before: float, after: float) -> str:
+    return f"other processes used {before:.1f} CPUs in the first run and {after:.1f} in the second"
+
+
+def percent(value: float) -> str:
+    return f"{value:+.1%}" if abs(value) < 0.0995 else f"{value:+.0%}"
+
+
+def points(width: float) -> str:
+    """Half an interval, in whole points; never none."""
+    half = width / 2 * 100
+    return f"{half:.0f}" if half >= 0.95 else "1"

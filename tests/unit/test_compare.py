@@ -1,0 +1,312 @@
+"""Comparing two runs: what is told, what is noise, and what cannot be told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from runfiles import RunFile
+from trainperf.cli.main import main
+from trainperf.comparison import Comparison, compare
+from trainperf.comparison.bootstrap import Floats, interval, mean_per_step, replicates
+from trainperf.comparison.sample import sample
+from trainperf.findings.vocabulary import CAUSES
+
+COMPUTE = 6.0
+
+
+def noisy(rng: np.random.Generator, steps: int, scale: float = 1.0) -> Floats:
+    """Steps of about `scale` ms as real ones are: neighbours alike, a slow drift, now and then a long one."""
+    own = rng.normal(0, 0.04, steps)
+    alike = np.zeros(steps)
+    for i in range(1, steps):
+        alike[i] = 0.8 * alike[i - 1] + own[i]
+    drift = 0.03 * np.sin(np.linspace(0, 6.3, steps) + rng.uniform(0, 6.3))
+    spikes = (rng.random(steps) < 0.01) * rng.exponential(1.0, steps)
+    result: Floats = scale * (1 + alike + drift + spikes).clip(0.3)
+    return result
+
+
+def write(
+    path: Path, steps: Floats | list[float], *, host: tuple[float, float] | None = (1.0, 0.0), **causes: float
+) -> Path:
+    """A run whose compute takes `steps`; `host`: CPUs of its own and of others."""
+    file = RunFile(path)
+    file.step(compute=80.0, flags=16)
+    for ms in steps:
+        file.step(compute=float(ms), **causes)
+    if host is not None:
+        file.host(10, process_cpus=host[0], other_cpus=host[1], idle_cpus=2 - sum(host))
+    return file.build()
+
+
+def compared(a: Path, b: Path, **options: Any) -> Comparison:
+    import trainperf
+
+    with trainperf.open(a) as before, trainperf.open(b) as after:
+        return compare(before, after, **options)
+
+
+def pair(tmp_path: Path, seed: int = 0, steps: int = 300, scale: float = 1.0, **causes: float) -> tuple[Path, Path]:
+    rng = np.random.default_rng(seed)
+    a = write(tmp_path / "a.tpr", noisy(rng, steps, COMPUTE))
+    return a, write(tmp_path / "b.tpr", noisy(rng, steps, COMPUTE * scale), **causes)
+
+
+# What is told
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(1.1, "slower"), (0.9, "faster"), (1.0, "same")])
+def test_ten_percent_is_found_and_nothing_is_not(tmp_path: Path, scale: float, kind: str) -> None:
+    result = compared(*pair(tmp_path, seed=4, scale=scale))
+    assert result.kind == kind, result.verdict
+    assert result.relative is not None
+    change, low, high = result.relative
+    assert low < scale - 1 < high and low < change < high
+
+
+def test_the_cause_that_changed_is_the_first_and_causes_sum_to_the_step(tmp_path: Path) -> None:
+    result = compared(*pair(tmp_path, gil_wait=3.0))
+    assert result.kind == "slower" and result.causes[0].name == "gil_wait" and result.causes[0].told
+    assert result.causes[0].difference == pytest.approx(3.0)
+    assert result.total is not None
+    for field in ("before", "after", "difference"):
+        assert sum(getattr(c, field) for c in result.causes) == pytest.approx(getattr(result.total, field))
+    assert result.verdict.endswith("compute-bound -> gil-many")
+    assert result.new == ("TP202 gil-many",) and result.gone == ()
+
+
+def test_warm_up_steps_are_left_out(tmp_path: Path) -> None:
+    a, b = pair(tmp_path)
+    file = RunFile(b)
+    for i in range(300):
+        file.step(compute=COMPUTE if i > 5 else 5000.0, flags=16 if i <= 5 else 0)
+    result = compared(a, file.host(5, process_cpus=1, idle_cpus=1).build())
+    assert result.kind == "same" and result.after.left_out == 6, result.verdict
+
+
+def test_the_same_pair_gives_the_same_words_and_seeds_differ_little(tmp_path: Path) -> None:
+    a, b = pair(tmp_path, scale=1.1)
+    assert compared(a, b) == compared(a, b)
+    relative = [compared(a, b, seed=seed).relative for seed in (1, 2)]
+    assert relative[0] != relative[1]
+    assert np.allclose(relative[0] or (), relative[1] or (), atol=0.01)
+
+
+def test_turned_around_it_says_the_opposite(tmp_path: Path) -> None:
+    a, b = pair(tmp_path, scale=1.2)
+    there, back = compared(a, b), compared(b, a)
+    assert (there.kind, back.kind) == ("slower", "faster")
+    assert there.total is not None and back.total is not None
+    assert there.total.difference == pytest.approx(-back.total.difference)
+
+
+# How often it is wrong
+
+
+def alarms(make: Callable[[np.random.Generator], Floats], scale: float, pairs: int, between_runs: float) -> float:
+    found = 0
+    for seed in range(pairs):
+        rng = np.random.default_rng(seed)
+        a, b = make(rng)[:, None], scale * make(rng)[:, None]
+        count = np.ones(len(a))
+        means = mean_per_step(a, count)[0], mean_per_step(b, count)[0]
+        drawn = replicates(a, count, 2 * seed), replicates(b, count, 2 * seed + 1)
+        low, high = interval(drawn[0][:, 0], drawn[1][:, 0], means[1] - means[0], between_runs * max(means))
+        found += low > 0 or high < 0
+    return found / pairs
+
+
+def independent(rng: np.random.Generator) -> Floats:
+    return rng.gamma(9.0, 1 / 9, 400)
+
+
+def test_the_interval_alone_holds_its_95_percent() -> None:
+    """Without the allowance for what runs differ by beside their steps: close to the one in twenty that it promises."""
+    rates = alarms(independent, 1.0, 400, 0.0), alarms(lambda rng: noisy(rng, 400), 1.0, 400, 0.0)
+    print(f"false alarms: independent steps {rates[0]:.3f}, correlated and drifting {rates[1]:.3f}")
+    assert rates[0] < 0.08 and rates[1] < 0.08
+    assert rates[0] > 0.01  # an interval that is never left is too wide
+
+
+def test_with_the_allowance_false_alarms_are_rare_and_ten_percent_is_found() -> None:
+    def make(rng: np.random.Generator) -> Floats:
+        return noisy(rng, 400)
+
+    rates = alarms(make, 1.0, 300, 0.02), alarms(make, 1.1, 200, 0.02)
+    print(f"false alarms {rates[0]:.3f}; a slow-down by 10 % found {rates[1]:.3f}")
+    assert rates[0] < 0.04 and rates[1] > 0.95
+
+
+def test_a_single_stall_is_noise(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE))
+    stalled = noisy(rng, 300, COMPUTE)
+    stalled[150] += 2000
+    result = compared(a, write(tmp_path / "b.tpr", stalled))
+    assert result.kind == "unknown" and "too few steps for so much noise" in result.verdict
+
+
+# Long runs
+
+
+def test_rows_of_many_steps_are_observations_of_their_mean(tmp_path: Path) -> None:
+    import trainperf
+
+    rng = np.random.default_rng(3)
+    single, other = noisy(rng, 2048, COMPUTE), noisy(rng, 2048, COMPUTE)
+    a = RunFile(tmp_path / "a.tpr").host(5, process_cpus=1, idle_cpus=1)
+    for ms in single:
+        a.step(compute=float(ms))
+    with trainperf.open(a.merge_steps(8).build()) as run:
+        merged = sample(run)
+    assert (merged.steps, merged.rows, merged.steps_per_row) == (2048, 256, 8)
+    assert merged.mean("wall") == pytest.approx(single.mean(), rel=1e-6)
+    b = write(tmp_path / "b.tpr", other)
+    result = compared(a.path, b)
+    assert result.kind == "same" and result.before.steps_per_row == 8, result.verdict
+    # As sure as of single steps: blocks are as long in steps.
+    c = write(tmp_path / "c.tpr", single)
+    assert result.relative is not None
+    whole = compared(c, b).relative
+    assert whole is not None
+    assert result.relative[2] - result.relative[1] == pytest.approx(whole[2] - whole[1], rel=0.3)
+
+
+# The machine
+
+
+def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.4), descheduled=0.2)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=4.0)
+    result = compared(a, b)
+    assert result.kind == "same" and result.machine_left_out, result.verdict
+    assert "busy machine" in result.verdict and "0.2 -> 4 ms/step" in result.verdict
+    assert any("other processes used 0.4 CPUs" in note for note in result.notes)
+
+
+def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.0), descheduled=0.2)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(2.0, 0.0), descheduled=4.0)
+    result = compared(a, b)
+    assert result.kind == "slower" and not result.machine_left_out and result.causes[0].name == "descheduled"
+
+
+def test_when_nobody_knows_who_used_the_cpus_it_cannot_be_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=None)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=None, descheduled=4.0)
+    assert compared(a, b).verdict.startswith("cannot tell: +")
+
+
+def test_another_machine_altogether(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(0.9, 0.0))
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE * 1.15), host=(0.9, 1.1))
+    assert "the machine was not the same" in compared(a, b).verdict
+
+
+# What cannot be compared
+
+
+def test_too_few_steps_are_one_line_with_their_numbers(tmp_path: Path) -> None:
+    a, b = pair(tmp_path, steps=300)
+    few = write(tmp_path / "few.tpr", [COMPUTE])
+    assert compared(a, few).verdict == (
+        "cannot tell: too few steps: the second run has 1 step beside 1 of warm-up; 20 are the least"
+    )
+    assert compared(few, few).verdict.count("run has 1 step") == 2
+    none = RunFile(tmp_path / "none.tpr").build()
+    assert compared(none, b).verdict == f"cannot tell: no training step was seen in the first run ({none})"
+
+
+def test_different_loops(tmp_path: Path) -> None:
+    a = RunFile(tmp_path / "a.tpr").steps(50, compute=5.0).build()
+    b = RunFile(tmp_path / "b.tpr").steps(50, data_wait=5.0).build()
+    assert "different loops: no cause has time in both" in compared(a, b).verdict
+    c = RunFile(tmp_path / "c.tpr").steps(50, compute=5.0, backwards=4).build()
+    assert (
+        "a step is not the same thing in both: 1 backwards in the first run, 4 in the second" in compared(a, c).verdict
+    )
+
+
+def test_what_else_differs_is_noted(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.tpr", tmp_path / "b.tpr"
+    for path, size, meta in ((a, 8, {"host": "box"}), (b, 64, {"host": "other", "argv": json.dumps(["/x/eval.py"])})):
+        file = RunFile(path, **meta).steps(60, compute=5.0)  # type: ignore[arg-type]
+        file.loader(1, fetches=60, wait=6, batch_size=size)
+        file.build()
+    notes = "\n".join(compared(a, b).notes)
+    assert "the host differs: box -> other" in notes and "the script differs: train.py -> eval.py" in notes
+    assert "the batch size differs: 8 -> 64" in notes
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("scale", "options", "code"),
+    [
+        (1.0, [], 0),
+        (1.2, [], 5),
+        (0.8, [], 5),
+        (1.2, ["--fail-over", "5%"], 3),
+        (1.2, ["--fail-over", "50 %"], 0),
+        (0.8, ["--fail-over", "5"], 0),
+        (1.0, ["--fail-over=5%"], 0),
+    ],
+)
+def test_exit_codes(tmp_path: Path, scale: float, options: list[str], code: int) -> None:
+    a, b = pair(tmp_path, seed=4, scale=scale)
+    assert main(["compare", str(a), str(b), *options]) == code
+
+
+@pytest.mark.parametrize("options", [[], ["--fail-over", "5%"], ["--json"]])
+def test_what_cannot_be_told_is_four(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    a, _ = pair(tmp_path)
+    assert main(["compare", str(a), str(RunFile(tmp_path / "none.tpr").build()), *options]) == 4
+    assert "cannot tell" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["five", "-5%", "0", "nan", ""])
+def test_a_limit_that_is_none_is_wrong_usage(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a.tpr", "b.tpr", f"--fail-over={text}"]) == 2
+    assert "is no percentage" in capsys.readouterr().err
+
+
+def test_a_missing_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, _ = pair(tmp_path)
+    assert main(["compare", str(a), str(tmp_path / "no.tpr")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("trainperf compare: ") and error.count("\n") == 1
+
+
+def test_the_table_and_the_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = pair(tmp_path, gil_wait=3.0)
+    main(["compare", str(a), str(b), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    main(["compare", str(a), str(b)])
+    text = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert " ".join(text.split()[1:12]).startswith(document["verdict"]["text"][:30])
+    assert document["verdict"]["kind"] == "slower" and set(document["causes"]) <= set(CAUSES)
+    assert document["causes"]["gil_wait"]["difference_ms"] == pytest.approx(3.0)
+    assert "gil_wait         0.00      3.00     +3.00   +2.9" in text, text
+    assert document["findings"]["new"] == ["TP202 gil-many"] and "New   TP202 gil-many" in text
+
+
+def test_names_of_a_file_move_no_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = pair(tmp_path)
+    evil = a.rename(tmp_path / ("\x1b[31m<script>" + "x" * 100 + "🙂.tpr"))
+    assert main(["compare", str(evil), str(b)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and all(len(line) <= 80 for line in out.splitlines())
