@@ -6,7 +6,18 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-BRACKETS = ("FETCH", "LOADER_START", "BACKWARD", "OPTIMIZER", "CHECKPOINT", "LOGGING", "EVAL", "GC", "COMPILE", "CALLBACK")
+BRACKETS = (
+    "FETCH",
+    "LOADER_START",
+    "BACKWARD",
+    "OPTIMIZER",
+    "CHECKPOINT",
+    "LOGGING",
+    "EVAL",
+    "GC",
+    "COMPILE",
+    "CALLBACK",
+)
 PHASES = ("fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other")
 
 

@@ -29,6 +29,8 @@ examples:
         parser.add_argument("after", metavar="B", help="the run in question (b.tpr)")
         why = "exit with 3 when B is slower by this much (5%%), and surely"
         parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
+        why = "what two runs of one program are known to differ by here, when nothing else runs (default: 5%%)"
+        parser.add_argument("--noise", metavar="PERCENT", type=share, help=why)
         parser.add_argument("--json", action="store_true", help="as JSON, see docs/compare.md")
         parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
 
@@ -38,7 +40,7 @@ examples:
         from trainperf.run import Run
 
         with Run(args.before) as before, Run(args.after) as after:
-            comparison = compare(before, after, seed=args.seed)
+            comparison = compare(before, after, seed=args.seed, between_runs=args.noise)
         if args.json:
             json.dump(compare_json.to_dict(comparison), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")

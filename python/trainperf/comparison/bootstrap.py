@@ -28,24 +28,33 @@ def mean_per_step(values: Floats, count: Floats) -> Floats:
     return mean
 
 
-def replicates(values: Floats, count: Floats, seed: int, number: int = REPLICATES) -> Floats:
-    """Means per step of resampled runs, (number, columns). `values`: sums, (rows, columns); `count`: steps of a row."""
+def draw(seed: int, number: int = REPLICATES) -> Floats:
+    """Where blocks start, as shares of the run: (number, blocks)."""
+    shares: Floats = np.random.default_rng(seed).random((number, int(limit("compare_blocks"))))
+    return shares
+
+
+def replicates(values: Floats, count: Floats, starts: Floats) -> Floats:
+    """Means per step of resampled runs, (number, columns). `values`: sums, (rows, columns); `count`: steps of a row.
+
+    Of two runs with the same `starts` the same stretches are drawn: what changes alike in both over the run, such as a
+    validation every hundred steps, then is no noise in their difference.
+    """
     rows = len(count)
-    blocks = int(limit("compare_blocks"))
-    length = max(1, math.ceil(rows / blocks))
-    number_of_blocks = math.ceil(rows / length)
+    length = max(1, math.ceil(rows / starts.shape[1]))
+    blocks = math.ceil(rows / length)
     # Sums of each block, wherever it starts: differences of running sums.
     running = np.zeros((rows + 1, values.shape[1] + 1))
     np.cumsum(np.column_stack([values, count]), axis=0, out=running[1:])
     sums = running[length:] - running[:-length]
-    starts = np.random.default_rng(seed).integers(0, len(sums), size=(number, number_of_blocks))
-    drawn = np.zeros((number, sums.shape[1]))
-    for block in range(number_of_blocks):  # not all at once: that would be 2000 x 16 x 30 numbers
-        drawn += sums[starts[:, block]]
+    places = (starts * len(sums)).astype(np.int64)
+    drawn = np.zeros((len(starts), sums.shape[1]))
+    for block in range(blocks):  # not all at once: that would be 2000 x 16 x 30 numbers
+        drawn += sums[places[:, block]]
     means = drawn[:, :-1] / drawn[:, -1:]
     centre = mean_per_step(values, count)
     # Rows at the ends are in fewer blocks, which moves the replicates' mean: it is put back.
-    widened: Floats = centre + (means - means.mean(axis=0)) * _widening(number_of_blocks)
+    widened: Floats = centre + (means - means.mean(axis=0)) * _widening(blocks)
     return widened
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from trainperf.comparison import likeness, words
-from trainperf.comparison.bootstrap import Floats, interval, replicates
+from trainperf.comparison.bootstrap import Floats, draw, interval, replicates
 from trainperf.comparison.model import Change, Comparison, Kind, Relative, Side
 from trainperf.comparison.sample import COLUMNS, Sample, sample
 from trainperf.findings.thresholds import limit
@@ -14,13 +14,17 @@ from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.run import Run
 
 
-def compare(before: Run, after: Run, *, seed: int = 0) -> Comparison:
-    """What changed from `before` to `after`. Raises RunFileError when a file turns out to be damaged."""
+def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | None = None) -> Comparison:
+    """What changed from `before` to `after`.
+
+    `between_runs`: the share by which two runs of one program are known to differ here; by default what thresholds.md
+    says. Raises RunFileError when a file turns out to be damaged.
+    """
     a, b = sample(before), sample(after)
     sides = _side(before, a), _side(after, b)
-    machine = likeness.machine(before, after)
+    machine = likeness.machine(before, after, between_runs)
     notes = (*likeness.notes(before, after), *words.busy(machine))
-    why_not = _why_not(before, after, a, b)
+    why_not = _why_not(before, after, a, b) or (machine.left_out and likeness.kept_off_too_long(before, after))
     if why_not:
         return Comparison(
             kind="unknown",
@@ -31,8 +35,10 @@ def compare(before: Run, after: Run, *, seed: int = 0) -> Comparison:
             total=None,
             notes=notes,
         )
-    # The same seed twice would draw the same places of both runs.
-    drawn = replicates(a.values, a.count, 2 * seed), replicates(b.values, b.count, 2 * seed + 1)
+    starts = draw(2 * seed)
+    paired = abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps)
+    other = starts if paired else draw(2 * seed + 1)
+    drawn = replicates(a.values, a.count, starts), replicates(b.values, b.count, other)
     changes = {name: _change(name, a, b, drawn, machine.between_runs) for name in COLUMNS}
     total = changes["loop" if machine.left_out else "wall"]
     relative, kind = _relative(total), _kind(_relative(total))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainperf.comparison.sample import MACHINE
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.run import Run
@@ -117,19 +118,36 @@ class Machine:
     left_out: bool  # time kept off the CPUs tells of the machine, not of the loop
 
 
-def machine(before: Run, after: Run) -> Machine:
+def machine(before: Run, after: Run, between_runs: float | None = None) -> Machine:
+    """`between_runs`: what is known of this machine when it is quiet; None: the usual."""
     a, b = cpu_use(before), cpu_use(after)
-    busy = limit("compare_between_busy_runs")
+    quiet = limit("compare_between_runs") if between_runs is None else between_runs
+    busy = max(quiet, limit("compare_between_busy_runs"))
     if a is None or b is None:
         return Machine(busy, None, False)
     others = a.others, b.others
     enough = limit("own_threads_cpus")
     if max(others) < enough:
-        return Machine(limit("compare_between_runs"), others, False)
-    busier = min(1.0, abs(b.others - a.others) / max(_cpus(before), _cpus(after)))
-    # Where this process began to take more CPU itself, it may be what keeps its loop waiting for one.
-    own_is_alike = abs(b.own - a.own) < enough
-    return Machine(max(busy, limit("compare_per_busy_machine") * busier), others, own_is_alike)
+        return Machine(quiet, others, False)
+    # After each turn of somebody else the caches are cold: what is left of the loop's time is longer, too.
+    busier = max(abs(b.others - a.others) / max(_cpus(before), _cpus(after)), abs(_kept_off(after) - _kept_off(before)))
+    # A process that uses more CPUs and is kept off them for longer may be what keeps its own loop waiting.
+    longer, shorter = (b, a) if _kept_off(after) > _kept_off(before) else (a, b)
+    own_doing = longer.own - shorter.own >= enough
+    return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
+
+
+def kept_off_too_long(before: Run, after: Run) -> str:
+    """Why a busy machine lets nothing be said; "" when it does."""
+    which, share = max((("first", _kept_off(before)), ("second", _kept_off(after))), key=lambda pair: pair[1])
+    if share < limit("compare_kept_off"):
+        return ""
+    return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time; run it again"
+
+
+def _kept_off(run: Run) -> float:
+    """Share of the steps."""
+    return sum(run.cause_ns(name) for name in MACHINE) / run.wall_ns if run.wall_ns else 0.0
 
 
 def _cpus(run: Run) -> int:

@@ -193,15 +193,22 @@ _TABLE = (
         "benchmarks/compare_noise.py: as many as still hold the slow drift of a busy machine",
     ),
     Threshold(
-        "compare_between_runs",
+        "compare_paired_lengths",
         0.02,
+        "share of the steps",
+        "runs that differ by no more in length are compared stretch by stretch",
+        "a sixteenth of the run is a stretch: a third of one is the most that they are apart",
+    ),
+    Threshold(
+        "compare_between_runs",
+        0.05,
         "share of the time",
         "what two runs of one program differ by on a quiet machine, beside what their steps show",
         "benchmarks/compare_noise.py: runs of one program in processes of their own",
     ),
     Threshold(
         "compare_between_busy_runs",
-        0.05,
+        0.08,
         "share of the time",
         "the same on a machine that others use too, or of which that is not known (runs of under two seconds)",
         "benchmarks/compare_noise.py beside other programs: caches and memory are shared, too",
@@ -212,6 +219,13 @@ _TABLE = (
         "share of the time",
         "what a loop may lose on the CPU itself when all of the machine's CPUs are taken by others in one of the runs",
         "two threads of one core get 1.2 to 1.4 of what one gets",
+    ),
+    Threshold(
+        "compare_kept_off",
+        0.50,
+        "share of the run",
+        "a loop that others kept off the CPUs for this long is not compared",
+        "benchmarks/compare_noise.py: beyond it the caches are cold most of the time",
     ),
     Threshold(
         "compare_resolution",
