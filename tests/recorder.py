@@ -48,6 +48,7 @@ class Session:
         self.unnamed: list[int] = []
         self.names: dict[int, str] = {}
         self.ended: list[str] = []
+        self.flagged: list[tuple[int, int, int, tuple[int, ...]]] = []
 
     def set_meta(self, key: str, value: str) -> None:
         assert isinstance(key, str) and isinstance(value, str)
@@ -71,6 +72,13 @@ class Session:
     def name_thread(self, native_tid: int, name: str) -> None:
         self.names[native_tid] = name
 
+    def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        taken, self.flagged = self.flagged, []
+        return taken
+
+    def on_step_thread(self) -> bool:
+        return True
+
     def flush(self) -> None:
         pass
 
@@ -83,6 +91,7 @@ class Recorder:
 
     VERSION = "0.1.0"
     PHASES = PHASES
+    CAUSES = ("data_wait", "gil_wait", "compute")
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3
     FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE, CALLBACK = range(len(BRACKETS))
@@ -90,6 +99,7 @@ class Recorder:
     def __init__(self) -> None:
         self.marks: list[Mark] = []
         self.gc_marks = 0
+        self.muted = False
         self.sessions: list[Session] = []
 
     def Session(self, path: str, **options: Any) -> Session:
@@ -110,6 +120,12 @@ class Recorder:
 
     def step(self) -> None:
         self.marks.append(Mark("step"))
+
+    def mute(self, on: int, /) -> None:
+        self.muted = bool(on)
+
+    def flags_waiting(self) -> bool:
+        return any(session.flagged for session in self.sessions)
 
     def gc_callback(self, phase: str, info: dict[str, int], /) -> None:
         self.gc_marks += 1

@@ -74,6 +74,13 @@ PyObject* PyStep(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* PyMute(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t on = 0;
+  if (!ParseBounded(args, count, 2, "switch", &on)) return nullptr;
+  marks::Mute(on != 0);
+  Py_RETURN_NONE;
+}
+
 // info[key] as an int; -1 when it is not there.
 int64_t InfoInt(PyObject* info, const char* key) {
   if (!PyDict_Check(info)) return -1;
@@ -111,6 +118,7 @@ PyMethodDef kMethods[] = {
     {"begin_phase", AsPyCFunction(PyBeginPhase), METH_FASTCALL, "begin_phase(phase, /)"},
     {"end_phase", AsPyCFunction(PyEndPhase), METH_FASTCALL, "end_phase(phase, /)"},
     {"step", AsPyCFunction(PyStep), METH_NOARGS, "step()"},
+    {"mute", AsPyCFunction(PyMute), METH_FASTCALL, "mute(on, /)"},
     {"gc_callback", AsPyCFunction(PyGcCallback), METH_FASTCALL, "gc_callback(phase, info, /): for gc.callbacks"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,5 +1,6 @@
 // Session: one running watch, as Python holds it.
 
+#include <Python.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bindings/bind.h"
 #include "trainperf/collect/collector.h"
+#include "trainperf/probe/marks.h"
 
 namespace py = pybind11;
 
@@ -40,6 +42,21 @@ absl::Status CheckOptions(double sampler_hz, double budget) {
     return absl::InvalidArgumentError(absl::StrCat("budget=", budget, " is not in 0..1: 0.01 is one percent"));
   }
   return absl::OkStatus();
+}
+
+template <size_t kSize>
+py::tuple AsTuple(const std::array<int64_t, kSize>& values) {
+  py::tuple tuple(kSize);
+  for (size_t i = 0; i < kSize; ++i) tuple[i] = py::int_(values[i]);
+  return tuple;
+}
+
+py::list AsList(const std::vector<ClosedStep>& steps) {
+  py::list list(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    list[i] = py::make_tuple(steps[i].index, steps[i].wall_ns, steps[i].flags, AsTuple(steps[i].causes_ns));
+  }
+  return list;
 }
 
 class Session {
@@ -106,6 +123,22 @@ class Session {
   std::string path() const { return path_; }
   int64_t steps_closed() const { return Running() ? collector_->steps_closed() : steps_closed_; }
 
+  bool flags_waiting() const {
+    // Marks are off in a forked child: asking for the process' id would be a system call.
+    return !stopped_ && marks::enabled() && collector_->closed_steps().waiting() &&
+           marks::CurrentThreadId() == collector_->step_thread();
+  }
+  bool OnStepThread() const { return Running() && marks::CurrentThreadId() == collector_->step_thread(); }
+  py::list TakeFlagged() const { return AsList(Here() ? collector_->closed_steps().TakeFlagged() : kNoSteps); }
+  py::list RecentFlagged() const { return AsList(Here() ? collector_->closed_steps().RecentFlagged() : kNoSteps); }
+  py::list RecentSteps(int64_t after) const {
+    return AsList(Here() ? collector_->closed_steps().Recent(after) : kNoSteps);
+  }
+  py::tuple GetTotals() const {
+    const StepTotals totals = Here() ? collector_->closed_steps().totals() : StepTotals();
+    return py::make_tuple(totals.steps, totals.wall_ns, AsTuple(totals.causes_ns), AsTuple(totals.flagged));
+  }
+
   void SetMeta(const std::string& key, const std::string& value) {
     if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetMeta(key, value); });
   }
@@ -144,6 +177,8 @@ class Session {
     return absl::OkStatus();
   }
 
+  static inline const std::vector<ClosedStep> kNoSteps;
+  bool Here() const { return getpid() == pid_; }  // what has closed can be read after the end, too
   bool Running() const { return !stopped_ && getpid() == pid_; }
 
   const pid_t pid_;
@@ -153,9 +188,20 @@ class Session {
   bool stopped_ = false;
 };
 
+// Plain CPython, and no method, since it is asked at every step: 0.03 us.
+PyObject* PyFlagsWaiting(PyObject*, PyObject*) {
+  return PyBool_FromLong(g_running != nullptr && g_running->flags_waiting());
+}
+
+PyMethodDef kFunctions[] = {
+    {"flags_waiting", PyFlagsWaiting, METH_NOARGS, "flags_waiting()"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 }  // namespace
 
 void BindSession(py::module_& module) {
+  if (PyModule_AddFunctions(module.ptr(), kFunctions) != 0) throw py::error_already_set();
   py::class_<Session>(
       module, "Session",
       "A running watch: probes, collector thread, run file. One per process.\n\n"
@@ -179,7 +225,13 @@ void BindSession(py::module_& module) {
            "A DataLoader worker process, to be read from /proc once a second until it is gone.")
       .def("unnamed_threads", &Session::UnnamedThreads,
            "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
-      .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"));
+      .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"))
+      .def("on_step_thread", &Session::OnStepThread, "Whether the calling thread is the one that trains.")
+      .def("take_flagged", &Session::TakeFlagged, "Steps that were flagged since the last call.")
+      .def("recent_flagged", &Session::RecentFlagged, "The last 1024 flagged steps.")
+      .def("recent_steps", &Session::RecentSteps, py::arg("after") = -1,
+           "The last 1024 steps that closed, of a higher index than `after`.")
+      .def("step_totals", &Session::GetTotals, "(steps, wall_ns, causes_ns, flagged), summed since the start.");
 }
 
 }  // namespace trainperf

@@ -32,6 +32,12 @@ def end(bracket: int, value: int = 0, /) -> None: ...
 def begin_phase(phase: int, /) -> None: ...
 def end_phase(phase: int, /) -> None: ...
 def step() -> None: ...
+def mute(on: int, /) -> None:
+    """Until mute(0), marks on this thread do nothing: for code inside the loop that is not the loop's."""
+
+def flags_waiting() -> bool:
+    """Whether take_flagged() has steps, and this is the thread that trains. Meant to be asked at every step."""
+
 def gc_callback(phase: str, info: dict[str, int], /) -> None:
     """For gc.callbacks: writes the GC bracket without a Python frame."""
 
@@ -72,3 +78,15 @@ class Session:
     def unnamed_threads(self) -> list[int]:
         """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
     def name_thread(self, native_tid: int, name: str) -> None: ...
+    def on_step_thread(self) -> bool:
+        """Whether the calling thread is the one that trains."""
+    # Closed steps are (index, wall_ns, StepFlags, causes_ns in the order of CAUSES), oldest first; also after
+    # stop().
+    def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        """Steps that were flagged since the last call; the last 1024 of them."""
+    def recent_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        """The last 1024 flagged steps."""
+    def recent_steps(self, after: int = -1) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        """The last 1024 steps that closed, of a higher index than `after`."""
+    def step_totals(self) -> tuple[int, int, tuple[int, ...], tuple[int, int, int]]:
+        """(steps, wall_ns, causes_ns, how many with each flag), summed since the start."""

@@ -9,6 +9,7 @@ import platform
 import socket
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from trainperf.settings import Settings
 
@@ -60,3 +61,16 @@ def _cwd() -> str:
         return os.getcwd()
     except OSError:  # removed under us
         return ""
+
+
+def describe_process(session: Any, settings: Settings, version: str) -> None:
+    for key, value in process_meta(settings, version).items():
+        session.set_meta(key, value)
+
+
+def describe_torch(session: Any) -> None:
+    meta = torch_meta()
+    for key, value in meta.items():
+        session.set_meta(key, value)
+    if not meta:
+        session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")

@@ -7,11 +7,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from trainperf._flags import FLAGS
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
-FLAGS = ("data_starved", "gil_contended", "host_stalled")
 ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL")
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -32,6 +34,7 @@ class Settings:
     sampler_hz: float = 60.0
     budget: float = 0.01
     flag_shares: Mapping[str, float] = field(default_factory=dict)
+    on_flag: Callable[[Any], Any] | None = None
     directory: str = ""
     log_level: int | None = None  # None: left as it is
     rank: int | None = None  # None: not a distributed job
@@ -62,6 +65,7 @@ def resolve(
     sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
+    on_flag: Callable[[Any], Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Checks everything that can be checked before the loop starts.
@@ -83,6 +87,7 @@ def resolve(
         raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
     _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
     _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
+    _check_on_flag(on_flag)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name={name!r} must be a str")
     rank, world_size = _rank(environ)
@@ -96,6 +101,7 @@ def resolve(
         sampler_hz=float(sampler_hz),
         budget=float(budget),
         flag_shares=shares,
+        on_flag=on_flag,
         directory=_directory(environ) if path is None else "",
         log_level=level,
         rank=rank,
@@ -118,6 +124,17 @@ def _check_number(what: str, value: object, low: float, high: float, hint: str, 
     if not math.isfinite(value) or value > high or value < low or (open_low and value == low):
         bounds = f"{'above ' if open_low else ''}{low:g} .. {high:g}"
         raise ValueError(f"{what}={value!r} is not in {bounds}: {hint}")
+
+
+def _check_on_flag(on_flag: object) -> None:
+    if on_flag is None:
+        return
+    if not callable(on_flag):
+        raise TypeError(f"on_flag={on_flag!r} must be callable: give a function of one argument, the step")
+    import inspect
+
+    if inspect.iscoroutinefunction(on_flag):
+        raise TypeError(f"on_flag={on_flag!r} is a coroutine function, which nobody would await: give a plain one")
 
 
 def _flag(environ: Mapping[str, str], variable: str) -> bool:

@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainperf._live import LiveSteps
 from trainperf._phases import NO_BRACKET, PHASES, PhaseBracket
 from trainperf._telling import start_logging, warn
 from trainperf.errors import AlreadyWatchingError, TrainperfError
 
 if TYPE_CHECKING:
+    from trainperf._flags import ClosedStep
     from trainperf.findings.model import Finding
     from trainperf.hooks import Hooks
+    from trainperf.hooks.between import Between
     from trainperf.run import Run
     from trainperf.settings import Settings
 
@@ -33,7 +36,7 @@ _clock = time.monotonic
 _MAX_WRONG_PHASES = 64  # a name made in the loop, f"step {i}", would otherwise be remembered for each step
 
 
-class Watch:
+class Watch(LiveSteps):
     """A watch, and the run that it makes. trainperf.watch() and trainperf.start() make it; it serves once.
 
     Entered, it watches this process until it is left. Nothing that it does raises into the loop: what fails is
@@ -48,6 +51,7 @@ class Watch:
         self._native: Any = None
         self._hooks: Hooks | None = None
         self._ticker: Any = None
+        self._between: Between | None = None  # None: on_flag was not asked for
         self._brackets: Mapping[str, PhaseBracket] = {}
         self._last_error: BaseException | None = None
         self._why_off = ""
@@ -65,6 +69,8 @@ class Watch:
         """Ends a step here. Once called, it alone says where steps end; without it they are found by themselves."""
         native = self._native
         if native is not None:
+            if self._between is not None:
+                self._between.at_step()
             native.step()
             ticker = self._ticker
             if _clock() >= ticker.due:
@@ -149,16 +155,21 @@ class Watch:
 
     def _install(self, native: Any, session: Any, *, private: bool) -> None:
         from trainperf.hooks import Hooks
+        from trainperf.meta import describe_process
 
         self._path, self._private = session.path, private
-        self._native = native
+        self._native, self._closed, self._causes = native, session, native.CAUSES
         self._brackets = {
             name: PhaseBracket(native.begin_phase, native.end_phase, number)
             for number, name in enumerate(native.PHASES)
         }
         self._last_error = getattr(sys, "last_value", None)
-        _describe_process(native, session, self._settings)
-        self._hooks = Hooks(native, session)
+        describe_process(session, self._settings, native.VERSION)
+        if self._settings.on_flag is not None:
+            from trainperf.hooks.between import Between
+
+            self._between = Between(native, session, self._settings.on_flag)
+        self._hooks = Hooks(native, session, between=self._between)
         self._ticker = self._hooks.context.ticker
         self._hooks.install()
         atexit.register(self._at_exit)
@@ -167,7 +178,7 @@ class Watch:
     def _abandon(self) -> None:
         """A start that failed leaves nothing behind, and can be tried again."""
         session, hooks = self._session, self._hooks
-        self._native = self._session = self._hooks = self._ticker = None
+        self._native = self._session = self._hooks = self._ticker = self._between = self._closed = None
         self._brackets, self._path, self._state = {}, "", "new"
         try:
             if hooks is not None:
@@ -189,6 +200,9 @@ class Watch:
             if self._state != "running":
                 return
             self._state = "stopped"
+            between, self._between = self._between, None
+            if between is not None and not (ended == "normally" and self._session.on_step_thread()):
+                between = None
             try:
                 if _current is self:
                     _current = None
@@ -202,16 +216,22 @@ class Watch:
                     self._stop_logging()
                     raise
         try:
-            self._show()
+            if between is not None:
+                between.finish()
         finally:
-            self._stop_logging()
+            try:
+                self._show()
+            finally:
+                self._stop_logging()
 
     def _end_session(self, session: Any, ended: str, kind: type[BaseException] | None) -> None:
         """A Ctrl-C in the middle is raised at the end, when nothing of ours is left and the run is written."""
+        from trainperf.meta import describe_torch
+
         try:
             if self._hooks is not None:
                 _take_out(self._hooks)
-            _describe_torch(session)
+            describe_torch(session)
             if kind is not None and ended == "exception":
                 session.set_meta("exception", kind.__name__)
         except Exception as error:
@@ -280,6 +300,7 @@ class Watch:
         """In a forked child: nothing is reported, and nothing is left patched. The session is the parent's."""
         self._native = None
         self._brackets = {}
+        self._between = None
         if self._hooks is not None:
             self._hooks.remove_in_child()
         atexit.unregister(self._at_exit)
@@ -344,6 +365,7 @@ def watch(
     sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
+    on_flag: Callable[[ClosedStep], Any] | None = None,
 ) -> Watch:
     """Watches this process' training loop, and tells at the end why it is slow.
 
@@ -360,6 +382,8 @@ def watch(
         sampler_hz: how often the step thread and the GIL's holder are looked at, per second; 0: never.
         budget: the share of the run's time that trainperf may cost before it looks less often.
         flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
+        on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.1 to 0.2 s
+            after it closed (docs/flags.md). What it raises is shown once, and never breaks training.
 
     Raises ValueError for an option or a TRAINPERF_* variable that makes no sense. Entering raises AlreadyWatchingError
     when this process is being watched, and OSError when the file cannot be made. Later nothing raises.
@@ -376,6 +400,7 @@ def watch(
             sampler_hz=sampler_hz,
             budget=budget,
             flag_shares=flag_shares,
+            on_flag=on_flag,
         )
     )
 
@@ -470,19 +495,3 @@ def _take_out(hooks: Hooks) -> None:
     except BaseException:
         hooks.remove()  # an interrupt between two of them: goes on where it was
         raise
-
-
-def _describe_process(native: Any, session: Any, settings: Settings) -> None:
-    from trainperf.meta import process_meta
-
-    for key, value in process_meta(settings, native.VERSION).items():
-        session.set_meta(key, value)
-
-
-def _describe_torch(session: Any) -> None:
-    from trainperf.meta import torch_meta
-
-    for key, value in torch_meta().items():
-        session.set_meta(key, value)
-    if not torch_meta():
-        session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")

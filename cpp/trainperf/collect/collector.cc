@@ -61,7 +61,8 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
       pid_(getpid()),
       started_ns_(NowNs()),
       writer_(std::move(writer)),
-      timeline_(options.timeline, writer_.get()),
+      closed_steps_(writer_.get(), options.timeline.feeds_device),
+      timeline_(options.timeline, &closed_steps_),
       budget_(options.budget),
       sampler_hz_(options.sampler_hz),
       path_(writer_->path()) {
@@ -293,6 +294,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
   writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
   writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
+  step_thread_.store(timeline_.step_thread(), std::memory_order_relaxed);
 }
 
 void Collector::DrainRings(int64_t watermark_ns) {

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "trainperf/base/thread_table.h"
 #include "trainperf/collect/budget.h"
+#include "trainperf/collect/closed_steps.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
 #include "trainperf/probe/host.h"
@@ -41,7 +42,7 @@ struct CollectorOptions {
   bool overwrite = false;
   GilTier gil = GilTier::kAuto;
   double sampler_hz = 60;  // 0: none. A cold tick takes 65 us of CPU: 0.4 % of a core
-  double budget = 0.01;     // of the run's time; over it the sampler steps down
+  double budget = 0.01;    // of the run's time; over it the sampler steps down
   TimelineOptions timeline;
 };
 
@@ -58,6 +59,8 @@ class Collector {
   // Thread-safe.
   std::string path() const;
   int64_t steps_closed() const { return steps_closed_.load(std::memory_order_relaxed); }
+  ThreadId step_thread() const { return step_thread_.load(std::memory_order_relaxed); }  // 0: not known yet
+  ClosedSteps& closed_steps() { return closed_steps_; }
   // Queues a write; done on our thread at its next wake-up.
   void Post(std::function<void(RunWriter&)> write);
   void WatchWorker(uint32_t loader, int32_t pid);
@@ -85,6 +88,7 @@ class Collector {
   const pid_t pid_;
   const int64_t started_ns_;
   const std::unique_ptr<RunWriter> writer_;  // our thread's, once it runs
+  ClosedSteps closed_steps_;
   Timeline timeline_;
   HostProbe host_;
   Budget budget_;
@@ -100,6 +104,7 @@ class Collector {
   int64_t next_second_ns_ = 0;
   std::string commit_error_;
   std::atomic<int64_t> steps_closed_{0};
+  std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
 
   struct Worker {

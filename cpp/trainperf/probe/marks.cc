@@ -35,6 +35,7 @@ struct Local {
   SpscRing<Event>* ring;
   ThreadId id;
   int schedstat_fd;
+  bool muted;
   OffCpu off_cpu;
   int64_t marks;
   int64_t wall_ns;         // of the last mark
@@ -159,6 +160,7 @@ void ReadClocks(Local& local, Event* event) {
 
 void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
   Local& local = Current();
+  if (local.muted) return;
   if (local.ring == nullptr) {
     if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return;
   }
@@ -241,6 +243,8 @@ void End(Bracket bracket, int64_t value, Phase phase) {
 void Step() {
   if (enabled()) Write(EventKind::kStep, Bracket::kUserPhase, 0, 0, 0, Phase::kOther);
 }
+
+void Mute(bool on) { Current().muted = on; }
 
 ThreadInfo* CurrentThread() { return Current().info; }
 

@@ -36,6 +36,9 @@ void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase
 void End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);
 void Step();
 
+// What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.
+void Mute(bool on);
+
 // The calling thread's slot, cached in thread-local storage; nullptr when the table is full. Safe in the GIL hook.
 ThreadInfo* CurrentThread();
 ThreadId CurrentThreadId();

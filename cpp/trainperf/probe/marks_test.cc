@@ -68,6 +68,23 @@ TEST_F(MarksTest, DoesNothingWhenDisabled) {
   EXPECT_TRUE(Drained().empty());
 }
 
+TEST_F(MarksTest, AMutedThreadLeavesNoMarks) {
+  marks::Begin(Bracket::kFetch, 1, -1, 0);
+  marks::Mute(true);
+  marks::Begin(Bracket::kBackward, 0, 0, 0);
+  marks::End(Bracket::kBackward, 0);
+  marks::Step();
+  std::thread([] {
+    marks::Step();  // another thread is not muted
+    EXPECT_NE(marks::CurrentThread()->ring.load(), nullptr);
+  }).join();
+  marks::Mute(false);
+  marks::End(Bracket::kFetch, kFetchedBatch);
+  const std::vector<Event> events = Drained();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1].kind, EventKind::kEnd);
+}
+
 TEST_F(MarksTest, OtherThreadsLogsDoNotMakeThemWatched) {
   std::thread([] {
     marks::Begin(Bracket::kLogging, 0, 0, 0);

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.base import Hook
+from trainperf.hooks.between import Between
 from trainperf.hooks.checkpoint import CheckpointHook
 from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context, Native, Session
@@ -50,8 +51,17 @@ def all_hooks() -> list[Hook]:
 class Hooks:
     """Thread-safe: a module may be imported on any thread."""
 
-    def __init__(self, native: Native, session: Session, hooks: Sequence[Hook] | None = None) -> None:
-        self.context = Context(native, session)
+    def __init__(
+        self,
+        native: Native,
+        session: Session,
+        hooks: Sequence[Hook] | None = None,
+        *,
+        between: Between | None = None,
+    ) -> None:
+        self.context = Context(native, session, between)
+        if between is not None:
+            self.context.ticker.add("on_flag", between.at_tick)
         self._waiting = list(all_hooks() if hooks is None else hooks)
         self._installed: list[Hook] = []
         self._late: LateImports | None = None

@@ -7,7 +7,10 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from trainperf.hooks.between import Between
 
 log = logging.getLogger("trainperf")
 
@@ -20,6 +23,10 @@ _TICK_SECONDS = 0.1
 class Native(Protocol):
     """The part of trainperf._native that hooks use; tests put a recorder in its place."""
 
+    @property
+    def PHASES(self) -> tuple[str, ...]: ...
+    @property
+    def CAUSES(self) -> tuple[str, ...]: ...
     @property
     def FETCH(self) -> int: ...
     @property
@@ -50,7 +57,11 @@ class Native(Protocol):
     def FETCHED_BEHIND(self) -> int: ...
     def begin(self, bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> None: ...
     def end(self, bracket: int, value: int = 0, /) -> None: ...
+    def begin_phase(self, phase: int, /) -> None: ...
+    def end_phase(self, phase: int, /) -> None: ...
     def gc_callback(self, phase: str, info: dict[str, int], /) -> None: ...
+    def mute(self, on: int, /) -> None: ...
+    def flags_waiting(self) -> bool: ...
 
 
 class Session(Protocol):
@@ -63,14 +74,16 @@ class Session(Protocol):
     def watch_worker(self, loader: int, pid: int) -> None: ...
     def unnamed_threads(self) -> list[int]: ...
     def name_thread(self, native_tid: int, name: str) -> None: ...
+    def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]: ...
 
 
 class Context:
     """Shared by the hooks of one watch."""
 
-    def __init__(self, native: Native, session: Session) -> None:
+    def __init__(self, native: Native, session: Session, between: Between | None = None) -> None:
         self.native = native
         self.session = session
+        self.between = between  # None: no one waits for flags
         self.objects = Objects(session)
         self.ticker = Ticker(self)
         self._failed: set[str] = set()

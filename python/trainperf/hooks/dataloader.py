@@ -65,10 +65,13 @@ class DataLoaderHook(PatchHook):
         batch_came, batch_came_behind = native.FETCHED_BATCH, native.FETCHED_BEHIND
         exhausted, raised, grad_disabled = native.FETCH_EXHAUSTED, native.FETCH_RAISED, native.GRAD_DISABLED
         is_grad_enabled, known, adopt, name = torch.is_grad_enabled, self._iterators.get, self._adopt, self.name
+        between = context.between
 
         def __next__(self: Any) -> Any:
             if not switch.on:
                 return original(self)
+            if between is not None and is_grad_enabled():
+                between.at_fetch()
             try:
                 state = known(id(self)) or adopt(self, 0)
                 ready, stashed, may_be_behind = -1, 0, False
@@ -111,13 +114,18 @@ class DataLoaderHook(PatchHook):
         return __next__
 
     def _wrap_iter(self, original: AnyFunction) -> AnyFunction:
+        import torch
+
         native, context, switch = self._context.native, self._context, self.switch
         begin, end, start = native.begin, native.end, native.LOADER_START
         loader_id, adopt, base, name = self._loader_id, self._adopt, self._base, self.name
+        is_grad_enabled, between = torch.is_grad_enabled, context.between
 
         def __iter__(self: Any) -> Any:
             if not switch.on:
                 return original(self)
+            if between is not None and is_grad_enabled():
+                between.at_loader_start()
             try:
                 loader = loader_id(self)
                 begin(start, loader)

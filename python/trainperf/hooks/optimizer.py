@@ -22,6 +22,7 @@ class OptimizerHook:
 
         begin, end, bracket = context.native.begin, context.native.end, context.native.OPTIMIZER
         known, id_of, name, switch = context.objects.known, context.objects.id_of, self.name, self._switch
+        between = context.between
         is_compiling = torch.compiler.is_dynamo_compiling
 
         # torch calls no hook when a step raises: the bracket that was left open is the timeline's to close.
@@ -41,6 +42,8 @@ class OptimizerHook:
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not is_compiling() and switch.on:
                 end(bracket)
+                if between is not None:
+                    between.at_optimizer_end()
 
         remember(before)
         remember(after)

@@ -1,0 +1,67 @@
+#include "trainperf/collect/closed_steps.h"
+
+#include <algorithm>
+
+#include "trainperf/event/names.h"
+
+namespace trainperf {
+namespace {
+
+void PushBounded(const ClosedStep& step, size_t max, std::deque<ClosedStep>* steps) {
+  if (steps->size() >= max) steps->pop_front();
+  steps->push_back(step);
+}
+
+}  // namespace
+
+void ClosedSteps::OnStep(const StepRecord& step) {
+  ClosedStep closed{step.index, step.end_ns - step.start_ns, step.flags, {}};
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    for (int mechanism = 0; mechanism < kMechanismCount; ++mechanism) {
+      const int64_t ns = step.ns[phase][mechanism];
+      if (ns == 0) continue;
+      const Cause cause = CauseOf(static_cast<Phase>(phase), static_cast<Mechanism>(mechanism), feeds_device_);
+      closed.causes_ns[static_cast<size_t>(cause)] += ns;
+    }
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++totals_.steps;
+    totals_.wall_ns += closed.wall_ns;
+    for (size_t i = 0; i < closed.causes_ns.size(); ++i) totals_.causes_ns[i] += closed.causes_ns[i];
+    for (size_t bit = 0; bit < totals_.flagged.size(); ++bit) totals_.flagged[bit] += (closed.flags >> bit) & 1;
+    PushBounded(closed, kMaxRecent, &recent_);
+    if ((closed.flags & kFlags) != 0) {
+      PushBounded(closed, kMaxFlagged, &recent_flagged_);
+      flagged_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  next_->OnStep(step);
+}
+
+std::vector<ClosedStep> ClosedSteps::TakeFlagged() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t flagged = flagged_.load(std::memory_order_relaxed);
+  const int64_t wanted = flagged - taken_.exchange(flagged, std::memory_order_relaxed);
+  const size_t count = std::min(recent_flagged_.size(), static_cast<size_t>(wanted));
+  return {recent_flagged_.end() - static_cast<std::ptrdiff_t>(count), recent_flagged_.end()};
+}
+
+std::vector<ClosedStep> ClosedSteps::RecentFlagged() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {recent_flagged_.begin(), recent_flagged_.end()};
+}
+
+std::vector<ClosedStep> ClosedSteps::Recent(int64_t after) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto first =
+      std::partition_point(recent_.begin(), recent_.end(), [&](const ClosedStep& step) { return step.index <= after; });
+  return {first, recent_.end()};
+}
+
+StepTotals ClosedSteps::totals() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return totals_;
+}
+
+}  // namespace trainperf
