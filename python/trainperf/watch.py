@@ -226,11 +226,11 @@ class Watch(LiveSteps):
 
     def _end_session(self, session: Any, ended: str, kind: type[BaseException] | None) -> None:
         """A Ctrl-C in the middle is raised at the end, when nothing of ours is left and the run is written."""
-        from trainperf.meta import describe_torch
-
         try:
             if self._hooks is not None:
                 _take_out(self._hooks)
+            from trainperf.meta import describe_torch
+
             describe_torch(session)
             if kind is not None and ended == "exception":
                 session.set_meta("exception", kind.__name__)

@@ -56,11 +56,11 @@ def test_ctrl_c(path: Path) -> None:
 def test_ctrl_c_while_it_stops(path: Path) -> None:
     """A second Ctrl-C in the middle of the end loses neither the run nor the interrupt."""
     body = """
-        import trainperf.watch
+        import trainperf.meta
         def interrupting(session):
             signal.raise_signal(signal.SIGINT)
             return {}
-        sys.modules["trainperf.watch"]._describe_torch = interrupting
+        trainperf.meta.describe_torch = interrupting
         with trainperf.watch(path, verbose=False):
             train(5)
     """
