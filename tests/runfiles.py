@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainperf._schema import CAUSES, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
+from trainperf._schema import CAUSES, DEVICE_STEP_COLUMNS, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
 from trainperf.run import WARM_UP, Run
 
 SCHEMA_SQL = Path(__file__).resolve().parents[1] / "cpp" / "trainperf" / "run" / "schema.sql"
@@ -48,12 +48,13 @@ DEFAULT_CELL: Mapping[str, tuple[str, str]] = {
 }
 
 
-def cause_of(phase: str, mechanism: str) -> str:
-    """CauseOf of cpp/trainperf/event/names.h, for a step that feeds no device."""
+def cause_of(phase: str, mechanism: str, feeds_device: bool = False) -> str:
+    """CauseOf of cpp/trainperf/event/names.h."""
     if mechanism in ("gil_wait", "gc", "descheduled", "throttled"):
         return mechanism
     of_phase = {"fetch": "data_wait", "transfer": "h2d_copy"} | {p: p for p in ("checkpoint", "validation", "logging")}
-    of_mechanism = {"copy": "h2d_copy", "blocked": "blocked_io", "native": "compute"}
+    native = "launch" if feeds_device else "compute"
+    of_mechanism = {"copy": "h2d_copy", "blocked": "blocked_io", "native": native}
     return of_phase.get(phase) or of_mechanism.get(mechanism, mechanism)
 
 
@@ -86,7 +87,9 @@ class RunFile:
         self._totals: dict[str, dict[str, int]] = {}
         self._sites: dict[tuple[str, str, int], int] = {}
         self._stacks: dict[tuple[int, int], int] = {}
+        self._device_steps: defaultdict[int, dict[int, dict[str, int]]] = defaultdict(dict)
         self._now = 1_000_000_000_000
+        self._kept: list[tuple[int, str]] = []
         self._merge = 1
         self._section_steps = 0
         self.step_thread = self.thread("MainThread", role="step")
@@ -151,9 +154,14 @@ class RunFile:
         backwards: int = 1,
         optimizer_steps: int = 1,
         compile: float = 0,
+        devices: Mapping[int, Mapping[str, Any]] | None = None,
         **causes: float,
     ) -> int:
-        """One step, `cells` by (phase, mechanism), `causes` by cause; gives its index. None is a warm-up by itself."""
+        """One step, `cells` by (phase, mechanism), `causes` by cause; gives its index. None is a warm-up by itself.
+
+        `devices`: by id, columns of table device_step without their _ns, in ms (busy=8.0, exposed_copy=1.0) or counts
+        (kernels=40), and idle={"data_wait": 3.0}; the rest of the step is idle for an unknown cause.
+        """
         matrix: defaultdict[tuple[str, str], int] = defaultdict(int)
         for cell, ms in (dict(cells or {}) | {DEFAULT_CELL[cause]: ms for cause, ms in causes.items()}).items():
             assert cell[0] in PHASES and cell[1] in MECHANISMS, cell
@@ -167,6 +175,10 @@ class RunFile:
             "wall_min_ns": wall,
             "wall_max_ns": wall,
         }
+        for id, of_device in (devices or {}).items():
+            if not any(row["id"] == id for row in self._rows["device"]):
+                self.device(id)
+            self._device_steps[len(self._steps)][id] = _device_step(wall, of_device)
         self._steps.append((dict(matrix), facts))
         self._now += wall
         return len(self._steps) - 1
@@ -188,8 +200,8 @@ class RunFile:
 
     def keep(self, step: int, why: str = "worst", *segments: tuple[str, str, float], thread: int = 0) -> RunFile:
         """The step keeps its row and its segments, given as (phase, mechanism, ms). `thread` held the GIL in waits."""
-        matrix, facts = self._steps[step]
-        self._add("kept_step", **_step_row(step, [(matrix, facts)]), why=why)
+        facts = self._steps[step][1]
+        self._kept.append((step, why))
         at = facts["start_ns"]
         for seq, (phase, mechanism, ms) in enumerate(segments):
             self._add(
@@ -202,6 +214,114 @@ class RunFile:
                 mechanism=mechanism,
                 thread=thread if mechanism == "gil_wait" else 0,
                 stack=0,
+            )
+            at += _ns(ms)
+        return self
+
+    # Devices. A run that has one feeds it: native time is launch.
+
+    def device(self, id: int = 0, name: str = "NVIDIA A100", *, lead_us: float = 0, **description: Any) -> int:
+        self._meta["feeds_device"] = "1"
+        self._add("device", id=id, name=name, description=json.dumps(description), lead_ns_median=round(lead_us * 1000))
+        return id
+
+    def kernel(
+        self,
+        name: str,
+        ms: float,
+        *,
+        device: int = 0,
+        kind: str = "unknown",
+        eligible: bool = False,
+        count: int = 1,
+        longest: float | None = None,
+        tiny: int = 0,
+        steps: int = 1,
+        folded: int = 0,
+    ) -> RunFile:
+        """`ms`, `count` and `tiny` of the whole run."""
+        return self._add(
+            "device_kernel",
+            device=device,
+            position=len(self._rows["device_kernel"]),
+            name=name,
+            kind=kind,
+            eligible=int(eligible),
+            count=count,
+            ns=_ns(ms),
+            max_ns=_ns(ms / max(1, count) if longest is None else longest),
+            tiny=tiny,
+            steps=steps,
+            folded=folded,
+        )
+
+    def copy(
+        self,
+        direction: str,
+        ms: float,
+        *,
+        device: int = 0,
+        src: str = "unknown",
+        dst: str = "unknown",
+        count: int = 1,
+        bytes: int = 0,
+        exposed: float | None = None,
+        small: int = 0,
+        steps: int = 1,
+    ) -> RunFile:
+        """`ms`, `count`, `bytes` of the whole run. Exposed in full by default."""
+        return self._add(
+            "device_copy",
+            device=device,
+            direction=direction,
+            src=src,
+            dst=dst,
+            count=count,
+            bytes=bytes,
+            ns=_ns(ms),
+            exposed_ns=_ns(ms if exposed is None else exposed),
+            small=small,
+            steps=steps,
+        )
+
+    def call(
+        self,
+        call: str,
+        ms: float,
+        *,
+        count: int = 1,
+        failed: int = 0,
+        longest: float | None = None,
+        steps: int = 1,
+        thread: int | None = None,
+    ) -> RunFile:
+        """A host call ("stream_sync", "alloc" ...), on the step thread by default; `ms` of the whole run."""
+        return self._add(
+            "call",
+            thread=self.step_thread if thread is None else thread,
+            call=call,
+            count=count,
+            failed=failed,
+            ns=_ns(ms),
+            max_ns=_ns(ms / max(1, count) if longest is None else longest),
+            steps=steps,
+        )
+
+    def keep_device(self, step: int, device: int, *segments: tuple[str, str, float]) -> RunFile:
+        """The kept step keeps this timeline of the device: ("kernel", its name, ms), ("idle", its cause, ms)."""
+        at = self._steps[step][1]["start_ns"]
+        for seq, (what, text, ms) in enumerate(segments):
+            idle = what == "idle"
+            self._add(
+                "device_segment",
+                step=step,
+                device=device,
+                seq=seq,
+                start_ns=at,
+                end_ns=at + _ns(ms),
+                what=what,
+                cause=text if idle else "",
+                name="" if idle else text,
             )
             at += _ns(ms)
         return self
@@ -375,14 +495,17 @@ class RunFile:
         self.path.unlink(missing_ok=True)
         wall = sum(facts["wall_ns"] for _, facts in self._steps)
         rows = dict(self._rows)
+        feeds = self._meta.get("feeds_device") == "1"
         rows["meta"] = [{"key": key, "value": value} for key, value in ({"wall_ns": str(wall)} | self._meta).items()]
         rows["step"] = [
-            _step_row(first, self._steps[first : first + self._merge])
+            _step_row(first, self._steps[first : first + self._merge], feeds)
             for first in range(0, len(self._steps), self._merge)
         ]
+        rows["kept_step"] = [{**_step_row(step, [self._steps[step]], feeds), "why": why} for step, why in self._kept]
+        rows["device_step"] = self._device_rows()
         rows["span_total"] = [{"kind": kind, **total} for kind, total in self._totals.items()]
         self._build_sections(rows)
-        self._build_distributions(rows)
+        self._build_distributions(rows, feeds)
         connection = sqlite3.connect(self.path)
         try:
             connection.execute("PRAGMA synchronous = OFF")
@@ -436,7 +559,18 @@ class RunFile:
                 )
                 rows["detail"].append(detail | share | {"section": section, "id": len(rows["detail"]) + 1})
 
-    def _build_distributions(self, rows: dict[str, list[dict[str, Any]]]) -> None:
+    def _device_rows(self) -> list[dict[str, int]]:
+        rows: dict[tuple[int, int], dict[str, int]] = {}
+        for step, devices in self._device_steps.items():
+            first = step // self._merge * self._merge
+            for id, row in devices.items():
+                sums = rows.setdefault((first, id), dict.fromkeys(DEVICE_STEP_COLUMNS, 0))
+                for column, value in row.items():
+                    sums[column] += value
+                sums |= {"first_step": first, "device": id}
+        return list(rows.values())
+
+    def _build_distributions(self, rows: dict[str, list[dict[str, Any]]], feeds: bool) -> None:
         bins: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         shares: defaultdict[tuple[str, int], int] = defaultdict(int)
         for matrix, facts in self._steps:
@@ -444,7 +578,7 @@ class RunFile:
             shift = max(0, wall.bit_length() - 7)
             lower = (wall >> shift) << shift
             bins[int(bool(facts["flags"] & WARM_UP)), lower, lower + (1 << shift)].append(wall)
-            for cause, ns in _by_cause(matrix).items():
+            for cause, ns in _by_cause(matrix, feeds).items():
                 if wall and ns * 100 // wall:
                     shares[cause, ns * 100 // wall] += 1
         rows["wall_histogram"] = [
@@ -454,20 +588,39 @@ class RunFile:
         rows["cause_share"] = [{"cause": c, "percent": percent, "steps": n} for (c, percent), n in shares.items()]
 
 
-def _by_cause(matrix: Mapping[tuple[str, str], int]) -> dict[str, int]:
+def _by_cause(matrix: Mapping[tuple[str, str], int], feeds: bool) -> dict[str, int]:
     sums = dict.fromkeys(CAUSES, 0)
     for (phase, mechanism), ns in matrix.items():
-        sums[cause_of(phase, mechanism)] += ns
+        sums[cause_of(phase, mechanism, feeds)] += ns
     return sums
 
 
-def _step_row(first: int, steps: list[tuple[dict[tuple[str, str], int], dict[str, int]]]) -> dict[str, Any]:
+def _device_step(wall: int, given: Mapping[str, Any]) -> dict[str, int]:
+    """A row of table device_step without its keys."""
+    row: dict[str, int] = dict.fromkeys(DEVICE_STEP_COLUMNS[2:], 0)
+    for name, value in given.items():
+        if name == "idle":
+            row |= {f"idle_{cause}_ns": _ns(ms) for cause, ms in value.items()}
+        elif f"{name}_ns" in row:
+            row[f"{name}_ns"] = _ns(value)
+        else:
+            row[name] = value
+    assert set(row) == set(DEVICE_STEP_COLUMNS[2:]), set(row) ^ set(DEVICE_STEP_COLUMNS[2:])
+    row["wall_ns"] = wall
+    row["idle_unknown_ns"] += wall - row["busy_ns"] - sum(row[f"idle_{cause}_ns"] for cause in CAUSES)
+    assert row["idle_unknown_ns"] >= 0, "the device is busy and idle for longer than the step is"
+    return row
+
+
+def _step_row(
+    first: int, steps: list[tuple[dict[tuple[str, str], int], dict[str, int]]], feeds: bool
+) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(STEP_COLUMNS, 0) | {"first_step": first, "steps": len(steps)}
     for matrix, facts in steps:
         row["flags"] |= facts["flags"]
         for field in ("wall_ns", "fetches", "backwards", "optimizer_steps", "compile_ns"):
             row[field] += facts[field]
-        for cause, ns in _by_cause(matrix).items():
+        for cause, ns in _by_cause(matrix, feeds).items():
             row[f"{cause}_ns"] += ns
         for (phase, _), ns in matrix.items():
             row[f"phase_{phase}_ns"] += ns

@@ -52,13 +52,13 @@ class Thread:
 class Detail:
     """A sum over the steps of one section; see DetailKind in records.h."""
 
-    kind: Literal["gil_wait", "sample", "hold", "gc"]
+    kind: Literal["gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait"]
     section: int
     phase: str
-    state: str  # samples: python, native, parallel, blocked, gil_wait, unknown
+    state: str  # samples: python, native, parallel, blocked, gil_wait, unknown; call: which
     thread: Thread | None
     stack: int  # Run.stack(stack) gives the frames
-    code: int  # sample: system call (blocked); gc: generation
+    code: int  # sample: system call (blocked); gc: generation; idle_gil_wait: device
     ns: int
     count: int
     steps: int  # in how many steps
@@ -165,3 +165,113 @@ class HostReading:
     rss_bytes: int
     threads: int
     runnable: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSteps:
+    """What one device did: a row per row of Run.steps, in the same order; in the steps' own wall-clock windows."""
+
+    busy_ns: Int64Array  # a kernel, copy or memset ran; busy_ns + idle_ns is the step's wall time
+    idle_ns: Int64Array
+    idle_causes_ns: Int64Array  # (rows, 18), in the order of CAUSES; each row sums to idle_ns
+    kernels: Int64Array
+    kernel_ns: Int64Array  # a kernel ran
+    launches: Int64Array
+    copies: Int64Array
+    copy_ns: Int64Array
+    exposed_copy_ns: Int64Array  # a copy ran, and no kernel
+    collective_ns: Int64Array
+    exposed_collective_ns: Int64Array  # a collective ran, and no other kernel
+    tiny_kernels: Int64Array  # shorter than 10 us, or than the call that launched them
+    starved_gaps: Int64Array  # how often it idled until work was launched
+    between_ns: Int64Array  # idle between two kernels that were both launched already: a part of idle, launch
+    incomplete: Int64Array  # steps of which records were lost
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTotals:
+    """DeviceSteps summed over the run, and what is known of the run only."""
+
+    busy_ns: int
+    idle_ns: int
+    idle_causes_ns: Mapping[str, int]  # every cause
+    kernels: int
+    kernel_ns: int
+    launches: int
+    copies: int
+    copy_ns: int
+    exposed_copy_ns: int
+    collective_ns: int
+    exposed_collective_ns: int
+    tiny_kernels: int
+    starved_gaps: int
+    between_ns: int
+    incomplete: int
+    first_kernel_ns: float  # from a step's start to that of its first kernel; mean
+    queue_depth: float  # launched but not yet running at the end of a step; mean
+    lead_ns_median: int  # from the end of a kernel's launch call to its start; 0: not known
+    critical_host_share: float  # of the steps' wall time: the device idled because of the host
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    id: int
+    name: str  # "" when it was never learned
+    description: Mapping[str, Any]
+    steps: DeviceSteps
+    totals: DeviceTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All kernels of one name; folded > 0: the sum of so many other names, the cheap ones."""
+
+    name: str
+    kind: Literal["tensor_core", "no_tensor_core", "collective", "unknown"]
+    eligible: bool  # a matrix product, convolution or attention
+    count: int
+    ns: int
+    max_ns: int
+    tiny: int
+    steps: int
+    folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """All copies of one sort."""
+
+    direction: Literal["h2d", "d2h", "d2d", "p2p", "h2h", "unknown"]
+    src: Literal["pageable", "pinned", "device", "managed", "unknown"]
+    dst: Literal["pageable", "pinned", "device", "managed", "unknown"]
+    count: int
+    bytes: int
+    ns: int
+    exposed_ns: int  # while no kernel ran
+    small: int  # of at most 16 bytes
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """All calls of one sort on one thread, within steps."""
+
+    call: str  # HostCall of cpp/trainperf/event/event.h: launch_kernel, stream_sync, alloc ...
+    count: int
+    failed: int
+    ns: int
+    max_ns: int
+    steps: int
+    thread: Thread | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSegment:
+    """A piece of a device's timeline within a kept step."""
+
+    device: int
+    start_ns: int
+    end_ns: int
+    what: Literal["kernel", "copy", "memset", "collective", "idle"]
+    cause: str  # of what is idle, else ""
+    name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -15,9 +16,8 @@ from typing import Any, Final
 from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
-SCHEMA_VERSION: Final = (
-    1  # what cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION
-)
+# What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
+SCHEMA_VERSION: Final = 2
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -40,7 +40,7 @@ CAUSES: Final = (
     *("data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait", "gc"),
     *("checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"),
 )
-DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc")
+DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait")
 SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback")
 
 STEP_COLUMNS: Final = (
@@ -48,6 +48,12 @@ STEP_COLUMNS: Final = (
     *("optimizer_steps", "compile_ns"),
     *(f"{cause}_ns" for cause in CAUSES),
     *(f"phase_{phase}_ns" for phase in PHASES),
+)
+DEVICE_STEP_COLUMNS: Final = (
+    *("first_step", "device", "wall_ns", "busy_ns", "kernels", "kernel_ns", "launches", "copies", "copy_ns"),
+    *("exposed_copy_ns", "collective_ns", "exposed_collective_ns", "tiny_kernels", "starved_gaps", "between_ns"),
+    *("first_kernels", "first_kernel_ns", "queue_depth", "incomplete"),
+    *(f"idle_{cause}_ns" for cause in CAUSES),
 )
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "meta": ("key", "value"),
@@ -81,7 +87,16 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "note": ("id", "text", "count"),
     "wall_histogram": ("warm_up", "lower_ns", "upper_ns", "steps", "wall_ns"),
     "cause_share": ("cause", "percent", "steps"),
+    "device": ("id", "name", "description", "lead_ns_median"),
+    "device_step": DEVICE_STEP_COLUMNS,
+    "device_kernel": (
+        *("device", "position", "name", "kind", "eligible", "count", "ns", "max_ns", "tiny", "steps", "folded"),
+    ),
+    "device_copy": ("device", "direction", "src", "dst", "count", "bytes", "ns", "exposed_ns", "small", "steps"),
+    "device_segment": ("step", "device", "seq", "start_ns", "end_ns", "what", "cause", "name"),
+    "call": ("thread", "call", "count", "failed", "ns", "max_ns", "steps"),
 }
+SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
 
 _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
@@ -131,6 +146,8 @@ class RunDatabase:
 
     def rows(self, table: str, types: str, *, columns: Sequence[str] = (), order: str = "") -> list[tuple[Any, ...]]:
         """Rows of a table; each value checked: `types` has a letter per column, i (int) or s (str)."""
+        if self.schema_version < 2 and table in SINCE_VERSION_2:
+            return []
         columns = columns or TABLES[table]
         expected = tuple(int if letter == "i" else str for letter in types)
         with self.cursor(f"SELECT {', '.join(columns)} FROM {table} {order}") as cursor:
@@ -172,6 +189,8 @@ class RunDatabase:
             name for name, kind, sql in entries if kind == "table" and str(sql).upper().startswith("CREATE TABLE")
         }
         for table, columns in TABLES.items():
+            if self.schema_version < 2 and table in SINCE_VERSION_2:
+                continue
             if table not in tables:
                 raise self.damaged(f"table {table} is missing")
             with self.cursor(f"PRAGMA table_xinfo({table})") as cursor:
@@ -179,6 +198,15 @@ class RunDatabase:
             missing = [column for column in columns if column not in present]
             if missing:
                 raise self.damaged(f"column {table}.{missing[0]} is missing")
+
+
+def json_object(text: str) -> Mapping[str, Any]:
+    """A description, as the core wrote it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"text": text}
 
 
 def _check_header(path: Path) -> None:

@@ -9,7 +9,6 @@ Everything is read when it is first asked for, and kept.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
+from trainperf import _devices
 from trainperf._records import (
+    Call,
+    Copy,
     Detail,
+    Device,
+    DeviceSegment,
+    DeviceSteps,
+    DeviceTotals,
     Frame,
     HostReading,
     Int64Array,
+    Kernel,
     Loader,
     LoaderFetches,
     Section,
@@ -37,17 +44,33 @@ from trainperf._records import (
     Tier,
     Worker,
 )
-from trainperf._schema import CAUSES, MECHANISMS, PHASES, SPAN_KINDS, STEP_COLUMNS, TABLES, RunDatabase
+from trainperf._schema import (
+    CAUSES,
+    MECHANISMS,
+    PHASES,
+    SPAN_KINDS,
+    STEP_COLUMNS,
+    TABLES,
+    RunDatabase,
+    json_object,
+)
 
 if TYPE_CHECKING:
     from trainperf.findings.engine import Findings
     from trainperf.findings.model import Finding
 
 __all__ = [
+    "Call",
+    "Copy",
     "Detail",
+    "Device",
+    "DeviceSegment",
+    "DeviceSteps",
+    "DeviceTotals",
     "Frame",
     "HostReading",
     "Int64Array",
+    "Kernel",
     "Loader",
     "LoaderFetches",
     "Run",
@@ -324,6 +347,42 @@ class Run:
     def _span_totals(self) -> Mapping[str, SpanTotal]:
         return {row[0]: SpanTotal(*row) for row in self._database.rows("span_total", "siiii") if row[0] in SPAN_KINDS}
 
+    # Devices.
+
+    @property
+    def feeds_device(self) -> bool:
+        """The host feeds a device, so that its native time is named launch in this file, and never compute."""
+        return self.schema_version >= 2 and self.meta.get("feeds_device") == "1"
+
+    @cached_property
+    def devices(self) -> Sequence[Device]:
+        """Those that ran work of this process; () when none was seen, which may be for want of a tracer."""
+        return _devices.read_devices(self._database, self.steps)
+
+    def kernels(self, device_id: int) -> Sequence[Kernel]:
+        """By name, costliest first; at last "(other)", the sum of those that were too many."""
+        return _devices.read_kernels(self._database, device_id)
+
+    def copies(self, device_id: int) -> Sequence[Copy]:
+        """By direction and kinds of memory, costliest first."""
+        return _devices.read_copies(self._database, device_id)
+
+    @cached_property
+    def _calls(self) -> Sequence[Call]:
+        return _devices.read_calls(self._database, self.threads)
+
+    def calls(self) -> Sequence[Call]:
+        """The host's calls into the device's runtime by thread and sort, costliest first."""
+        return self._calls
+
+    def device_segments(self, step: int) -> Sequence[DeviceSegment]:
+        """Each device's timeline of the step, in order; () unless `step` is one of kept_steps."""
+        return self._device_segments.get(step, ())
+
+    @cached_property
+    def _device_segments(self) -> Mapping[int, Sequence[DeviceSegment]]:
+        return _devices.read_segments(self._database)
+
     # Who is who.
 
     @cached_property
@@ -362,7 +421,7 @@ class Run:
     @cached_property
     def objects(self) -> Mapping[int, tuple[str, Mapping[str, Any]]]:
         """Id -> kind ("loader", "optimizer", "module") and description."""
-        return {row[0]: (row[1], _description(row[2])) for row in self._database.rows("object", "iss")}
+        return {row[0]: (row[1], json_object(row[2])) for row in self._database.rows("object", "iss")}
 
     @cached_property
     def loaders(self) -> Mapping[int, Loader]:
@@ -477,11 +536,3 @@ def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) ->
         ready={batches: count for batches, (count, _) in ready.items()},
         ready_wall_ns={batches: wall_ns for batches, (_, wall_ns) in ready.items()},
     )
-
-
-def _description(text: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"text": text}

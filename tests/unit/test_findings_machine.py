@@ -76,8 +76,8 @@ def test_causes_are_the_files_own_also_with_a_device(make: Make) -> None:
     file = make(feeds_device="1").steps(100, compute=8.0)
     found = said(file)
     with file.open() as run:
-        assert run.cause_ns("compute") == run.wall_ns
-    assert found.verdict.text.startswith("compute-bound: 100% of step time is compute")
+        assert run.cause_ns("launch") == run.wall_ns
+    assert found.verdict.text.startswith("launch-bound: 100% of step time is launch")
 
 
 def test_throttled(make: Make) -> None:

@@ -139,7 +139,7 @@ def test_everything_else(file: RunFile) -> None:
         assert run.worst_steps == (4,) and run.segments(4)[0].mechanism == "native"
         assert run.kept_steps.index.tolist() == [4]
         assert run.step_thread is not None and run.step_thread.role == "step"
-        assert run.schema_version == 1
+        assert run.schema_version == 2
 
 
 def test_a_description_that_is_no_object(file: RunFile) -> None:
@@ -216,7 +216,7 @@ def test_foreign_sqlite(tmp_path: Path) -> None:
 def test_newer_schema_says_upgrade(file: RunFile) -> None:
     path = file.meta(trainperf="7.1.0").build()
     change(path, "PRAGMA user_version = 9", "DROP TABLE step")
-    assert "written by trainperf 7.1.0, run file schema 9; this one reads up to 1: upgrade trainperf" in refusal(path)
+    assert "written by trainperf 7.1.0, run file schema 9; this one reads up to 2: upgrade trainperf" in refusal(path)
     change(path, "DROP TABLE meta")
     assert "upgrade trainperf" in refusal(path)
 
@@ -461,6 +461,8 @@ def test_the_pages_queries_run(file: RunFile) -> None:
         "gil_wait", 20, thread=file.thread("hog"), stack=file.stack("a.py:1 f")
     )
     file.keep(3).span("checkpoint", 3, step=2).loader(1, fetches=20, wait=9)
+    file.step(compute=9, devices={0: {"busy": 5.0, "idle": {"launch": 4.0}}})
+    file.kernel("sgemm", 5.0)
     connection = sqlite3.connect(file.build())
     rows = [connection.execute(query).fetchall() for query in queries]
     connection.close()

@@ -37,12 +37,26 @@ void Distributions::Add(const StepRow& step) {
   }
 }
 
+void Distributions::NativeIsLaunch() {
+  for (int percent = 0; percent <= 100; ++percent) {
+    Share& compute = shares_[static_cast<int>(Cause::kCompute)][percent];
+    Share& launch = shares_[static_cast<int>(Cause::kLaunch)][percent];
+    if (compute.steps == 0) continue;
+    launch.steps += compute.steps;
+    compute.steps = 0;
+    launch.unwritten = true;
+    compute.unwritten = false;
+  }
+  compute_is_stale_ = true;
+}
+
 absl::Status Distributions::Write(Database& db) {
   for (const auto& [key, bin] : bins_) {
     if (!bin.unwritten) continue;
     TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO wall_histogram VALUES (?, ?, ?, ?, ?)", key.first ? 1 : 0,
                                      key.second, bin.upper_ns, bin.steps, bin.wall_ns));
   }
+  if (compute_is_stale_) TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM cause_share WHERE cause = 'compute'"));
   for (int cause = 0; cause < kCauseCount; ++cause) {
     for (int percent = 1; percent <= 100; ++percent) {
       const Share& share = shares_[cause][percent];
@@ -55,6 +69,7 @@ absl::Status Distributions::Write(Database& db) {
 }
 
 void Distributions::Written() {
+  compute_is_stale_ = false;
   for (auto& [key, bin] : bins_) bin.unwritten = false;
   for (auto& of_cause : shares_) {
     for (Share& share : of_cause) share.unwritten = false;

@@ -15,6 +15,8 @@ namespace trainperf {
 class Distributions : public RunPart {
  public:
   void Add(const StepRow& step);
+  // Exact for steps that had no launching of their own, and none had before the first device was seen.
+  void NativeIsLaunch();
 
   absl::Status Write(Database& db) override;
   void Written() override;
@@ -34,6 +36,7 @@ class Distributions : public RunPart {
 
   std::map<std::pair<bool, int64_t>, Bin> bins_;  // warm-up, lower end; 64 to an octave
   Share shares_[kCauseCount][101] = {};           // by whole percent of the step; 0 is not kept
+  bool compute_is_stale_ = false;                 // in the file
 };
 
 }  // namespace trainperf

@@ -71,6 +71,7 @@ void KeptSteps::Keep(const StepRow& row, const StepRecord& step, Reason reason) 
   if (kept.reasons == 0) {
     kept.row = row;
     kept.segments = step.segments;
+    for (const DeviceStep& device : step.devices) kept.devices.emplace_back(device.device, device.segments);
   }
   kept.reasons |= reason;
   kept.unwritten = true;
@@ -90,19 +91,40 @@ absl::Status KeptSteps::Write(Database& db) {
   for (const int64_t index : to_delete_) {
     TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM kept_step WHERE first_step = ?", index));
     TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM segment WHERE step = ?", index));
+    TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM device_segment WHERE step = ?", index));
   }
   for (const auto& [index, kept] : kept_) {
     if (!kept.unwritten) continue;
     const char* why = (kept.reasons & kWorst) != 0 ? "worst" : (kept.reasons & kFlagged) != 0 ? "flagged" : "warm_up";
     TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertSql().c_str(), kept.row.values(), kStepColumns, why));
-    if (kept.in_file) continue;
-    int64_t seq = 0;
-    for (const Segment& s : kept.segments) {
-      TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?)", index, seq++, s.start_ns,
-                                       s.end_ns, PhaseName(s.phase), MechanismName(s.mechanism), s.thread, s.stack));
+    if (!kept.in_file) TRAINPERF_RETURN_IF_ERROR(WriteSegments(db, index, kept));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KeptSteps::WriteSegments(Database& db, int64_t index, const Kept& kept) const {
+  int64_t seq = 0;
+  for (const Segment& s : kept.segments) {
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?)", index, seq++, s.start_ns,
+                                     s.end_ns, PhaseName(s.phase), MechanismName(s.mechanism), s.thread, s.stack));
+  }
+  for (const auto& [device, segments] : kept.devices) {
+    seq = 0;
+    for (const DeviceSegment& s : segments) {
+      TRAINPERF_RETURN_IF_ERROR(db.Run(
+          "REPLACE INTO device_segment VALUES (?, ?, ?, ?, ?, ?, ?, ?)", index, device, seq++, s.start_ns, s.end_ns,
+          WordOf(kDeviceActivityNames, s.what), s.what == DeviceActivity::kIdle ? WordOf(kCauseNames, s.cause) : "",
+          names_ != nullptr ? std::string_view(names_->name(s.name)) : std::string_view()));
     }
   }
   return absl::OkStatus();
+}
+
+void KeptSteps::NativeIsLaunch() {
+  for (auto& [index, kept] : kept_) {
+    kept.row.NativeIsLaunch();
+    kept.unwritten = true;
+  }
 }
 
 void KeptSteps::Written() {

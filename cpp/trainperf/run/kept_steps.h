@@ -1,4 +1,4 @@
-// Tables kept_step and segment: the single steps that keep their own timeline, however long the run.
+// Tables kept_step, segment and device_segment: the single steps that keep their own timeline, however long the run.
 //
 // They are the `worst` longest, an even spread over the flagged ones, and the first few warm-ups (which do not compete
 // for the worst: they would hide the rest).
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainperf/base/name_table.h"
 #include "trainperf/run/run_part.h"
 #include "trainperf/run/step_rows.h"
 
@@ -22,6 +23,8 @@ class KeptSteps : public RunPart {
   KeptSteps(int worst, int max_flagged)
       : max_worst_(worst < 0 ? 0 : worst), max_flagged_(max_flagged < 0 ? 0 : max_flagged) {}
   void Add(const StepRow& row, const StepRecord& step);
+  void NativeIsLaunch();
+  void SetNames(const NameTable* names) { names_ = names; }
 
   absl::Status Write(Database& db) override;
   void Written() override;
@@ -32,6 +35,7 @@ class KeptSteps : public RunPart {
   struct Kept {
     StepRow row;
     std::vector<Segment> segments;
+    std::vector<std::pair<uint32_t, std::vector<DeviceSegment>>> devices;
     unsigned reasons = 0;
     bool unwritten = true;
     bool in_file = false;
@@ -42,6 +46,9 @@ class KeptSteps : public RunPart {
   bool IsAmongWorst(int64_t wall_ns) const;
   bool IsPickedFlagged(uint32_t flags);
 
+  absl::Status WriteSegments(Database& db, int64_t index, const Kept& kept) const;
+
+  const NameTable* names_ = nullptr;
   const size_t max_worst_;
   const size_t max_flagged_;
   std::map<int64_t, Kept> kept_;                      // by index of the step

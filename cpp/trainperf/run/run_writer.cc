@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/run/database.h"
+#include "trainperf/run/device_rows.h"
 #include "trainperf/run/distributions.h"
 #include "trainperf/run/facts.h"
 #include "trainperf/run/kept_steps.h"
@@ -50,7 +51,9 @@ class Writer : public RunWriter {
         kept_steps_(options.worst_steps, options.max_flagged),
         sections_(options.sections, options.details_per_section),
         spans_(options.max_spans),
-        file_(path_) {}
+        file_(path_) {
+    if (options.feeds_device) FeedsDevice();
+  }
 
   ~Writer() override {
     if (!InThisProcess()) db_.Abandon();
@@ -84,7 +87,15 @@ class Writer : public RunWriter {
   void OnFetch(const FetchRecord& fetch) override { loaders_.Add(fetch); }
 
   const std::string& path() const override { return path_; }
-  void SetMeta(const std::string& key, const std::string& value) override { facts_.SetMeta(key, value); }
+  void SetMeta(const std::string& key, const std::string& value) override {
+    if (key != "feeds_device") {
+      facts_.SetMeta(key, value);
+    } else if (value == "1") {
+      FeedsDevice();
+    } else if (!feeds_device_) {
+      facts_.SetMeta(key, value);
+    }
+  }
   void AddNote(const std::string& text) override { facts_.AddNote(text); }
   void SetTier(const std::string& probe, const std::string& tier, const std::string& why) override {
     facts_.SetTier(probe, tier, why);
@@ -97,6 +108,13 @@ class Writer : public RunWriter {
   }
   void SetObject(uint32_t id, const std::string& kind, const std::string& description) override {
     facts_.SetObject(id, kind, description);
+  }
+  void SetDevice(uint32_t id, const std::string& name, const std::string& description_json) override {
+    device_rows_.SetDevice(id, name, description_json);
+  }
+  void SetNames(const NameTable* names) override {
+    device_rows_.SetNames(names);
+    kept_steps_.SetNames(names);
   }
   void AddWorkerReading(const WorkerReading& reading) override { loaders_.Add(reading); }
   void AddHostReading(const HostReading& reading) override { facts_.AddHostReading(reading); }
@@ -130,11 +148,23 @@ class Writer : public RunWriter {
   bool InThisProcess() const { return getpid() == pid_; }
 
   void AddStep(const StepRecord& step) {
-    const StepRow row = StepRow::Of(step, options_.feeds_device);
+    if (step.feeds_device) FeedsDevice();
+    const StepRow row = StepRow::Of(step, feeds_device_);
     step_rows_.Add(row);
+    device_rows_.Add(step, step_rows_.last_row(), step_rows_.steps_per_row());
     kept_steps_.Add(row, step);
     distributions_.Add(row);
     sections_.Add(step);
+  }
+
+  // One name for one thing in all of the run: steps from before the first device was seen are named anew.
+  void FeedsDevice() {
+    if (feeds_device_) return;
+    feeds_device_ = true;
+    facts_.SetMeta("feeds_device", "1");
+    step_rows_.NativeIsLaunch();
+    kept_steps_.NativeIsLaunch();
+    distributions_.NativeIsLaunch();
   }
 
   absl::Status WriteParts(Database& db) {
@@ -187,8 +217,8 @@ class Writer : public RunWriter {
     return absl::Status(cause.code(), absl::StrCat(what, "; the whole run was saved to ", path_));
   }
 
-  std::array<RunPart*, 7> parts() {
-    return {&step_rows_, &kept_steps_, &sections_, &spans_, &loaders_, &distributions_, &facts_};
+  std::array<RunPart*, 8> parts() {
+    return {&step_rows_, &kept_steps_, &device_rows_, &sections_, &spans_, &loaders_, &distributions_, &facts_};
   }
 
   const RunWriterOptions options_;
@@ -197,6 +227,7 @@ class Writer : public RunWriter {
   Database db_;
   StepRows step_rows_;
   KeptSteps kept_steps_;
+  DeviceRows device_rows_;
   Sections sections_;
   Spans spans_;
   Loaders loaders_;
@@ -204,6 +235,7 @@ class Writer : public RunWriter {
   Facts facts_;
   FileIdentity file_;
   FileIdentity log_;
+  bool feeds_device_ = false;
   int64_t unbalanced_steps_ = 0;
   bool finished_ = false;
   absl::Status result_;

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "trainperf/base/name_table.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/timeline/records.h"
 
@@ -25,7 +26,7 @@ namespace trainperf {
 
 struct RunWriterOptions {
   bool overwrite = false;
-  bool feeds_device = false;
+  bool feeds_device = false;  // from the first step on; else once a step says so
   int max_step_rows = 16384;  // beyond, old neighbours merge: a row then stands for several steps
   int worst_steps = 64;       // keep their segments
   int max_flagged = 256;      // flagged steps that keep their segments too, besides the worst
@@ -63,13 +64,19 @@ class RunWriter : public TimelineSink {
   ~RunWriter() override = default;
 
   virtual const std::string& path() const = 0;
-  virtual void SetMeta(const std::string& key, const std::string& value) = 0;  // last one wins
+  // The last one wins; but feeds_device, once it is 1, stays so, and says that native time is named launch in all
+  // steps.
+  virtual void SetMeta(const std::string& key, const std::string& value) = 0;
   virtual void AddNote(const std::string& text) = 0;  // for people; equal texts are counted once
   virtual void SetTier(const std::string& probe, const std::string& tier, const std::string& why) = 0;
   virtual void SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) = 0;
   virtual void SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) = 0;
   // An object of the user's: kind is "loader", "optimizer", "module"; description is JSON.
   virtual void SetObject(uint32_t id, const std::string& kind, const std::string& description) = 0;
+  // A device that runs work of this process: description is JSON. Written once it did something.
+  virtual void SetDevice(uint32_t id, const std::string& name, const std::string& description_json) = 0;
+  // Where the names of kernels are; must outlive Finish().
+  virtual void SetNames(const NameTable* names) = 0;
   virtual void AddWorkerReading(const WorkerReading& reading) = 0;
   virtual void AddHostReading(const HostReading& reading) = 0;
   // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".

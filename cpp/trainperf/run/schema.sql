@@ -1,10 +1,10 @@
--- The schema of a run file, version 1. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 2. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -221,6 +221,100 @@ CREATE TABLE cause_share (
   PRIMARY KEY (cause, percent)
 ) WITHOUT ROWID;
 
+-- A device that ran work of this process (since version 2; so with all tables below up to call).
+CREATE TABLE device (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  lead_ns_median INTEGER NOT NULL  -- from the end of a kernel's launch call to its start; 0: not known
+);
+
+-- What a device did in the steps of a row of `step`, in the step's own wall-clock window; or-ed and summed like it. Where a
+-- device has no row, it was not in use yet.
+CREATE TABLE device_step (
+  first_step INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  wall_ns INTEGER NOT NULL,  -- busy_ns, and idle by cause, sum to it; less than the step's where it was not in use yet
+  busy_ns INTEGER NOT NULL,  -- a kernel, copy or memset ran
+  kernels INTEGER NOT NULL,
+  kernel_ns INTEGER NOT NULL,  -- a kernel ran
+  launches INTEGER NOT NULL,
+  copies INTEGER NOT NULL,
+  copy_ns INTEGER NOT NULL,
+  exposed_copy_ns INTEGER NOT NULL,  -- a copy ran, and no kernel
+  collective_ns INTEGER NOT NULL,
+  exposed_collective_ns INTEGER NOT NULL,  -- a collective ran, and no other kernel
+  tiny_kernels INTEGER NOT NULL,
+  starved_gaps INTEGER NOT NULL,  -- idle until work was launched
+  between_ns INTEGER NOT NULL,  -- idle for less than 5 us between two kernels that were both launched: part of idle_launch_ns
+  first_kernels INTEGER NOT NULL,  -- steps in which a kernel started
+  first_kernel_ns INTEGER NOT NULL,  -- from their start to the first kernel's, summed
+  queue_depth INTEGER NOT NULL,  -- launched but not yet running at the ends of the steps, summed
+  incomplete INTEGER NOT NULL,  -- steps of which records were lost
+  idle_data_wait_ns INTEGER NOT NULL, idle_h2d_copy_ns INTEGER NOT NULL, idle_gpu_wait_ns INTEGER NOT NULL,
+  idle_launch_ns INTEGER NOT NULL, idle_cuda_alloc_ns INTEGER NOT NULL, idle_module_load_ns INTEGER NOT NULL,
+  idle_collective_ns INTEGER NOT NULL, idle_gil_wait_ns INTEGER NOT NULL, idle_gc_ns INTEGER NOT NULL,
+  idle_checkpoint_ns INTEGER NOT NULL, idle_validation_ns INTEGER NOT NULL, idle_logging_ns INTEGER NOT NULL,
+  idle_descheduled_ns INTEGER NOT NULL, idle_throttled_ns INTEGER NOT NULL, idle_blocked_io_ns INTEGER NOT NULL,
+  idle_python_ns INTEGER NOT NULL, idle_compute_ns INTEGER NOT NULL, idle_unknown_ns INTEGER NOT NULL,
+  PRIMARY KEY (first_step, device)
+) WITHOUT ROWID;
+
+-- Kernels by name, the costliest; folded > 0: the sum of that many others.
+CREATE TABLE device_kernel (
+  device INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  eligible INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  ns INTEGER NOT NULL,
+  max_ns INTEGER NOT NULL,
+  tiny INTEGER NOT NULL,
+  steps INTEGER NOT NULL,
+  folded INTEGER NOT NULL,
+  PRIMARY KEY (device, position)
+) WITHOUT ROWID;
+
+CREATE TABLE device_copy (
+  device INTEGER NOT NULL,
+  direction TEXT NOT NULL,
+  src TEXT NOT NULL,
+  dst TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  ns INTEGER NOT NULL,
+  exposed_ns INTEGER NOT NULL,
+  small INTEGER NOT NULL,
+  steps INTEGER NOT NULL,
+  PRIMARY KEY (device, direction, src, dst)
+) WITHOUT ROWID;
+
+-- The timeline of each device in a kept step, without holes.
+CREATE TABLE device_segment (
+  step INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL,
+  what TEXT NOT NULL,
+  cause TEXT NOT NULL,  -- of what is idle; else empty
+  name TEXT NOT NULL,
+  PRIMARY KEY (step, device, seq)
+) WITHOUT ROWID;
+
+-- The host's calls into the device's runtime, within steps, by thread.
+CREATE TABLE call (
+  thread INTEGER NOT NULL,
+  call TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  failed INTEGER NOT NULL,
+  ns INTEGER NOT NULL,
+  max_ns INTEGER NOT NULL,
+  steps INTEGER NOT NULL,
+  PRIMARY KEY (thread, call)
+) WITHOUT ROWID;
+
 -- Views, for people with a SQL shell.
 
 CREATE VIEW steps_ms AS
@@ -349,3 +443,37 @@ CREATE VIEW longest_spans AS
 SELECT kind, step, ROUND((end_ns - start_ns) / 1e6, 3) AS ms, ROUND(cpu_ns / 1e6, 3) AS cpu_ms, object, value,
   COALESCE(NULLIF(thread.name, ''), 'thread ' || span.thread) AS thread
 FROM span LEFT JOIN thread ON thread.id = span.thread ORDER BY end_ns - start_ns DESC;
+
+-- How each device spent the steps.
+CREATE VIEW device_use AS
+SELECT device.id AS device, name, ROUND(100.0 * SUM(busy_ns) / SUM(wall_ns), 1) AS busy_percent,
+  ROUND(SUM(wall_ns - busy_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS idle_ms_per_step, SUM(kernels) AS kernels,
+  SUM(tiny_kernels) AS tiny_kernels, ROUND(SUM(exposed_copy_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS exposed_copy_ms_per_step,
+  ROUND(SUM(exposed_collective_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS exposed_collective_ms_per_step
+FROM device_step JOIN device ON device.id = device_step.device GROUP BY device.id ORDER BY device.id;
+
+-- Why each device was idle.
+CREATE VIEW device_idle AS
+WITH each_cause AS (
+  SELECT device, 'data_wait' AS cause, SUM(idle_data_wait_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'h2d_copy' AS cause, SUM(idle_h2d_copy_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'gpu_wait' AS cause, SUM(idle_gpu_wait_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'launch' AS cause, SUM(idle_launch_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'cuda_alloc' AS cause, SUM(idle_cuda_alloc_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'module_load' AS cause, SUM(idle_module_load_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'collective' AS cause, SUM(idle_collective_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'gil_wait' AS cause, SUM(idle_gil_wait_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'gc' AS cause, SUM(idle_gc_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'checkpoint' AS cause, SUM(idle_checkpoint_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'validation' AS cause, SUM(idle_validation_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'logging' AS cause, SUM(idle_logging_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'descheduled' AS cause, SUM(idle_descheduled_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'throttled' AS cause, SUM(idle_throttled_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'blocked_io' AS cause, SUM(idle_blocked_io_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'python' AS cause, SUM(idle_python_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'compute' AS cause, SUM(idle_compute_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'unknown' AS cause, SUM(idle_unknown_ns) AS ns FROM device_step GROUP BY device
+)
+SELECT device, cause, ROUND(ns / 1e6 / (SELECT SUM(steps) FROM step), 3) AS ms_per_step,
+  ROUND(100.0 * ns / (SELECT SUM(wall_ns - busy_ns) FROM device_step AS all_steps WHERE all_steps.device = each_cause.device), 2) AS percent
+FROM each_cause WHERE ns <> 0 ORDER BY device, ns DESC;

@@ -44,9 +44,13 @@ DetailSums::Sum& DetailSums::SumOf(const Key& key) {
 }
 
 void DetailSums::Add(const Detail& d) {
-  const uint8_t state = d.kind == DetailKind::kSample ? static_cast<uint8_t>(d.state) : uint8_t{0};
+  const bool is_call = d.kind == DetailKind::kCall;  // whose code is told as its state
+  const uint8_t state = d.kind == DetailKind::kSample ? static_cast<uint8_t>(d.state)
+                        : is_call                     ? static_cast<uint8_t>(d.code)
+                                                      : uint8_t{0};
+  const int32_t code = is_call ? 0 : d.code;
   Sum& sum =
-      SumOf({static_cast<uint8_t>(d.kind), static_cast<uint8_t>(d.phase), state, d.thread, d.stack, d.code, false});
+      SumOf({static_cast<uint8_t>(d.kind), static_cast<uint8_t>(d.phase), state, d.thread, d.stack, code, false});
   sum.ns += d.ns;
   sum.count += d.count;
   if (d.step >= 0 && d.step != sum.last_step) {
@@ -116,11 +120,12 @@ absl::Status DetailSums::Write(Database& db, int64_t section) {
     const int64_t id = (section + 1) * kRowsPerSection + position;
     if (sum.used) {
       const auto& [kind, phase, state, thread, stack, code, is_folded] = sum.key;
-      const bool is_sample = static_cast<DetailKind>(kind) == DetailKind::kSample;
+      const char* of_state = "";
+      if (static_cast<DetailKind>(kind) == DetailKind::kSample) of_state = WordOf(kSampleStateNames, state);
+      if (static_cast<DetailKind>(kind) == DetailKind::kCall) of_state = WordOf(kHostCallNames, state);
       TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO detail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", id, section,
-                                       WordOf(kDetailKindNames, kind), WordOf(kPhaseNames, phase),
-                                       is_sample ? WordOf(kSampleStateNames, state) : "", thread, stack, code, sum.ns,
-                                       sum.count, sum.steps, sum.folded));
+                                       WordOf(kDetailKindNames, kind), WordOf(kPhaseNames, phase), of_state, thread,
+                                       stack, code, sum.ns, sum.count, sum.steps, sum.folded));
     } else if (sum.in_file) {
       TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM detail WHERE id = ?", id));
     }
@@ -169,6 +174,8 @@ void Sections::Add(const Detail& detail) {
 }
 
 Sections::Section& Sections::SectionOf(int64_t step) {
+  if (base_ < 0) base_ = step;
+  step = std::max<int64_t>(step - base_, 0);
   while (step / width_ >= static_cast<int64_t>(max_sections_)) MergeNeighbours();
   const auto position = static_cast<size_t>(step / width_);
   while (sections_.size() <= position) sections_.emplace_back(details_per_section_);
@@ -206,8 +213,8 @@ absl::Status Sections::Write(Database& db) {
     const auto id = static_cast<int64_t>(i);
     TRAINPERF_RETURN_IF_ERROR(sections_[i].sums.Write(db, id));
     if (!sections_[i].unwritten || sections_[i].steps == 0) continue;  // details come before their step
-    TRAINPERF_RETURN_IF_ERROR(
-        db.Run("REPLACE INTO section VALUES (?, ?, ?, ?)", id, id * width_, sections_[i].steps, sections_[i].wall_ns));
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO section VALUES (?, ?, ?, ?)", id, base_ + id * width_,
+                                     sections_[i].steps, sections_[i].wall_ns));
     for (int p = 0; p < kPhaseCount; ++p) {
       for (int m = 0; m < kMechanismCount; ++m) {
         if (sections_[i].ns[p][m] == 0) continue;

@@ -81,6 +81,7 @@ class Sections : public RunPart {
 
   const size_t max_sections_;
   const int details_per_section_;
+  int64_t base_ = -1;  // the run's first step: a trace may begin at any
   int64_t width_ = 1;  // steps
   std::vector<Section> sections_;
   DetailSums outside_;  // of steps

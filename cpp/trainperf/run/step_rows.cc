@@ -56,6 +56,17 @@ void StepRow::Add(const StepRow& later) {
   for (int i = 0; i < kPhaseCount; ++i) phase_ns[i] += later.phase_ns[i];
 }
 
+void StepRow::NativeIsLaunch() {
+  int64_t& compute_ns = cause_ns[static_cast<int>(Cause::kCompute)];
+  cause_ns[static_cast<int>(Cause::kLaunch)] += compute_ns;
+  compute_ns = 0;
+}
+
+void StepRows::NativeIsLaunch() {
+  for (StepRow& row : rows_) row.NativeIsLaunch();
+  unwritten_from_ = 0;
+}
+
 StepRows::StepRows(int max_rows) : max_rows_(static_cast<size_t>(std::max(max_rows, 2))) {}
 
 void StepRows::Add(const StepRow& step) {

@@ -32,6 +32,8 @@ struct StepRow {
 
   static StepRow Of(const StepRecord& step, bool feeds_device);
   void Add(const StepRow& later);
+  // What was named before a device was seen: native time that feeds one is `launch`.
+  void NativeIsLaunch();
   const int64_t* values() const { return &first_step; }
 };
 inline constexpr int kStepColumns = 11 + kCauseCount + kPhaseCount;
@@ -41,7 +43,9 @@ class StepRows : public RunPart {
  public:
   explicit StepRows(int max_rows);
   void Add(const StepRow& step);
+  void NativeIsLaunch();
   int64_t steps_per_row() const { return width_; }
+  int64_t last_row() const { return rows_.empty() ? -1 : rows_.back().first_step; }  // its first step
 
   absl::Status Write(Database& db) override;
   void Written() override;

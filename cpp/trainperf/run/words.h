@@ -10,9 +10,15 @@
 
 namespace trainperf {
 
-inline constexpr std::array<const char*, 4> kDetailKindNames = {"gil_wait", "sample", "hold", "gc"};
+inline constexpr std::array<const char*, kDetailKindCount> kDetailKindNames = {"gil_wait", "sample", "hold",
+                                                                               "gc",       "call",   "idle_gil_wait"};
 inline constexpr std::array<const char*, kSpanKindCount> kSpanKindNames = {
     "loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback"};
+
+inline constexpr std::array<const char*, kDeviceActivityCount> kDeviceActivityNames = {"kernel", "copy", "memset",
+                                                                                       "collective", "idle"};
+inline constexpr std::array<const char*, 6> kCopyDirectionNames = {"unknown", "h2d", "d2h", "d2d", "p2p", "h2h"};
+inline constexpr std::array<const char*, 5> kMemoryKindNames = {"unknown", "pageable", "pinned", "device", "managed"};
 
 template <size_t n, typename Enum>
 const char* WordOf(const std::array<const char*, n>& names, Enum value) {

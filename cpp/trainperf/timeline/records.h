@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainperf/event/device_op.h"
 #include "trainperf/event/event.h"
+#include "trainperf/timeline/device_records.h"
 
 namespace trainperf {
 
@@ -42,14 +44,22 @@ struct StepRecord {
   int32_t optimizer_steps;
   int64_t compile_ns;
   std::vector<Segment> segments;  // at most TimelineOptions::max_segments; the smallest neighbours are merged beyond
+  // The run is one whose host feeds a device: its native time is `launch`, in the steps before this one too.
+  bool feeds_device;
+  std::vector<DeviceStep> devices;  // those that had work so far; in order of their number
+  std::vector<CallSum> calls;
 };
 
 enum class DetailKind : uint8_t {
-  kGilWait,  // the step thread waited: `thread` and `stack` are the holder's; `count` is how many waits ended
-  kSample,   // where the step thread was: `state`, `code` is the system call when blocked, `stack` its own
-  kHold,     // who held the GIL, whether anybody waited or not: `thread`, `stack`; phase is the step thread's
-  kGc,       // `code` is the generation
+  kGilWait,      // the step thread waited: `thread` and `stack` are the holder's; `count` is how many waits ended
+  kSample,       // where the step thread was: `state`, `code` is the system call when blocked, `stack` its own
+  kHold,         // who held the GIL, whether anybody waited or not: `thread`, `stack`; phase is the step thread's
+  kGc,           // `code` is the generation
+  kCall,         // a sample that fell into a call of the step thread: `code` is the HostCall, `stack` its own
+  kIdleGilWait,  // a device (`code`) idled while whoever feeds it waited for the GIL: `thread`, `stack` are the
+                 // holder's
 };
+inline constexpr int kDetailKindCount = 6;
 
 struct Detail {
   DetailKind kind;

@@ -459,7 +459,7 @@ int64_t StepCutter::guessed_index() const {
 
 int64_t StepCutter::mean_step_ns() const {
   if (!started_) return 0;
-  const int64_t steps = writer_->next_index() + static_cast<int64_t>(pieces_.size());
+  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size());
   return (pieces_.back()->end - first_step_ns_) / steps;
 }
 

@@ -33,7 +33,10 @@ int64_t Settle(Piece& piece, double share) {
 }  // namespace
 
 StepWriter::StepWriter(const TimelineOptions& options, TimelineSink* sink)
-    : options_(options), max_segments_(static_cast<size_t>(std::max(options.max_segments, 1))), sink_(sink) {
+    : options_(options),
+      max_segments_(static_cast<size_t>(std::max(options.max_segments, 1))),
+      sink_(sink),
+      feeds_device_(options.feeds_device) {
   for (int p = 0; p < kPhaseCount; ++p) {
     for (int m = 0; m < kMechanismCount; ++m) {
       causes_[static_cast<size_t>(p)][static_cast<size_t>(m)] =
@@ -152,11 +155,12 @@ void StepWriter::Write(Piece& piece, bool step) {
   // Whatever is undecided here stays so: a gap is other, and no validation was confirmed.
   piece.Refute();
   piece.SettleGap(RowOf(Phase::kOther));
-  const int64_t index = step ? next_index_++ : -1;
+  const int64_t index = step ? options_.first_step_index + next_index_++ : -1;
   if (step) {
     split_.AddSamples(piece);
     wall_ns_ += piece.end_ns() - piece.start_ns;
     record_.index = index;
+    record_.feeds_device = feeds_device_;
     record_.start_ns = piece.start_ns;
     record_.end_ns = piece.end_ns();
     std::memset(record_.ns, 0, sizeof(record_.ns));

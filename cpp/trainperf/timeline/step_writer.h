@@ -32,9 +32,11 @@ class StepWriter {
   void AdvanceTo(int64_t watermark_ns);
   void Flush();
 
+  void FeedsDevice() { feeds_device_ = true; }
   TimelineSink* sink() { return sink_; }
   size_t max_segments() const { return max_segments_; }
-  int64_t next_index() const { return next_index_ + waiting_steps_; }
+  int64_t next_index() const { return options_.first_step_index + next_index_ + waiting_steps_; }
+  int64_t steps_put() const { return next_index_ + waiting_steps_; }
   int64_t steps_closed() const { return next_index_; }
   int64_t mean_wall_ns() const { return next_index_ == 0 ? 0 : wall_ns_ / next_index_; }
 
@@ -57,7 +59,8 @@ class StepWriter {
   int64_t waiting_steps_ = 0;
   SampleSplit split_;
   StepRecord record_{};
-  int64_t next_index_ = 0;
+  bool feeds_device_;
+  int64_t next_index_ = 0;  // less options_.first_step_index
   int64_t wall_ns_ = 0;
 
   bool host_seen_ = false;

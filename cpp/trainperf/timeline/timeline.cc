@@ -53,6 +53,10 @@ class Timeline::Impl {
     }
   }
 
+  void Add(const DeviceOp&) { writer_.FeedsDevice(); }
+  void SetNames(const NameTable* names) { names_ = names; }
+  void MarkDeviceIncomplete(uint32_t) {}
+
   void AdvanceTo(int64_t watermark_ns) {
     watermark_ns = std::clamp<int64_t>(watermark_ns, 0, kMaxNs);
     if (lane_) lane_->AdvanceTo(watermark_ns);
@@ -140,6 +144,7 @@ class Timeline::Impl {
   }
 
   StepWriter writer_;
+  const NameTable* names_ = nullptr;
   LoaderLog loaders_;
   OtherThreads others_;
   EarlyEvents early_;
@@ -161,6 +166,13 @@ Timeline::~Timeline() = default;
 
 void Timeline::Add(const Event& event) {
   if (!impl_->finished()) impl_->Add(event);
+}
+void Timeline::Add(const DeviceOp& op) {
+  if (!impl_->finished()) impl_->Add(op);
+}
+void Timeline::SetNames(const NameTable* names) { impl_->SetNames(names); }
+void Timeline::MarkDeviceIncomplete(uint32_t device) {
+  if (!impl_->finished()) impl_->MarkDeviceIncomplete(device);
 }
 void Timeline::AdvanceTo(int64_t watermark_ns) {
   if (!impl_->finished()) impl_->AdvanceTo(watermark_ns);

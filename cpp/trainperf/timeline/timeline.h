@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "trainperf/base/name_table.h"
+#include "trainperf/event/device_op.h"
 #include "trainperf/event/event.h"
 #include "trainperf/timeline/records.h"
 
@@ -25,6 +27,7 @@ struct TimelineOptions {
   double gil_contended_share = 0.10;
   double host_stalled_share = 0.10;
   int max_segments = 256;
+  int64_t first_step_index = 0;  // a run of a trace numbers its steps as the trace does
 };
 
 class Timeline {
@@ -32,12 +35,18 @@ class Timeline {
   Timeline(const TimelineOptions& options, TimelineSink* sink);
   ~Timeline();
 
-  // In order of end_ns; an event that comes late is placed where it can be, and counted in late_events().
+  // In order of end_ns, events and operations merged; what comes late is placed where it can be, and counted in
+  // late_events().
   void Add(const Event& event);
+  void Add(const DeviceOp& op);
+  // Where the names of kernels are; must outlive this.
+  void SetNames(const NameTable* names);
   void AdvanceTo(int64_t watermark_ns);
   void Finish(int64_t end_ns);
   // Events were lost on the way here: the step that is open now is kIncomplete.
   void MarkIncomplete();
+  // The same of a device's operations.
+  void MarkDeviceIncomplete(uint32_t device);
 
   ThreadId step_thread() const;      // 0 until a backward, or run.step(), was seen
   int64_t steps_closed() const;      // given to the sink; the first ones are held back: docs/internals.md

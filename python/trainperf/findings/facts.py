@@ -80,8 +80,8 @@ class Facts:
         return {
             cell: ns
             for cell, ns in self.matrix.items()
-            # As the file's own columns are folded; meta feeds_device is for people, until there is a device lane.
-            if ns > 0 and cell[0] in wanted and cause_of(*cell, feeds_device=False) == cause
+            # As the file's own columns are folded.
+            if ns > 0 and cell[0] in wanted and cause_of(*cell, feeds_device=self.run.feeds_device) == cause
         }
 
     def cause_ns(self, cause: str) -> int:

@@ -28,11 +28,12 @@ class HostCompute:
     needs: tuple[str, ...] = ("gil_holds", "stacks")
 
     def check(self, facts: Facts) -> Outcome:
-        cells = facts.cells("compute", ["other"])
+        feeds_device = facts.run.feeds_device
+        cells = facts.cells("launch" if feeds_device else "compute", ["other"])
         whole = sum(cells.values())
         if facts.grade(whole, self.limits) is None:
             return None
-        if facts.run.meta.get("feeds_device") == "1":
+        if feeds_device:
             return Abstained(self.id, self.slug, "with a device, native code may be waiting for it")
         samples = facts.samples(phases=["other"], states=["native"])
         count = sum(d.count for d in samples)
