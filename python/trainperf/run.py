@@ -178,6 +178,15 @@ class Run:
 
         return summary(self, keep=keep, notes=notes)
 
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
+        """Writes the report, one HTML file without scripts or links to the network, and gives its path.
+
+        Raises FileExistsError when there is a file already, unless `overwrite`; OSError when it cannot be written.
+        """
+        from trainperf.report.html import render, write
+
+        return write(render(self), path, overwrite=overwrite)
+
     # Steps.
 
     @cached_property

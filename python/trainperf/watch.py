@@ -342,6 +342,12 @@ class Watch(LiveSteps):
             return f"trainperf: nothing was watched: {self._why_off}"
         return self.run.summary(keep=not self._private, notes=self._notes())
 
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
+        """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""
+        from trainperf.report.html import render, write
+
+        return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
+
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
 

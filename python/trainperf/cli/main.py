@@ -13,11 +13,12 @@ from trainperf.cli.compare import Compare
 from trainperf.cli.doctor import Doctor
 from trainperf.cli.explain import Explain
 from trainperf.cli.export import Export
+from trainperf.cli.report import Report
 from trainperf.cli.run import Run
 from trainperf.cli.show import Show
 from trainperf.errors import TrainperfError
 
-COMMANDS: tuple[Command, ...] = (Run(), Show(), Compare(), Export(), Explain(), Doctor())
+COMMANDS: tuple[Command, ...] = (Run(), Show(), Report(), Compare(), Export(), Explain(), Doctor())
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -1,0 +1,70 @@
+"""What a report tells beyond the verdict, worked out once from a run: a file per panel; no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import Facts
+from trainperf.report.details import bins, devices, distribution, flames, gil, host, loader, ranks, trend, worst
+
+if TYPE_CHECKING:
+    from trainperf.report.model import ReportModel
+    from trainperf.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Panels; None (or empty) where the run has nothing of the kind."""
+
+    bins: bins.Bins | None
+    trend: trend.Trend
+    distribution: distribution.Distribution | None
+    worst: tuple[worst.WorstStep, ...]
+    gil: gil.Gil
+    loaders: tuple[loader.LoaderPanel, ...]
+    loaders_left_out: int
+    devices: devices.Devices | None
+    host: host.Host
+    stacks: flames.Flame | None
+    holders: flames.Flame | None
+    ranks: ranks.Ranks | None
+    script: str
+    overhead: tuple[tuple[str, int], ...]  # place, ns
+
+
+def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadable: Sequence[str] = ()) -> Details:
+    """`others`: the other ranks of the same job."""
+    facts = Facts(run)
+    panels, left_out = loader.loader_panels(run, facts)
+    return Details(
+        bins=bins.bins(run),
+        trend=trend.trend(run),
+        distribution=distribution.distribution(run) if run.step_count else None,
+        worst=worst.worst_steps(run, facts, model.median_ms),
+        gil=gil.gil(run, facts),
+        loaders=panels,
+        loaders_left_out=left_out,
+        devices=devices.devices(run, facts),
+        host=host.host(run),
+        stacks=flames.step_thread(run, facts),
+        holders=flames.gil_holders(run, facts),
+        ranks=ranks.ranks([run, *others], unreadable=unreadable) if others or unreadable else None,
+        script=_script(run),
+        overhead=tuple(sorted(run.overhead_ns.items(), key=lambda o: -o[1])),
+    )
+
+
+def _script(run: Run) -> str:
+    """ "train.py --epochs 3"."""
+    import json
+    import os
+
+    argv = run.meta.get("argv", "")
+    try:
+        words = json.loads(argv) if argv.startswith("[") else [argv]
+    except (ValueError, RecursionError):
+        words = [argv]
+    words = [str(word) for word in words]
+    return " ".join([os.path.basename(words[0]), *words[1:]]) if words and words[0] else ""

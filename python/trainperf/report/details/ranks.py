@@ -1,0 +1,130 @@
+"""Several ranks beside each other: each one's causes, and who keeps the others waiting. Ranks meet here, offline."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from trainperf.errors import RunFileError, TrainperfError
+from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+_RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
+_STRAGGLES: Final = 0.05  # of a step: by so much more of its own work than the usual rank's
+# Where a rank waits for the others: in a collective, or (gloo, on CPUs) blocked within backward or the optimizer.
+_WAITS: Final = (("backward", "blocked"), ("optimizer", "blocked"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    rank: int
+    host: str
+    file: str
+    steps: int
+    mean_ms: float
+    causes: tuple[tuple[str, float], ...]  # ms per step, all that are not 0, in the vocabulary's order
+    own_ms: float  # per step, without what it waited for the others
+    verdict: str
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    ranks: tuple[Rank, ...]
+    straggler: int | None
+    sentence: str
+    unreadable: tuple[str, ...]  # one line each
+
+
+def rank_of(path: str | os.PathLike[str]) -> int | None:
+    """3 for a.rank3.tpr."""
+    found = _RANK.match(Path(path).stem)
+    return int(found["rank"]) if found else None
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of the one run in a folder, by rank. Raises TrainperfError when there is none, or more than one."""
+    files = sorted(p for p in folder.glob("*.tpr") if p.is_file())
+    if not files:
+        raise TrainperfError(f"{folder} has no run file (*.tpr): give a run file, or a folder of one run's ranks")
+    if len(files) == 1:
+        return files
+    stems = {(m["stem"] if (m := _RANK.match(p.stem)) else p.stem) for p in files}
+    if len(stems) > 1 or any(rank_of(p) is None for p in files):
+        names = ", ".join(p.name for p in files[:4]) + (" ..." if len(files) > 4 else "")
+        raise TrainperfError(f"{folder} has several runs ({names}): name one of them")
+    return sorted(files, key=lambda p: rank_of(p) or 0)
+
+
+def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
+    """None for a single run: there is nothing to compare."""
+    rows = tuple(sorted((_rank(i, run) for i, run in enumerate(runs)), key=lambda r: r.rank))
+    if len(rows) < 2:
+        return None
+    stepped = [r for r in rows if r.steps]
+    straggler, sentence = None, f"{len(rows)} ranks"
+    if len(stepped) >= 2:
+        slowest = max(stepped, key=lambda r: r.own_ms)
+        others = median(r.own_ms for r in stepped if r is not slowest)
+        more = slowest.own_ms - others
+        if more >= _STRAGGLES * slowest.mean_ms:
+            straggler = slowest.rank
+            sentence = (
+                f"Rank {slowest.rank} is the straggler: {slowest.own_ms:.1f} ms a step of its own work, the others "
+                f"{others:.1f} ms. What it takes longer, all wait for{_most(slowest, stepped)}."
+            )
+        else:
+            sentence = f"The {len(stepped)} ranks are even: their own work differs by {more:.2f} ms a step at most."
+    return Ranks(rows, straggler, sentence, tuple(unreadable))
+
+
+def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and a line for each that cannot. Raises RunFileError when none can."""
+    from trainperf.run import Run
+
+    runs: list[Run] = []
+    errors: list[str] = []
+    for file in files:
+        try:
+            runs.append(Run(file))
+        except RunFileError as error:
+            errors.append(str(error))
+    if not runs:
+        raise RunFileError(errors[0])
+    return runs, errors
+
+
+def _rank(position: int, run: Run) -> Rank:
+    steps = max(1, run.step_count)
+    matrix = run.matrix_ns
+    waits = run.cause_ns("collective") + sum(
+        int(matrix[PHASES.index(phase), MECHANISMS.index(mechanism)]) for phase, mechanism in _WAITS
+    )
+    found = rank_of(run.path)
+    return Rank(
+        rank=position if found is None else found,
+        host=run.meta.get("host", ""),
+        file=os.path.basename(run.path),
+        steps=run.step_count,
+        mean_ms=run.wall_ns / steps / 1e6,
+        causes=tuple((c, ns / steps / 1e6) for c in CAUSES if (ns := run.cause_ns(c)) > 0),
+        own_ms=max(0, run.wall_ns - waits) / steps / 1e6,
+        verdict=run._found.verdict.text,
+        ended=run.ended,
+    )
+
+
+def _most(slowest: Rank, ranks_: Sequence[Rank]) -> str:
+    """ "; mostly data_wait (+8.1 ms)": what it has more of than the others."""
+    mine = dict(slowest.causes)
+    others = [dict(r.causes) for r in ranks_ if r is not slowest]
+    more = {c: ms - median(o.get(c, 0.0) for o in others) for c, ms in mine.items() if c != "collective"}
+    top = max(more, key=lambda c: more[c], default="")
+    return f"; mostly {top} (+{more[top]:.1f} ms)" if top and more[top] > 0 else ""

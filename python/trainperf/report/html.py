@@ -1,0 +1,197 @@
+"""The report as one HTML file: no script, no network, every chart drawn beforehand.
+
+page = render(run)
+write(page, "a.html")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from trainperf.report import charts, details
+from trainperf.report import json as as_json
+from trainperf.report.model import build
+from trainperf.report.svg import palette
+from trainperf.report.svg.base import duration, num, short
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from trainperf.run import Run
+
+_TIERS_AS_GOOD = ("exact", "sampled", "cgroup", "on", "schedstat", "trace", "cupti-full")
+_PLACES = {
+    "collector": "our collecting thread",
+    "sampler": "our sampling thread",
+    "marks": "marks, on your threads",
+    "gil_hook": "timing of GIL waits, on your threads",
+}
+
+
+def render(
+    run: Run,
+    *,
+    notes: Sequence[str] = (),
+    others: Sequence[Run] = (),
+    unreadable: Sequence[str] = (),
+    embedded: bool = False,
+) -> str:
+    """The page as text.
+
+    Args:
+        notes: to be shown before the run's own.
+        others: the other ranks of the same job, for the strip of ranks.
+        unreadable: why files of other ranks could not be read, a line each.
+        embedded: within a notebook: without what belongs to a page of its own.
+
+    Raises RunFileError when the file turns out to be damaged.
+    """
+    model = build(run, notes=notes)
+    found = details.build(run, model, others=others, unreadable=unreadable)
+    top = next((f for f in model.findings if f.id == model.verdict.finding), None)
+    page: str = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            m=model,
+            d=found,
+            top=top,
+            meta=run.meta,
+            embedded=embedded,
+            definitions=Markup(palette.definitions()),
+            data=Markup(_script_safe(as_json.to_dict(model))),
+            timeline=charts.step_timeline(found, model),
+            histogram=charts.histogram(found.distribution) if found.distribution else None,
+            amiss=_amiss(found, model.tiers),
+        )
+    )
+    return page
+
+
+def write(page: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
+    """Writes the page, all or nothing, and gives its path. Raises FileExistsError when there is one already."""
+    target = os.fspath(path)
+    if os.path.isdir(target):
+        raise IsADirectoryError(
+            f"{target} is a folder: name a file in it, such as {os.path.join(target, 'report.html')}"
+        )
+    if not overwrite and os.path.lexists(target):
+        raise _exists(target)
+    folder = os.path.dirname(target) or "."
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".trainperf-", suffix=".html", dir=folder)
+    except OSError as error:
+        raise type(error)(
+            f"{target} cannot be written ({error.strerror}): name a file in a folder that can be"
+        ) from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(page)
+        os.chmod(temporary, 0o666 & ~_umask())
+        if overwrite:
+            os.replace(temporary, target)
+        else:
+            _claim(temporary, target)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return target
+
+
+def _claim(temporary: str, target: str) -> None:
+    """As a rename, but never over a file that has come meanwhile."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError:  # a file system without links
+        os.replace(temporary, target)
+
+
+def _exists(target: str) -> FileExistsError:
+    return FileExistsError(f"{target} exists: name another file, or say overwrite=True (-f on the command line)")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _script_safe(value: Any) -> str:
+    """JSON that stays within its <script>, whatever names are in it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _amiss(found: details.Details, tiers: Any) -> list[tuple[str, str]]:
+    """Probes that are less than they could be."""
+    return [(probe, text) for probe, text in sorted(tiers.items()) if text.partition(":")[0] not in _TIERS_AS_GOOD]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainperf.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        duration=duration,
+        num=num,
+        short=short,
+        percent=_percent,
+        count=lambda n: f"{n:,}",
+        swatch=lambda look: Markup(palette.swatch(look)),
+        size=_size,
+    )
+    environment.globals.update(
+        {name: _marked(getattr(charts, name)) for name in _CHARTS},
+        legend=charts.legend,
+        timeline_table=charts.timeline_table,
+        worst_lanes=charts.worst_lanes,
+        longest_rank=charts.longest_rank,
+        look=palette.look,
+        phase_look=lambda name: palette.PHASE_LOOKS.get(name, palette.OTHERS),
+        phase_sums=charts.phase_sums,
+        reasons=("warm-up", "validation", "checkpoint", "the loader started", "events were dropped"),
+        places=_PLACES,
+    )
+    return environment
+
+
+_CHARTS = (
+    *("mean_step", "worst_step", "worst_bar", "device_bar", "ready_bars", "fetch_bar", "rank_bar", "flame_graph"),
+    "sparkline",
+)
+
+
+def _marked(chart: Any) -> Any:
+    def drawn(*args: Any) -> Markup:
+        return Markup(chart(*args))
+
+    return drawn
+
+
+def _percent(share: float) -> str:
+    """ "57%", "0.4%", "under 0.01%"."""
+    if 0 < share < 0.0001:
+        return "under 0.01%"
+    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{num(100 * share, 1 if share >= 0.01 else 2)}%"
+
+
+def _size(n: float) -> str:
+    from trainperf.findings.text import size
+
+    return size(n)

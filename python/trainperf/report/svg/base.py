@@ -1,0 +1,81 @@
+"""What all charts share: numbers in few characters, text that is safe, and elements."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import Final
+
+from trainperf.report.text import clean, middle
+
+_LONGEST: Final = 160  # a name of 10,000 characters would fill the page, and names come up again and again
+
+
+def num(value: float, digits: int = 2) -> str:
+    """ "12.5", "3", "-.4" is written "-0.4": few characters, since a chart has thousands of numbers."""
+    text = f"{value:.{digits}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def short(text: str, longest: int = _LONGEST) -> str:
+    """Without control characters, and cut in the middle."""
+    return middle(clean(text), longest)
+
+
+def esc(text: str, longest: int = _LONGEST) -> str:
+    """For between tags and in attributes."""
+    return html.escape(short(text, longest), quote=True)
+
+
+def title(text: str, longest: int = 4 * _LONGEST) -> str:
+    """What a pointer that rests on the element shows."""
+    return f"<title>{esc(text, longest)}</title>"
+
+
+def image(label: str, description: str, body: Iterable[str], *, height: int, view_box: str = "", kind: str = "") -> str:
+    """An SVG that is one picture to a screen reader, with a name and a description; as wide as its figure.
+
+    With a `view_box` the picture is stretched to the width.
+    """
+    stretched = f' viewBox="{view_box}" preserveAspectRatio="none"' if view_box else ""
+    about = f"{label}. {description}" if description else label
+    words = f"<title>{esc(label)}</title><desc>{esc(description, 600)}</desc>"
+    return (
+        f'<svg class="chart{" " + kind if kind else ""}" role="img" aria-label="{esc(about, 600)}" width="100%" '
+        f'height="{height}"{stretched}>{words}{"".join(body)}</svg>'
+    )
+
+
+def ticks(top: float, wanted: int = 4) -> list[float]:
+    """Round numbers from 0 to at most `top`, about `wanted` of them."""
+    if not top > 0:
+        return [0.0]
+    raw = top / wanted
+    power = 10.0 ** _floor_log10(raw)
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    out, i = [], 0
+    while i * step <= top * 1.0001:
+        out.append(i * step)
+        i += 1
+    return out
+
+
+def _floor_log10(value: float) -> int:
+    import math
+
+    return math.floor(math.log10(value))
+
+
+def duration(ms: float) -> str:
+    """ "8.1 ms", "0.12 ms", "1.24 s", "3.5 min"."""
+    if ms >= 120_000:
+        return f"{ms / 60_000:.1f} min"
+    if ms >= 1000:
+        return f"{ms / 1000:.2f} s"
+    if ms >= 100:
+        return f"{ms:.0f} ms"
+    if ms >= 1 or ms == 0:
+        return f"{num(ms, 1)} ms"
+    return f"{num(ms, 2)} ms" if ms >= 0.01 else f"{num(ms * 1000, 1)} µs"

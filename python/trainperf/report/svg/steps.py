@@ -1,0 +1,55 @@
+"""One step's own timeline: lanes of pieces (phases, waits, what a device did) over the same stretch of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainperf.report.svg.base import esc, image, num, title
+from trainperf.report.svg.palette import Look, fill
+
+_LANE = 26
+_GAP = 6
+_NAMED = 0.05  # share of the step from which a piece has room for its name
+_LEAST = 0.0006  # a piece this short is under half a pixel
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    start: float  # share of the step, 0 to 1
+    end: float
+    name: str
+    look: Look
+    text: str  # when pointed at
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    name: str
+    pieces: Sequence[Piece]
+
+
+def timeline(lanes: Sequence[Lane], *, label: str, description: str) -> str:
+    """Pieces too short to be seen are left out of the picture (the numbers beside it have them)."""
+    body = []
+    for row, lane in enumerate(lanes):
+        y = row * (_LANE + _GAP)
+        body.append(f'<rect class="lane" y="{y}" width="100%" height="{_LANE}"/>')
+        body += [_piece(piece, y) for piece in lane.pieces if piece.end - piece.start >= _LEAST]
+    height = len(lanes) * (_LANE + _GAP) - _GAP if lanes else 1
+    return image(label, description, body, height=height, kind="step")
+
+
+def _piece(piece: Piece, y: int) -> str:
+    share = piece.end - piece.start
+    inside = ""
+    if share >= _NAMED:
+        inside = f'<text x="5" y="17" fill="{piece.look.ink}">{esc(piece.name, 60)}</text>'
+        if piece.look.pattern:
+            room = 8 + 7.0 * min(60, len(piece.name))
+            inside = f'<rect x="2" y="4" width="{room:g}" height="18" rx="2" fill="{piece.look.colour}"/>{inside}'
+    edge = f'<rect class="edge" width="1" height="{_LANE}"/>'
+    return (
+        f'<svg x="{num(100 * piece.start)}%" y="{y}" width="{num(100 * share)}%" height="{_LANE}">{title(piece.text)}'
+        f'<rect width="100%" height="{_LANE}" fill="{fill(piece.look)}"/>{edge}{inside}</svg>'
+    )
