@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 34
 _MOST_FRAMES: Final = 260
-_LEAST: Final = 0.002  # share of the whole
+_LEAST: Final = 0.002  # share of the whole; what is narrower is not seen
 _WORTH_A_LOOK: Final = 0.002  # share of the run
 
 
@@ -27,7 +29,6 @@ class Flame:
     frames: tuple[FlameFrame, ...]
     samples: int
     total_ms: float
-    left_out: float  # share of the time in frames too small to be drawn, at their depth at most
 
 
 @dataclass(slots=True)
@@ -120,27 +121,18 @@ def _flame(
 
 
 def _flat(root: _Node) -> Flame:
-    least = _LEAST
-    while True:
-        out = _collect(root, least)
-        if len(out) <= _MOST_FRAMES:
-            break
-        least *= 1.4
-    return Flame(tuple(out), root.count, root.ns / 1e6, least)
-
-
-def _collect(root: _Node, least: float) -> list[FlameFrame]:
+    """The largest frames, of equal ones the outer; a caller is never smaller than what it called."""
     out: list[FlameFrame] = []
-    work = [(root, 0, 0.0)]
-    while work:
-        node, depth, start = work.pop()
+    order = itertools.count()  # no two entries compare further
+    work = [(-root.ns, 0, next(order), 0.0, root)]
+    while work and len(out) < _MOST_FRAMES:
+        _, depth, _, start, node = heapq.heappop(work)
         share = node.ns / root.ns
         where = f" ({node.at})" if node.at else ""
         text = f"{node.name}{where}: {share:.1%}, {duration(node.ns / 1e6)}, {plural(node.count, 'sample')}"
         out.append(FlameFrame(depth, start, share, node.name, text, node.kind))
-        at = start
         for child in sorted(node.children.values(), key=lambda c: -c.ns):
-            if child.ns >= least * root.ns:
-                work.append((child, depth + 1, at))
-            at += child.ns / root.ns
-    return out
+            if child.ns >= _LEAST * root.ns:
+                heapq.heappush(work, (-child.ns, depth + 1, next(order), start, child))
+            start += child.ns / root.ns
+    return Flame(tuple(sorted(out, key=lambda f: (f.depth, f.start))), root.count, root.ns / 1e6)

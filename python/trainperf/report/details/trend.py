@@ -77,16 +77,20 @@ def trend(run: Run) -> Trend:
 
 
 def changes(wall: FloatArray) -> list[int]:
-    """Rows at which the level changes: the least squares' best splits of medians, as long as they beat the noise."""
-    bins = min(_BINS, len(wall) // 3)
+    """Rows at which the level changes: the best splits of the bins' means, as long as they beat the noise.
+
+    Not of their medians, which flip where steps are of two kinds; single long steps are cut down instead.
+    """
+    bins = min(_BINS, len(wall) // 4)
     edges = np.linspace(0, len(wall), bins + 1).astype(int)
-    medians = np.array([np.median(wall[a:b]) for a, b in itertools.pairwise(edges)])
-    noise = 1.4826 * float(np.median(np.abs(np.diff(medians)))) / math.sqrt(2)
-    noise = max(noise, 0.01 * float(np.median(medians)))
+    cut_down = np.minimum(wall, 1.25 * np.quantile(wall, 0.95))
+    means = np.add.reduceat(cut_down, edges[:-1]) / np.diff(edges)
+    noise = 1.4826 * float(np.median(np.abs(np.diff(means)))) / math.sqrt(2)
+    noise = max(noise, 0.01 * float(np.median(means)))
     cuts: list[int] = []
     open_parts = [(0, bins)]
     while open_parts and len(cuts) < _MOST_LEVELS - 1:
-        found = [(gain, cut, part) for part in open_parts for gain, cut in [_split(medians, *part)] if cut]
+        found = [(gain, cut, part) for part in open_parts for gain, cut in [_split(means, *part)] if cut]
         found = [f for f in found if f[0] > _SURE * noise**2 * math.log(bins)]
         if not found:
             break

@@ -1,0 +1,167 @@
+"""What the panels of a report are made from: changes of level, bins, distributions, flames, ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainperf.errors import TrainperfError
+from trainperf.findings.facts import Facts
+from trainperf.report.details import bins, distribution, flames, gil, ranks, trend
+from trainperf.run import HAS_CHECKPOINT, WARM_UP
+
+from tests.runfiles import RunFile
+
+
+def noisy(rng: np.random.Generator, *levels: tuple[int, float], noise: float = 0.05) -> np.ndarray:
+    return np.concatenate([level * (1 + noise * np.abs(rng.standard_normal(n))) for n, level in levels])
+
+
+@pytest.mark.parametrize(
+    ("levels", "cuts"),
+    [
+        (((133, 23.0), (267, 14.0)), [133]),
+        (((300, 10.0), (100, 13.0)), [300]),
+        (((100, 10.0), (80, 20.0), (220, 10.0)), [100, 180]),
+        (((4000, 1.4), (2000, 2.0)), [4000]),
+    ],
+)
+def test_changes_are_found_where_they_are(levels: tuple[tuple[int, float], ...], cuts: list[int]) -> None:
+    for seed in range(10):
+        found = trend.changes(noisy(np.random.default_rng(seed), *levels))
+        assert len(found) == len(cuts), (seed, found)
+        assert all(abs(a - b) <= 3 for a, b in zip(found, cuts, strict=True)), (seed, found)
+
+
+def test_noise_is_no_change() -> None:
+    false = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        wall = noisy(rng, (400, 10.0), noise=0.3)
+        wall[rng.integers(0, 400, 8)] *= 8  # single slow steps
+        false += bool(trend.changes(wall))
+    assert false <= 2
+
+
+def test_two_kinds_of_steps_are_no_change() -> None:
+    wall = np.where(np.arange(400) % 2, 4.0, 16.0) + np.random.default_rng(0).uniform(0, 0.5, 400)
+    assert trend.changes(wall) == []
+
+
+def said(file: RunFile) -> str:
+    with file.open() as run:
+        return " ".join(trend.trend(run).sentences)
+
+
+def test_trend_says_drift_warm_up_and_steadiness(tmp_path: Path) -> None:
+    rising = RunFile(tmp_path / "a.tpr")
+    for i in range(400):
+        rising.step(compute=10 + 0.004 * i + (i * 37 % 11) * 0.05)
+    assert "goes up by 1" in said(rising)
+    steady = RunFile(tmp_path / "b.tpr").steps(2, compute=50, flags=WARM_UP)
+    for i in range(200):
+        steady.step(compute=10 + (i * 37 % 11) * 0.05)
+    text = said(steady)
+    assert "2 warm-up steps (50 ms, 50 ms) are left out" in text and "Steady" in text
+    assert "too few" in said(RunFile(tmp_path / "c.tpr").steps(5, compute=1))
+
+
+def test_checkpoints_are_no_change_of_level(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    for i in range(200):
+        late = i >= 100 and i % 2 == 0
+        file.step(compute=10 + i % 3 * 0.1, checkpoint=30 if late else 0, flags=HAS_CHECKPOINT if late else 0)
+    assert "from then on" not in said(file)
+
+
+def test_bins_sum_to_the_run(tmp_path: Path) -> None:
+    for steps, merge in ((500, 1), (5003, 1), (5003, 2)):
+        file = RunFile(tmp_path / "a.tpr").merge_steps(merge)
+        for i in range(steps):
+            file.step(compute=2 + i % 5, gil_wait=i % 3, gc=0.001 * (i % 7), logging=0.002, python=0.001)
+        with file.open() as run:
+            found = bins.bins(run)
+            assert found is not None
+            wall = run.wall_ns
+        assert len(found.steps) <= bins.EACH_STEP and int(found.steps.sum()) == steps
+        assert float((found.mean_ms * found.steps).sum()) == pytest.approx(wall / 1e6)
+        assert np.allclose(sum(values for _, values in found.layers), found.mean_ms)
+        assert found.each_step == (steps == 500)
+
+
+def test_bins_keep_the_longest_step(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    for i in range(9000):
+        file.step(compute=900 if i == 7777 else 2)
+    with file.open() as run:
+        found = bins.bins(run)
+    assert found is not None and found.max_ms.max() == 900
+    at = int(np.argmax(found.max_ms))
+    assert found.first[at] <= 7777 < found.first[at] + found.steps[at]
+    assert int(found.at(7777)) == at and found.top_ms < 10  # the rest is not pressed flat
+
+
+def test_distribution_counts_every_step_once(tmp_path: Path) -> None:
+    for merge in (1, 4):
+        file = RunFile(tmp_path / "a.tpr").merge_steps(merge).steps(3, compute=70, flags=WARM_UP)
+        for i in range(997):
+            file.step(compute=10 + (i % 10) * 0.2 if i != 500 else 300)
+        with file.open() as run:
+            found = distribution.distribution(run)
+        assert found is not None
+        assert sum(n for *_, n in found.bars) + found.beyond == found.steps == 997
+        assert found.beyond == 1 and found.longest_ms == pytest.approx(300, rel=0.02)
+        assert dict(found.quantiles)["median"] == pytest.approx(11, rel=0.03)
+
+
+def test_flame_adds_up_and_is_bounded(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(50, compute=20)
+    for i in range(900):
+        deep = [f"/u/m.py:{d} f{i % 30}_{d}" for d in range(60)]
+        file.detail("sample", 1 + i % 7, stack=file.stack(*deep), state="native", phase=("forward", "backward")[i % 2])
+    file.detail("sample", 3, folded=12)
+    with file.open() as run:
+        found = flames.step_thread(run, Facts(run))
+        total = sum(d.ns for d in run.detail_totals("sample")) / 1e6
+    assert found is not None and found.total_ms == pytest.approx(total)
+    assert len(found.frames) == 260 and max(f.depth for f in found.frames) < 40
+    by_depth: dict[int, float] = {}
+    for f in found.frames:
+        assert f.start >= 0 and f.start + f.share <= 1 + 1e-9
+        by_depth[f.depth] = by_depth.get(f.depth, 0) + f.share
+    assert by_depth[0] == 1 and by_depth[1] == pytest.approx(1) and max(by_depth.values()) <= 1 + 1e-9
+
+
+def test_gil_rows_join_waits_and_holds(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(50, compute=10, gil_wait=4)
+    hog = file.thread("hog")
+    for line in (41, 43):
+        at = file.stack("/usr/lib/python3.11/json/__init__.py:9 dumps", f"/u/train.py:{line} crunch")
+        file.detail("gil_wait", 100, thread=hog, stack=at, count=10).detail("hold", 130, thread=hog, stack=at)
+    with file.open() as run:
+        found = gil.gil(run, Facts(run))
+        flame = flames.gil_holders(run, Facts(run))
+    (row,) = found.rows
+    assert (row.holder, row.function, row.top_frame) == ("hog", "crunch", "dumps")
+    assert (row.waited_ms, row.held_ms, row.waits) == (200, 260, 20)
+    assert flame is not None and flame.frames[1].name == "hog"
+
+
+def test_a_straggler_is_who_waits_least(tmp_path: Path) -> None:
+    files = []
+    for rank, own in enumerate((9.0, 9.1, 12.0)):
+        path = tmp_path / f"x.rank{rank}.tpr"
+        # Gloo on CPUs: the others are blocked within backward until the slowest arrives.
+        RunFile(path).steps(20, {("backward", "blocked"): 13 - own}, compute=own).build()
+        files.append(path)
+    runs, errors = ranks.open_all(files)
+    found = ranks.ranks(runs)
+    assert found is not None and not errors
+    assert found.straggler == 2 and "12.0 ms" in found.sentence and "mostly compute (+3.0 ms)" in found.sentence
+    for run in runs:
+        run.close()
+    assert ranks.files_of(tmp_path) == files
+    (tmp_path / "other.tpr").write_bytes(b"x")
+    with pytest.raises(TrainperfError, match="several runs"):
+        ranks.files_of(tmp_path)
