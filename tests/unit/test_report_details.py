@@ -150,7 +150,7 @@ def test_gil_rows_join_waits_and_holds(tmp_path: Path) -> None:
 
 def test_a_straggler_is_who_waits_least(tmp_path: Path) -> None:
     files = []
-    for rank, own in enumerate((9.0, 9.1, 12.0)):
+    for rank, own in enumerate((9.0, 9.0, 12.0)):
         path = tmp_path / f"x.rank{rank}.tpr"
         # Gloo on CPUs: the others are blocked within backward until the slowest arrives.
         RunFile(path).steps(20, {("backward", "blocked"): 13 - own}, compute=own).build()

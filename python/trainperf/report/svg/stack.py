@@ -90,7 +90,7 @@ def timeline(
 
 
 def _steps(heights: FloatArray, unit: int, *, line: bool = False) -> str:
-    """A staircase: one tread per bin, equal neighbours in one."""
+    """A staircase: a stair per bin, equal neighbours in one."""
     y = np.clip(np.rint(_HEIGHT - heights), 0, _HEIGHT).astype(int)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(y)) + 1])
     lengths = np.diff(np.concatenate([starts, [len(y)]])) * unit
