@@ -86,6 +86,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements.txt
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$torch"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-frameworks.txt "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   # And what an installed package would bring: the command.

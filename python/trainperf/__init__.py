@@ -13,12 +13,22 @@ from __future__ import annotations
 import logging as _logging
 import os as _os
 from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError, TrainperfWarning
 from trainperf.watch import Watch, phase, start, step, stop, watch
 
 if TYPE_CHECKING:
     from trainperf.run import Run
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "TrainPerf":  # importing it imports Lightning
+        from trainperf.integrations.lightning import TrainPerf
+
+        return TrainPerf
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 __all__ = [

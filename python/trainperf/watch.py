@@ -251,12 +251,13 @@ class Watch(LiveSteps):
                 if self._private:
                     self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
 
-    def _give_way(self) -> None:
-        """Ends without a verdict or a file: the program's own watch tells it all."""
+    def _discard(self, why: str) -> None:
+        """Ends without a verdict or a file."""
         self._settings = dataclasses.replace(self._settings, verbose=False)
         self._stop("normally", None)
-        _remove_file(self._path, self._pid)
-        self._why_off = "the program watches itself"
+        if self._path:
+            _remove_file(self._path, self._pid)
+        self._why_off = why
 
     def _show(self) -> None:
         """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""
@@ -447,7 +448,7 @@ def _enter(new: Watch) -> None:
     with _lock:
         running = _current_here()
         if running is not None and running.gives_way:
-            running._give_way()
+            running._discard("the program watches itself")
             running = None
         if running is not None and not new._settings.disabled:
             what = f" (into {running.path})" if running.path else ""

@@ -82,6 +82,10 @@ def worker_view(loader: Loader) -> WorkerView:
     )
 
 
+def only_validates(loader: Loader) -> bool:
+    return loader.fetches.validation_count > 0 and not (loader.fetches.count or loader.fetches.first_count)
+
+
 def starved_ns(loader: Loader) -> int:
     """Wall time of fetches that found no batch ready (or: it is not known), an iterator's first left out."""
     return sum(ns for ready, ns in loader.fetches.ready_wall_ns.items() if ready <= 0)

@@ -29,6 +29,13 @@ _TABLE = (
         "TensorBoard's profiler advised from 5 %; CheckFreq (FAST '21) bounds checkpoints at 3.5 %",
     ),
     Threshold(
+        "framework_part_share",
+        0.03,
+        "share of the run",
+        "one callback, logger or chore of the framework is worth a warning",
+        "pure loss, known by name and easily moved; CheckFreq (FAST '21) bounds what a checkpoint may cost at 3.5 %",
+    ),
+    Threshold(
         "descheduled_warn_share",
         0.10,
         "share of the run",

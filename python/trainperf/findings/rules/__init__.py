@@ -15,11 +15,17 @@ from trainperf.findings.rules.gil_hog import GilHog
 from trainperf.findings.rules.gil_many import GilMany
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
+from trainperf.findings.rules.lightning_callback import LightningCallback
+from trainperf.findings.rules.lightning_logger import LightningLogger
+from trainperf.findings.rules.lightning_monitor import LightningMonitor
+from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
+from trainperf.findings.rules.lightning_sigterm import LightningSigterm
 from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.uneven import Uneven
 from trainperf.findings.rules.validation import Validation
+from trainperf.findings.rules.validation_workers import ValidationWorkers
 from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
@@ -32,10 +38,16 @@ ALL: tuple[Rule, ...] = (
     DataStarved(),
     GilHog(),
     GilMany(),
+    LightningMonitor(),
+    LightningCallback(),
+    LightningProgressBar(),
+    LightningSigterm(),
     Blocked(),
     GcPauses(),
     Checkpoint(),
+    LightningLogger(),
     Logging(),
+    ValidationWorkers(),
     Validation(),
     Descheduled(),
     Throttled(),

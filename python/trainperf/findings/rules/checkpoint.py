@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames
+from trainperf.findings import frames, framework
 from trainperf.findings.facts import ms, plural, size
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -50,7 +50,10 @@ class Checkpoint:
             where=facts.place(top.frame) if top is not None else "",
             why="torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
-            fix=(
+            fix=f"ModelCheckpoint(every_n_train_steps={max(100, 10 * round(facts.steps / saves))})  # now every"
+            f" {plural(max(1, round(facts.steps / saves)), 'step')}; or save_weights_only=True"
+            if framework.trainer(facts)
+            else (
                 f"# save less often (now every {max(1, round(facts.steps / saves))} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'

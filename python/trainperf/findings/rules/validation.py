@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf.findings import framework
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -48,6 +49,9 @@ class Validation:
             who=(facts.step_thread_name,),
             where=facts.place(top.frame) if top is not None else "",
             why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
-            fix=f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
+            fix=f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)"
+            f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.25"
+            if framework.trainer(facts)
+            else f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
             will_not_help="anything that makes training steps faster; the training loader's workers",
         )

@@ -20,7 +20,9 @@ class WorkerStartup:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
-        with_workers = {k: v for k, v in facts.run.loaders.items() if loaders.num_workers(v) > 0}
+        with_workers = {
+            k: v for k, v in facts.run.loaders.items() if loaders.num_workers(v) > 0 and not loaders.only_validates(v)
+        }
         if not with_workers:
             return None
         spans = [
@@ -34,7 +36,7 @@ class WorkerStartup:
         steps = {s.step for s in spans}
         cells = facts.cells("data_wait", ["fetch"])
         stopping = 0
-        if len(with_workers) == len(facts.run.loaders):
+        if len(with_workers) == sum(not loaders.only_validates(v) for v in facts.run.loaders.values()):
             # What no fetch has: the last next() of an epoch, which stops the workers and waits for their end.
             fetched = sum(v.fetches.wall_ns for v in with_workers.values())
             stopping = max(0, sum(cells.values()) - lost - fetched) if steps else 0

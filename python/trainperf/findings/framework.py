@@ -1,0 +1,131 @@
+"""What the parts of a framework's loop cost, as its integration measured them: callbacks, loggers, its own chores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainperf.findings import frames
+from trainperf.findings.loaders import spread
+from trainperf.findings.model import Cell
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import KEEP_NAME, cause_of
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+_MECHANISM_OF = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
+_FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    name: str
+    at: str  # file:line
+    count: int
+    other_ns: int  # in the loop itself, not in validation or a checkpoint
+    own_ns: int  # all of it, but what is measured inside of it
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A callback, a logger, or something that the framework does at each batch."""
+
+    name: str
+    module: str
+    at: str  # file:line of its class
+    hooks: tuple[Hook, ...]  # costliest first
+
+    @property
+    def other_ns(self) -> int:
+        return sum(hook.other_ns for hook in self.hooks)
+
+    @property
+    def own_ns(self) -> int:
+        return sum(hook.own_ns for hook in self.hooks)
+
+    @property
+    def is_frameworks_own(self) -> bool:
+        return self.module.startswith(_FRAMEWORKS)
+
+    def place(self, facts: Facts) -> str:
+        """The costliest hook's file:line."""
+        at = (self.hooks[0].at if self.hooks else "") or self.at
+        file, _, line = at.rpartition(":")
+        return f"{frames.short_path(file, facts.base)}:{line}" if file else at
+
+
+def parts(facts: Facts, kind: str) -> list[Part]:
+    """Those of a kind ("callback", "logger", "lightning"), the costliest in the loop first."""
+    found = []
+    for object_kind, description in facts.run.objects.values():
+        hooks = description.get("hooks")
+        if object_kind == kind and isinstance(hooks, dict):
+            name = str(description.get("name") or description.get("class") or "?")
+            module, at = str(description.get("module") or ""), str(description.get("at") or "")
+            found.append(Part(name, module, at, _hooks(hooks, kind)))
+    return sorted(found, key=lambda part: -part.other_ns)
+
+
+def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
+    read = [
+        Hook(name, str(h.get("at") or ""), *(_count(h.get(key)) for key in ("count", "other_ns", "own_ns", "max_ns")))
+        for name, h in hooks.items()
+        if isinstance(h, dict)
+    ]
+    return tuple(sorted(read, key=lambda hook: -(hook.own_ns if kind == "logger" else hook.other_ns)))
+
+
+def _count(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
+
+
+def trainer(facts: Facts) -> Mapping[str, Any]:
+    """Lightning's settings, as the run was begun; empty when it is no run of Lightning's."""
+    try:
+        read = json.loads(facts.run.meta.get("lightning", "{}"))
+    except ValueError:
+        read = {}
+    return read if isinstance(read, dict) else {}
+
+
+def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[Cell, int]:
+    """The cells that `ns` of a part's time stand for, less its share of what has causes of its own.
+
+    By the samples in its file where there are enough, else in proportion to the whole phase.
+    """
+    whole = {cell: n for cell, n in facts.matrix.items() if cell[0] == phase and n > 0}
+    cells = {cell: n for cell, n in whole.items() if cell[1] not in KEEP_NAME}
+    if not whole:
+        return {}
+    ns = ns * sum(cells.values()) // sum(whole.values())
+    file = (part.hooks[0].at if part.hooks else part.at).rpartition(":")[0]
+    seen: dict[str, int] = {}
+    samples = 0
+    for detail in facts.samples(phases=[phase]):
+        mechanism = _MECHANISM_OF.get(detail.state)
+        if mechanism and file and any(frame.file == file for frame in facts.run.stack(detail.stack)):
+            seen[mechanism] = seen.get(mechanism, 0) + detail.ns
+            samples += detail.count
+    out: dict[Cell, int] = {}
+    if samples >= limit("min_samples"):
+        for mechanism, sampled in seen.items():
+            cell = (phase, mechanism)
+            amount = min(ns * sampled // sum(seen.values()), cells.get(cell, 0))
+            if amount:
+                out[cell] = amount
+    rest = {cell: n - out.get(cell, 0) for cell, n in cells.items()}
+    for cell, amount in spread(rest, ns - sum(out.values())).items():
+        out[cell] = out.get(cell, 0) + amount
+    return out
+
+
+def main_cause(claims: Mapping[Cell, int]) -> str:
+    causes: dict[str, int] = {}
+    for cell, ns in claims.items():
+        cause = cause_of(*cell, feeds_device=False)
+        causes[cause] = causes.get(cause, 0) + ns
+    return max(causes, key=lambda cause: causes[cause], default="unknown")

@@ -1,0 +1,62 @@
+"""TP701: a callback of the framework takes a notable part of the loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import framework
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rules.lightning_monitor import MONITORS
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class LightningCallback:
+    id = "TP701"
+    slug = "lightning-callback"
+    limits = Limits(limit("framework_part_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("lightning_profiler",)
+
+    def check(self, facts: Facts) -> Outcome:
+        all_of_them = framework.parts(facts, "callback")
+        candidates = [p for p in all_of_them if not (p.is_frameworks_own and p.name in MONITORS)]
+        if not candidates:
+            return None
+        top = candidates[0]
+        claims = framework.claims_of(facts, top, top.other_ns)
+        severity = facts.grade(sum(claims.values()), self.limits)
+        if severity is None:
+            return None
+        hook = top.hooks[0]
+        others = [
+            f"{p.name} {facts.share(p.other_ns):.1%}"
+            for p in candidates[1:3]
+            if facts.share(p.other_ns) >= limit("show_share")
+        ]
+        bar = "ProgressBar" in top.name
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause=framework.main_cause(claims),
+            claims=claims,
+            title=f"the callback {top.name} holds up the loop",
+            confidence=facts.confidence(),
+            evidence=(
+                f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
+                f"{hook.name}: {plural(hook.count, 'call')}, {ms(hook.other_ns / max(1, hook.count))} each,"
+                f" the longest {ms(hook.max_ns)}",
+                f"other callbacks: {', '.join(others)}" if others else "",
+            ),
+            who=(f"{top.name}.{hook.name}",),
+            where=top.place(facts),
+            why=f"{top.name}.{hook.name} runs on the training thread at every call ({top.place(facts)})",
+            fix=(
+                f"{top.name}(refresh_rate=50)  # draw the bar less often"
+                if bar
+                else f"# in {top.name}.{hook.name}: do it every N batches, or in a thread\nif batch_idx % 50: return"
+            ),
+            will_not_help="more workers; where it stands in the list of callbacks",
+        )

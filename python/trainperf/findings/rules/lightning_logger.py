@@ -1,0 +1,59 @@
+"""TP702: one of the trainer's loggers takes a notable part of the loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import framework
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class LightningLogger:
+    id = "TP702"
+    slug = "lightning-logger"
+    limits = Limits(limit("framework_part_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("lightning_profiler",)
+
+    def check(self, facts: Facts) -> Outcome:
+        loggers = sorted(framework.parts(facts, "logger"), key=lambda part: -part.own_ns)
+        if not loggers:
+            return None
+        top = loggers[0]
+        claims = framework.claims_of(facts, top, top.own_ns, "logging")
+        severity = facts.grade(sum(claims.values()), self.limits)
+        if severity is None:
+            return None
+        hook = top.hooks[0]
+        every = framework.trainer(facts).get("log_every_n_steps")
+        others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[1:3]]
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="logging",
+            claims=claims,
+            title=f"the logger {top.name} holds up the loop",
+            affected=facts.affected("logging"),
+            confidence=facts.confidence(),
+            evidence=(
+                f"{facts.of_step(top.own_ns)} in {top.name}, which writes on the training thread",
+                f"{hook.name}: {plural(hook.count, 'call')}, {ms(hook.own_ns / max(1, hook.count))} each,"
+                f" the longest {ms(hook.max_ns)}",
+                f"other loggers: {', '.join(others)}" if others else "",
+            ),
+            who=(f"{top.name}.{hook.name}",),
+            where=top.place(facts),
+            why=f"{top.name}.{hook.name} takes {ms(hook.own_ns / max(1, hook.count))} a call"
+            + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else ""),
+            fix=f"Trainer(log_every_n_steps={_less_often(every)})"
+            + (f"  # now {every}" if isinstance(every, int) else ""),
+            will_not_help="a faster model or more workers: it is the same for each log call",
+        )
+
+
+def _less_often(every: object) -> int:
+    return max(50, 5 * every) if isinstance(every, int) else 50

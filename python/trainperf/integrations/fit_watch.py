@@ -1,0 +1,71 @@
+"""A watch that a callback begins and ends: it prints when told to, and its file lies where the training's do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from trainperf.watch import Watch
+
+if TYPE_CHECKING:
+    from trainperf.settings import Settings
+
+# What all processes of a job agree on without asking one another.
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
+
+
+class FitWatch(Watch):
+    """The verdict comes by tell(), when the framework's own last lines are out."""
+
+    _telling = False
+
+    def tell(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self._show()
+
+    def _show(self) -> None:
+        if self._telling:
+            super()._show()
+
+    def _at_exit(self) -> None:
+        self._telling = True
+        super()._at_exit()
+
+
+def placed(settings: Settings, root: str, *, rank: int, world_size: int, fit: int) -> Settings:
+    """`settings` with where the run file of this process goes.
+
+    Named: there, and the second fit's beside it with a number. Else below `root`, the training's own folder; the ranks
+    of a job together in a folder that each of them can name by itself.
+    """
+    settings = dataclasses.replace(
+        settings, rank=rank if world_size > 1 else settings.rank, world_size=max(world_size, settings.world_size)
+    )
+    if settings.disabled:
+        return settings
+    if settings.path:
+        stem, extension = os.path.splitext(settings.path)
+        return settings if fit == 1 else dataclasses.replace(settings, path=f"{stem}-{fit}{extension}")
+    folder = settings.directory or (os.path.join(root, "trainperf") if root and "://" not in root else "")
+    if not folder or settings.world_size == 1:
+        return dataclasses.replace(settings, directory=folder)
+    for number in range(1, 10_000):
+        path = os.path.join(folder, f"{job_name(settings)}-{number}", "run.tpr")
+        here = dataclasses.replace(settings, path=path, directory=os.path.dirname(path))
+        if not os.path.exists(here.run_path()):
+            return here
+    return dataclasses.replace(settings, directory=folder)
+
+
+def job_name(settings: Settings) -> str:
+    """The same on each rank of a job, another for the next job where its environment says so."""
+    import zlib
+
+    script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
+    stem = settings.name or script.strip("-") or "run"
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
+    job = zlib.crc32("|".join(os.environ.get(variable, "") for variable in _JOB).encode())
+    return f"{safe}-{job:08x}"

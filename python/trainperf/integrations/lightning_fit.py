@@ -1,0 +1,204 @@
+"""One trainer.fit() under watch: what is put into the trainer for it, and taken out again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from typing import Any
+
+from trainperf._phases import PHASES
+from trainperf.integrations.costs import Cost, CostMeter
+from trainperf.integrations.fit_watch import FitWatch
+from trainperf.integrations.lightning_patches import LightningPatches, describe_class, where
+from trainperf.integrations.lightning_tee import Action, make_tee
+from trainperf.watch import Watch
+
+log = logging.getLogger("trainperf")
+
+_LOOK_AT_METRICS = (2, 20)  # batches after which the module's logged metrics are looked at
+_FACTS = (
+    *("accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch", "log_every_n_steps", "max_epochs"),
+    *("max_steps", "world_size", "num_nodes", "precision", "limit_train_batches", "reload_dataloaders_every_n_epochs"),
+)
+
+
+class LightningFit:
+    """Nothing of it raises into the training."""
+
+    def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: bool, log_metrics: bool) -> None:
+        self.own = own
+        self.batches_begun = 0
+        self.batches_ended = 0
+        self._trained = False
+        self._trainer = trainer
+        self._callback = callback
+        self._watch = watch
+        self._tee: Any = None
+        self._meter: CostMeter | None = None
+        self._patches: LightningPatches | None = None
+        self._progress_bar: list[str] = []
+        self._figures: Any = None
+        hooks = watch._hooks
+        if hooks is None:  # disabled, or no core
+            return
+        self._context = hooks.context
+        try:
+            self._install(log_metrics)
+        except Exception as error:
+            self._failed(error)
+
+    def _install(self, log_metrics: bool) -> None:
+        trainer, context = self._trainer, self._context
+        phases = {name: number for number, name in enumerate(PHASES)}
+        self._transfer = (
+            partial(context.native.begin_phase, phases["transfer"]),
+            partial(context.native.end_phase, phases["transfer"]),
+        )
+        meter = self._meter = CostMeter(context)
+        self._checkpoint = (partial(meter.enter, None, meter.PHASE, phases["checkpoint"]), meter.leave)
+        self._other = (partial(meter.enter, None, meter.PHASE, phases["other"]), meter.leave)
+        self._patches = LightningPatches(context, meter, phases)
+        self._patches.install(trainer)
+        self._tee = make_tee(trainer.profiler, self._look_up)
+        trainer.profiler = self._tee
+        context.session.set_tier("lightning_profiler", "exact")
+        self._describe()
+
+    # What the profiler's actions are.
+
+    def _look_up(self, name: str) -> Action | None:
+        try:
+            return self._find(name)
+        except Exception as error:
+            self._context.fail("lightning", error)
+            return None
+
+    def _find(self, name: str) -> Action | None:
+        meter = self._meter
+        assert meter is not None
+        if name.startswith("[Callback]"):
+            key, _, hook = name.removeprefix("[Callback]").rpartition(".")
+            cost = self._callback_cost(key, hook)
+            return None if cost is None else (partial(meter.enter, cost, meter.CALLBACK), meter.leave)
+        if name.endswith("].train_dataloader_next"):
+            return self._batch_begins, _nothing
+        if name.startswith("[Strategy]"):
+            return self._transfer if name.endswith(".batch_to_device") else None
+        if name.endswith(".on_after_batch_transfer") and name.startswith("[LightningModule]"):
+            module = self._trainer.lightning_module
+            return self._other if _overrides(module, "on_after_batch_transfer", "DataHooks") else None
+        return self._checkpoint if name == "save_checkpoint" else None
+
+    def _callback_cost(self, key: str, hook: str) -> Cost | None:
+        meter = self._meter
+        assert meter is not None
+        for callback in self._trainer.callbacks:
+            if callback is not self._callback and callback.state_key == key and _overrides(callback, hook, "Callback"):
+                description = {**describe_class(type(callback)), "key": key}
+                cost = meter.cost_of(callback, "callback", lambda: description, hook)  # noqa: B023  # called at once
+                if cost is not None:
+                    cost.at = where(type(callback), hook)
+                return cost
+        return None
+
+    def _batch_begins(self) -> None:
+        self.batches_begun += 1
+        if self._meter is not None and self._trained:
+            self._meter.counting = True
+
+    # The trainer's hooks.
+
+    def on_train_start(self) -> None:
+        self._trained = True
+
+    def on_batch_end(self, batch_idx: int) -> None:
+        self.batches_ended += 1
+        if self.batches_ended in _LOOK_AT_METRICS:
+            try:
+                self._look_at_metrics()
+            except Exception as error:
+                self._context.fail("lightning", error)
+
+    def _look_at_metrics(self) -> None:
+        """Names of the metrics that the progress bar shows of every batch; without reading a value off a device."""
+        results = getattr(self._trainer, "_results", None) or {}
+        self._progress_bar = sorted(
+            key for key, metric in results.items() if metric.meta.prog_bar and getattr(metric.meta, "on_step", False)
+        )
+
+    def _describe(self) -> None:
+        trainer, session = self._trainer, self._context.session
+        package = type(trainer).__module__.partition(".trainer")[0]
+        version = str(getattr(__import__("sys").modules.get(package), "__version__", ""))
+        facts: dict[str, Any] = {"package": package, "version": version, "strategy": type(trainer.strategy).__name__}
+        for name in _FACTS:
+            facts[name] = getattr(trainer, name, None)
+        facts["progress_bar_metrics"] = self._progress_bar
+        facts["batches"] = self.batches_ended
+        facts["global_step"] = int(trainer.global_step)
+        facts["epochs"] = int(trainer.current_epoch)
+        session.set_meta("framework", f"{package} {version}".strip())
+        session.set_meta("lightning", json.dumps(facts, default=str))
+
+    # The end.
+
+    def stop(self, exception: BaseException | None) -> None:
+        """Ends the watch, when it is ours; what is in the trainer goes in any case. Idempotent."""
+        self._take_out()
+        if self.own:
+            kind = type(exception) if exception is not None else None
+            self._watch.__exit__(kind, exception, None)
+
+    def end(self, exception: BaseException | None) -> bool:
+        """stop(), and the verdict. True: there was no training, and nothing is left of the watch."""
+        if self.own and not self._trained:
+            self.discard()
+            return True
+        self.stop(exception)
+        if isinstance(self._watch, FitWatch) and self.own:
+            self._watch.tell()
+        return False
+
+    def discard(self) -> None:
+        self._take_out()
+        self._watch._discard("there was no training")
+
+    def _take_out(self) -> None:
+        tee, self._tee = self._tee, None
+        patches, self._patches = self._patches, None
+        meter, self._meter = self._meter, None
+        if tee is None and patches is None and meter is None:
+            return
+        try:
+            if tee is not None and self._trainer.profiler is tee:
+                self._trainer.profiler = tee.inner
+        finally:
+            if patches is not None:
+                patches.remove()
+        try:
+            if meter is not None:
+                meter.close()
+            self._describe()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._context.fail("lightning", error)
+        patches, self._patches = self._patches, None
+        if patches is not None:
+            patches.remove()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _overrides(thing: Any, hook: str, base: str) -> bool:
+    """Whether the object has that hook of its own, or only Lightning's empty one."""
+    if hook in getattr(thing, "__dict__", {}):
+        return True  # LambdaCallback
+    for kind in type(thing).__mro__:
+        if hook in vars(kind):
+            return kind.__name__ != base
+    return False

@@ -1,0 +1,140 @@
+"""What Lightning's profiler is not told: validation as a whole, each logger, and what the trainer does beside them.
+
+Methods of the trainer's own loops are replaced on the object, loggers' on their class; remove() takes out what is still
+ours. Private names of Lightning are looked for, and where one is not there the run says what it lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainperf.hooks.context import Context
+from trainperf.hooks.patch import Patch
+from trainperf.integrations.costs import CostMeter
+
+_LOGGER_METHODS = ("log_metrics", "log_hyperparams", "log_graph", "save", "after_save_checkpoint", "finalize")
+
+
+class LightningPatches:
+    """Everything of one fit: install(), remove()."""
+
+    def __init__(self, context: Context, meter: CostMeter, phases: Mapping[str, int]) -> None:
+        self._context = context
+        self._meter = meter
+        self._phases = phases
+        self._on_objects: list[tuple[Any, str, Any]] = []
+        self._on_classes: list[Patch] = []
+        self._broken = False
+
+    def install(self, trainer: Any) -> None:
+        epoch_loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
+        validation = getattr(epoch_loop, "val_loop", None)
+        self._replace(validation, "run", "validation", self._validation)
+        self._replace(
+            getattr(trainer, "_logger_connector", None),
+            "on_batch_end",
+            "progress_bar_metrics",
+            lambda original: self._measured(
+                original, trainer, "lightning", "metrics after each batch", "_logger_connector.on_batch_end"
+            ),
+        )
+        if getattr(trainer, "world_size", 1) > 1 and hasattr(epoch_loop, "_broadcast_sigterm_tensor"):
+            self._replace(
+                epoch_loop,
+                "_broadcast_sigterm_tensor",
+                "sigterm_broadcast",
+                lambda original: self._measured(
+                    original, epoch_loop, "lightning", "SIGTERM broadcast", "_broadcast_sigterm_tensor"
+                ),
+            )
+        for kind in dict.fromkeys(type(logger) for logger in trainer.loggers):
+            for name in _LOGGER_METHODS:
+                self._patch_logger(kind, name)
+
+    def remove(self) -> None:
+        while self._on_objects:
+            owner, name, ours = self._on_objects[-1]
+            if vars(owner).get(name) is ours:
+                delattr(owner, name)
+            self._on_objects.pop()
+        while self._on_classes:
+            self._on_classes[-1].remove()
+            self._on_classes.pop()
+
+    def _replace(self, owner: Any, name: str, what: str, make: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name, None)
+        if original is None or name in vars(owner):
+            why = "somebody has replaced it" if original is not None else f"this Lightning has no {name}()"
+            self._context.session.set_tier(f"lightning_{what}", "off", why)
+            return
+        ours = functools.wraps(original)(make(original))
+        setattr(owner, name, ours)
+        self._on_objects.append((owner, name, ours))
+        self._context.session.set_tier(f"lightning_{what}", "exact")
+
+    def _validation(self, original: Any) -> Any:
+        meter, phase = self._meter, self._phases["validation"]
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not meter.here():
+                return original(*args, **kwargs)
+            meter.enter(None, meter.PHASE, phase)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                meter.leave()
+
+        return run
+
+    def _measured(self, original: Any, thing: Any, kind: str, name: str, hook: str) -> Any:
+        meter = self._meter
+        cost = meter.cost_of(thing, kind, lambda: {"name": name, "class": type(thing).__qualname__}, hook)
+
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            if not meter.here():
+                return original(*args, **kwargs)
+            meter.enter(cost, meter.PLAIN)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                meter.leave()
+
+        return measured
+
+    def _patch_logger(self, kind: type, name: str) -> None:
+        if not callable(inspect.getattr_static(kind, name, None)):
+            return  # it has none, or makes them up (DummyLogger)
+        self._on_classes.append(Patch(kind, name, lambda original: self._wrap_logger(original, name)))
+
+    def _wrap_logger(self, original: Any, name: str) -> Any:
+        meter = self._meter
+
+        def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+            cost = meter.cost_of(self, "logger", lambda: describe_class(type(self)), name) if meter.here() else None
+            if cost is None or meter.inside(cost):
+                return original(self, *args, **kwargs)
+            meter.enter(cost, meter.LOGGING)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                meter.leave()
+
+        return write
+
+
+def describe_class(kind: type) -> dict[str, Any]:
+    return {"class": kind.__qualname__, "module": kind.__module__, "at": where(kind)}
+
+
+def where(kind: type, hook: str = "") -> str:
+    """file:line of the class' hook, else of its first method; "" when it has no source."""
+    functions = [inspect.getattr_static(kind, hook, None)] if hook else []
+    functions += [value for value in vars(kind).values() if callable(value)]
+    for function in functions:
+        code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
+        if code is not None:
+            return f"{code.co_filename}:{code.co_firstlineno}"
+    return ""

@@ -1,0 +1,441 @@
+"""Small Lightning trainings with one known trouble each, whose cost they measure by themselves.
+
+Used by tests/integration/test_lightning_truth.py and by benchmarks/lightning_table.py, which asks others the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
+
+from _common import run_delay_ns
+
+BATCH = 8
+Slow = Callable[[int], object]
+
+
+class Truth:
+    """What the trouble cost, by the program's own clock, from the first fetch to the end of training."""
+
+    def __init__(self) -> None:
+        self.ns = 0  # in the trouble
+        self.delay_ns = 0  # of it, kept from a CPU: that has a cause of its own
+        self.wall_ns = self.cpu_ns = self.wall_delay_ns = self.batches = 0
+        self.counting = False
+
+    def begin(self) -> None:
+        if not self.counting and not self.wall_ns:
+            self.counting = True
+            self._start, self._cpu, self._delay = time.perf_counter_ns(), time.thread_time_ns(), run_delay_ns()
+
+    def end(self) -> None:
+        self.counting = False
+        self.wall_ns = time.perf_counter_ns() - self._start
+        self.cpu_ns, self.wall_delay_ns = time.thread_time_ns() - self._cpu, run_delay_ns() - self._delay
+
+    @contextmanager
+    def trouble(self) -> Iterator[None]:
+        delay, start = run_delay_ns(), time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            if self.counting:
+                self.ns += time.perf_counter_ns() - start
+                self.delay_ns += run_delay_ns() - delay
+
+    def sleep(self, ms: float) -> None:
+        with self.trouble():
+            time.sleep(ms / 1e3)
+
+    def spin(self, ms: float) -> None:
+        with self.trouble():
+            end = time.perf_counter_ns() + int(ms * 1e6)
+            while time.perf_counter_ns() < end:
+                pass
+
+
+class Clock(pl.Callback):
+    """Ends the truth's time. The first of the callbacks: what a profiler does at its end is not training."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth = truth
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        self.truth.batches += 1
+
+    def on_train_end(self, *_: Any) -> None:
+        self.truth.end()
+
+
+class Rows(Dataset[Any]):
+    """Batches that lie in memory; `slow(index)` is called for each."""
+
+    def __init__(self, truth: Truth | None, length: int, slow: Slow = lambda index: None) -> None:
+        self.truth, self.length, self.slow = truth, length, slow
+        self.batches = [(torch.randn(BATCH, 64), torch.randint(0, 10, (BATCH,))) for _ in range(4)]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= self.length:
+            raise IndexError(index)
+        if self.truth is not None:
+            self.truth.begin()
+        self.slow(index)
+        return self.batches[index % 4]
+
+
+class Stream(IterableDataset[Any]):
+    """The same without a length: Lightning fetches one batch ahead."""
+
+    def __init__(self, truth: Truth | None, length: int, slow: Slow = lambda index: None) -> None:
+        self.rows = Rows(truth, length, slow)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.rows[index] for index in range(len(self.rows)))
+
+
+def loader(truth: Truth | None, length: int, slow: Slow = lambda index: None) -> DataLoader[Any]:
+    return DataLoader(Rows(truth, length, slow), batch_size=None)
+
+
+class Net(pl.LightningModule):
+    def __init__(self, width: int = 192) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        x, y = batch
+        return nn.functional.cross_entropy(self.net(x), y)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch), batch_size=BATCH)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Manual(Net):
+    """Manual optimization, with work after the optimizer's step."""
+
+    def __init__(self, after: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.after = after
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(self.loss(batch))
+        optimizer.step()
+        self.after()
+
+
+class Validated(Net):
+    """Times validation as a whole, by the hooks just before and just after."""
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__()
+        self.truth = truth
+
+    def on_validation_model_zero_grad(self) -> None:
+        self.start, self.delay = time.perf_counter_ns(), run_delay_ns()
+        super().on_validation_model_zero_grad()
+
+    def on_validation_end(self) -> None:
+        self.truth.ns += time.perf_counter_ns() - self.start
+        self.truth.delay_ns += run_delay_ns() - self.delay
+
+
+class Gan(pl.LightningModule):
+    """Two networks in a ModuleDict, with an optimizer each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.nets = nn.ModuleDict({"g": nn.Linear(64, 64), "d": nn.Linear(64, 1)})
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, _ = batch
+        g, d = self.optimizers()
+        g.zero_grad()
+        self.manual_backward(-self.nets["d"](self.nets["g"](x)).mean())
+        g.step()
+        d.zero_grad()
+        self.manual_backward((self.nets["d"](self.nets["g"](x).detach()) - self.nets["d"](x)).mean())
+        d.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(net.parameters(), lr=0.01) for net in self.nets.values()]
+
+
+class SlowEnd(pl.Callback):
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        self.work()
+
+
+class SlowBackward(pl.Callback):
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def on_after_backward(self, *_: Any, **__: Any) -> None:
+        self.work()
+
+
+@dataclass
+class Case:
+    """One training. `cause`: where its trouble should be seen; "callback"/"logger": in the cost of that object."""
+
+    name: str
+    title: str
+    cause: str  # "": healthy
+    steps: int
+    finding: str  # the slug that the verdict is about; "": none
+    who: str = ""
+    model: Any = None
+    train: Any = None
+    val: Any = None
+    first: list[Any] = field(default_factory=list)  # callbacks that stand before the profiler's
+    last: list[Any] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    truth: Truth = field(default_factory=Truth)
+    gil: bool = False
+    hog: threading.Thread | None = None
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """The true share of the loop's time, as a range: a wait for the GIL ends when the thread runs again, so that
+        the delay of waking up is part of it or not. The cost of a callback or logger is all of its time."""
+        truth = self.truth
+        if self.gil:  # the loop blocks in nothing else
+            ns = truth.wall_ns - truth.cpu_ns
+            return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
+        ns = truth.ns if self.cause in ("callback", "logger") else truth.ns - truth.delay_ns
+        return ns / truth.wall_ns, ns / truth.wall_ns
+
+    def reported(self, run: Any) -> float:
+        """What a run of trainperf says of it."""
+        if not self.cause:
+            return 0.0
+        if self.cause not in ("callback", "logger"):
+            return float(run.cause_ns(self.cause) / run.wall_ns)
+        own = [d["hooks"] for kind, d in run.objects.values() if kind == self.cause and d["class"] == self.who]
+        return float(sum(hook["other_ns"] for hooks in own for hook in hooks.values()) / run.wall_ns)
+
+    def fit(self, callbacks: list[Any], root: str, **options: Any) -> Any:
+        """Trains, with `callbacks` where a user would put them; returns the trainer."""
+        torch.set_num_threads(1)
+        trainer = pl.Trainer(
+            **{
+                "accelerator": "cpu",
+                "default_root_dir": root,
+                "max_epochs": 1,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+                "enable_checkpointing": False,
+                "num_sanity_val_steps": 0,
+                "log_every_n_steps": 10,
+                "logger": False,
+                "callbacks": [Clock(self.truth), *self.first, *callbacks, *self.last],
+                **self.options,
+                **options,
+            }
+        )
+        trainer.fit(self.model, self.train, self.val)
+        if self.hog is not None:
+            self.hog.join()
+        return trainer
+
+
+def data_wait(n: int = 60) -> Case:
+    truth = Truth()
+    train = loader(truth, n, lambda _: truth.sleep(4))
+    return Case("data_wait", "a slow dataset", "data_wait", n, "data-starved", model=Net(), train=train, truth=truth)
+
+
+def stream(n: int = 60) -> Case:
+    truth = Truth()
+    train = DataLoader(Stream(truth, n, lambda _: truth.sleep(4)), batch_size=None)
+    title = "a slow dataset without a length: one batch is fetched ahead"
+    return Case("stream", title, "data_wait", n, "data-starved", model=Net(), train=train, truth=truth)
+
+
+def healthy(n: int = 100) -> Case:
+    truth = Truth()
+    return Case(
+        "healthy",
+        "nothing is wrong",
+        "",
+        n,
+        "",
+        model=Net(768),
+        train=loader(truth, n),
+        val=loader(None, 4),
+        truth=truth,
+    )
+
+
+def callback_after(n: int = 60) -> Case:
+    truth = Truth()
+    last = [SlowEnd(lambda: truth.sleep(5))]
+    title = "5 ms in another callback, after the profiler's in the list"
+    return Case(
+        "callback_after",
+        title,
+        "callback",
+        n,
+        "lightning-callback",
+        "SlowEnd",
+        Net(),
+        loader(truth, n),
+        last=last,
+        truth=truth,
+    )
+
+
+def callback_before(n: int = 60) -> Case:
+    truth = Truth()
+    first = [SlowBackward(lambda: truth.spin(4))]
+    title = "4 ms of Python in another callback's on_after_backward, before it"
+    return Case(
+        "callback_before", title, "callback", n, "lightning-callback", "SlowBackward", Net(), loader(truth, n),
+        first=first, truth=truth,
+    )  # fmt: skip
+
+
+def manual(n: int = 60) -> Case:
+    truth = Truth()
+    model = Manual(lambda: truth.sleep(5))
+    title = "manual optimization, with 5 ms of blocking work after step()"
+    return Case("manual", title, "blocked_io", n, "blocked", model=model, train=loader(truth, n), truth=truth)
+
+
+def module_dict(n: int = 100) -> Case:
+    truth = Truth()
+    title = "two networks in a ModuleDict, an optimizer each: nothing is wrong"
+    return Case("module_dict", title, "", n, "", model=Gan(), train=loader(truth, n), truth=truth)
+
+
+def validation(n: int = 60) -> Case:
+    truth = Truth()
+    val = loader(None, 10, lambda _: time.sleep(0.004))
+    title = "a slow validation loader every 15 steps"
+    return Case(
+        "validation", title, "validation", n, "validation", model=Validated(truth),
+        train=loader(truth, n, lambda _: time.sleep(0.001)),
+        val=val, options={"val_check_interval": 15}, truth=truth,
+    )  # fmt: skip
+
+
+def gil_hog(n: int = 240) -> Case:
+    """A thread serializes metrics, in one call of C code each that holds the GIL, during the first third."""
+    truth, history = Truth(), [{"loss": i / 7, "step": i} for i in range(6000)]
+
+    def crunch() -> None:
+        while not truth.counting:
+            time.sleep(0.001)
+        while truth.batches < n // 3:
+            json.dumps(history)
+            time.sleep(0.002)
+
+    hog = threading.Thread(target=crunch, name="metrics-writer")
+    hog.start()
+    title = "a thread holds the GIL in the first third of the epoch"
+    return Case(
+        "gil_hog",
+        title,
+        "gil_wait",
+        n,
+        "gil-hog",
+        "metrics-writer",
+        Net(512),
+        loader(truth, n),
+        truth=truth,
+        gil=True,
+        hog=hog,
+    )
+
+
+def checkpoints(n: int = 60) -> Case:
+    """Measured by the time of the trainer's own save_checkpoint()."""
+    truth = Truth()
+
+    class Saved(pl.callbacks.ModelCheckpoint):
+        def _save_checkpoint(self, trainer: Any, filepath: str) -> None:
+            with truth.trouble():
+                super()._save_checkpoint(trainer, filepath)
+
+    last = [Saved(every_n_train_steps=6, save_top_k=-1)]
+    options = {"enable_checkpointing": True}
+    title = "a checkpoint every 6 steps"
+    return Case(
+        "checkpoints", title, "checkpoint", n, "checkpoint", model=Net(2048), train=loader(truth, n), last=last,
+        options=options, truth=truth,
+    )  # fmt: skip
+
+
+class SlowLogger(pl.loggers.Logger):
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.work = work
+
+    @property
+    def name(self) -> str:
+        return "slow"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.work()
+
+
+def slow_logger(n: int = 60) -> Case:
+    truth = Truth()
+    options = {"logger": [SlowLogger(lambda: truth.sleep(4))], "log_every_n_steps": 2}
+    title = "a logger that takes 4 ms, every other step"
+    return Case(
+        "slow_logger",
+        title,
+        "logger",
+        n,
+        "lightning-logger",
+        "SlowLogger",
+        Net(),
+        loader(truth, n),
+        options=options,
+        truth=truth,
+    )
+
+
+CASES: tuple[Callable[[], Case], ...] = (
+    healthy, data_wait, stream, callback_after, callback_before, manual, module_dict, validation, gil_hog, checkpoints,
+    slow_logger,
+)  # fmt: skip

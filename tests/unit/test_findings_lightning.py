@@ -1,0 +1,128 @@
+"""Rules about a framework's own parts, on runs made by hand: what they must say, and when they must be silent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, only, said
+
+SETTINGS = {"version": "2.6.6", "log_every_n_steps": 10, "progress_bar_metrics": ["training_step.loss"]}
+
+
+def lightning(make: Make, **settings: Any) -> RunFile:
+    file = make().meta(framework="lightning.pytorch 2.6.6", lightning=json.dumps(SETTINGS | settings))
+    for probe in ("profiler", "progress_bar_metrics", "sigterm_broadcast", "validation"):
+        file.tier(f"lightning_{probe}", "exact")
+    return file
+
+
+def hook(ms: float, count: int = 100, at: str = f"{TRAIN}:41", other: float | None = None) -> dict[str, Any]:
+    ns = int(ms * 1e6)
+    other_ns = ns if other is None else int(other * 1e6)
+    return {"count": count, "ns": ns, "own_ns": ns, "other_ns": other_ns, "max_ns": ns // count, "at": at}
+
+
+def test_a_callback_is_named_with_its_hook_and_file(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.5, ("other", "python"): 0.5})
+    file.object(1, "callback", **{"class": "Quick", "module": "app", "at": f"{TRAIN}:5", "hooks": {"on_x": hook(10)}})
+    hooks = {"on_train_batch_end": hook(200), "on_after_backward": hook(20, at=f"{TRAIN}:44")}
+    file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": hooks})
+    f = only(file)
+    assert (f.id, f.cause, f.severity) == ("TP701", "blocked_io", "critical")
+    assert f.who == ("Slow.on_train_batch_end",) and f.where == "train.py:41"
+    assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01)
+
+
+def test_samples_say_what_a_callback_did(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.5, ("other", "python"): 2.5})
+    file.detail("sample", 200, phase="other", state="python", stack=file.stack(f"{TRAIN}:42 Slow.crunch"), count=50)
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_after_backward": hook(200)}})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert f.cause == "python" and f.cost_ms_per_step == pytest.approx(2.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {"on_train_batch_end": hook(25)},
+        {"on_save_checkpoint": hook(300, other=0)},
+        {"on_x": {"ns": "x"}},
+        {},
+    ],
+)
+def test_a_callback_below_three_percent_or_elsewhere_is_no_trouble(make: Make, hooks: Any) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 9.4, ("other", "python"): 0.6})
+    file.object(1, "callback", **{"class": "Fine", "module": "app", "hooks": hooks})
+    assert "lightning-callback" not in [f.slug for f in said(file).findings]
+
+
+def test_rules_abstain_without_their_signals(make: Make) -> None:
+    file = lightning(make, progress_bar_metrics=None).steps(100, compute=8.0)
+    for probe in ("profiler", "sigterm_broadcast"):
+        file.tier(f"lightning_{probe}", "off", "this Lightning has none")
+    file.object(1, "lightning", name="metrics after each batch", hooks={"on_batch_end": hook(50)})
+    abstained = {a.id: a.why for a in said(file).abstained}
+    assert {"TP701", "TP702", "TP703", "TP704", "TP706"} <= abstained.keys()
+    assert "this Lightning has none" in abstained["TP701"]
+
+
+def test_plain_loops_hear_nothing_of_lightning(make: Make) -> None:
+    result = said(make().steps(100, compute=8.0))
+    assert not [r for r in (*result.findings, *result.abstained) if r.id.startswith("TP7")]
+
+
+def test_a_logger(make: Make) -> None:
+    file = lightning(make).steps(100, compute=9.0, logging=1.0)
+    file.object(1, "logger", **{"class": "SlowLogger", "hooks": {"log_metrics": hook(90, count=10, other=0)}})
+    f = said(file).findings[0]
+    assert (f.id, f.cause) == ("TP702", "logging") and f.who == ("SlowLogger.log_metrics",)
+    assert "log_every_n_steps=50" in f.fix and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
+
+
+def test_metrics_on_the_progress_bar(make: Make) -> None:
+    def run(**settings: Any) -> RunFile:
+        file = lightning(make, **settings).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.0})
+        return file.object(1, "lightning", name="metrics after each batch", hooks={"on_batch_end": hook(180)})
+
+    f = only(run())
+    assert f.id == "TP703" and "prog_bar=True: loss" in f.evidence[0] and "prog_bar=False" in f.fix
+    assert "lightning-progress-bar" not in [f.slug for f in said(run(progress_bar_metrics=[])).findings]
+
+
+@pytest.mark.parametrize("name", ["ThroughputMonitor", "DeviceStatsMonitor"])
+def test_monitors_have_a_rule_of_their_own(make: Make, name: str) -> None:
+    def run(module: str) -> Any:
+        file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "native"): 2.0})
+        return only(file.object(1, "callback", **{"class": name, "module": module, "hooks": {"on_x": hook(190)}}))
+
+    assert run("lightning.pytorch.callbacks.monitor").id == "TP704"
+    assert run("app").id == "TP701"  # somebody's own of that name
+
+
+def test_the_sigterm_broadcast(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 1.0})
+    file.object(1, "lightning", name="SIGTERM broadcast", hooks={"_broadcast_sigterm_tensor": hook(95)})
+    f = only(file)
+    assert f.id == "TP706" and "21487" in f.why and f.cost_ms_per_step == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize(("starts", "persistent", "told"), [(4, False, True), (1, False, False), (4, True, False)])
+def test_workers_of_the_validation_loader(make: Make, starts: int, persistent: bool, told: bool) -> None:
+    file = lightning(make).steps(100, compute=8.0, validation=2.0)
+    file.loader(1, num_workers=2, persistent_workers=persistent, validation=(40, 20))
+    for i in range(starts):
+        file.span("loader_start", 20, step=25 * i + 24, object=1).span("first_fetch", 10, step=25 * i + 24, object=1)
+    found = [f for f in said(file).findings if f.id == "TP705"]
+    assert bool(found) == told
+    if told:
+        assert found[0].cost_ms_per_step == pytest.approx(1.2, abs=0.01) and "persistent_workers=True" in found[0].fix
+    assert "worker-startup" not in [f.slug for f in said(file).findings]
+
+
+def test_remedies_speak_of_the_trainer(make: Make) -> None:
+    file = lightning(make).steps(100, compute=4.0, checkpoint=2.0, validation=4.0)
+    fixes = {f.id: f.fix for f in said(file).findings}
+    assert "ModelCheckpoint(every_n_train_steps=" in fixes["TP304"] and "val_check_interval" in fixes["TP306"]
