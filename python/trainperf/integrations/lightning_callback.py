@@ -27,7 +27,7 @@ class TrainPerfHooks:
             With several ranks each writes its own: a.tpr becomes a.rank3.tpr. A second fit writes a-2.tpr.
         log_metrics: log the mean of the steps since the last time to every logger of the trainer, at
             log_every_n_steps: trainperf/step_ms, trainperf/data_wait_ms, trainperf/gil_wait_ms and the like.
-        on_flag: called with each flagged step, on the training thread between steps.
+        on_flag: called with each flagged step (a ClosedStep), on the training thread between steps (docs/flags.md).
         name, overwrite, verbose, gil, sampler_hz, budget, flag_shares: as of trainperf.watch().
 
     Where it stands in the list of callbacks does not matter. It never raises into training, adds no collective, and
@@ -57,11 +57,9 @@ class TrainPerfHooks:
             sampler_hz=sampler_hz,
             budget=budget,
             flag_shares=flag_shares,
+            on_flag=on_flag,
         )
-        if on_flag is not None and not callable(on_flag):
-            raise TypeError(f"on_flag={on_flag!r} must be a function of one flagged step")
         self._log_metrics = bool(log_metrics)
-        self._on_flag = on_flag
         self._fits = 0
         self._fit: LightningFit | None = None  # the one that runs
         self._watch: Watch | None = None  # the last one's

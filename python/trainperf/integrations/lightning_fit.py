@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainperf._phases import PHASES
 from trainperf.integrations.costs import Cost, CostMeter
@@ -14,9 +14,23 @@ from trainperf.integrations.lightning_patches import LightningPatches, describe_
 from trainperf.integrations.lightning_tee import Action, make_tee
 from trainperf.watch import Watch
 
+if TYPE_CHECKING:
+    from trainperf._flags import StepTotals
+
 log = logging.getLogger("trainperf")
 
 _LOOK_AT_METRICS = (2, 20)  # batches after which the module's logged metrics are looked at
+_FIGURES = (
+    "data_wait",
+    "h2d_copy",
+    "gil_wait",
+    "gc",
+    "blocked_io",
+    "checkpoint",
+    "validation",
+    "logging",
+    "descheduled",
+)
 _FACTS = (
     *("accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch", "log_every_n_steps", "max_epochs"),
     *("max_steps", "world_size", "num_nodes", "precision", "limit_train_batches", "reload_dataloaders_every_n_epochs"),
@@ -38,17 +52,18 @@ class LightningFit:
         self._meter: CostMeter | None = None
         self._patches: LightningPatches | None = None
         self._progress_bar: list[str] = []
-        self._figures: Any = None
+        self._logged: StepTotals | None = None  # None: figures are not logged
         hooks = watch._hooks
         if hooks is None:  # disabled, or no core
             return
         self._context = hooks.context
         try:
-            self._install(log_metrics)
+            self._install()
+            self._logged = watch.step_totals if log_metrics else None
         except Exception as error:
             self._failed(error)
 
-    def _install(self, log_metrics: bool) -> None:
+    def _install(self) -> None:
         trainer, context = self._trainer, self._context
         phases = {name: number for number, name in enumerate(PHASES)}
         self._transfer = (
@@ -119,6 +134,32 @@ class LightningFit:
                 self._look_at_metrics()
             except Exception as error:
                 self._context.fail("lightning", error)
+        if self._logged is not None and self._trainer.loggers:
+            try:
+                self._log_figures(self._logged)
+            except Exception as error:
+                self._logged = None
+                self._context.fail("lightning_figures", error)
+
+    def _log_figures(self, before: StepTotals) -> None:
+        """What the steps took that have closed since the last time, to every logger; never by self.log()."""
+        trainer = self._trainer
+        connector = getattr(trainer, "_logger_connector", None)
+        due = getattr(connector, "should_update_logs", self.batches_ended % trainer.log_every_n_steps == 0)
+        if not due:
+            return
+        now = self._watch.step_totals
+        steps = now.since(before)
+        if not steps.steps:
+            return
+        self._logged = now
+        figures = {"step_ms": steps.mean_ms()}
+        figures |= {f"{cause}_ms": steps.mean_ms(cause) for cause in _FIGURES}
+        figures |= {f"{flag}_steps": float(count) for flag, count in steps.flags.items()}
+        step = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step)
+        for logger in trainer.loggers:
+            separator = getattr(logger, "group_separator", "/")
+            logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)
 
     def _look_at_metrics(self) -> None:
         """Names of the metrics that the progress bar shows of every batch; without reading a value off a device."""
