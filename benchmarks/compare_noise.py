@@ -65,7 +65,9 @@ def main() -> None:
         unequal = Counter(compare(runs[a], runs[b]).kind for a, b in itertools.product(same, slow))
         means = [runs[path].wall_ns / runs[path].step_count / 1e6 for path in same]
         slower = [runs[path].wall_ns / runs[path].step_count / 1e6 for path in slow]
-    print(f"mean step of the same program: {min(means):.2f} to {max(means):.2f} ms; of the slower: {min(slower):.2f} to {max(slower):.2f}")
+    print(
+        f"mean step of the same program: {min(means):.2f} to {max(means):.2f} ms; of the slower: {min(slower):.2f} to {max(slower):.2f}"
+    )
     wrong = equal["faster"] + equal["slower"]
     print(f"same program:   {equal.total()} pairs: {wrong / equal.total():.1%} false alarms; {dict(equal)}")
     print(f"slower program: {unequal.total()} pairs: {unequal['slower'] / unequal.total():.1%} found; {dict(unequal)}")

@@ -63,9 +63,11 @@ def _cwd() -> str:
         return ""
 
 
-def describe_process(session: Any, settings: Settings, version: str) -> None:
-    for key, value in process_meta(settings, version).items():
+def describe_process(session: Any, settings: Settings, version: str) -> Mapping[str, str]:
+    meta = process_meta(settings, version)
+    for key, value in meta.items():
         session.set_meta(key, value)
+    return meta
 
 
 def describe_torch(session: Any) -> None:

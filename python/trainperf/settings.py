@@ -25,7 +25,7 @@ _MAX_SAMPLER_HZ = 2000.0
 class Settings:
     """What one watch was asked for. Made by resolve(); every value has been checked."""
 
-    path: str = ""  # "": a private temporary file, or a file of its own in `directory`
+    path: str = ""  # "": a private temporary file, or a new one in `directory`
     name: str = ""
     overwrite: bool = False
     verbose: bool = True  # print the verdict to stderr at the end
@@ -47,12 +47,18 @@ class Settings:
             script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
             stem = self.name or script.strip("-") or "run"
             stamp = time.strftime("%Y%m%d-%H%M%S")
-            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
-            path = os.path.join(self.directory, f"{safe}-{stamp}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}.tpr")
+            path = os.path.join(
+                self.directory, f"{file_stem(stem)}-{stamp}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}.tpr"
+            )
         if path and self.rank is not None and self.world_size > 1:
             root, extension = os.path.splitext(path)
             path = f"{root}.rank{self.rank}{extension}"
         return path
+
+
+def file_stem(name: str) -> str:
+    """As much of a run's name as may stand in a file's."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
 
 
 def resolve(
@@ -91,8 +97,14 @@ def resolve(
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name={name!r} must be a str")
     rank, world_size = _rank(environ)
+    given = "" if path is None else _path(path)
+    directory = _directory(environ) if path is None else ""
+    if given and (given.endswith(os.sep) or os.path.isdir(given)):
+        given, directory = "", given
+        if os.path.exists(directory.rstrip(os.sep)) and not os.path.isdir(directory):
+            raise ValueError(f"{directory} is not a folder: leave the {os.sep} at its end away, or name another")
     return Settings(
-        path="" if path is None else _path(path),
+        path=given,
         name=name or "",
         overwrite=bool(overwrite),
         verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
@@ -102,7 +114,7 @@ def resolve(
         budget=float(budget),
         flag_shares=shares,
         on_flag=on_flag,
-        directory=_directory(environ) if path is None else "",
+        directory=directory,
         log_level=level,
         rank=rank,
         world_size=world_size,

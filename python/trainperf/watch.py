@@ -134,8 +134,6 @@ class Watch(LiveSteps):
             log.log(logging.INFO if settings.disabled else logging.WARNING, "not watching: %s", native)
             return
         path = settings.run_path()
-        if path and os.path.isdir(path):
-            raise IsADirectoryError(f"{path} is a directory: name a file in it, such as {os.path.join(path, 'a.tpr')}")
         if settings.directory:
             os.makedirs(settings.directory, exist_ok=True)
         try:
@@ -164,7 +162,11 @@ class Watch(LiveSteps):
             for number, name in enumerate(native.PHASES)
         }
         self._last_error = getattr(sys, "last_value", None)
-        describe_process(session, self._settings, native.VERSION)
+        meta = describe_process(session, self._settings, native.VERSION)
+        if self._settings.name and not private:
+            from trainperf.history import describe_history
+
+            describe_history(session, meta)
         if self._settings.on_flag is not None:
             from trainperf.hooks.between import Between
 
@@ -380,9 +382,10 @@ def watch(
             for batch in loader: ...
 
     Args:
-        path: the run file. None: one in the folder $TRAINPERF_DIR, else a private temporary one that goes with the
-            object. With several ranks (RANK, WORLD_SIZE) each writes its own: a.tpr becomes a.rank3.tpr.
-        name: what the run is called in reports.
+        path: the run file; a folder, or what ends with a slash: a new file in it. None: one in the folder
+            $TRAINPERF_DIR, else a private temporary one that goes with the object. With several ranks (RANK,
+            WORLD_SIZE) each writes its own: a.tpr becomes a.rank3.tpr.
+        name: what the run is called in reports, and by which it is held against earlier ones in its folder.
         overwrite: replace a file that exists; without it that is a FileExistsError.
         verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.
         gil: how GIL waits are measured: auto (the best that works here), exact, procfs, busy-only, off.

@@ -244,7 +244,6 @@ def test_spawned_children_find_the_main_module(tmp_path: Path) -> None:
         ["empty_package"],
         ["-o", "taken.tpr", "train.py"],
         ["-o", "no/such/folder/a.tpr", "train.py"],
-        ["-o", ".", "train.py"],
     ],
 )
 def test_what_cannot_run_is_one_line_before_the_script_starts(tmp_path: Path, words: list[str]) -> None:

@@ -13,12 +13,13 @@ from trainperf.cli.compare import Compare
 from trainperf.cli.doctor import Doctor
 from trainperf.cli.explain import Explain
 from trainperf.cli.export import Export
+from trainperf.cli.history import History
 from trainperf.cli.report import Report
 from trainperf.cli.run import Run
 from trainperf.cli.show import Show
 from trainperf.errors import TrainperfError
 
-COMMANDS: tuple[Command, ...] = (Run(), Show(), Report(), Compare(), Export(), Explain(), Doctor())
+COMMANDS: tuple[Command, ...] = (Run(), Show(), Report(), Compare(), Export(), History(), Explain(), Doctor())
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainperf.comparison.sample import MACHINE
+from trainperf.findings.cpu_use import cpu_use
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.run import Run
@@ -82,31 +83,6 @@ def _script(run: Run) -> str:
     except ValueError:
         words = [text]
     return os.path.basename(str(words[0])) if isinstance(words, list) and words else ""
-
-
-@dataclass(frozen=True, slots=True)
-class CpuUse:
-    """In CPUs, over the whole watch."""
-
-    own: float  # this process and its loaders' workers
-    others: float
-
-
-def cpu_use(run: Run) -> CpuUse | None:
-    """None: a run of under two seconds has no two readings."""
-    host = run.host
-    if len(host) < 2 or host[-1].at_ns <= host[0].at_ns:
-        return None
-    first, last = host[0], host[-1]
-    wall = last.at_ns - first.at_ns
-    workers = sum(
-        worker.cpu_share * worker.seconds * 1e9 / wall
-        for loader in run.loaders.values()
-        for worker in loader.workers
-        if worker.cpu_share is not None
-    )
-    own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
-    return CpuUse(own, max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own))
 
 
 @dataclass(frozen=True, slots=True)

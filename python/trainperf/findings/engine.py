@@ -119,7 +119,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         )
     top = next((f for f in found if f.severity != "info"), None)
     if top is not None:
-        return Verdict(f"{top.slug}, {cost_text(top)}: {top.title}", top.id)
+        cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
+        return Verdict(f"{top.slug}{cost}: {top.title}", top.id)
     if facts.steps < limit("warn_min_steps"):
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)

@@ -241,6 +241,20 @@ _TABLE = (
         "half an interval of confidence; beyond it no difference is not said, but that it cannot be told",
         "warn_share: what is worth a warning must not hide in it",
     ),
+    Threshold(
+        "history_min_runs",
+        3,
+        "runs",
+        "fewest earlier runs of the name, on the same host, that a run is held against",
+        "two have no middle",
+    ),
+    Threshold(
+        "history_slower",
+        0.10,
+        "share of the time",
+        "a run slower by this, by three standard deviations of the last five, and than each of them, is said to be",
+        "twice compare_between_runs",
+    ),
 )
 
 TABLE: dict[str, Threshold] = {t.name: t for t in _TABLE}

@@ -106,7 +106,7 @@ def show_lines(model: ReportModel, *, width: int = 80) -> list[Line]:
     lines = summary_lines(dataclasses.replace(model, notes=()), width=width)  # they come in full below
     for f in model.findings:
         lines.append([])
-        head = f"{f.id} {f.slug} ({f.severity}): {f.title}; {cost_text(f)}"
+        head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
         lines += [[(t, _SEVERITY_STYLE[f.severity])] for t in wrap(clean(head), width, 3)]
         if f.where:
             lines += _block("Where", f.where, width, 1)

@@ -22,6 +22,7 @@ from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
 from trainperf.findings.rules.lightning_sigterm import LightningSigterm
 from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
+from trainperf.findings.rules.slower_than_before import SlowerThanBefore
 from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.uneven import Uneven
 from trainperf.findings.rules.validation import Validation
@@ -55,4 +56,5 @@ ALL: tuple[Rule, ...] = (
     HostCompute(),
     FrameworkPython(),
     Uneven(),
+    SlowerThanBefore(),
 )

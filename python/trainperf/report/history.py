@@ -1,0 +1,136 @@
+"""The runs of a folder: one line each, oldest first, each held against those of its name before it."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainperf.errors import RunFileError
+from trainperf.history import LAST
+from trainperf.report.text import Line, clean, middle, wrap
+from trainperf.run import Run
+
+SCHEMA_VERSION: Final = 1
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_FELT: Final = 0.05  # a change below it is in no colour
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    path: str
+    name: str
+    host: str
+    rank: str
+    started: str
+    steps: int
+    median_ms: float | None
+    p95_ms: float | None
+    verdict: str
+    finding: str
+    change: float | None  # of the median, against the last five of its name, host and rank; None: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    rows: tuple[Row, ...]  # oldest first
+    unread: tuple[str, ...]  # files that could not be read, and why
+
+
+def build(paths: Iterable[Path]) -> History:
+    """`paths` in any order."""
+    from trainperf.report import model
+
+    rows: list[Row] = []
+    unread: list[str] = []
+    for path in paths:
+        try:
+            with Run(path) as run:
+                report = model.build(run)
+                rows.append(
+                    Row(
+                        path=str(path),
+                        name=report.name,
+                        host=report.host,
+                        rank=run.meta.get("rank", ""),
+                        started=report.started,
+                        steps=report.steps,
+                        median_ms=report.median_ms,
+                        p95_ms=report.p95_ms,
+                        verdict=report.verdict.text,
+                        finding=report.verdict.finding,
+                        change=None,
+                    )
+                )
+        except RunFileError as error:
+            unread.append(str(error))
+    rows.sort(key=lambda row: row.started)
+    return History(tuple(_with_changes(rows)), tuple(unread))
+
+
+def _with_changes(rows: Sequence[Row]) -> Iterable[Row]:
+    past: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        before = past.setdefault((row.name, row.host, row.rank), [])
+        change = None
+        if row.name and row.median_ms is not None:
+            if before:
+                change = row.median_ms / statistics.median(before[-LAST:]) - 1
+            before.append(row.median_ms)
+        yield Row(**{**asdict(row), "change": change})
+
+
+def to_dict(history: History) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [asdict(row) for row in history.rows],
+        "unread": list(history.unread),
+    }
+
+
+def lines(history: History, *, width: int = 80) -> list[Line]:
+    if not history.rows and not history.unread:
+        return [[("no run files here", "")]]
+    names = {row.name for row in history.rows}
+    name_width = min(20, max((len(row.name) for row in history.rows), default=0))
+    head = f"{'started':<17}{'name':<{name_width + 2}}" if any(names) else f"{'started':<17}"
+    out: list[Line] = [[(f"{head}{'steps':>9}{'median':>11}{'trend':>8}  verdict", "bold")]] if history.rows else []
+    for row in history.rows:
+        left = f"{_date(row.started):<17}"
+        if any(names):
+            left += f"{middle(clean(row.name), name_width):<{name_width + 2}}"
+        median = f"{row.median_ms:.4g} ms" if row.median_ms is not None else "-"
+        left += f"{row.steps:>9,}{median:>11}"
+        trend = f"{row.change:>+8.0%}" if row.change is not None else " " * 8
+        style = "" if row.change is None or abs(row.change) < _FELT else ("red" if row.change > 0 else "green")
+        room = max(20, width - len(left) - len(trend) - 2)
+        out.append([(left, ""), (trend, style), ("  " + wrap(clean(row.verdict), room, 1)[0], "dim")])
+    for name in sorted(names - {""}):
+        medians = [row.median_ms for row in history.rows if row.name == name and row.median_ms is not None]
+        if len(medians) > 1:
+            start = f"{middle(clean(name), 20)}  "
+            shown = medians[-max(2, width - len(start) - 24) :]
+            out.append([(start, "bold"), (_spark(shown), ""), (f"  {shown[0]:.4g} -> {shown[-1]:.4g} ms", "")])
+    for text in history.unread:
+        out += [
+            [("not read: " if i == 0 else "  ", "yellow"), (t, "")]
+            for i, t in enumerate(wrap(clean(text), width - 10, 2))
+        ]
+    return out
+
+
+def _spark(values: Sequence[float]) -> str:
+    """Bars from the least to the most; all alike: all low."""
+    low, high = min(values), max(values)
+    scale = (len(_BARS) - 1) / (high - low) if high > low * 1.02 else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in values)
+
+
+def _date(started: str) -> str:
+    try:
+        return datetime.datetime.fromisoformat(started.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return clean(started[:16]) or "not known"
