@@ -19,7 +19,7 @@ from trainperf.report.svg import bars, distribution, flame, spark, stack, steps
 from trainperf.report.svg.base import duration, num, ticks
 from trainperf.report.svg.palette import CAUSE_LOOKS, DEVICE_LOOKS, OTHERS, PHASE_LOOKS, Look, look
 
-_HOVERS = 100
+_HOVERS = 60
 _MARKED = 3
 
 
@@ -81,7 +81,7 @@ def step_timeline(details: Details, model: ReportModel) -> stack.Chart | None:
 def _worst_marks(details: Details, b: Bins) -> list[stack.Mark]:
     """The longest steps; those whose words would lie on another's have none."""
     out: list[stack.Mark] = []
-    for w in details.worst[: 2 * _MARKED]:
+    for w in details.worst:
         mark = stack.Mark(b.at(w.index), w.wall_ms, f"step {w.index:,}: {duration(w.wall_ms)}", f"step-{w.index}")
         near = [m for m in out if abs(m.bin - mark.bin) < 0.17 * len(b.steps)]
         apart = all(abs(min(m.ms, b.top_ms) - min(mark.ms, b.top_ms)) > 0.09 * b.top_ms for m in near)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 EACH_STEP: Final = 2000  # so many steps have a column of their own
-BINS: Final = 1000  # else: as many as a screen has room for
+BINS: Final = 800  # else: as many as a screen has room for
 _LEAST_SHARE = 0.003  # of the run, that a cause has a layer of its own
 _LEAST_PEAK = 0.15  # or of its largest bin
 _MOST_LAYERS = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
 
@@ -82,9 +82,9 @@ class Devices:
     idle_holders: tuple[tuple[str, str, float], ...]  # holder of the GIL, place, ms that a device idled for it
 
 
-def devices(run: Any, facts: Facts) -> Devices | None:
+def devices(run: Run, facts: Facts) -> Devices | None:
     """None where no device was seen."""
-    if not getattr(run, "devices", ()):
+    if not run.devices:
         return None
     steps = max(1, facts.steps)
     panels = []
@@ -160,7 +160,7 @@ def _facts(t: object, steps: int) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in rows if value)
 
 
-def _calls(run: Any, facts: Facts) -> tuple[CallRow, ...]:
+def _calls(run: Run, facts: Facts) -> tuple[CallRow, ...]:
     rows = sorted(run.calls(), key=lambda c: -c.ns)[:10]
     return tuple(
         CallRow(c.call, facts.thread_name(c.thread), c.count, c.failed, c.ns / 1e6, c.max_ns / 1e6, c.steps)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from trainperf.run import Detail, Run
 
 _DEEPEST: Final = 34
-_MOST_FRAMES: Final = 260
+_MOST_FRAMES: Final = 200
+_MOST_OF_HOLDERS: Final = 110
 _LEAST: Final = 0.002  # share of the whole; what is narrower is not seen
 _WORTH_A_LOOK: Final = 0.002  # share of the run
 
@@ -73,6 +74,7 @@ def gil_holders(run: Run, facts: Facts) -> Flame | None:
         name="waits for the GIL, by who held it",
         top=lambda d: (facts.thread_name(d.thread), "thread"),
         leaf=lambda d: "",
+        most=_MOST_OF_HOLDERS,
     )
 
 
@@ -84,6 +86,7 @@ def _flame(
     name: str,
     top: Callable[[Detail], tuple[str, str]],
     leaf: Callable[[Detail], str],
+    most: int = _MOST_FRAMES,
 ) -> Flame | None:
     """`top` gives the name and kind of the first level, `leaf` what is put below the innermost frame ("": nothing)."""
     root = _Node(name, "", "root")
@@ -117,15 +120,15 @@ def _flame(
             node.count += d.count
     if not root.ns:
         return None
-    return _flat(root)
+    return _flat(root, most)
 
 
-def _flat(root: _Node) -> Flame:
+def _flat(root: _Node, most: int) -> Flame:
     """The largest frames, of equal ones the outer; a caller is never smaller than what it called."""
     out: list[FlameFrame] = []
     order = itertools.count()  # no two entries compare further
     work = [(-root.ns, 0, next(order), 0.0, root)]
-    while work and len(out) < _MOST_FRAMES:
+    while work and len(out) < most:
         _, depth, _, start, node = heapq.heappop(work)
         share = node.ns / root.ns
         where = f" ({node.at})" if node.at else ""

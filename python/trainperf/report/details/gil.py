@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.run import Detail, Frame, Run
 
-SHOWN: Final = 12
+SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)

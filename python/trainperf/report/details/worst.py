@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.json import FLAGS
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.run import Run, Segment
 
-SHOWN: Final = 10
+SHOWN: Final = 8
 _FLAG_WORDS: Final = {
     "data_starved": "data-starved",
     "gil_contended": "GIL-contended",
@@ -136,10 +136,9 @@ def _held(run: Run, segments: Sequence[Segment], facts: Facts) -> tuple[Wait, ..
 
 
 def _devices(run: Run, step: int, start: int, wall: int) -> tuple[tuple[str, tuple[Piece, ...]], ...]:
-    source: Any = run
-    names = {device.id: device.name for device in getattr(source, "devices", ())}
+    names = {device.id: device.name for device in run.devices}
     lanes: defaultdict[int, list[Piece]] = defaultdict(list)
-    for s in source.device_segments(step) if names else ():
+    for s in run.device_segments(step) if names else ():
         a, b = _share(s.start_ns, start, wall), _share(s.end_ns, start, wall)
         if b > a:
             lanes[s.device].append(

@@ -38,8 +38,7 @@ def bar(
                 inside = f'<rect {place} fill="{part.look.colour}"/>{inside}'
         body.append(
             f'<svg x="{num(100 * x)}%" width="{num(100 * share)}%" height="{height}">{title(part.text)}'
-            f'<rect width="100%" height="{height}" fill="{fill(part.look)}"/>'
-            f'<rect class="edge" width="1" height="{height}"/>{inside}</svg>'
+            f'<rect class="e" width="100%" height="{height}" fill="{fill(part.look)}"/>{inside}</svg>'
         )
         x += share
     return image(label, description, body, height=height, kind="bar")

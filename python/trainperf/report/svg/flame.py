@@ -9,7 +9,7 @@ from trainperf.report.svg.base import esc, image, num, title
 from trainperf.report.svg.palette import PHASE_LOOKS, fill
 
 _ROW = 20
-_NAMED = 0.012
+_NAMED = 0.018  # share of the width from which a frame has room for a part of its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,16 @@ def flame(frames: Sequence[FlameFrame], *, label: str, description: str) -> str:
 
 def _frame(frame: FlameFrame) -> str:
     look = PHASE_LOOKS.get(frame.name) if frame.kind == "phase" else None
-    rect = f'fill="{fill(look)}"' if look else f'class="{frame.kind[0]}"'
-    ink = ""
+    place = f'x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%" height="{_ROW - 1}"'
+    colour = f'fill="{fill(look)}"' if look else f'class="{frame.kind[0]}"'
+    if frame.share < _NAMED:
+        return f"<rect {place} {colour}>{title(frame.text)}</rect>"
+    inside, ink = "", ""
     if look:
         ink = f' style="fill:{look.ink}"'
-    inside = ""
-    if frame.share >= _NAMED:
-        if look and look.pattern:
+        if look.pattern:
             inside = f'<rect x="1" y="1" width="{7 + 7 * len(frame.name)}" height="{_ROW - 3}" fill="{look.colour}"/>'
-        inside += f'<text x="4" y="14"{ink}>{esc(frame.name, 60)}</text>'
     return (
-        f'<svg x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%" '
-        f'height="{_ROW - 1}">{title(frame.text)}<rect width="100%" height="{_ROW - 1}" {rect}/>'
-        f'<rect class="edge" width="1" height="{_ROW}"/>{inside}</svg>'
+        f'<svg {place}>{title(frame.text)}<rect width="100%" height="{_ROW - 1}" {colour}/>'
+        f'{inside}<text x="4" y="14"{ink}>{esc(frame.name, 60)}</text></svg>'
     )

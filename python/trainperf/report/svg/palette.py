@@ -102,7 +102,4 @@ def definitions() -> str:
 
 def swatch(look_: Look) -> str:
     """A legend's patch."""
-    return (
-        f'<svg class="swatch" aria-hidden="true" focusable="false" width="14" height="14"><rect width="14" height="14" '
-        f'rx="2" fill="{fill(look_)}"/></svg>'
-    )
+    return f'<svg class="sw" aria-hidden="true"><rect width="14" height="14" rx="2" fill="{fill(look_)}"/></svg>'
