@@ -29,7 +29,9 @@ def flame(frames: Sequence[FlameFrame], *, label: str, description: str) -> str:
 
 def _frame(frame: FlameFrame) -> str:
     look = PHASE_LOOKS.get(frame.name) if frame.kind == "phase" else None
-    place = f'x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%" height="{_ROW - 1}"'
+    place = (
+        f'x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%" height="{_ROW - 1}"'
+    )
     colour = f'fill="{fill(look)}"' if look else f'class="{frame.kind[0]}"'
     if frame.share < _NAMED:
         return f"<rect {place} {colour}>{title(frame.text)}</rect>"
