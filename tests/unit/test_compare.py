@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -334,3 +335,41 @@ def test_names_of_a_file_move_no_cursor(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["compare", str(evil), str(b)]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and all(len(line) <= 80 for line in out.splitlines())
+
+
+# The page
+
+
+def page(*words: str) -> tuple[int, str]:
+    code = main(["compare", *words])
+    path = Path(words[words.index("-o") + 1])
+    return code, path.read_text() if path.exists() else ""
+
+
+def test_the_page_is_one_file_that_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = pair(tmp_path, gil_wait=3.0)
+    code, text = page(str(a), str(b), "-o", str(tmp_path / "c.html"), "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert code == 5 and len(text) < 60_000
+    assert document["verdict"]["text"][1:] in text.replace("-&gt;", "->")
+    assert not re.search(
+        r"(?:src|href)=[\"']?(?:https?:|//)|<script(?! type=\"application/json\")|@import|url\(h", text
+    )
+    data = text.partition('id="trainperf-compare">')[2].partition("</script>")[0]
+    assert json.loads(data) == document
+    assert text.count('<th scope="row">gil_wait') == 1 and "TP202 gil-many" in text
+
+
+def test_a_page_of_what_cannot_be_told_and_of_evil_names(tmp_path: Path) -> None:
+    a = RunFile(tmp_path / "<script>alert(1)<'.tpr", name="</title><script>x" + "\U0001f642" * 9000).build()
+    code, text = page(str(a), str(a), "-o", str(tmp_path / "c.html"))
+    assert code == 4 and "cannot tell" in text.lower()
+    assert "<script>" not in text and "</title><script" not in text and len(text) < 60_000
+
+
+def test_a_page_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = pair(tmp_path)
+    (tmp_path / "c.html").write_text("mine")
+    assert page(str(a), str(b), "-o", str(tmp_path / "c.html")) == (1, "mine")
+    assert "-f on the command line" in capsys.readouterr().err
+    assert page(str(a), str(b), "-f", "-o", str(tmp_path / "c.html"))[0] == 0

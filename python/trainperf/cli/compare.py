@@ -21,6 +21,7 @@ class Compare:
 examples:
   trainperf compare before.tpr after.tpr
   trainperf compare main.tpr branch.tpr --fail-over 5%      in CI: exit code 3 when 5 % slower, beyond noise
+  trainperf compare before.tpr after.tpr -o changed.html
   trainperf compare before.tpr after.tpr --json | jq .causes.data_wait
 """
 
@@ -31,6 +32,8 @@ examples:
         parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
         why = "what two runs of one program are known to differ by here, when nothing else runs (default: 5%%)"
         parser.add_argument("--noise", metavar="PERCENT", type=share, help=why)
+        parser.add_argument("-o", "--output", metavar="FILE", help="as one HTML file, besides")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite a file that exists")
         parser.add_argument("--json", action="store_true", help="as JSON, see docs/compare.md")
         parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
 
@@ -41,6 +44,10 @@ examples:
 
         with Run(args.before) as before, Run(args.after) as after:
             comparison = compare(before, after, seed=args.seed, between_runs=args.noise)
+        if args.output:
+            from trainperf.report import compare_html, html
+
+            html.write(compare_html.render(comparison), args.output, overwrite=args.force)
         if args.json:
             json.dump(compare_json.to_dict(comparison), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")

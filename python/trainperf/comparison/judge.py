@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Final
 
 from trainperf.comparison import likeness, words
 from trainperf.comparison.bootstrap import Floats, draw, interval, replicates
@@ -12,6 +13,8 @@ from trainperf.comparison.sample import COLUMNS, Sample, sample
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.run import Run
+
+_LONGEST_NAME: Final = 200
 
 
 def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | None = None) -> Comparison:
@@ -72,7 +75,7 @@ def _side(run: Run, steps: Sample) -> Side:
     median = run.wall_ms_quantile(0.5)
     return Side(
         path=run.path,
-        name=run.meta.get("name", ""),
+        name=run.meta.get("name", "")[:_LONGEST_NAME],
         started=run.meta.get("started", ""),
         label=finding.slug if finding is not None else verdict.text.partition(":")[0],
         steps=steps.steps,

@@ -57,7 +57,7 @@ def render(
     found = details.build(run, model, others=others, unreadable=unreadable)
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     page: str = (
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             m=model,
@@ -66,7 +66,7 @@ def render(
             meta=run.meta,
             embedded=embedded,
             definitions=Markup(palette.definitions()),
-            data=Markup(_script_safe(as_json.to_dict(model))),
+            data=Markup(script_safe(as_json.to_dict(model))),
             timeline=charts.step_timeline(found, model),
             histogram=charts.histogram(found.distribution) if found.distribution else None,
             amiss=_amiss(found, model.tiers),
@@ -125,7 +125,7 @@ def _umask() -> int:
     return mask
 
 
-def _script_safe(value: Any) -> str:
+def script_safe(value: Any) -> str:
     """JSON that stays within its <script>, whatever names are in it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
@@ -137,7 +137,7 @@ def _amiss(found: details.Details, tiers: Any) -> list[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
     import jinja2
 
     environment = jinja2.Environment(
