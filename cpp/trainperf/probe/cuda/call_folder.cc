@@ -1,0 +1,103 @@
+#include "trainperf/probe/cuda/call_folder.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "trainperf/base/thread_table.h"
+
+namespace trainperf {
+namespace {
+
+// Told apart from the call that it happens in.
+bool Splits(HostCall call) {
+  return call == HostCall::kModuleLoad || call == HostCall::kJit || call == HostCall::kQueueFull;
+}
+
+bool OuterFirst(const CudaCallRecord& a, const CudaCallRecord& b) {
+  return std::make_tuple(a.tid, a.start_ns, -a.end_ns, a.inner) <
+         std::make_tuple(b.tid, b.start_ns, -b.end_ns, b.inner);
+}
+
+}  // namespace
+
+void CallFolder::Add(const CudaCallRecord& call) { pending_.push_back(call); }
+
+void CallFolder::TakeUpTo(int64_t watermark_ns, std::vector<Event>* events) {
+  const auto later = std::partition(pending_.begin(), pending_.end(),
+                                    [&](const CudaCallRecord& call) { return call.end_ns > watermark_ns; });
+  ready_.assign(later, pending_.end());
+  pending_.erase(later, pending_.end());
+  if (ready_.empty()) return;
+
+  // A part of a call that does not say its thread: its call's, which has ended by now, or is still pending.
+  absl::flat_hash_map<uint64_t, uint32_t> tid_of;
+  for (const CudaCallRecord& call : ready_) {
+    if (call.inner && call.tid == 0 && call.correlation != 0) tid_of.emplace(call.correlation, 0);
+  }
+  if (!tid_of.empty()) {
+    const auto note = [&](const CudaCallRecord& call) {
+      if (call.inner) return;
+      const auto wanted = tid_of.find(call.correlation);
+      if (wanted != tid_of.end()) wanted->second = call.tid;
+    };
+    for (const CudaCallRecord& call : ready_) note(call);
+    for (const CudaCallRecord& call : pending_) note(call);
+    for (CudaCallRecord& call : ready_) {
+      if (call.inner && call.tid == 0 && call.correlation != 0) call.tid = tid_of[call.correlation];
+    }
+  }
+  std::sort(ready_.begin(), ready_.end(), OuterFirst);
+  const CudaCallRecord* const end = ready_.data() + ready_.size();
+  for (const CudaCallRecord* begin = ready_.data(); begin != end;) {
+    const CudaCallRecord* next = begin;
+    while (next != end && next->tid == begin->tid) ++next;
+    if (begin->tid == 0) {
+      without_thread_ += next - begin;
+    } else {
+      FoldThread(begin, next, events);
+    }
+    begin = next;
+  }
+}
+
+void CallFolder::FoldThread(const CudaCallRecord* begin, const CudaCallRecord* end, std::vector<Event>* events) {
+  const ThreadId thread = ThreadTable::Get().FindOrAdd(static_cast<int32_t>(begin->tid), 0);
+  int64_t& told_until = told_until_ns_[begin->tid];
+  for (const CudaCallRecord* call = begin; call != end;) {
+    const CudaCallRecord& outer = *call++;
+    int64_t from = std::max(outer.start_ns, told_until);
+    const int64_t until = std::max(outer.end_ns, from);
+    for (; call != end && call->start_ns < outer.end_ns; ++call) {
+      const int64_t inner_end = std::min(call->end_ns, until);
+      if (!Splits(call->call) || outer.call == call->call || inner_end <= from) {
+        ++folded_;
+        continue;
+      }
+      int64_t inner_start = std::max(call->start_ns, from);
+      if (inner_start - from >= kPrefixNs) {
+        Emit(outer, from, inner_start, 0, thread, events);
+      } else {
+        inner_start = from;
+      }
+      Emit(*call, inner_start, inner_end, 0, thread, events);
+      from = inner_end;
+    }
+    Emit(outer, from, until, outer.inner ? 0 : outer.correlation, thread, events);
+    told_until = until;
+  }
+}
+
+void CallFolder::Emit(const CudaCallRecord& call, int64_t start_ns, int64_t end_ns, uint64_t correlation,
+                      ThreadId thread, std::vector<Event>* events) {
+  Event event{};
+  event.kind = EventKind::kCall;
+  event.what = static_cast<uint8_t>(call.call);
+  event.start_ns = start_ns;
+  event.end_ns = end_ns;
+  event.value = static_cast<int64_t>(correlation);
+  event.thread = thread;
+  if (call.failed) event.flags |= kCallFailed;
+  events->push_back(event);
+}
+
+}  // namespace trainperf

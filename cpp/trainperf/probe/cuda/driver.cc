@@ -1,0 +1,93 @@
+#include "trainperf/probe/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int kMultiprocessorCount = 16;  // CU_DEVICE_ATTRIBUTE_*
+constexpr int kComputeMajor = 75;
+constexpr int kComputeMinor = 76;
+
+template <typename Function>
+void Take(void* handle, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(handle, name));
+}
+
+std::string Escaped(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) escaped += c;
+  }
+  return escaped;
+}
+
+}  // namespace
+
+absl::StatusOr<CudaDriver> CudaDriver::Find() {
+  void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return absl::NotFoundError("no driver (libcuda.so.1)");
+  CudaDriver driver;
+  Take(handle, "cuDeviceGet", driver.device_get_);
+  Take(handle, "cuDeviceGetCount", driver.device_get_count_);
+  Take(handle, "cuDeviceGetName", driver.device_get_name_);
+  Take(handle, "cuDeviceGetAttribute", driver.device_get_attribute_);
+  Take(handle, "cuDeviceTotalMem_v2", driver.device_total_mem_);
+  Take(handle, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state_);
+  Take(handle, "cuDriverGetVersion", driver.driver_get_version_);
+  return driver;
+}
+
+bool CudaDriver::ContextExists() const {
+  int count = 0;  // an error before cuInit: nothing exists
+  if (device_get_count_ == nullptr || primary_ctx_get_state_ == nullptr || device_get_count_(&count) != 0) return false;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    int device = 0, active = 0;
+    unsigned flags = 0;
+    if (device_get_ == nullptr || device_get_(&device, ordinal) != 0) continue;
+    if (primary_ctx_get_state_(device, &flags, &active) == 0 && active != 0) return true;
+  }
+  return false;
+}
+
+std::string CudaDriver::DeviceName(uint32_t ordinal) const {
+  int device = 0;
+  char name[256] = "";
+  if (device_get_ == nullptr || device_get_name_ == nullptr || device_get_(&device, static_cast<int>(ordinal)) != 0 ||
+      device_get_name_(name, sizeof(name) - 1, device) != 0) {
+    return "";
+  }
+  return name;
+}
+
+int CudaDriver::Attribute(int attribute, int device) const {
+  int value = -1;
+  if (device_get_attribute_ == nullptr || device_get_attribute_(&value, attribute, device) != 0) return -1;
+  return value;
+}
+
+std::string CudaDriver::DescribeDevice(uint32_t ordinal) const {
+  std::string json = absl::StrCat("{\"name\": \"", Escaped(DeviceName(ordinal)), "\"");
+  int device = 0;
+  if (device_get_ != nullptr && device_get_(&device, static_cast<int>(ordinal)) == 0) {
+    const int major = Attribute(kComputeMajor, device), minor = Attribute(kComputeMinor, device);
+    if (major >= 0 && minor >= 0) absl::StrAppend(&json, ", \"compute\": \"", major, ".", minor, "\"");
+    const int multiprocessors = Attribute(kMultiprocessorCount, device);
+    if (multiprocessors > 0) absl::StrAppend(&json, ", \"multiprocessors\": ", multiprocessors);
+    size_t bytes = 0;
+    if (device_total_mem_ != nullptr && device_total_mem_(&bytes, device) == 0) {
+      absl::StrAppend(&json, ", \"memory_bytes\": ", bytes);
+    }
+  }
+  int version = 0;
+  if (driver_get_version_ != nullptr && driver_get_version_(&version) == 0) {
+    absl::StrAppend(&json, ", \"driver\": \"", version / 1000, ".", version % 1000 / 10, "\"");
+  }
+  return json + "}";
+}
+
+}  // namespace trainperf
