@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -470,7 +470,7 @@ class RunFile:
         other_cpus: float = 0,
         idle_cpus: float = 0,
         throttled: float = -1,
-        rss_bytes: int = 10**9,
+        rss_bytes: int | Callable[[int], int] = 10**9,
         threads: int = 8,
         runnable: int = 2,
     ) -> RunFile:
@@ -483,7 +483,7 @@ class RunFile:
                 machine_busy_ns=round(second * (process_cpus + other_cpus) * 1e9),
                 machine_idle_ns=round(second * idle_cpus * 1e9),
                 throttled_ns=-1 if throttled < 0 else _ns(second * throttled),
-                rss_bytes=rss_bytes,
+                rss_bytes=rss_bytes(second) if callable(rss_bytes) else rss_bytes,
                 threads=threads,
                 runnable=runnable,
             )

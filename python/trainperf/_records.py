@@ -162,7 +162,7 @@ class HostReading:
     machine_busy_ns: int
     machine_idle_ns: int
     throttled_ns: int
-    rss_bytes: int
+    rss_bytes: int  # without mapped files
     threads: int
     runnable: int
 

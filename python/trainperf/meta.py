@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from trainperf._allowance import cpu_quota, memory_limit
 from trainperf.settings import Settings
 
 
@@ -31,7 +32,12 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
     }
     if settings.name:
         meta["name"] = settings.name
-    for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+    quota, memory = cpu_quota(), memory_limit()
+    if quota is not None:
+        meta["cpu_quota"] = f"{quota:g}"
+    if memory is not None:
+        meta["memory_limit"] = str(memory)
+    for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         value = os.environ.get(variable, "")
         if value.isdigit():
             meta[variable.lower()] = value

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from runfiles import RunFile
-from verdicts import TRAIN, Make, only, said
+from verdicts import TRAIN, Make, abstained, loud, only, said
 
 
 @pytest.mark.parametrize(
     ("meta", "workers", "others", "says"),
     [
         ({"cpus": "2", "torch_threads": "2"}, 0, 1.6, "other processes use the CPUs"),
-        ({"cpus": "2", "torch_threads": "1"}, 4, 0.0, "more workers than CPUs"),
-        ({"cpus": "2", "torch_threads": "8"}, 0, 0.0, "more threads than CPUs"),
     ],
 )
 def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int, others: float, says: str) -> None:
@@ -21,6 +21,100 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     file.host(3, process_cpus=0.8 if others else 1.9, other_cpus=others)
     f = only(file)
     assert f.id == "TP307" and f.title == says
+
+
+@pytest.mark.parametrize(
+    ("meta", "run", "says", "fix"),
+    [
+        ({"cpus": "2", "torch_threads": "1"}, (4, 0.0), "5 on 2 CPUs", "num_workers=1)"),
+        ({"cpus": "2", "torch_threads": "8"}, (0, 0.0), "8 on 2 CPUs", "set_num_threads(2)"),
+        ({"cpus": "8", "torch_threads": "6"}, (4, 0.0), "10 on 8 CPUs", "set_num_threads(4)"),
+        ({"cpus": "1", "torch_threads": "2"}, (0, 0.0), "2 on 1 CPU", "set_num_threads(1)"),
+        # The other ranks are other processes, and this run's own.
+        ({"cpus": "8", "torch_threads": "8", "local_world_size": "4"}, (0, 7.0), "32 on 8 CPUs", "OMP_NUM_THREADS=2 "),
+        # So certain that others do not excuse it.
+        ({"cpus": "2", "torch_threads": "16"}, (0, 1.6), "16 on 2 CPUs", "set_num_threads(2)"),
+    ],
+)
+def test_more_threads_and_workers_than_cpus(
+    make: Make, meta: dict[str, str], run: tuple[int, float], says: str, fix: str
+) -> None:
+    workers, others = run
+    file = make(**meta).steps(100, compute=8.0, descheduled=3.0)
+    file.loader(1, num_workers=workers, fetches=100, ready={2: (100, 20)}, wait=20)
+    f = only(file.host(3, process_cpus=0.9, other_cpus=others))
+    assert f.id == "TP602" and f.title.endswith(says) and fix in f.fix
+    assert f.cost_ms_per_step == pytest.approx(3.0)
+
+
+def test_as_many_threads_as_cpus_are_not_too_many(make: Make) -> None:
+    file = make(cpus="2", torch_threads="2").steps(100, compute=8.0, descheduled=0.2)
+    assert loud(file.host(3, process_cpus=1.9)) == []
+    crowded = make(cpus="2", torch_threads="2").steps(100, compute=8.0, descheduled=3.0)
+    assert loud(crowded.host(3, process_cpus=0.8, other_cpus=1.2)) == ["descheduled"]
+    idle = make(cpus="2", torch_threads="16").steps(100, compute=8.0)  # set so, but nothing waits
+    assert loud(idle.host(3, process_cpus=0.9)) == []
+
+
+def test_oversubscription_abstains_where_waits_for_a_cpu_are_not_counted(make: Make) -> None:
+    file = make(cpus="2", torch_threads="8").steps(100, compute=8.0).tier("run_delay", "off", "no schedstat")
+    assert abstained(file, "TP602") == "run_delay off: no schedstat"
+    assert abstained(make(torch_threads="1").steps(9, compute=8.0).tier("run_delay", "off", "no"), "TP602") == ""
+
+
+def test_threads_beyond_the_containers_quota(make: Make) -> None:
+    """torch counts the machine's CPUs, not the container's."""
+    file = make(cpus="64", torch_threads="64", cpu_quota="4").steps(100, compute=8.0, throttled=4.0)
+    f = only(file.host(3, process_cpus=4.0, throttled=300))
+    assert f.id == "TP602" and f.cause == "throttled" and "64 on a quota of 4 CPUs" in f.title
+    assert f.fix == "torch.set_num_threads(4)"
+    small = make(cpus="64", torch_threads="1", cpu_quota="0.5").steps(100, compute=8.0, throttled=4.0)
+    assert only(small.host(3, process_cpus=0.5, throttled=300)).id == "TP308"
+
+
+MB = 10**6
+
+
+def remembers(file: RunFile, rss: Callable[[int], int], seconds: int = 40) -> RunFile:
+    return file.steps(seconds * 10, compute=100.0).host(seconds, process_cpus=1.0, rss_bytes=rss)
+
+
+def noise(second: int) -> int:
+    return (second * 7919 % 13) * MB
+
+
+def test_memory_that_grows_with_every_step(make: Make) -> None:
+    f = only(remembers(make(memory_limit=str(8000 * MB)), lambda s: 1000 * MB + 20 * MB * s + noise(s)))
+    assert f.id == "TP601" and f.severity == "warning" and f.cost_ns == 0
+    assert "grows by 2.0 MB a step" in f.title and "are full in" in f.evidence[2]
+    assert said(remembers(make(), lambda s: 1000 * MB + 20 * MB * s)).verdict.text == (
+        "memory-growth: the process' memory grows by 2.0 MB a step"
+    )
+    soon = only(remembers(make(memory_limit=str(2200 * MB)), lambda s: 1000 * MB + 20 * MB * s))
+    assert soon.severity == "critical" and "are full in 20 s" in soon.evidence[2]
+
+
+@pytest.mark.parametrize(
+    "rss",
+    [
+        lambda s: 1000 * MB + noise(s),
+        lambda s: 1000 * MB + min(s, 15) * 60 * MB,  # a cache that fills: over before the half
+        lambda s: 1000 * MB + min(s, 30) * 60 * MB,  # ... or after it
+        lambda s: 1000 * MB + (600 * MB if s >= 25 else 0),  # one step up
+        lambda s: 1000 * MB + round(900 * MB * (1 - 0.85**s)),  # it settles
+        lambda s: 1000 * MB + (s % 10) * 60 * MB,  # a saw: epochs
+        lambda s: 2000 * MB - s * 20 * MB,
+        lambda s: 1000 * MB + s * MB // 2,  # 2 % in all
+    ],
+)
+def test_memory_that_does_not_grow_for_good(make: Make, rss: Callable[[int], int]) -> None:
+    file = remembers(make(), rss)
+    assert loud(file) == [] and abstained(file, "TP601") == ""
+
+
+def test_few_readings_tell_no_growth(make: Make) -> None:
+    file = remembers(make(), lambda s: 1000 * MB + 200 * MB * s, seconds=8)
+    assert loud(file) == [] and "9 readings of memory" in abstained(file, "TP601")
 
 
 def competing(file: RunFile, *, others: float) -> RunFile:

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -130,7 +131,10 @@ HostFacts HostProbe::Read() const {
   }
   const std::string status = Slurp("/proc/self/status");
   facts.threads = static_cast<int32_t>(NumberAfter(status, "Threads:"));
-  const int64_t rss_kib = NumberAfter(status, "VmRSS:");
+  // Pages of mapped files come and go as they are read: a data set in one would look like a leak.
+  const int64_t own_kib = NumberAfter(status, "RssAnon:");
+  const int64_t rss_kib = own_kib < 0 ? NumberAfter(status, "VmRSS:")  // before Linux 4.5
+                                      : own_kib + std::max<int64_t>(0, NumberAfter(status, "RssShmem:"));
   facts.rss_bytes = rss_kib < 0 ? -1 : rss_kib * 1024;
   int runnable = -1;
   if (sscanf(Slurp("/proc/loadavg").c_str(), "%*f %*f %*f %d/", &runnable) != 1) runnable = -1;

@@ -21,7 +21,7 @@ struct HostFacts {
   int64_t process_cpu_ns = 0;   // user + system, this process
   int64_t machine_busy_ns = 0;  // all CPUs
   int64_t machine_idle_ns = 0;
-  int64_t rss_bytes = 0;
+  int64_t rss_bytes = 0;  // resident, without mapped files
   int32_t threads = 0;
   int32_t runnable = 0;  // of the machine, this thread included
 };

@@ -14,6 +14,7 @@ class CpuUse:
     """In CPUs, over the whole watch."""
 
     own: float  # this process and its loaders' workers
+    workers: float  # of it
     others: float
 
 
@@ -31,4 +32,4 @@ def cpu_use(run: Run) -> CpuUse | None:
         if worker.cpu_share is not None
     )
     own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
-    return CpuUse(own, max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own))
+    return CpuUse(own, workers, max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Facts, ms, plural
-from trainperf.findings.model import Abstained, Cell, Finding, Rule
+from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
+from trainperf.findings.model import Abstained, Finding, Rule
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _MACHINE = ("descheduled", "throttled")  # none of the loop's doing
+_IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
 
 
@@ -44,7 +46,6 @@ def find(run: Run, rules: tuple[Rule, ...] | None = None) -> Findings:
     facts = Facts(run)
     found: list[Finding] = []
     abstained: list[Abstained] = []
-    left: dict[Cell, int] = dict(facts.matrix)
     for rule in rules if facts.steps else ():
         blind = _blind(facts, rule)
         outcome = blind if blind is not None else rule.check(facts)
@@ -52,7 +53,7 @@ def find(run: Run, rules: tuple[Rule, ...] | None = None) -> Findings:
             abstained.append(outcome)
         elif outcome is not None:
             tellers = [f.id for f in found if f.cause == outcome.cause and f.cost_ns]
-            kept = _claim(facts, rule, outcome, left, tellers)
+            kept = _claim(facts, rule, outcome, tellers)
             if kept is not None:
                 found.append(kept)
     if not facts.steps:
@@ -70,44 +71,54 @@ def _blind(facts: Facts, rule: Rule) -> Abstained | None:
     return None
 
 
-def _claim(facts: Facts, rule: Rule, finding: Finding, left: dict[Cell, int], tellers: Sequence[str]) -> Finding | None:
+def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -> Finding | None:
     """The finding with what is left of its claims; None when that is too little to speak of."""
-    claims = {cell: min(ns, left.get(cell, 0)) for cell, ns in finding.claims.items()}
-    cost = sum(claims.values())
-    taken = finding.cost_ns - cost
+    share = facts.ledger.fit(finding)
+    cost, taken = share.cost_ns, share.wanted_ns - share.cost_ns
     # What tells where or when (it claims nothing, or what another has told already) stays, without a cost of its own.
     tells_when = rule.id == "TP401"
     severity = finding.severity
+    evidence = finding.evidence
     if tells_when and taken > 0:
         severity = "info" if cost == 0 or severity == "info" else "warning"
-    if cost < finding.cost_ns and not tells_when:
+    # Graded by the host's time so far; what counts with a device is what that lost.
+    hides = share.by_device and finding.idle_claims is None and bool(finding.claims)
+    if (taken > 0 or hides) and not tells_when:
         regraded = facts.grade(cost, rule.limits, machine=finding.cause in _MACHINE)
-        if regraded is None:
+        if regraded is None and not (hides and taken <= 0):
             return None
-        severity = "info" if severity == "info" else regraded
-    for cell, ns in claims.items():
-        left[cell] -= ns
-    evidence = finding.evidence
+        severity = "info" if severity == "info" else regraded or "info"
+    facts.ledger.take(share)
     if tells_when and taken > 0:
         told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
     machines = finding.cause in _MACHINE
-    if not machines and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
+    if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
+    if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
+        evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
     when = "" if tells_when else facts.when(finding.claims)
     if when:
         evidence = (*evidence, when)
     return dataclasses.replace(
         finding,
-        claims=claims,
+        claims=share.claims,
         cost_ns=cost,
         share=facts.share(cost),
         cost_ms_per_step=facts.ms_per_step(cost),
         severity=severity,
         evidence=evidence,
+        idle_ns=sum(share.idle.values()) if share.idle is not None else None,
         told_ns=taken,
         told_by=tuple(tellers) if taken else (),
     )
+
+
+def _device_evidence(facts: Facts, gpu: Gpu, idle_ns: int, matters: bool) -> str:
+    each = ms(idle_ns / facts.steps)
+    if matters:
+        return f"{gpu.name} idled {each} a step for it: {idle_ns / gpu.idle_ns:.0%} of its idle time"
+    return f"{gpu.name} had work meanwhile: it idled only {each} a step for it"
 
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
@@ -118,16 +129,21 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
             "",
         )
     top = next((f for f in found if f.severity != "info"), None)
+    gpu = facts.gpu
     if top is not None:
+        device = f"GPU idle {gpu.idle():.0%}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        return Verdict(f"{top.slug}{cost}: {top.title}", top.id)
+        return Verdict(f"{device}{top.slug}{cost}: {top.title}", top.id)
     if facts.steps < limit("warn_min_steps"):
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
+    if gpu is not None:
+        return Verdict(_device_verdict(facts, gpu), "")
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
     ns, cause = causes[0]
     share = facts.share(ns)
     unknown = facts.share(facts.cause_ns("unknown"))
-    missing = "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
+    missing = f"; the GPU was not seen ({facts.gpu_unseen})" if facts.gpu_unseen else ""
+    missing += "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
     told = {f.cause for f in found}
@@ -140,6 +156,21 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     where = _mostly_in(facts, cause, ns)
     nothing = f"nothing found above {limit('warn_share'):.0%}{missing}"
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "")
+
+
+def _device_verdict(facts: Facts, gpu: Gpu) -> str:
+    """Nothing was found, and the device was seen."""
+    nothing = f"nothing found above {limit('warn_share'):.0%}"
+    if gpu.busy() >= limit("gpu_bound_share"):
+        return f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}"
+    unseen = facts.share(gpu.unseen_ns)
+    if unseen >= limit("warn_share"):
+        return f"GPU idle {gpu.idle():.0%}: no clear verdict, it idles {unseen:.0%} of the time {NOT_SEEN}"
+    causes = sorted(((ns, cause) for cause, ns in gpu.idle_causes.items() if cause != "unknown"), reverse=True)
+    parts = ", ".join(
+        f"{_IDLE.get(cause, cause)} {facts.share(ns):.0%}" for ns, cause in causes[:2] if facts.share(ns) >= 0.005
+    )
+    return f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {nothing}" + (f" (most: {parts})" if parts else "")
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from trainperf.findings import frames
+from trainperf.findings.gpu import Gpu, see
+from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
@@ -20,7 +22,7 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
-    from trainperf.run import Detail, Frame, Run, Thread
+    from trainperf.run import Detail, Frame, Int64Array, Run, Thread
 
 K = TypeVar("K")
 
@@ -66,6 +68,27 @@ class Facts:
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.
         self.own_ns = sum(run.overhead_ns.get(place, 0) for place in ("marks", "gil_hook"))
+        self.of_trace = run.meta.get("source") == "trace"  # of another profiler: no probe of ours was there
+
+    # -- the device
+
+    @cached_property
+    def _seen(self) -> tuple[Gpu | None, str]:
+        return see(self)
+
+    @property
+    def gpu(self) -> Gpu | None:
+        return self._seen[0]
+
+    @property
+    def gpu_unseen(self) -> str:
+        """Why there is no `gpu`; "" when there is, and where nothing is trained on one."""
+        return self._seen[1]
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What the rules before this one left untold."""
+        return Ledger(self)
 
     # -- time
 
@@ -80,9 +103,12 @@ class Facts:
         return {
             cell: ns
             for cell, ns in self.matrix.items()
-            # As the file's own columns are folded.
-            if ns > 0 and cell[0] in wanted and cause_of(*cell, feeds_device=self.run.feeds_device) == cause
+            if ns > 0 and cell[0] in wanted and self.cause_of(cell) == cause
         }
+
+    def cause_of(self, cell: Cell) -> str:
+        """As the file's own columns are folded."""
+        return cause_of(*cell, feeds_device=self.run.feeds_device)
 
     def cause_ns(self, cause: str) -> int:
         return sum(self.cells(cause).values())
@@ -146,8 +172,11 @@ class Facts:
 
         A row of merged steps counts as a whole, so that in long runs what is rare within each row is said per step.
         """
+        return self.affected_by(self.run.steps.causes_ns[:, CAUSES.index(cause)])
+
+    def affected_by(self, column: Int64Array) -> Affected:
+        """`column`: the cost of each row of the step table."""
         table = self.run.steps
-        column = table.causes_ns[:, CAUSES.index(cause)]
         felt = (column > 0) & (column >= limit("felt_share") * table.wall_ns)
         steps, held, whole = int(table.count[felt].sum()), int(column[felt].sum()), int(column.sum())
         if not steps or 2 * steps >= self.steps or held < limit("held_share") * whole:
@@ -164,6 +193,9 @@ class Facts:
         title: str,
         evidence: Sequence[str],
         confidence: tuple[Confidence, str],
+        idle: Mapping[str, int] | None = None,
+        exposed_ns: int = 0,
+        by_device: bool = True,
         affected: Affected | int | None = None,
         who: Sequence[str] = (),
         where: str = "",
@@ -171,8 +203,11 @@ class Facts:
         fix: str = "",
         will_not_help: str = "",
     ) -> Finding:
-        """`affected`: a number when all of the cost is in so many steps; None when every step has it."""
-        cost = sum(claims.values())
+        """`affected`: a number when all of the cost is in so many steps; None when every step has it.
+
+        `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
+        """
+        cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (
             affected if isinstance(affected, Affected) else Affected(self.steps if affected is None else affected, 1.0)
         )
@@ -200,6 +235,9 @@ class Facts:
             will_not_help=will_not_help,
             docs=f"docs/findings/{rule[0]}.md",
             claims=claims,
+            idle_claims=idle,
+            exposed_ns=exposed_ns,
+            by_device=by_device,
         )
 
     # -- who and where
@@ -234,10 +272,14 @@ class Facts:
     @cached_property
     def torch_threads(self) -> int:
         """Of one operation; 0 when it is not known."""
+        return int(self.number("torch_threads"))
+
+    def number(self, key: str) -> float:
+        """A fact about the process; 0 when it is not known."""
         try:
-            return max(0, int(self.run.meta.get("torch_threads", "0")))
+            return max(0.0, float(self.run.meta.get(key, "0")))
         except ValueError:
-            return 0
+            return 0.0
 
     def off(self, probe: str) -> str | None:
         """Why a probe gave nothing; None when it worked."""
@@ -305,10 +347,15 @@ class Facts:
             out.append(Spot(at, leaf, ns, sum(e[1] for e in lines.values()), ns / whole if whole else 0.0, stack))
         return sorted(out, key=lambda s: -s.ns)
 
-    def holders(self, phases: Iterable[str] | None = None) -> list[Holder]:
-        """Who held the GIL while the step thread waited for it, costliest first."""
+    def call_spots(self, *calls: str) -> list[Spot]:
+        """The user's functions in which the step thread was in these calls to the device's runtime."""
+        return self.spots(d for d in self.run.detail_totals("call") if d.state in calls)
+
+    def holders(self, phases: Iterable[str] | None = None, *, kind: str = "gil_wait") -> list[Holder]:
+        """Who held the GIL while the step thread waited for it, costliest first. `kind` "idle_gil_wait": while the
+        device idled because of such a wait, of whatever thread."""
         in_phases = set(phases) if phases is not None else None
-        details = [d for d in self.run.detail_totals("gil_wait") if in_phases is None or d.phase in in_phases]
+        details = [d for d in self.run.detail_totals(kind) if in_phases is None or d.phase in in_phases]
         whole = sum(d.ns for d in details)
         by_thread: dict[int, list[Detail]] = {}
         for d in details:

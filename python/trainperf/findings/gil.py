@@ -59,6 +59,17 @@ def holder_text(facts: Facts, holder: Holder) -> str:
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
 
 
+def device_text(facts: Facts) -> str:
+    """ "the GPU waited 31 ms a step for indexer, which held the GIL in json.loads"; "" without a device."""
+    holders = facts.holders(kind="idle_gil_wait")
+    if facts.gpu is None or not holders:
+        return ""
+    at = f" in {facts.label(holders[0].spot)}" if holders[0].spot is not None else ""
+    each = ms(sum(h.ns for h in holders) / facts.steps)
+    most = "" if holders[0].share >= limit("hog_share") else f" ({holders[0].share:.0%} of it)"
+    return f"{facts.gpu.name} waited {each} a step for {holders[0].name}{most}, which held the GIL{at}"
+
+
 def average_text(holders: Sequence[Holder]) -> str:
     """ "60 waits of 5.1 ms on average"; "" when none of them was seen to its end."""
     waits = sum(h.waits for h in holders)

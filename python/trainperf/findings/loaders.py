@@ -141,7 +141,4 @@ def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:
 
 def cpus(facts: Facts) -> int:
     """CPUs that the process may use; 0 when it is not known."""
-    try:
-        return max(0, int(facts.run.meta.get("cpus", "0")))
-    except ValueError:
-        return 0
+    return int(facts.number("cpus"))

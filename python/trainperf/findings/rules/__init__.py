@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from trainperf.findings.model import Rule
+from trainperf.findings.rules.allocator_churn import AllocatorChurn
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.compile_warmup import CompileWarmup
+from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
 from trainperf.findings.rules.data_starved import DataStarved
 from trainperf.findings.rules.delivery_cost import DeliveryCost
 from trainperf.findings.rules.descheduled import Descheduled
+from trainperf.findings.rules.exposed_communication import ExposedCommunication
+from trainperf.findings.rules.few_ops import FewOps
 from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
 from trainperf.findings.rules.gil_hog import GilHog
 from trainperf.findings.rules.gil_many import GilMany
+from trainperf.findings.rules.gpu_bound import GpuBound
+from trainperf.findings.rules.gpu_gil_wait import GpuGilWait
+from trainperf.findings.rules.gpu_idle import GpuIdle
+from trainperf.findings.rules.gpu_starved_by_data import GpuStarvedByData
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
+from trainperf.findings.rules.launch_bound import LaunchBound
 from trainperf.findings.rules.lightning_callback import LightningCallback
 from trainperf.findings.rules.lightning_logger import LightningLogger
 from trainperf.findings.rules.lightning_monitor import LightningMonitor
 from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
 from trainperf.findings.rules.lightning_sigterm import LightningSigterm
 from trainperf.findings.rules.logging import Logging
+from trainperf.findings.rules.memory_growth import MemoryGrowth
+from trainperf.findings.rules.module_loading import ModuleLoading
+from trainperf.findings.rules.no_tensor_cores import NoTensorCores
+from trainperf.findings.rules.pageable_copies import PageableCopies
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.slower_than_before import SlowerThanBefore
+from trainperf.findings.rules.sync_in_loop import SyncInLoop
 from trainperf.findings.rules.throttled import Throttled
+from trainperf.findings.rules.tiny_kernels import TinyKernels
 from trainperf.findings.rules.uneven import Uneven
 from trainperf.findings.rules.validation import Validation
 from trainperf.findings.rules.validation_workers import ValidationWorkers
@@ -50,11 +65,26 @@ ALL: tuple[Rule, ...] = (
     Logging(),
     ValidationWorkers(),
     Validation(),
+    CpuOversubscription(),
     Descheduled(),
     Throttled(),
     HostPython(),
     HostCompute(),
+    SyncInLoop(),
+    PageableCopies(),
+    AllocatorChurn(),
+    ModuleLoading(),
+    ExposedCommunication(),
+    GpuStarvedByData(),
+    GpuGilWait(),
+    LaunchBound(),
     FrameworkPython(),
+    GpuIdle(),
     Uneven(),
     SlowerThanBefore(),
+    NoTensorCores(),
+    TinyKernels(),
+    FewOps(),
+    GpuBound(),
+    MemoryGrowth(),
 )

@@ -45,6 +45,7 @@ class CompileWarmup:
             severity=severity,
             cause="python",
             claims=claims,
+            by_device=False,
             title="torch.compile compiles again and again" if again else "torch.compile warmed up",
             affected=steps,
             confidence=facts.confidence(),

@@ -25,6 +25,8 @@ class DataStarved:
         cells = facts.cells("data_wait", ["fetch"])
         if facts.run.loaders and not any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values()):
             return None  # all of it is the workers'
+        if facts.of_trace and not facts.run.loaders:
+            return None  # who makes the batches is not known
         with_workers = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
         elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
         claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere))

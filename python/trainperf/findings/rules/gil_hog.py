@@ -46,6 +46,7 @@ class GilHog:
                 gil.holder_text(facts, hog),
                 "it waits in " + " and ".join(f"{cell[0]} ({ns / waits.ns:.0%})" for cell, ns in phases),
                 gil.average_text([hog]),
+                gil.device_text(facts),
             ),
             who=(hog.name,),
             where=facts.place(spot.frame) if spot is not None else "",

@@ -43,6 +43,7 @@ class GilMany:
                 waits.evidence(facts),
                 *(gil.holder_text(facts, h) for h in top),
                 gil.average_text(holders),
+                gil.device_text(facts),
             ),
             who=names,
             where=facts.place(first.frame) if first is not None else "",

@@ -128,6 +128,7 @@ class Uneven:
             severity=severity,
             cause=cause,
             claims=claims,
+            by_device=False,
             title=f"{part} runs {slow.ratio:.1f} times slower than the rest, because of {cause}",
             affected=steps_in,
             confidence=facts.confidence(),

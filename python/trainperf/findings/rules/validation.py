@@ -39,6 +39,7 @@ class Validation:
             severity=severity,
             cause="validation",
             claims=claims,
+            by_device=False,
             title="validation is a large part of the run",
             affected=affected,
             confidence=facts.confidence(),

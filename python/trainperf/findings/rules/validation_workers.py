@@ -39,6 +39,7 @@ class ValidationWorkers:
             severity=severity,
             cause="validation",
             claims=claims,
+            by_device=False,
             title="the validation loader starts its worker processes again each time",
             affected=len({s.step for s in starts}),
             confidence=facts.confidence(),

@@ -1,0 +1,110 @@
+"""Who wanted the CPUs of a run, and who used them: what the rules about waiting for a CPU share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from trainperf.findings import loaders
+from trainperf.findings.cpu_use import cpu_use
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+# Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
+_OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
+
+Who = Literal["own threads", "oversubscribed", "others", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Who used the CPUs during the run, in CPUs."""
+
+    own: float
+    threads: float  # of `own`: neither the training thread, nor torch's threads, nor ours
+    workers: float
+    others: float
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the run is set to use."""
+
+    cpus: int  # that the process may run on; 0: not known
+    quota: float  # CPUs' worth of time that the container may use; 0: no quota, or not known
+    threads: int  # torch's, of one operation; 0: not known
+    workers: int
+    ranks: int  # of this run on this machine
+
+    @property
+    def wanted(self) -> int:
+        """Threads that compute at the same time."""
+        return self.ranks * (max(1, self.threads) + self.workers)
+
+    @property
+    def certain(self) -> bool:
+        """One kind of them alone is more than there are CPUs."""
+        most = max(self.threads * self.ranks, self.workers * self.ranks + 1)
+        return 0 < self.cpus < most
+
+    @property
+    def over_cpus(self) -> bool:
+        return 0 < self.cpus < self.wanted
+
+    @property
+    def over_quota(self) -> bool:
+        """Not where even one thread is stopped: fewer threads would not help."""
+        return 1 <= self.quota < self.wanted
+
+
+def demand(facts: Facts) -> Demand:
+    return Demand(
+        cpus=loaders.cpus(facts),
+        quota=facts.number("cpu_quota"),
+        threads=facts.torch_threads,
+        workers=sum(loaders.num_workers(v) for v in facts.run.loaders.values()),
+        ranks=max(1, int(facts.number("local_world_size"))),
+    )
+
+
+def whose(wants: Demand, used: Load) -> Who:
+    """Because of whom the training thread waits for a CPU."""
+    if used.threads >= limit("own_threads_cpus") and wants.workers + 1 <= max(wants.cpus, 1):
+        return "own threads"
+    if wants.certain:
+        return "oversubscribed"
+    if used.known and used.others > max(used.own, used.workers) * 0.5 and used.others > 0.5:
+        return "others"
+    return "oversubscribed" if wants.over_cpus else "unclear"
+
+
+def load(facts: Facts) -> Load:
+    use = cpu_use(facts.run)
+    if use is None:
+        return Load(0.0, 0.0, 0.0, 0.0, False)
+    return Load(use.own - use.workers, _own_threads(facts), use.workers, use.others, True)
+
+
+def _own_threads(facts: Facts) -> float:
+    """CPUs that threads of this process used besides the training thread, torch's and ours; 0.0: not known.
+
+    From the readings while steps ran: building a model is the training thread's doing as well.
+    """
+    table = facts.run.steps
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    during = [h for h in facts.run.host if start <= h.at_ns <= end]
+    if len(during) < 2 or during[-1].at_ns <= during[0].at_ns:
+        return 0.0
+    used = (during[-1].process_cpu_ns - during[0].process_cpu_ns) / (during[-1].at_ns - during[0].at_ns)
+    on_cpu = native = 0
+    for (phase, mechanism), ns in facts.matrix.items():
+        # While a device's autograd thread runs backward, the training thread waits: the work is the loop's own.
+        on_cpu += ns if mechanism not in _OFF_CPU or (phase, mechanism) == ("backward", "blocked") else 0
+        native += ns if mechanism == "native" else 0
+    # At most: small operations do not use all of torch's threads.
+    torchs = native * max(0, facts.torch_threads - 1)
+    ours = sum(facts.run.overhead_ns.values()) / facts.run.watched_ns if facts.run.watched_ns else 0.0
+    return max(0.0, used - facts.share(on_cpu + torchs) - ours)

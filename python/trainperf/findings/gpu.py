@@ -1,0 +1,174 @@
+"""The device of a run, asked the way that rules ask: the busiest one, where a run has several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trainperf.findings.model import Abstained, Confidence, Rule
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.run import Call, Copy, Device, Int64Array, Kernel, Run
+
+SYNCS = ("stream_sync", "event_sync", "device_sync")
+BETWEEN = "between"  # among the causes of idleness: the gaps of under 5 us between kernels that were both launched
+NOT_SEEN = "for something that was not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """All calls of some kinds, by whatever thread."""
+
+    count: int
+    failed: int
+    ns: int
+    steps: int  # at least in so many
+
+
+class Gpu:
+    """What one device did in the run's steps. Holds no state but caches."""
+
+    def __init__(self, run: Run, device: Device, of: int) -> None:
+        self.run = run
+        self.device = device
+        self.of = of  # devices of the run
+        self.busy_ns = int(device.totals.busy_ns)
+        self.idle_ns = int(device.totals.idle_ns)
+        causes = {cause: int(device.totals.idle_causes_ns[cause]) for cause in CAUSES}
+        # Not the host's doing: both kernels had been launched.
+        causes["launch"] -= device.totals.between_ns
+        self.idle_causes = causes | {BETWEEN: int(device.totals.between_ns)}
+
+    @property
+    def name(self) -> str:
+        return "the GPU" if self.of == 1 else f"GPU {self.device.id}"
+
+    @property
+    def compute_major(self) -> int:
+        """The first digit of its compute capability; 0: not known."""
+        facts = self.device.description
+        found = facts.get("compute_capability") or facts.get("compute_major") or facts.get("computeMajor") or 0
+        digits = str(found[0] if isinstance(found, list) and found else found).partition(".")[0]
+        return int(digits) if digits.isdigit() else 0
+
+    def busy(self) -> float:
+        return self._of_wall(self.busy_ns)
+
+    def idle(self) -> float:
+        return self._of_wall(self.idle_ns)
+
+    def _of_wall(self, ns: int) -> float:
+        whole = self.busy_ns + self.idle_ns
+        return ns / whole if whole else 0.0
+
+    @cached_property
+    def unseen_ns(self) -> int:
+        """It idled, and nothing that was recorded says why: work that waits in its queue, say."""
+        return self.idle_causes["unknown"]
+
+    def column(self, causes: Iterable[str]) -> Int64Array:
+        """(rows,) of the step table: idle for these causes."""
+        wanted = set(causes)
+        steps = self.device.steps
+        at = [CAUSES.index(cause) for cause in wanted - {BETWEEN}]
+        column: Int64Array = steps.idle_causes_ns[:, at].sum(axis=1)
+        if ("launch" in wanted) != (BETWEEN in wanted):
+            column = column + (steps.between_ns if BETWEEN in wanted else -steps.between_ns)
+        return column
+
+    @cached_property
+    def kernels(self) -> Sequence[Kernel]:
+        return self.run.kernels(self.device.id)
+
+    @cached_property
+    def kernel_ns(self) -> int:
+        """Of all kernels, those that ran at the same time counted twice."""
+        return sum(k.ns for k in self.kernels)
+
+    @cached_property
+    def copies(self) -> Sequence[Copy]:
+        return self.run.copies(self.device.id)
+
+    @cached_property
+    def _calls(self) -> Sequence[Call]:
+        return tuple(self.run.calls())
+
+    @property
+    def saw_calls(self) -> bool:
+        return bool(self._calls)
+
+    def calls(self, *kinds: str) -> Calls:
+        found = [c for c in self._calls if c.call in kinds]
+        return Calls(
+            sum(c.count for c in found),
+            sum(c.failed for c in found),
+            sum(c.ns for c in found),
+            max((c.steps for c in found), default=0),
+        )
+
+    def late_share(self, column: Int64Array) -> float:
+        """Of the time of the run's second half: what was a warm-up is over by then."""
+        table = self.run.steps
+        after = np.cumsum(table.count) - table.count >= table.count.sum() // 2
+        wall = int(table.wall_ns[after].sum())
+        return int(column[after].sum()) / wall if wall else 0.0
+
+
+def see(facts: Facts) -> tuple[Gpu | None, str]:
+    """The device; or None, and why it was not seen: "" where there is none to see, as in training on the CPU."""
+    run = facts.run
+    devices = run.devices
+    if not devices:
+        if not run.feeds_device and not facts.of_trace:
+            return None, ""
+        return None, facts.off("cuda") or "no work on a device was recorded"
+    device = max(devices, key=lambda d: d.totals.busy_ns)
+    gpu = Gpu(run, device, len(devices))
+    if not device.totals.kernels:
+        return None, f"{gpu.name} ran no kernel that was recorded"
+    lost = int(device.steps.incomplete.sum())
+    if lost > limit("incomplete_share") * facts.steps:
+        return None, f"records of {gpu.name} were lost in {lost} of {plural(facts.steps, 'step')}"
+    return gpu, ""
+
+
+def look(facts: Facts, rule: Rule) -> Gpu | Abstained | None:
+    """None: nothing is trained on a device. Abstained: it was not seen."""
+    if facts.gpu is None and facts.gpu_unseen:
+        return Abstained(rule.id, rule.slug, facts.gpu_unseen)
+    return facts.gpu
+
+
+_ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)
+
+
+def short_kernel(name: str) -> str:
+    """ "vectorized_elementwise_kernel" of a template with its arguments and their types."""
+    words = name.removeprefix("void ").removeprefix("at::native::").removeprefix("(anonymous namespace)::")
+    short = _ARGUMENTS.sub("", words).rpartition("::")[2] or words
+    return short if len(short) <= 60 else short[:57] + "..."
+
+
+def confidence(facts: Facts, gpu: Gpu, *, samples: int | None = None) -> tuple[Confidence, str]:
+    """As that of any finding; lower where records were lost, or much idleness has no known cause."""
+    level, why = facts.confidence(samples=samples)
+    reasons = []
+    lost = int(gpu.device.steps.incomplete.sum())
+    if lost:
+        reasons.append(f"records were lost in {plural(lost, 'step')}")
+    if facts.share(gpu.unseen_ns) >= limit("unknown_share"):
+        reasons.append(f"it idles {facts.share(gpu.unseen_ns):.0%} of the time {NOT_SEEN}")
+    if facts.of_trace:
+        reasons.append("the profiler that made the trace slows the host down")
+    if not reasons:
+        return level, why
+    return "medium" if level == "high" else level, "; ".join([why, *reasons])

@@ -1,0 +1,83 @@
+"""What no finding has told yet: the host's nanoseconds by (phase, mechanism), and the device's idle ones by cause.
+
+Host time and device idleness are two clocks on the same wall. A finding claims host time. Where a device was seen its
+cost is not that time but what the device idled for it: while the device has work, the host loses nothing. A finding's
+part of the idleness that a cause made is its part of the host's time in that cause; what the host's time does not show
+(another thread's wait, a queue that fills again after a wait) a finding claims by name. Each nanosecond of either clock
+is given away once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.model import Cell, Finding
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a finding gets of what is left."""
+
+    claims: dict[Cell, int]
+    idle: dict[str, int] | None  # by cause; None: no device was seen
+    cost_ns: int
+    wanted_ns: int  # the cost, had nobody told a part of it before
+    by_device: bool  # the cost is what the device lost
+
+
+class Ledger:
+    """Starts full; take() empties it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._host: dict[Cell, int] = dict(facts.matrix)
+        gpu = facts.gpu
+        self._idle: dict[str, int] | None = dict(gpu.idle_causes) if gpu is not None else None
+
+    def cells(self, cause: str) -> dict[Cell, int]:
+        """The host's time in a cause that nobody has told."""
+        return {cell: left for cell in self._facts.cells(cause) if (left := self._host[cell]) > 0}
+
+    def idle(self, causes: Iterable[str]) -> dict[str, int]:
+        """The device's idleness for these causes that nobody has told; empty without a device."""
+        idle = self._idle or {}
+        return {cause: ns for cause in causes if (ns := idle.get(cause, 0)) > 0}
+
+    def fit(self, finding: Finding) -> Share:
+        """What is left of the finding's claims, and the idleness that goes with them."""
+        claims = {cell: min(ns, self._host.get(cell, 0)) for cell, ns in finding.claims.items()}
+        if self._idle is None:
+            return Share(claims, None, sum(claims.values()), sum(finding.claims.values()), False)
+        by_name = finding.idle_claims
+        wanted = by_name if by_name is not None else self._in_proportion(finding.claims)
+        mine = by_name if by_name is not None else self._in_proportion(claims)
+        idle = {cause: min(ns, self._idle.get(cause, 0)) for cause, ns in mine.items()}
+        if not finding.by_device:
+            return Share(claims, idle, sum(claims.values()), sum(finding.claims.values()), False)
+        exposed = finding.exposed_ns
+        return Share(claims, idle, sum(idle.values()) + exposed, sum(wanted.values()) + exposed, True)
+
+    def take(self, share: Share) -> None:
+        for cell, ns in share.claims.items():
+            self._host[cell] -= ns
+        for cause, ns in (share.idle or {}).items():
+            assert self._idle is not None  # fit() gave none otherwise
+            self._idle[cause] -= ns
+
+    def _in_proportion(self, claims: Mapping[Cell, int]) -> dict[str, int]:
+        of_cause: defaultdict[str, int] = defaultdict(int)
+        for cell, ns in claims.items():
+            of_cause[self._facts.cause_of(cell)] += ns
+        gpu = self._facts.gpu
+        assert gpu is not None  # or there would be no idleness to share out
+        return {
+            cause: gpu.idle_causes.get(cause, 0) * ns // whole
+            for cause, ns in of_cause.items()
+            if (whole := self._facts.cause_ns(cause))
+        }

@@ -1,0 +1,76 @@
+"""TP602: the run is set to use more CPUs than there are, and its threads and processes wait for each other."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainperf.findings import cpus
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Abstained, Cell, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class CpuOversubscription:
+    id = "TP602"
+    slug = "cpu-oversubscription"
+    limits = Limits(limit("descheduled_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        wants = cpus.demand(facts)
+        if not (wants.over_cpus or wants.over_quota):
+            return None
+        blind = facts.off("run_delay") if wants.over_cpus else facts.off("throttling")
+        if blind is not None:
+            return Abstained(self.id, self.slug, blind)
+        load = cpus.load(facts)
+        by_delay = wants.over_cpus and cpus.whose(wants, load) == "oversubscribed"
+        claims: dict[Cell, int] = facts.cells("descheduled") if by_delay else {}
+        waited = sum(claims.values())
+        if wants.over_quota:
+            claims |= facts.cells("throttled")
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits, machine=True)
+        # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
+        if severity is None or cost < sum(facts.run.overhead_ns.values()):
+            return None
+        stopped = cost - waited
+        room = wants.cpus if not wants.over_quota else min(wants.cpus or math.inf, wants.quota)
+        have = f"a quota of {wants.quota:g} CPUs" if room == wants.quota and wants.over_quota else f"{wants.cpus} CPUs"
+        have = have.replace("1 CPUs", "1 CPU") if room == 1 else have
+        each = max(1, int(room / wants.ranks))
+        ranks = f"{plural(wants.ranks, 'rank')} of " if wants.ranks > 1 else ""
+        doing = f"{max(1, wants.threads)} torch threads" if wants.threads != 1 else "1 torch thread"
+        with_workers = f" and {plural(wants.workers, 'worker')}" if wants.workers else ""
+        threads = max(1, each - wants.workers)
+        fewer_workers = wants.workers >= each
+        fix = f"torch.set_num_threads({threads})"
+        if fewer_workers:
+            fix = f"DataLoader(..., num_workers={max(1, each - 1)})" + (f"\n{fix}" if wants.threads > 1 else "")
+        if wants.ranks > 1:
+            fix = f"OMP_NUM_THREADS={threads} torchrun ...  # or {fix}"
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="descheduled" if waited >= stopped else "throttled",
+            claims=claims,
+            title=f"more threads and processes compute than there are CPUs: {wants.wanted} on {have}",
+            affected=facts.affected("descheduled" if waited >= stopped else "throttled"),
+            confidence=facts.confidence(),
+            evidence=(
+                f"{facts.of_step(waited)} the training thread is ready and waits for a CPU" if waited else "",
+                f"{ms(stopped / facts.steps)} a step the container's quota stops it" if stopped else "",
+                f"{ranks}{doing}{with_workers} on {have}",
+                f"in CPUs: this process {load.own:.1f}, its workers {load.workers:.1f}, others {load.others:.1f}"
+                if load.known
+                else "",
+            ),
+            who=(facts.step_thread_name,),
+            why=f"{ranks}{doing}{with_workers} share {have}",
+            fix=fix,
+            will_not_help="more threads or workers: they compete for the same CPUs",
+        )

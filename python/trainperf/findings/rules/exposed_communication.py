@@ -1,0 +1,55 @@
+"""TP510: collectives run while the device computes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import gpu
+from trainperf.findings.facts import ms
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class ExposedCommunication:
+    id = "TP510"
+    slug = "exposed-communication"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        device = gpu.look(facts, self)
+        if not isinstance(device, gpu.Gpu):
+            return device
+        totals = device.device.totals
+        exposed = int(totals.exposed_collective_ns)
+        idle = facts.ledger.idle(["collective"])
+        severity = facts.grade(exposed + sum(idle.values()), self.limits)
+        if severity is None:
+            return None
+        names = [k for k in device.kernels if k.kind == "collective"]
+        hidden = 1 - exposed / totals.collective_ns if totals.collective_ns else 0.0
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="collective",
+            claims=facts.ledger.cells("collective"),
+            idle=idle,
+            exposed_ns=exposed,
+            title=f"{device.name} waits for other ranks: communication that no computation hides",
+            affected=facts.affected_by(device.column(["collective"]) + device.device.steps.exposed_collective_ns),
+            confidence=gpu.confidence(facts, device),
+            evidence=(
+                f"collectives run {ms(totals.collective_ns / facts.steps)} a step, "
+                f"{ms(exposed / facts.steps)} of it with nothing else on {device.name} ({hidden:.0%} is hidden)",
+                *(f"{gpu.short_kernel(k.name)}: {k.count} times, {ms(k.ns / k.count)} each" for k in names[:2]),
+                "a collective also waits for the slowest rank: compare the ranks' runs before you blame the network",
+            ),
+            who=[gpu.short_kernel(k.name) for k in names[:1]],
+            why="gradients are exchanged when the computation that could hide it is over",
+            fix="# exchange less often (no_sync() while gradients accumulate), or in other pieces:\n"
+            "DistributedDataParallel(model, bucket_cap_mb=50, gradient_as_bucket_view=True)",
+            will_not_help="a faster GPU: it would wait longer",
+        )

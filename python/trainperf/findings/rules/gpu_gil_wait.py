@@ -1,0 +1,58 @@
+"""TP502: the device idles because a thread that should feed it waits for the GIL, and no host finding says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import gil, gpu
+from trainperf.findings.facts import function_name, ms
+from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class GpuGilWait:
+    id = "TP502"
+    slug = "gpu-gil-wait"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        device = gpu.look(facts, self)
+        if not isinstance(device, gpu.Gpu):
+            return device
+        why = facts.off("gil_waits")
+        if why is not None:
+            return Abstained(self.id, self.slug, why)
+        idle = facts.ledger.idle(["gil_wait"])
+        cost = sum(idle.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        holders = facts.holders(kind="idle_gil_wait")
+        spot = holders[0].spot if holders else None
+        who = holders[0].name if holders else "another thread"
+        function = function_name(spot)
+        at = f" in {facts.label(spot)}" if spot is not None else ""
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="gil_wait",
+            claims=facts.ledger.cells("gil_wait"),
+            idle=idle,
+            title=f"{device.name} waits for {who}, which holds the GIL",
+            affected=facts.affected_by(device.column(idle)),
+            confidence=gpu.confidence(facts, device, samples=holders[0].waits if spot is not None else None),
+            evidence=(
+                gil.device_text(facts) or f"{device.name} waited {ms(cost / facts.steps)} a step for the GIL's holder",
+                "the waits are those of threads that launch its work, the training thread's among them",
+            ),
+            who=[h.name for h in holders[:3]],
+            where=facts.place(spot.frame) if spot is not None else "",
+            why=f"{who} holds the GIL{at}, and nobody can launch work",
+            fix=f"# run {function} in a process: threads share one GIL\n"
+            f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",
+            will_not_help=gil.WILL_NOT_HELP,
+        )

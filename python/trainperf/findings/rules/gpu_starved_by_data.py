@@ -1,0 +1,57 @@
+"""TP503: the device idles while the loop waits for its next batch, and no finding about the loaders says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import gpu, loaders
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class GpuStarvedByData:
+    id = "TP503"
+    slug = "gpu-starved-by-data"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        device = gpu.look(facts, self)
+        if not isinstance(device, gpu.Gpu):
+            return device
+        idle = facts.ledger.idle(["data_wait"])
+        cost = sum(idle.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        cpus = loaders.cpus(facts)
+        spots = facts.spots(facts.samples(phases=["fetch"]))
+        top = spots[0] if spots else None
+        workers = max(2, min(8, cpus - 1)) if cpus else 4
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="data_wait",
+            claims=facts.ledger.cells("data_wait"),
+            idle=idle,
+            title=f"{device.name} has no work while the loop waits for its next batch",
+            affected=facts.affected_by(device.column(idle)),
+            confidence=gpu.confidence(facts, device),
+            evidence=(
+                f"{device.name} idled {ms(cost / facts.steps)} a step for data: "
+                f"{cost / device.idle_ns:.0%} of its idle time",
+                f"the loop spends {facts.of_step(facts.cause_ns('data_wait'))} fetching",
+                f"{plural(cpus, 'CPU')} usable" if cpus else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why=f"{facts.label(top)} makes the batch while {device.name} waits"
+            if top is not None
+            else "the next batch is asked for when the last one's work is done, and is not ready",
+            fix=f"DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)",
+            will_not_help="a faster GPU, mixed precision, torch.compile: it has no work",
+        )

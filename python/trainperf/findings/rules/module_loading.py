@@ -1,0 +1,60 @@
+"""TP509: kernels are loaded or compiled by the driver while steps run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import gpu
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class ModuleLoading:
+    id = "TP509"
+    slug = "module-loading"
+    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        device = gpu.look(facts, self)
+        if not isinstance(device, gpu.Gpu):
+            return device
+        if not device.saw_calls:
+            return Abstained(self.id, self.slug, "the host's calls to the device were not recorded")
+        idle = facts.ledger.idle(["module_load"])
+        cost = sum(idle.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        lasts = device.late_share(device.column(["module_load"])) >= self.limits.warn
+        loads, jits = device.calls("module_load"), device.calls("jit")
+        spots = facts.call_spots("module_load", "jit")
+        top = spots[0] if spots else None
+        doing = "compiled" if jits.ns > loads.ns else "loaded"
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity if lasts else "info",
+            cause="module_load",
+            claims=facts.ledger.cells("module_load"),
+            idle=idle,
+            title=f"kernels are {doing} again and again" if lasts else f"kernels were {doing} at the run's start",
+            affected=facts.affected_by(device.column(["module_load"])),
+            confidence=gpu.confidence(facts, device),
+            evidence=(
+                f"{device.name} idled {ms(cost / facts.steps)} a step for it",
+                f"{plural(loads.count, 'module')} loaded ({ms(loads.ns)}), {jits.count} compiled ({ms(jits.ns)})",
+                "" if lasts else "the run's second half has little of it: a warm-up",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.place(top.frame) if top is not None else "",
+            why=f"the driver {'compiles' if doing == 'compiled' else 'loads'} kernels that were not used before"
+            + (f", for {facts.label(top)}" if top is not None else ""),
+            fix="# few shapes: pad batches; compile with dynamic=True; torch.backends.cudnn.benchmark = False"
+            if lasts
+            else "# nothing, in a longer run; a warm-up before it: CUDA_MODULE_LOADING=EAGER",
+            will_not_help="a larger batch, more DataLoader workers",
+        )

@@ -1,0 +1,56 @@
+"""TP507: most of the device's kernels are tiny, and it keeps up with their launches: it is busy, but not well used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf.findings import gpu, launches
+from trainperf.findings.facts import ms
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+
+class TinyKernels:
+    id = "TP507"
+    slug = "tiny-kernels"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        device = gpu.look(facts, self)
+        if not isinstance(device, gpu.Gpu):
+            return device
+        totals = device.device.totals
+        tiny = totals.tiny_kernels / totals.kernels
+        gaps = facts.ledger.idle([gpu.BETWEEN])
+        cost = sum(gaps.values())
+        severity = facts.grade(cost, self.limits)
+        # Where the host cannot keep up, the finding about launching tells of the sizes.
+        if severity is None and (tiny < limit("tiny_share") or device.busy() < 0.5 or launches.keeps_up(device)):
+            return None
+        names = [k.name for k in sorted(device.kernels, key=lambda k: -k.tiny) if k.tiny and k.name != "(other)"]
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity or "info",
+            cause="launch",
+            claims={},
+            idle=gaps if severity is not None else {},
+            title=f"{tiny:.0%} of the kernels are tiny"
+            + (f", and {device.name} pauses after each" if severity is not None else ""),
+            affected=facts.affected_by(device.column([gpu.BETWEEN])) if severity is not None else None,
+            confidence=gpu.confidence(facts, device),
+            evidence=(
+                f"{device.name} idled {ms(cost / facts.steps)} a step between kernels that were both launched already"
+                if severity is not None
+                else "",
+                launches.size_text(facts, device),
+                f"most often: {'; '.join(gpu.short_kernel(n) for n in names[:3])}" if names else "",
+            ),
+            who=(facts.step_thread_name,),
+            why="each small operation is a kernel of its own, and none of them fills the device",
+            fix='model = torch.compile(model, mode="reduce-overhead")  # fuses them; or a larger batch',
+            will_not_help="a faster GPU: such kernels do not get shorter on it",
+        )

@@ -1,0 +1,39 @@
+"""Whether a series of readings grows steadily: slopes that single readings, jumps and plateaus do not make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_MOST = 256  # readings that are looked at: all pairs of them are compared
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    per_second: float  # median of the slopes between all pairs of readings (Theil and Sen)
+    rise: float  # over the whole of the readings, by that slope
+    steady: bool  # each quarter is higher than the last, and the second half rises as the whole does
+
+
+def trend(seconds: Floats, values: Floats) -> Trend:
+    """Of at least 8 readings, in order of time."""
+    if len(seconds) > _MOST:
+        kept = np.linspace(0, len(seconds) - 1, _MOST).astype(int)
+        seconds, values = seconds[kept], values[kept]
+    slope = _slope(seconds, values)
+    half = len(seconds) // 2
+    late = _slope(seconds[half:], values[half:])
+    quarters = np.array([np.median(part) for part in np.array_split(values, 4)])
+    rises = np.diff(quarters)
+    # A step up, or a plateau, has most of its rise in one quarter.
+    steady = slope > 0 and bool((rises >= 0.25 * rises.mean()).all()) and 0.5 * slope <= late <= 2 * slope
+    return Trend(slope, slope * float(seconds[-1] - seconds[0]), steady)
+
+
+def _slope(seconds: Floats, values: Floats) -> float:
+    first, second = np.triu_indices(len(seconds), 1)
+    return float(np.median((values[second] - values[first]) / (seconds[second] - seconds[first])))

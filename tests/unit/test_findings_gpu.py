@@ -1,0 +1,375 @@
+"""Rules about the device, on runs made by hand: what they say, and when they must be silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from devices import DeviceFile
+from trainperf.findings.engine import find
+from verdicts import LINUX, TRAIN, Make, abstained, loud, only, said
+
+DEVICE_RULES = {f"TP5{i:02}" for i in range(1, 14)}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def build(**meta: str) -> DeviceFile:
+        return DeviceFile(tmp_path / "a.tpr", **({"cwd": "/home/me/job", "platform": LINUX, "cpus": "8"} | meta))
+
+    return build
+
+
+def infos(file: DeviceFile) -> list[str]:
+    return [f.slug for f in said(file).findings if f.severity == "info"]
+
+
+# One trouble, one finding
+
+
+def test_a_host_finding_costs_what_the_device_idled_for_it(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 6.5}, compute=7.5).gpu({"data_wait": 6.2})
+    file.loader(1, fetches=100, wait=650, dataset="Slow")
+    found = said(file)
+    f = only(file)
+    assert f.id == "TP101" and f.cost_ns == f.idle_ns == 620_000_000
+    assert "the GPU idled 6.2 ms a step for it: 100% of its idle time" in f.evidence
+    assert found.verdict.text.startswith("GPU idle 44%: data-starved, 6.2 ms/step (44%): ")
+
+
+def test_a_host_finding_that_the_device_does_not_feel_is_an_info(make: Make) -> None:
+    """It runs ahead: fetching while the device works off its queue costs nothing."""
+    file = make().steps(100, {("fetch", "python"): 6.0}, compute=8.0).gpu({"data_wait": 0.2})
+    file.loader(1, fetches=100, wait=600, dataset="Slow")
+    found = said(file)
+    assert [(f.id, f.severity) for f in found.findings if f.id == "TP101"] == [("TP101", "info")]
+    (f,) = [f for f in found.findings if f.id == "TP101"]
+    assert "the GPU had work meanwhile: it idled only 0.20 ms a step for it" in f.evidence
+    assert found.verdict.text.startswith("GPU-bound: the GPU is busy 99%") and found.verdict.finding == ""
+
+
+def test_two_findings_of_a_cause_share_its_idleness(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 9.0}, compute=11.0).gpu({"data_wait": 8.0})
+    file.loader(1, fetches=100, wait=450)
+    file.loader(2, fetches=100, wait=450, ready={0: (100, 450)}, num_workers=2)
+    by_id = {f.id: f for f in said(file).findings}
+    assert by_id["TP101"].cost_ns == by_id["TP102"].cost_ns == 400_000_000
+    assert "TP503" not in by_id
+
+
+def test_no_idle_nanosecond_is_told_twice(make: Make) -> None:
+    idle = {"data_wait": 4, "gil_wait": 3, "gpu_wait": 3, "launch": 3, "python": 2, "blocked_io": 2, "h2d_copy": 2}
+    file = make().steps(60, {("fetch", "blocked"): 5.0}, gil_wait=3.0, blocked_io=2.0, python=3.0, launch=12.0)
+    file.gpu(idle, lead_us=5, starved_gaps=100).call("stream_sync", 300, count=60).loader(1, fetches=60, wait=300)
+    file.copy("h2d", 60, src="pageable", dst="device", count=60, bytes=60_000_000, exposed=30)
+    found = said(file)
+    told = sum(f.idle_ns or 0 for f in found.findings)
+    assert 0 < told <= 60 * sum(idle.values()) * 1_000_000
+    assert sum(f.cost_ns for f in found.findings) <= 60 * 25 * 1_000_000
+    assert {f.id for f in found.findings} >= {"TP101", "TP201", "TP504", "TP505", "TP506"} - {"TP201"}
+
+
+def test_validation_costs_its_wall_time_also_while_the_device_is_busy(make: Make) -> None:
+    file = make().steps(40, compute=10.0, validation=12.0).gpu({"validation": 1.0})
+    (f,) = [f for f in said(file).findings if f.id == "TP306"]
+    assert f.severity == "warning" and f.cost_ms_per_step == pytest.approx(12.0)
+
+
+# The GIL
+
+
+def hog(file: DeviceFile, ms: float) -> int:
+    at = file.stack("/usr/lib/python3.11/json/__init__.py:346 loads", f"{TRAIN}:88 index")
+    thread = file.thread("indexer")
+    file.detail("idle_gil_wait", ms, thread=thread, stack=at, count=100)
+    return at
+
+
+def test_the_gil_finding_says_what_the_device_waited_for(make: Make) -> None:
+    file = make().steps(100, compute=9.0, gil_wait=31.0).gpu({"gil_wait": 31.0})
+    at = hog(file, 3100)
+    file.detail("gil_wait", 3100, thread=file.thread("other"), stack=at)
+    f = only(file)
+    assert f.id == "TP201"
+    line = "the GPU waited 31.0 ms a step for indexer, which held the GIL in json.loads called by index (train.py:88)"
+    assert line in f.evidence and not any("idled" in e for e in f.evidence)
+
+
+def test_a_gil_wait_of_another_thread_is_the_devices_own_finding(make: Make) -> None:
+    """Autograd's thread waits, which the step thread's time does not show."""
+    file = make().steps(100, compute=20.0).gpu({"gil_wait": 8.0})
+    hog(file, 800)
+    f = only(file)
+    assert (f.id, f.who, f.where) == ("TP502", ("indexer",), "train.py:88")
+    assert "the GPU waited 8.0 ms a step for indexer" in f.evidence[0] and f.cost_ms_per_step == pytest.approx(8.0)
+    blind = make().steps(100, compute=20.0).gpu({"gil_wait": 8.0}).tier("gil_waits", "off", "a trace")
+    assert abstained(blind, "TP502") == "gil_waits off: a trace"
+
+
+# What the device waits for
+
+
+def test_data_without_loaders_as_in_a_trace(make: Make) -> None:
+    file = make(source="trace").steps(6, {("fetch", "unknown"): 6.0}, launch=14.0).gpu({"data_wait": 5.5})
+    found = said(file)
+    assert [f.id for f in found.findings] == ["TP503"]
+    assert found.findings[0].severity == "warning" and "only 6 steps" in found.findings[0].confidence_why
+    assert found.verdict.text.startswith("GPU idle 28%: gpu-starved-by-data, 5.5 ms/step (28%)")
+
+
+def sync(file: DeviceFile, *, idle: float = 4.0, calls: int = 200, small: int = 200) -> DeviceFile:
+    file.steps(100, {("other", "gpu_wait"): 6.0}, launch=14.0).gpu({"gpu_wait": idle})
+    file.call("stream_sync", 600, count=calls).call("launch_kernel", 100, count=9000)
+    return file.copy("d2h", 1, src="device", dst="pinned", count=calls, small=small)
+
+
+def test_item_in_the_loop_names_the_line(make: Make) -> None:
+    file = sync(make())
+    at = file.stack("/x/site-packages/torch/_tensor.py:10 __float__", f"{TRAIN}:61 train")
+    file.detail("call", 590, state="stream_sync", stack=at)
+    f = only(file)
+    assert (f.id, f.where, f.severity) == ("TP504", "train.py:61", "critical")
+    assert ".item()" in f.title and "2 a step" in f.evidence[1] and "step % 50" in f.fix
+
+
+def test_a_sync_while_the_device_works_is_no_trouble(make: Make) -> None:
+    file = sync(make(), idle=0.3)
+    assert loud(file) == [] and "gpu-bound" in infos(file)
+
+
+def test_syncs_that_read_no_numbers_are_not_called_item(make: Make) -> None:
+    f = only(sync(make(), small=0))
+    assert f.id == "TP504" and ".item()" not in f.title and "non_blocking" in f.fix
+
+
+def test_rules_about_calls_abstain_without_them(make: Make) -> None:
+    file = make().steps(100, {("other", "gpu_wait"): 6.0}, launch=14.0).gpu({"gpu_wait": 4.0})
+    for id in ("TP504", "TP508", "TP509"):
+        assert "calls to the device were not recorded" in abstained(file, id)
+    assert loud(file) == ["gpu-idle"]
+
+
+def copies(file: DeviceFile, kind: str, *, exposed: float = 150.0) -> DeviceFile:
+    file.steps(100, {("transfer", "copy"): 3.0}, launch=17.0).gpu({"h2d_copy": 1.0}, exposed_copy=1.5)
+    file.copy("h2d", 200, src=kind, dst="device", count=200, bytes=600_000_000, exposed=exposed)
+    return file.call("memcpy", 300, count=200)
+
+
+def test_pageable_copies(make: Make) -> None:
+    f = only(copies(make(), "pageable"))
+    assert f.id == "TP505" and f.cost_ms_per_step == pytest.approx(2.5) and "pin_memory=True" in f.fix
+    assert "2 copies a step, 6.0 MB, at 3.0 GB/s" in f.evidence and f.idle_ns == 100_000_000
+    assert "pageable-copies" not in loud(copies(make(), "pinned"))
+    assert loud(copies(make(), "pageable", exposed=0.0)) == ["pageable-copies"]
+
+
+def test_copies_whose_memory_is_not_known(make: Make) -> None:
+    assert "pinned memory was not recorded" in abstained(copies(make(), "unknown"), "TP505")
+    few = make().steps(100, launch=17.0).gpu({}).copy("h2d", 1, src="unknown", dst="device", count=100, bytes=1_000_000)
+    assert abstained(few, "TP505") == ""
+
+
+def launching(make: Make, **options: float) -> DeviceFile:
+    facts = {"kernels": 800, "tiny_kernels": 700, "starved_gaps": 400, "lead_us": 6} | options
+    return make().steps(100, {("forward", "launch"): 12.0}, python=8.0).gpu({"launch": 6.0, "python": 4.0}, **facts)
+
+
+def test_launch_bound(make: Make) -> None:
+    f = only(launching(make))
+    assert f.id == "TP506" and f.cost_ms_per_step == pytest.approx(10.0) and "reduce-overhead" in f.fix
+    assert any("800 kernels a step" in e and "88% are tiny" in e for e in f.evidence)
+    assert "more DataLoader workers" in f.will_not_help
+    large = only(launching(make, tiny_kernels=10))
+    assert large.id == "TP506" and "reduce-overhead" not in large.fix
+
+
+@pytest.mark.parametrize("facts", [{"lead_us": 800.0}, {"starved_gaps": 20}, {"starved_gaps": 0}])
+def test_gaps_that_are_no_launching(make: Make, facts: dict[str, float]) -> None:
+    """A full queue, or long stalls: it idles, but not because launches are slow."""
+    file = launching(make, **facts)
+    assert loud(file) == ["gpu-idle"] and only(file).cause == "launch"
+
+
+def test_the_users_own_python_is_told_by_the_host_finding(make: Make) -> None:
+    file = make().steps(100, launch=10.0, python=10.0).gpu({"python": 8.0}, lead_us=5, starved_gaps=10, kernels=100)
+    file.detail("sample", 990, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
+    f = only(file)
+    assert f.id == "TP302" and "the GPU idled 8.0 ms a step for it: 100% of its idle time" in f.evidence
+
+
+def test_tiny_kernels_of_a_busy_device_are_mentioned(make: Make) -> None:
+    file = make().steps(100, launch=20.0).gpu({}, kernels=2000, tiny_kernels=1800)
+    file.kernel("void at::native::vectorized_elementwise_kernel<4, F>(int, F)", 900, count=90000, tiny=90000)
+    found = said(file)
+    assert {"tiny-kernels", "gpu-bound"} <= set(infos(file)) and loud(file) == []
+    (f,) = [f for f in found.findings if f.id == "TP507"]
+    assert "vectorized_elementwise_kernel" in f.evidence[1] and "<" not in f.evidence[1]
+    assert "tiny-kernels" not in infos(launching(make))
+
+
+def test_gaps_between_kernels_that_were_launched_are_not_the_hosts(make: Make) -> None:
+    """A part of the idleness that is called launch: the device's own pause between two kernels."""
+    file = make().steps(100, launch=20.0)
+    f = only(file.gpu({"launch": 4.0}, between=3.5, kernels=2000, tiny_kernels=1800))
+    assert f.id == "TP507" and f.cost_ms_per_step == pytest.approx(3.5) and "pauses after each" in f.title
+    assert said(file).verdict.text.startswith("GPU idle 20%: tiny-kernels, 3.5 ms/step (18%)")
+    both = make().steps(100, {("forward", "launch"): 20.0})
+    both.gpu({"launch": 8.0}, between=3.0, kernels=800, tiny_kernels=700, starved_gaps=400, lead_us=6)
+    costs = {f.id: f.cost_ms_per_step for f in said(both).findings}
+    assert costs == {"TP506": pytest.approx(5.0), "TP507": pytest.approx(3.0)}
+
+
+def test_launching_is_not_judged_where_leads_are_not_known(make: Make) -> None:
+    assert "is not known" in abstained(launching(make, lead_us=0), "TP506")
+
+
+def test_allocator_churn_and_what_a_warm_up_is(make: Make) -> None:
+    file = make().steps(100, {("forward", "cuda_alloc"): 2.0}, launch=18.0).gpu({"cuda_alloc": 1.9})
+    file.call("alloc", 150, count=400).call("free", 50, count=400)
+    f = only(file)
+    assert f.id == "TP508" and "expandable_segments" in f.fix and "400 allocations (0 failed)" in f.evidence[1]
+    early = make().steps(100, {("forward", "cuda_alloc"): 2.0}, launch=18.0)
+    early.gpu(lambda step: {"cuda_alloc": 15.0 if step < 10 else 0.0}).call("alloc", 150, count=40)
+    assert loud(early) == [] and "allocator-churn" in infos(early)
+
+
+def test_an_allocation_that_had_to_be_tried_again(make: Make) -> None:
+    file = make().steps(100, launch=20.0).gpu({"cuda_alloc": 0.1})
+    file.call("alloc", 5, count=40, failed=6).call("free", 5, count=60)
+    (f,) = [f for f in said(file).findings if f.id == "TP508"]
+    assert f.severity == "info" and f.cost_ns == 0 and "6 allocations failed" in f.why
+    healthy = make().steps(100, launch=20.0).gpu({"cuda_alloc": 0.1}).call("alloc", 5, count=40)
+    assert "allocator-churn" not in infos(healthy)
+
+
+def test_empty_cache_is_named(make: Make) -> None:
+    file = make().steps(100, {("other", "cuda_alloc"): 3.0}, launch=17.0).gpu({"cuda_alloc": 3.0})
+    file.call("alloc", 100, count=500).call("free", 200, count=500)
+    at = file.stack("/x/site-packages/torch/cuda/memory.py:220 empty_cache", f"{TRAIN}:70 train")
+    file.detail("call", 200, phase="other", state="free", stack=at)
+    f = only(file)
+    assert f.id == "TP508" and "empty_cache" in f.title and f.where == "train.py:70"
+
+
+def test_module_loading_in_steady_state_and_as_a_warm_up(make: Make) -> None:
+    def loading(idle: object) -> DeviceFile:
+        file = make().steps(100, {("forward", "module_load"): 2.0}, launch=18.0).gpu(idle)
+        return file.call("module_load", 20, count=50).call("jit", 180, count=90)
+
+    f = only(loading({"module_load": 2.0}))
+    assert f.id == "TP509" and "compiled again and again" in f.title
+    warm_up = loading(lambda step: {"module_load": 15.0 if step < 10 else 0.0})
+    assert loud(warm_up) == [] and "module-loading" in infos(warm_up)
+
+
+def test_exposed_communication(make: Make) -> None:
+    file = make().steps(50, launch=100.0).gpu({}, collective=40.0, exposed_collective=25.0)
+    file.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 2000, kind="collective")
+    f = only(file)
+    assert (f.id, f.cause, f.severity) == ("TP510", "collective", "critical")
+    assert f.cost_ms_per_step == pytest.approx(25.0) and f.idle_ns == 0
+    assert "slowest rank" in f.evidence[-1] and "38% is hidden" in f.evidence[0]
+    hidden = make().steps(50, launch=100.0).gpu({}, collective=40.0, exposed_collective=2.0)
+    assert loud(hidden) == []
+    assert "gpu-bound" not in infos(file) and "gpu-bound" in infos(hidden)
+
+
+# What it does
+
+
+def test_matrix_products_without_tensor_cores(make: Make) -> None:
+    def products(kind: str, **description: int) -> DeviceFile:
+        file = make().steps(100, launch=20.0).gpu({}, info=description)
+        return file.kernel("ampere_sgemm_128x64_nn", 900, kind=kind, eligible=True).kernel("relu", 300)
+
+    f = only(products("no_tensor_core", compute_major=8))
+    assert f.id == "TP512" and "set_float32_matmul_precision" in f.fix and "bfloat16" in f.fix and f.cost_ns == 0
+    assert said(products("no_tensor_core")).verdict.text == (
+        "GPU idle 0%: no-tensor-cores: 45% of step time are matrix products without tensor cores"
+    )
+    volta = only(products("no_tensor_core", compute_major=7))
+    assert "float16" in volta.fix and "set_float32" not in volta.fix
+    assert loud(products("no_tensor_core", compute_major=6)) == []
+    assert loud(products("tensor_core")) == []
+    assert "do not tell" in abstained(products("unknown"), "TP512") and loud(products("unknown")) == []
+
+
+def test_few_kernels_that_are_most_of_the_work_are_mentioned(make: Make) -> None:
+    def work(*costs: float) -> DeviceFile:
+        file = make().steps(100, launch=20.0).gpu({})
+        for i, ms in enumerate(costs):
+            file.kernel(f"kernel_{i}", ms)
+        return file
+
+    (f,) = [f for f in said(work(900, 300, 200, *[30] * 12)).findings if f.id == "TP511"]
+    assert f.severity == "info" and "3 of 15 kernels are 80%" in f.title and "kernel_0" in f.why
+    assert "few-ops" not in infos(work(*[100] * 20)) and "few-ops" not in infos(work(900, 300, 200, 30))
+
+
+def test_gpu_bound_is_healthy_and_says_what_helps(make: Make) -> None:
+    file = make().steps(100, {("other", "gpu_wait"): 9.0}, launch=11.0).gpu({"launch": 0.5}, lead_us=4000)
+    file.call("queue_full", 800, count=300).call("stream_sync", 100, count=100).kernel("gemm", 900, kind="tensor_core")
+    found = said(file)
+    (f,) = [f for f in found.findings if f.id == "TP513"]
+    assert f.severity == "info" and f.cost_ns == 0 and "300 launches waited for room" in f.evidence[1]
+    assert "9.0 ms a step, which costs nothing" in f.evidence[2] and loud(file) == []
+    assert found.verdict.text == "GPU-bound: the GPU is busy 98% of the time; nothing found above 10%"
+
+
+# What cannot be told
+
+
+def test_work_that_waits_in_the_queue_while_the_device_idles_has_no_verdict(make: Make) -> None:
+    file = make().steps(6, launch=20.0).gpu({"unknown": 8.0, "launch": 0.5})
+    found = said(file)
+    assert loud(file) == [] and "40% of the time for something that was not seen" in abstained(file, "TP501")
+    assert found.verdict.text.startswith("GPU idle 42%: no clear verdict, it idles 40% of the time")
+
+
+def test_what_no_rule_is_about_is_told_by_its_cause(make: Make) -> None:
+    file = make().steps(100, {("other", "blocked"): 1.0}, launch=19.0).gpu({"compute": 5.0, "launch": 1.0})
+    f = only(file)
+    assert (
+        f.id == "TP501" and f.cause == "compute" and "5.0 ms a step for compute: 83% of its idle time" in f.evidence[0]
+    )
+    assert "besides, a step: launch 1.0 ms" in f.evidence
+
+
+def test_many_small_causes_are_no_finding(make: Make) -> None:
+    file = make().steps(100, launch=20.0).gpu({"launch": 1.5, "python": 1.2, "data_wait": 0.8})
+    found = said(file)
+    assert loud(file) == []
+    assert found.verdict.text == "GPU idle 18%, busy 82%: nothing found above 10% (most: launch 8%, python 6%)"
+
+
+def test_lost_records_make_the_device_unseen(make: Make) -> None:
+    file = make().steps(100, launch=10.0, blocked_io=10.0).gpu({"blocked_io": 9.0}, lost=60)
+    assert {a.id for a in said(file).abstained} >= DEVICE_RULES
+    assert "lost in 60 of 100 steps" in abstained(file, "TP501") and only(file).idle_ns is None
+    some = only(make().steps(100, launch=10.0, blocked_io=10.0).gpu({"compute": 9.0}, lost=20))
+    assert some.id == "TP501" and "records were lost in 20 steps" in some.confidence_why
+
+
+def test_a_device_that_was_not_seen(make: Make) -> None:
+    file = make().steps(100, compute=20.0).tier("cuda", "off", "no CUPTI")
+    found = said(file)
+    assert {a.id for a in found.abstained if a.why == "cuda off: no CUPTI"} >= DEVICE_RULES
+    assert "the GPU was not seen (cuda off: no CUPTI)" in found.verdict.text
+
+
+def test_a_trace_without_a_device_says_so(tmp_path: Path) -> None:
+    from runfiles import RunFile
+
+    file = RunFile(tmp_path / "t.tpr", source="trace").tier("cuda", "off", "the trace shows no device")
+    with file.steps(5, compute=20.0).open() as run:
+        found = find(run)
+    assert {a.id for a in found.abstained} >= DEVICE_RULES and "the trace shows no device" in found.verdict.text
+
+
+def test_training_on_the_cpu_has_no_device_to_look_at(tmp_path: Path) -> None:
+    from runfiles import RunFile
+
+    file = RunFile(tmp_path / "c.tpr").tier("cuda", "off", "no driver")
+    with file.steps(100, compute=20.0).open() as run:
+        found = find(run)
+    assert not DEVICE_RULES & {a.id for a in found.abstained} and "GPU" not in found.verdict.text
