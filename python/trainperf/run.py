@@ -56,6 +56,8 @@ from trainperf._schema import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from trainperf.findings.engine import Findings
     from trainperf.findings.model import Finding
 
@@ -186,6 +188,16 @@ class Run:
         from trainperf.report.html import render, write
 
         return write(render(self), path, overwrite=overwrite)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The steps, a row each (in long runs: of `steps` neighbours, sums), indexed by step; times in nanoseconds.
+
+        Columns as in `trainperf export` to Parquet or CSV, see docs/exports.md; `.attrs["trainperf"]` has `meta`.
+        Raises TrainperfError when pandas is not installed.
+        """
+        from trainperf.export.frame import to_pandas
+
+        return to_pandas(self)
 
     # Steps.
 

@@ -20,6 +20,8 @@ from trainperf._telling import start_logging, warn
 from trainperf.errors import AlreadyWatchingError, TrainperfError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from trainperf._flags import ClosedStep
     from trainperf.findings.model import Finding
     from trainperf.hooks import Hooks
@@ -344,6 +346,10 @@ class Watch(LiveSteps):
         if self._why_off:
             return f"trainperf: nothing was watched: {self._why_off}"
         return self.run.summary(keep=not self._private, notes=self._notes())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The steps, as Run.to_pandas() gives them."""
+        return self.run.to_pandas()
 
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
         """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""

@@ -7,32 +7,49 @@ import os
 import sys
 
 from trainperf.errors import TrainperfError
-from trainperf.export import FORMATS, choose
+from trainperf.export import FORMATS, Format, choose
 
 
 class Export:
     name = "export"
-    help = "write a run for other programs: a Perfetto timeline ..."
-    description = "Writes a run in another format. The name of the file tells which: " + "; ".join(
-        f"{', '.join(f.suffixes)}: {f.what}" for f in FORMATS
+    help = "write a run for other programs: Parquet, CSV, JSON, Perfetto, TensorBoard ..."
+    description = "Writes a run in another format. The name of the file tells which, or --format: " + "; ".join(
+        f"{', '.join(f.suffixes) or f.name}: {f.what}" for f in FORMATS
     )
+    epilog = """\
+examples:
+  trainperf export a.tpr -o steps.parquet
+  trainperf export a.tpr -o timeline.json.gz                 open it in ui.perfetto.dev
+  trainperf export runs/*.tpr -o steps/                      Parquet by run and rank, for DuckDB or Spark
+  trainperf export a.tpr --format tensorboard -o logs
+  trainperf export a.tpr --format mlflow -o sqlite:///mlflow.db
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="a run file (a.tpr)")
+        parser.add_argument(
+            "run", metavar="RUN", nargs="+", help="a run file (a.tpr); into a folder, as many as you like"
+        )
         parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write, such as t.json.gz")
         parser.add_argument("--format", choices=[f.name for f in FORMATS], help="whatever the file's name says")
         parser.add_argument("-f", "--force", action="store_true", help="overwrite what exists")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-        from trainperf.run import Run
-
-        path: str = args.output
-        chosen = choose(path, args.format)
-        if os.path.lexists(path) and not args.force:
-            raise TrainperfError(f"{path} exists: use -f to overwrite it, or give another name")
-        with Run(args.run) as run:
-            if os.path.exists(path) and os.path.samefile(path, args.run):
-                raise TrainperfError(f"{path} is the run itself: give another name")
-            chosen.write(run, path)
-        print(f"wrote {path} ({chosen.name})", file=sys.stderr)
+        chosen = choose(args.output, args.format)
+        if len(args.run) > 1 and chosen.into == "file":
+            raise TrainperfError(f"{args.output} holds one run: give a folder (steps/), or export one by one")
+        for path in args.run:
+            print(f"wrote {_write(path, args.output, chosen, args.force)} ({chosen.name})", file=sys.stderr)
         return 0
+
+
+def _write(path: str, output: str, chosen: Format, force: bool) -> str:
+    from trainperf.run import Run
+
+    with Run(path) as run:
+        place = chosen.place(run, output)
+        if place and os.path.lexists(place) and not force:
+            raise TrainperfError(f"{place} exists: use -f to overwrite it, or give another name")
+        if place and os.path.exists(place) and os.path.samefile(place, path):
+            raise TrainperfError(f"{place} is the run itself: give another name")
+        chosen.write(run, output)
+    return place or output

@@ -1,7 +1,7 @@
 """Writes a run for other programs: one module per format, found by the file's name.
 
     from trainperf.export import choose
-    choose("t.json.gz").write(run, "t.json.gz")
+    choose("steps.parquet").write(run, "steps.parquet")
 
 A module of a format has `write(run: Run, path: str) -> None`, which makes or replaces what `path` names.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from trainperf.errors import TrainperfError
 
@@ -25,10 +25,18 @@ class Format:
     suffixes: tuple[str, ...]  # the longest that fits a file's name decides
     module: str  # imported when it is first used: a format may need packages that others do not
     what: str
+    into: Literal["file", "folder", "service"] = "file"  # what `path` names; a folder takes many runs
+    function: str = "write"
 
     def write(self, run: Run, path: str) -> None:
         """Raises TrainperfError when a package that the format needs is missing, OSError when `path` cannot be made."""
-        importlib.import_module(self.module).write(run, path)
+        getattr(importlib.import_module(self.module), self.function)(run, path)
+
+    def place(self, run: Run, path: str) -> str:
+        """The file or folder that is made for this run; "" when that is another program's affair."""
+        if self.into == "service":
+            return ""
+        return str(importlib.import_module(self.module).place(run, path)) if self.into == "folder" else path
 
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -38,19 +46,33 @@ FORMATS: Final[tuple[Format, ...]] = (
         "trainperf.export.chrome",
         "timeline for ui.perfetto.dev and chrome://tracing",
     ),
+    Format("json", (".json",), "trainperf.export.document", "all that `show --json --steps` says"),
+    Format("csv", (".csv",), "trainperf.export.csv", "a row per step"),
+    Format("parquet", (".parquet",), "trainperf.export.parquet", "a row per step"),
+    Format(
+        "dataset",
+        ("/",),
+        "trainperf.export.parquet",
+        "a folder of Parquet files by run and rank, of many runs",
+        into="folder",
+        function="write_partition",
+    ),
+    Format("tensorboard", (), "trainperf.export.tensorboard", "scalars in a log folder", into="folder"),
+    Format("mlflow", (), "trainperf.export.mlflow", "metrics; -o is the tracking URI", into="service"),
+    Format("wandb", (), "trainperf.export.wandb", "history; -o is the project", into="service"),
 )
 
 
 def choose(path: str, name: str | None = None) -> Format:
-    """The format called `name`, else the one whose suffix `path` has."""
+    """The format called `name`, else the one whose suffix `path` has; a folder is a data set."""
     if name is not None:
         for known in FORMATS:
             if known.name == name:
                 return known
         raise TrainperfError(f"{name!r} is no format: use {', '.join(f.name for f in FORMATS)}")
-    lower = os.path.basename(path).lower()
+    lower = "/" if path.endswith(os.sep) or os.path.isdir(path) else os.path.basename(path).lower()
     fitting = [(len(s), f) for f in FORMATS for s in f.suffixes if lower.endswith(s)]
     if not fitting:
-        suffixes = ", ".join(f"{f.suffixes[0]} ({f.what})" for f in FORMATS)
+        suffixes = ", ".join(f"{f.suffixes[0]} ({f.what})" for f in FORMATS if f.suffixes)
         raise TrainperfError(f"the name {path} does not tell a format: end it in one of {suffixes}, or use --format")
     return max(fitting, key=lambda pair: pair[0])[1]

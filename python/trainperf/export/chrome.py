@@ -10,13 +10,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf._schema import CAUSES
+from trainperf.export.files import replaced
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -35,27 +33,12 @@ _FLAGS: Final = (
 
 def write(run: Run, path: str) -> None:
     """Makes or replaces `path`; compressed when its name ends in .gz. A failure leaves what was there."""
-    folder = os.path.dirname(path) or "."
-    descriptor, made = tempfile.mkstemp(prefix=".trainperf-", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as raw:
-            if path.endswith(".gz"):
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
-                    _write_json(run, packed)
-            else:
-                _write_json(run, raw)
-        os.chmod(made, 0o666 & ~_umask())
-        os.replace(made, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(made)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replaced(path) as made, open(made, "wb") as raw:
+        if path.endswith(".gz"):
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
+                _write_json(run, packed)
+        else:
+            _write_json(run, raw)
 
 
 def _write_json(run: Run, out: Any) -> None:

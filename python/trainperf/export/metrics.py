@@ -1,0 +1,34 @@
+"""Numbers per step for experiment trackers: milliseconds of the step, and of each cause that the run has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from trainperf._schema import CAUSES
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+
+PREFIX = "trainperf/"
+
+
+def per_step(run: Run) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """(step, name -> value). In long runs one for so many neighbouring steps: their means, at the first of them."""
+    t = run.steps
+    seen = [i for i in range(len(CAUSES)) if t.causes_ns[:, i].any()]
+    names = [f"{PREFIX}step_ms", *(f"{PREFIX}{CAUSES[i]}_ms" for i in seen)]
+    values = [t.wall_ns, *(t.causes_ns[:, i] for i in seen)]
+    for device in run.devices:
+        names.append(f"{PREFIX}device{device.id}_idle_ms")
+        values.append(device.steps.idle_ns)
+    means = [column / t.count / 1e6 for column in values]
+    for row, step in enumerate(t.index.tolist()):
+        yield step, {name: float(column[row]) for name, column in zip(names, means, strict=True)}
+
+
+def facts(run: Run) -> dict[str, str]:
+    """Of the run, for a tracker's parameters or notes."""
+    wanted = ("trainperf", "started", "host", "torch", "python", "name", "rank")
+    found = {f"{PREFIX}{key}": run.meta[key] for key in wanted if run.meta.get(key)}
+    return found | {f"{PREFIX}verdict": run._found.verdict.text[:500]}
