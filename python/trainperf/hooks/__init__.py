@@ -21,6 +21,13 @@ from trainperf.hooks.dataloader import DataLoaderHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
+from trainperf.hooks.huggingface import (
+    AccelerateLoaderHook,
+    AcceleratorHook,
+    PretrainedModelHook,
+    SafetensorsHook,
+    TransformersHook,
+)
 from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
 from trainperf.hooks.optimizer import OptimizerHook
@@ -41,6 +48,11 @@ def all_hooks() -> list[Hook]:
         MlflowHook(),
         DataLoaderHook(),
         CheckpointHook(),
+        SafetensorsHook(),
+        PretrainedModelHook(),
+        TransformersHook(),
+        AcceleratorHook(),
+        AccelerateLoaderHook(),
         EvalModeHook(),
         OptimizerHook(),
         BackwardHook(),

@@ -8,6 +8,7 @@ from typing import Any
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.patch import AnyFunction
+from trainperf.hooks.saves import file_size
 
 
 class CheckpointHook(PatchHook):
@@ -24,7 +25,7 @@ class CheckpointHook(PatchHook):
             self.patch(torch.serialization, "save", lambda original: self._wrap(original, context))
 
     def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
-        begin, end, bracket, switch = context.native.begin, context.native.end, context.native.CHECKPOINT, self.switch
+        begin, end, switch = context.saves.begin, context.saves.end, self.switch
 
         def save(*args: Any, **kwargs: Any) -> Any:
             if not switch.on:
@@ -32,13 +33,13 @@ class CheckpointHook(PatchHook):
             target = args[1] if len(args) > 1 else kwargs.get("f")
             start = _position(target)
             written = -1
-            begin(bracket)
+            outermost = begin()
             try:
                 result = original(*args, **kwargs)
                 written = _written(target, start)
                 return result
             finally:
-                end(bracket, written)
+                end(outermost, written)
 
         return save
 
@@ -52,10 +53,7 @@ def _position(target: Any) -> int:
 
 
 def _written(target: Any, start: int) -> int:
-    try:
-        if isinstance(target, (str, os.PathLike)):
-            return os.path.getsize(target)
-    except OSError:
-        return -1
+    if isinstance(target, (str, os.PathLike)):
+        return file_size(target)
     end = _position(target)
     return end - start if 0 <= start <= end else -1

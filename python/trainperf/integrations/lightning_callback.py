@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainperf.errors import TrainperfError
-from trainperf.integrations.fit_watch import FitWatch, placed
+from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.lightning_fit import LightningFit
-from trainperf.settings import resolve
-
-if TYPE_CHECKING:
-    from trainperf.findings.model import Finding
-    from trainperf.run import Run
-    from trainperf.watch import Watch
 
 
-class TrainPerfHooks:
+class TrainPerfHooks(FitCallback):
     """Watches trainer.fit(), writes a run file, and prints at the end why training was slow.
 
         Trainer(callbacks=[TrainPerf()])
@@ -34,62 +25,7 @@ class TrainPerfHooks:
     keeps nothing in checkpoints.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        name: str | None = None,
-        overwrite: bool = False,
-        verbose: bool | None = None,
-        log_metrics: bool = True,
-        on_flag: Callable[..., Any] | None = None,
-        gil: str = "auto",
-        sampler_hz: float = 60.0,
-        budget: float = 0.01,
-        flag_shares: Mapping[str, float] | None = None,
-    ) -> None:
-        self._settings = resolve(
-            path,
-            name=name,
-            overwrite=overwrite,
-            verbose=verbose,
-            gil=gil,
-            sampler_hz=sampler_hz,
-            budget=budget,
-            flag_shares=flag_shares,
-            on_flag=on_flag,
-        )
-        self._log_metrics = bool(log_metrics)
-        self._fits = 0
-        self._fit: LightningFit | None = None  # the one that runs
-        self._watch: Watch | None = None  # the last one's
-
-    # What it found.
-
-    @property
-    def watch(self) -> Watch:
-        """The watch of the last fit. TrainperfError before the first, and in a process that trained in others."""
-        if self._watch is None:
-            raise TrainperfError(
-                "there is no run: trainer.fit() has not run in this process (spawned ranks write their own files)"
-            )
-        return self._watch
-
-    @property
-    def path(self) -> str:
-        """The run file of the last fit; "" when there is none in this process."""
-        return self._watch.path if self._watch is not None else ""
-
-    @property
-    def run(self) -> Run:
-        return self.watch.run
-
-    @property
-    def findings(self) -> list[Finding]:
-        return self.watch.findings
-
-    def summary(self) -> str:
-        return self.watch.summary()
+    _fit: LightningFit | None = None  # the one that runs
 
     # Lightning's hooks, in the order of their calls.
 
@@ -100,24 +36,11 @@ class TrainPerfHooks:
         self._start(trainer)
 
     def _start(self, trainer: Any) -> None:
-        from trainperf.watch import _current_here
-
-        running = _current_here()
-        if running is not None and not running.gives_way:
-            watch: Watch = running  # the program's own: it ends and tells it
-            own = False
-        else:
-            self._fits += 1
-            settings = placed(
-                self._settings,
-                str(getattr(trainer, "default_root_dir", "") or ""),
-                rank=int(getattr(trainer, "global_rank", 0)),
-                world_size=int(getattr(trainer, "world_size", 1)),
-                fit=self._fits,
-            )
-            watch, own = FitWatch(settings), True
-            watch.__enter__()
-        self._watch = watch
+        watch, own = self._begin_watch(
+            str(getattr(trainer, "default_root_dir", "") or ""),
+            rank=int(getattr(trainer, "global_rank", 0)),
+            world_size=int(getattr(trainer, "world_size", 1)),
+        )
         self._fit = LightningFit(trainer, self, watch, own=own, log_metrics=self._log_metrics)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -154,10 +77,7 @@ class TrainPerfHooks:
             self._fits -= 1
             self._watch = None
 
-    # What checkpoints and other processes get.
+    # What checkpoints get.
 
     def state_dict(self) -> dict[str, Any]:
         return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fit": None, "_watch": None}

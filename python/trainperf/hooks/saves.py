@@ -1,0 +1,64 @@
+"""Checkpoints: what saves inside of what saves (a framework's save, the torch.save in it) is one checkpoint."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainperf.hooks.context import Native
+    from trainperf.hooks.patch import AnyFunction, Switch
+
+
+class Saves:
+    """The outermost is the CHECKPOINT bracket, with the bytes of all that was written in it. Thread-safe."""
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._written: dict[int, int] = {}  # by thread that is saving: bytes so far
+
+    def begin(self) -> bool:
+        """Whether it is the outermost."""
+        thread = threading.get_ident()
+        if thread in self._written:
+            return False
+        self._written[thread] = 0
+        self._native.begin(self._native.CHECKPOINT)
+        return True
+
+    def end(self, outermost: bool, written: int = -1) -> None:
+        """`written`: bytes, if the function that saved knows them by itself; -1: those that were written in it."""
+        thread = threading.get_ident()
+        if not outermost:
+            self._written[thread] = self._written.get(thread, 0) + max(written, 0)
+            return
+        inside = self._written.pop(thread, 0)
+        self._native.end(self._native.CHECKPOINT, written if written >= 0 else inside or -1)
+
+    def around(self, original: AnyFunction, switch: Switch, target: Callable[..., Any] | None = None) -> AnyFunction:
+        """`target` of the function's arguments: the file that it writes, if it writes one itself."""
+
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(*args, **kwargs)
+            written = -1
+            outermost = self.begin()
+            try:
+                result = original(*args, **kwargs)
+                if target is not None:
+                    written = file_size(target(*args, **kwargs))
+                return result
+            finally:
+                self.end(outermost, written)
+
+        return save
+
+
+def file_size(path: object) -> int:
+    """-1: not known."""
+    try:
+        return os.path.getsize(path) if isinstance(path, (str, os.PathLike)) else -1
+    except OSError:
+        return -1

@@ -1,0 +1,95 @@
+"""What the callbacks of all frameworks have in common: their options, and what the last training's watch found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainperf.errors import TrainperfError
+from trainperf.integrations.fit_watch import FitWatch, placed
+from trainperf.settings import resolve
+
+if TYPE_CHECKING:
+    from trainperf.findings.model import Finding
+    from trainperf.run import Run
+    from trainperf.watch import Watch
+
+
+class FitCallback:
+    """The base of callbacks that watch one training after the other."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        overwrite: bool = False,
+        verbose: bool | None = None,
+        log_metrics: bool = True,
+        on_flag: Callable[..., Any] | None = None,
+        gil: str = "auto",
+        sampler_hz: float = 60.0,
+        budget: float = 0.01,
+        flag_shares: Mapping[str, float] | None = None,
+    ) -> None:
+        self._settings = resolve(
+            path,
+            name=name,
+            overwrite=overwrite,
+            verbose=verbose,
+            gil=gil,
+            sampler_hz=sampler_hz,
+            budget=budget,
+            flag_shares=flag_shares,
+            on_flag=on_flag,
+        )
+        self._log_metrics = bool(log_metrics)
+        self._fits = 0
+        self._watch: Watch | None = None  # the last one's
+
+    def _begin_watch(self, root: str, *, rank: int, world_size: int) -> tuple[Watch, bool]:
+        """The training's watch, and whether it is ours: the program's own goes on, and tells the verdict itself."""
+        from trainperf.watch import _current_here
+
+        running = _current_here()
+        if running is not None and not running.gives_way:
+            self._watch = running
+            return running, False
+        self._fits += 1
+        watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits))
+        watch.__enter__()
+        self._watch = watch
+        return watch, True
+
+    # What it found.
+
+    @property
+    def watch(self) -> Watch:
+        """The watch of the last training. TrainperfError before the first, and in a process that trained in others."""
+        if self._watch is None:
+            raise TrainperfError(
+                "there is no run: nothing was trained in this process (spawned ranks write their own files)"
+            )
+        return self._watch
+
+    @property
+    def path(self) -> str:
+        """The run file of the last training; "" when there is none in this process."""
+        return self._watch.path if self._watch is not None else ""
+
+    @property
+    def run(self) -> Run:
+        return self.watch.run
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.watch.findings
+
+    def summary(self) -> str:
+        return self.watch.summary()
+
+    # What checkpoints and other processes get.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fit": None, "_watch": None}

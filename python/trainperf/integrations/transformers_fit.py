@@ -1,0 +1,190 @@
+"""One trainer.train() under watch: what is added to the trainer's logs, and what its other callbacks cost."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from typing import Any
+
+from trainperf._flags import StepTotals
+from trainperf._phases import PHASES
+from trainperf.integrations.costs import Cost, CostMeter
+from trainperf.integrations.fit_watch import FitWatch
+from trainperf.integrations.lightning_patches import describe_class, where
+from trainperf.watch import Watch
+
+_FIGURES = ("data_wait", "gil_wait", "blocked_io")  # few: the Trainer prints them too
+_FACTS = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "logging_steps"),
+    *(
+        "eval_strategy",
+        "eval_steps",
+        "save_strategy",
+        "save_steps",
+        "dataloader_num_workers",
+        "world_size",
+        "report_to",
+    ),
+)
+_EVENTS = (
+    *("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_substep_end", "on_pre_optimizer_step"),
+    *("on_optimizer_step", "on_step_end", "on_evaluate", "on_predict", "on_save", "on_log", "on_prediction_step"),
+)
+_IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction_step")
+_VALIDATION = PHASES.index("validation")
+
+
+class TransformersFit:
+    """Nothing of it raises into the training."""
+
+    def __init__(
+        self, callback: Any, watch: Watch, *, own: bool, args: Any, state: Any, trainer: Any, log_metrics: bool
+    ) -> None:
+        self._callback = callback
+        self._watch = watch
+        self._own = own
+        self._args = args
+        self._state = state
+        self._facts = {"first_step": int(getattr(state, "global_step", 0) or 0)}
+        self._meter: CostMeter | None = None
+        self._wrapped: list[tuple[Any, str, Any]] = []
+        self._logged: StepTotals | None = watch.step_totals if log_metrics else None
+        hooks = watch._hooks
+        self._context = hooks.context if hooks is not None else None  # None: disabled, or no core
+        if self._context is None:
+            return
+        self._context.add_figures = self._add_figures
+        try:
+            self._describe()
+            self._time_callbacks(trainer)
+        except Exception as error:
+            self._failed(error)
+
+    def began_again(self, args: Any) -> None:
+        if self._context is not None:
+            size = getattr(args, "per_device_train_batch_size", "?")
+            self._context.session.note(f"the Trainer began again, with a batch size of {size} (auto_find_batch_size)")
+
+    # Figures
+
+    def _add_figures(self, trainer: Any, logs: Any) -> None:
+        """What the steps took that have closed since the last time: Python floats, which wait for no device."""
+        before = self._logged
+        if before is None or not isinstance(logs, dict) or "loss" not in logs:
+            return
+        try:
+            now = self._watch.step_totals
+            steps = now.since(before)
+            if not steps.steps:
+                return
+            self._logged = now
+            logs["trainperf/step_ms"] = round(steps.mean_ms(), 3)
+            for cause in _FIGURES:
+                logs[f"trainperf/{cause}_ms"] = round(steps.mean_ms(cause), 3)
+        except Exception as error:
+            self._logged = None
+            self._failed(error)
+
+    # Other callbacks
+
+    def _time_callbacks(self, trainer: Any) -> None:
+        """Replaces the events that they have of their own, on the objects."""
+        assert self._context is not None
+        session = self._context.session
+        callbacks = getattr(getattr(trainer, "callback_handler", None), "callbacks", None)
+        if callbacks is None:
+            session.set_tier("callback_costs", "off", "the callback was not called by a Trainer")
+            return
+        meter = self._meter = CostMeter(self._context)
+        meter.counting = True
+        for callback in callbacks:
+            if callback is self._callback:
+                continue
+            kind = "logger" if type(callback).__module__.startswith("transformers.integrations") else "callback"
+            for event in _EVENTS:
+                if _overrides(callback, event):
+                    description = describe_class(type(callback))
+                    cost = meter.cost_of(callback, kind, lambda: description, event)  # noqa: B023  # called at once
+                    if cost is not None:
+                        cost.at = where(type(callback), event)
+                        self._replace(callback, event, cost, kind)
+        session.set_tier("callback_costs", "exact")
+
+    def _replace(self, callback: Any, event: str, cost: Cost, kind: str) -> None:
+        if event in getattr(callback, "__dict__", {event: None}):
+            return  # somebody has replaced it, or it cannot be
+        meter = self._meter
+        assert meter is not None
+        how = meter.CALLBACK
+        if event in _IN_VALIDATION:
+            how = meter.PHASE
+        elif kind == "logger" or event == "on_log":
+            how = meter.LOGGING
+        original = getattr(callback, event)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if not meter.here():
+                return original(*args, **kwargs)
+            meter.enter(cost, how, _VALIDATION)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                meter.leave()
+
+        ours = functools.wraps(original)(timed)
+        setattr(callback, event, ours)
+        self._wrapped.append((callback, event, ours))
+
+    # The end
+
+    def end(self, error: BaseException | None, *, ended: bool) -> None:
+        """`ended`: False when the training ended without a word, and nobody knows why."""
+        if self._context is not None:
+            try:
+                self._take_out()
+                self._describe()
+            except Exception as failure:
+                self._failed(failure)
+        if not self._own:
+            return
+        watch = self._watch
+        if error is not None:
+            watch.__exit__(type(error), error, None)
+        else:
+            watch._stop("normally" if ended else "exception", None)
+        if isinstance(watch, FitWatch):
+            watch.tell()
+
+    def _take_out(self) -> None:
+        assert self._context is not None
+        self._context.add_figures = None
+        while self._wrapped:
+            owner, event, ours = self._wrapped[-1]
+            if vars(owner).get(event) is ours:
+                delattr(owner, event)
+            self._wrapped.pop()
+        meter, self._meter = self._meter, None
+        if meter is not None:
+            meter.close()
+
+    def _describe(self) -> None:
+        assert self._context is not None
+        version = str(getattr(sys.modules.get("transformers"), "__version__", ""))
+        facts: dict[str, Any] = {"version": version, **self._facts}
+        facts |= {name: getattr(self._args, name, None) for name in _FACTS}
+        facts["last_step"] = int(getattr(self._state, "global_step", 0) or 0)
+        self._context.session.set_meta("framework", f"transformers {version}".strip())
+        self._context.session.set_meta("transformers", json.dumps(facts, default=str))
+
+    def _failed(self, error: Exception) -> None:
+        if self._context is not None:
+            self._context.fail("transformers_callback", error)
+
+
+def _overrides(callback: Any, event: str) -> bool:
+    """Whether it has the event of its own, and not only transformers' empty one."""
+    for kind in type(callback).__mro__:
+        if event in vars(kind):
+            return kind.__name__ != "TrainerCallback"
+    return False

@@ -1,0 +1,278 @@
+"""TrainPerfCallback in the life of a Trainer."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trainperf._native")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs
+    pytest.importorskip("transformers")
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from huggingface_cases import BATCH, Net, Rows, arguments
+
+import trainperf
+from conftest import assert_unpatched
+from trainperf.integrations.transformers import TrainPerfCallback
+from transformers import Trainer, TrainerCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
+N = 20  # steps
+
+
+class Boom(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, error: type[BaseException], at: int = 5) -> None:
+        self.error, self.at = error, at
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.at:
+            raise self.error("boom")
+
+
+def trainer(folder: Path, callbacks: list[Any], dataset: Any = None, **options: Any) -> Trainer:
+    return Trainer(
+        model=Net(16),
+        args=arguments(folder, **options),
+        train_dataset=Rows(None, N * BATCH) if dataset is None else dataset,
+        eval_dataset=Rows(None, 8),
+        callbacks=callbacks,
+    )
+
+
+def patchable() -> dict[str, Any]:
+    import accelerate.data_loader
+    import torch
+    import transformers.modeling_utils
+    import transformers.trainer
+
+    return {
+        **{f"Trainer.{name}": vars(Trainer)[name] for name in ("evaluate", "predict", "log", "save_model", "train")},
+        "save": torch.save,
+        "send_to_device": accelerate.data_loader.send_to_device,
+        "safe_save_file": transformers.modeling_utils.safe_save_file,
+    }
+
+
+def test_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = patchable()
+    callback = TrainPerfCallback()
+    trainer(tmp_path, [callback]).train()
+    assert_unpatched(before, patchable())
+    assert Path(callback.path).parent == tmp_path / "out" / "trainperf"
+    assert callback.run.step_count == N and callback.run.ended == "normally"
+    printed = capsys.readouterr().err
+    assert printed.count("trainperf show") == 1 and "20 steps" in printed
+    assert callback.run.meta["framework"].startswith("transformers ")
+
+
+def test_two_trainings_two_files(tmp_path: Path) -> None:
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    first = trainer(tmp_path, [callback])
+    first.train()
+    first.train()
+    second = trainer(tmp_path, [callback])
+    second.train()
+    for name in ("a.tpr", "a-2.tpr", "a-3.tpr"):
+        with trainperf.open(tmp_path / name) as run:
+            assert run.step_count == N
+    assert callback.path == str(tmp_path / "a-3.tpr")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
+    before = patchable()
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    failing = trainer(tmp_path, [callback, boom := Boom(error)])
+    with pytest.raises(error, match="boom"):
+        failing.train()
+    assert not callback.watch.running
+    assert_unpatched(before, patchable())
+    assert callback.run.ended == "exception" and callback.run.meta["exception"] == error.__name__
+    assert callback.run.step_count == 5
+    assert "on_step_end" not in vars(boom)  # other callbacks are as they were
+    failing.remove_callback(Boom)
+    failing.train()
+    assert callback.run.step_count == N and callback.path == str(tmp_path / "a-2.tpr")
+
+
+def test_a_callback_that_was_added_later_ends_at_the_next_training(tmp_path: Path) -> None:
+    """No on_init_end: nothing tells it that training raised."""
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    failing = trainer(tmp_path, [Boom(RuntimeError)])
+    failing.add_callback(callback)
+    with pytest.raises(RuntimeError):
+        failing.train()
+    failing.remove_callback(Boom)
+    failing.train()
+    with trainperf.open(tmp_path / "a.tpr") as run:
+        assert run.ended == "exception"
+    assert callback.run.step_count == N and callback.run.ended == "normally"
+
+
+def test_resume(tmp_path: Path) -> None:
+    trainer(tmp_path, [], save_strategy="steps", save_steps=8).train()
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    resumed = trainer(tmp_path, [callback])
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-8"))
+    assert resumed.state.global_step == N
+    assert callback.run.step_count == N - 8
+    assert '"first_step": 8' in callback.run.meta["transformers"]
+
+
+def test_evaluate_and_predict_outside_of_train(tmp_path: Path) -> None:
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    evaluating = trainer(tmp_path, [callback])
+    evaluating.evaluate()
+    evaluating.predict(Rows(None, 8))
+    assert callback.path == "" and not os.path.exists(tmp_path / "a.tpr")
+    with pytest.raises(trainperf.TrainperfError, match="nothing was trained"):
+        _ = callback.run
+    evaluating.train()
+    evaluating.evaluate()
+    assert callback.run.step_count == N
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_one_step_of_ours_is_one_of_the_optimizers(tmp_path: Path, k: int) -> None:
+    """With epochs that do not divide evenly, evaluation, checkpoints, and an epoch of one batch."""
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    training = trainer(
+        tmp_path,
+        [callback],
+        Rows(None, 13 * BATCH),
+        num_train_epochs=3,
+        gradient_accumulation_steps=k,
+        eval_strategy="steps",
+        eval_steps=3,
+        save_strategy="steps",
+        save_steps=4,
+    )
+    training.train()
+    run = callback.run
+    assert run.step_count == training.state.global_step == 3 * -(-13 // k)
+    assert (run.steps.optimizer_steps == 1).all()
+    assert int(run.steps.backwards.sum()) == int(run.steps.fetches.sum()) == 39
+    assert run.span_total("checkpoint").count == training.state.global_step // 4 + (training.state.global_step % 4 > 0)
+    assert run.incomplete == 0
+    single = TrainPerfCallback(tmp_path / "b.tpr", verbose=False)
+    trainer(tmp_path, [single], Rows(None, BATCH), num_train_epochs=5).train()
+    assert single.run.step_count == 5
+
+
+def test_figures_reach_what_the_trainer_reports_to(tmp_path: Path) -> None:
+    seen: list[dict[str, float]] = []
+
+    class Reporter(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            seen.append(dict(logs))
+
+    import time
+
+    slow = Rows(None, 80 * BATCH, lambda: time.sleep(0.001))
+    training = trainer(tmp_path, [Reporter(), TrainPerfCallback(tmp_path / "a.tpr", verbose=False)], slow)
+    training.train()
+    figures = [logs for logs in seen if "trainperf/step_ms" in logs]
+    assert figures and all("loss" in logs for logs in figures)
+    shares = [f["trainperf/data_wait_ms"] / f["trainperf/step_ms"] for f in figures]
+    assert all(0 < share < 1 for share in shares) and max(shares) > 0.4
+    assert any("trainperf/step_ms" in logs for logs in training.state.log_history)
+    seen.clear()
+    trainer(tmp_path, [Reporter(), TrainPerfCallback(tmp_path / "b.tpr", verbose=False, log_metrics=False)]).train()
+    assert seen and not any("trainperf/step_ms" in logs for logs in seen)
+
+
+def test_within_a_watch_of_the_programs_own(tmp_path: Path) -> None:
+    callback = TrainPerfCallback(tmp_path / "never.tpr")
+    with trainperf.watch(tmp_path / "a.tpr", verbose=False) as watch:
+        trainer(tmp_path, [callback]).train()
+        assert watch.running
+    assert watch.run.step_count == N and callback.watch is watch
+    assert not (tmp_path / "never.tpr").exists()
+    assert watch.run.tiers["callback_costs"].tier == "exact"
+
+
+def test_auto_find_batch_size_begins_again(tmp_path: Path) -> None:
+    class Memory(TrainerCallback):  # type: ignore[misc]
+        failed = False
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 3 and not Memory.failed:
+                Memory.failed = True
+                raise RuntimeError("CUDA out of memory.")
+
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    training = trainer(tmp_path, [callback, Memory()], auto_find_batch_size=True)
+    training.train()
+    assert not (tmp_path / "a-2.tpr").exists()
+    assert callback.run.step_count >= training.state.global_step
+    assert any("began again" in note for note in callback.run.notes)
+
+
+def test_pickling_and_on_flag(tmp_path: Path) -> None:
+    import time
+
+    flagged: list[Any] = []
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False, on_flag=flagged.append)
+    slow = Rows(None, 60 * BATCH, lambda: time.sleep(0.001))
+    trainer(tmp_path, [callback], slow).train()
+    assert any("data_starved" in step.flags for step in flagged)
+    copy = pickle.loads(pickle.dumps(TrainPerfCallback(tmp_path / "b.tpr", verbose=False)))
+    trainer(tmp_path, [copy]).train()
+    assert copy.run.step_count == N
+    with pytest.raises(ValueError, match="sampler_hz"):
+        TrainPerfCallback(sampler_hz=-1)
+
+
+@pytest.mark.timeout(100)
+def test_two_ranks_two_files(tmp_path: Path) -> None:
+    """And only rank 0 prints. A child per rank, as torchrun starts them."""
+    script = textwrap.dedent(
+        f"""
+        import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from pathlib import Path
+        from huggingface_cases import *
+        callback = TrainPerfCallback()
+        trainer = Trainer(model=Net(16), args=arguments(Path({str(tmp_path)!r}), ddp_backend="gloo"),
+                          train_dataset=Rows(None, 80), callbacks=[callback])
+        trainer.train()
+        print(callback.path, callback.run.step_count, trainer.state.global_step)
+        """
+    )
+    environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29571"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    outputs = [rank.communicate(timeout=90) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    said = [out.strip().splitlines()[-1].rsplit(" ", 2) for out, _ in outputs]
+    assert [steps for _, *steps in said] == [["10", "10"]] * 2
+    paths = [Path(path) for path, *_ in said]
+    assert paths[0].parent == paths[1].parent
+    assert [path.name for path in paths] == ["run.rank0.tpr", "run.rank1.tpr"]
+    assert ["trainperf" in err and "ms/step" in err for _, err in outputs] == [True, False]
+
+
+def test_without_transformers(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "import trainperf.integrations.transformers as t\n"
+        "try: t.TrainPerfCallback\n"
+        "except ImportError as e: assert 'pip install transformers' in str(e), e\n"
+        "else: raise SystemExit(1)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
