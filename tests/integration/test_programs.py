@@ -22,6 +22,7 @@ from tests.programs import judge  # the line above makes it importable
 TWINS = (
     "blocked_background_loader",
     "compile_warmup",
+    "cpu_oversubscription",
     "data_next_inside",
     "data_two_steps",
     "gil_spin",

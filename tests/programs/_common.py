@@ -56,6 +56,7 @@ class Program:
     path: str = ""
     truth_ns: int = 0
     truth_max_ns: int = 0  # where the truth is known as a range
+    grown_bytes: int = 0  # what the steps kept
     wall_ns: int = 0
     cpu_ns: int = 0
     delay_ns: int = 0
@@ -127,6 +128,7 @@ class Program:
                     "where_lines": lines,
                     "who": None if healthy else self.who or None,
                     "finding": None if healthy else self.finding,
+                    "grown_bytes": self.grown_bytes,
                     "delay_share": round(self.delay_ns / self.wall_ns, 4),
                 }
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -130,6 +131,10 @@ def _wrong_finding(outcome: Outcome) -> list[str]:
             wrong.append(f"where is {finding['where']!r}, not {truth['where']}")
     if truth["who"] and truth["who"] not in json.dumps([[f["who"], f["evidence"]] for f in named]):
         wrong.append(f"who is {finding['who']}, not {truth['who']}")
+    if truth["grown_bytes"]:
+        each, said = truth["grown_bytes"] / truth["steps"], _bytes(finding["title"])
+        if not 0.75 * each <= said <= 1.3 * each:
+            wrong.append(f"memory grows by {said:,.0f} bytes a step, in truth {each:,.0f}")
     share = outcome.share
     assert share is not None
     tolerance = TOLERANCE_OF.get(truth["cause"], TOLERANCE)
@@ -137,6 +142,12 @@ def _wrong_finding(outcome: Outcome) -> list[str]:
         span = " .. ".join(str(truth[key]) for key in ("truth_share", "truth_share_max"))
         wrong.append(f"{truth['cause']} is {share:.3f}, in truth {span}")
     return wrong
+
+
+def _bytes(title: str) -> float:
+    """Of "... grows by 39.6 kB a step"."""
+    found = re.search(r"([\d.]+) (B|kB|MB|GB)", title)
+    return float(found[1]) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[found[2]] if found else 0.0
 
 
 def row(outcome: Outcome) -> tuple[str, ...]:

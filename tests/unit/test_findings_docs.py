@@ -42,6 +42,18 @@ def test_each_rule_has_its_page(rule: Rule) -> None:
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
 
 
+def test_the_index_lists_each_page_by_its_title() -> None:
+    titles = [(f.stem, f.read_text().splitlines()[0][2:]) for f in sorted((ROOT / "docs" / "findings").glob("*.md"))]
+    lines = [f"- [{id}](findings/{id}.md) {title.removeprefix(id).lstrip()}" for id, title in titles]
+    assert [line for line in (ROOT / "docs" / "findings.md").read_text().splitlines() if "](findings/" in line] == lines
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for file in (ROOT / "docs" / "findings.md", *(ROOT / "docs" / "findings").glob("*.md")):
+        for target in re.findall(r"\]\(([\w/.-]+\.md)\)", file.read_text()):
+            assert (file.parent / target).exists(), (file, target)
+
+
 def test_each_page_has_its_rule() -> None:
     assert {f.stem for f in (ROOT / "docs" / "findings").glob("*.md")} == {r.id for r in ALL}
 

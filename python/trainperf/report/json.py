@@ -92,6 +92,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         "cause": f.cause,
         "share": f.share,
         "cost_ms_per_step": f.cost_ms_per_step,
+        "idle_ms_per_step": None if f.idle_ns is None else f.idle_ns / f.steps / 1e6,
         "steps_affected": f.steps_affected,
         "confidence": f.confidence,
         "confidence_why": f.confidence_why,
