@@ -38,11 +38,12 @@ examples:
         parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        from trainperf.cli.progress import working
         from trainperf.comparison import compare
         from trainperf.report import compare_console, compare_json, console
         from trainperf.run import Run
 
-        with Run(args.before) as before, Run(args.after) as after:
+        with Run(args.before) as before, Run(args.after) as after, working("comparing"):
             comparison = compare(before, after, seed=args.seed, between_runs=args.noise)
         if args.output:
             from trainperf.report import compare_html, html

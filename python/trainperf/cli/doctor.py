@@ -22,6 +22,11 @@ class Doctor:
     help = "say which probes work here, and why others do not"
     description = "Starts every probe for a moment and says how it gets its numbers here."
 
+    epilog = """\
+example:
+  trainperf doctor                 run it where training will run: in the container, on the node
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         pass
 

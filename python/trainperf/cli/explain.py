@@ -26,6 +26,12 @@ class Explain:
         "Explains a finding: what it means, how it is measured, how sure it is, what to do. Without: lists all."
     )
 
+    epilog = """\
+examples:
+  trainperf explain                list all findings
+  trainperf explain TP201          or by name: trainperf explain gil-hog
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("id", metavar="ID", nargs="?", help="an id or a name: TP101, data-starved")
 

@@ -34,11 +34,16 @@ examples:
         parser.add_argument("-f", "--force", action="store_true", help="overwrite what exists")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        from trainperf.cli.progress import working
+
         chosen = choose(args.output, args.format)
         if len(args.run) > 1 and chosen.into == "file":
             raise TrainperfError(f"{args.output} holds one run: give a folder (steps/), or export one by one")
-        for path in args.run:
-            print(f"wrote {_write(path, args.output, chosen, args.force)} ({chosen.name})", file=sys.stderr)
+        for number, path in enumerate(args.run):
+            with working("exporting") as at:
+                at(f"{number} of {len(args.run)}" if len(args.run) > 1 else "")
+                written = _write(path, args.output, chosen, args.force)
+            print(f"wrote {written} ({chosen.name})", file=sys.stderr)
         return 0
 
 

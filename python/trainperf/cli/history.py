@@ -31,10 +31,13 @@ examples:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf import history
+        from trainperf.cli.progress import working
         from trainperf.report import console
         from trainperf.report import history as report
 
-        found = report.build(itertools.islice(history.scan(args.folder, args.name), args.n or None))
+        with working("reading runs") as at:
+            paths = list(itertools.islice(history.scan(args.folder, args.name), args.n or None))
+            found = report.build(paths, lambda number: at(f"{number} of {len(paths)}"))
         if args.json:
             json.dump(report.to_dict(found), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")

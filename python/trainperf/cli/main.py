@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from trainperf.cli.command import Command
 from trainperf.cli.compare import Compare
+from trainperf.cli.completion import Completion
 from trainperf.cli.doctor import Doctor
 from trainperf.cli.explain import Explain
 from trainperf.cli.export import Export
@@ -19,7 +20,17 @@ from trainperf.cli.run import Run
 from trainperf.cli.show import Show
 from trainperf.errors import TrainperfError
 
-COMMANDS: tuple[Command, ...] = (Run(), Show(), Report(), Compare(), Export(), History(), Explain(), Doctor())
+COMMANDS: tuple[Command, ...] = (
+    Run(),
+    Show(),
+    Report(),
+    Compare(),
+    Export(),
+    History(),
+    Explain(),
+    Doctor(),
+    Completion(),
+)
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -60,6 +71,15 @@ def one_line(error: BaseException) -> str:
     return clean(" ".join(str(error).split()) or type(error).__name__)
 
 
+_EPILOG = """\
+to begin with:
+  trainperf run train.py --epochs 1       train as ever, and read the verdict at the end
+  trainperf show train-20260102-030405.tpr
+  trainperf explain data-starved          what a finding means, and what to do
+trainperf COMMAND -h says more, with examples.
+"""
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Wraps the description, and leaves the examples below it as they are."""
 
@@ -73,7 +93,10 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     import trainperf
 
     parser = argparse.ArgumentParser(
-        prog="trainperf", description="Tells why PyTorch training is slow.", epilog="trainperf COMMAND -h says more."
+        prog="trainperf",
+        description="Tells why PyTorch training is slow.",
+        epilog=_EPILOG,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"trainperf {trainperf.__version__}")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="say what happens (-vv: everything)")

@@ -15,12 +15,19 @@ class Report:
         "RUN may be a run file, or a folder that holds the files of one run's ranks."
     )
 
+    epilog = """\
+examples:
+  trainperf report a.tpr                  writes a.html
+  trainperf report runs/job7 -o job7.html    a folder with a.rank0.tpr, a.rank1.tpr ...
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="a.tpr, or a folder with a.rank0.tpr, a.rank1.tpr ...")
         parser.add_argument("-o", "--output", metavar="FILE", help="the HTML file (default: beside the run, a.html)")
         parser.add_argument("-f", "--force", action="store_true", help="overwrite a file that exists")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        from trainperf.cli.progress import working
         from trainperf.report.details.ranks import files_of, open_all
         from trainperf.report.html import render, write
         from trainperf.report.text import clean
@@ -30,7 +37,8 @@ class Report:
         output = args.output or str((path / path.resolve().name if path.is_dir() else path).with_suffix(".html"))
         runs, unreadable = open_all(files)
         try:
-            page = render(runs[0], others=runs[1:], unreadable=unreadable)
+            with working("drawing the report"):
+                page = render(runs[0], others=runs[1:], unreadable=unreadable)
         finally:
             for run in runs:
                 run.close()

@@ -28,6 +28,13 @@ class Run:
         "end. The exit code is the script's."
     )
 
+    epilog = """\
+examples:
+  trainperf run train.py --epochs 3
+  trainperf run -o runs/ --name resnet train.py      a new file in runs/; says when slower than the last five
+  trainperf run -m package.train --lr 0.1
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "trainperf run [-o FILE] [--name NAME] [-f] (SCRIPT | -m MODULE) [ARGUMENTS ...]"
         parser.add_argument("-o", "--output", metavar="FILE", help="the run file (default: SCRIPT-DATE-TIME.tpr)")

@@ -12,6 +12,13 @@ class Show:
     help = "show what a run file says"
     description = "Shows the verdict of a run, its findings with their evidence, and what could not be looked at."
 
+    epilog = """\
+examples:
+  trainperf show a.tpr
+  trainperf show a.tpr --json | jq .verdict.text
+  trainperf show a.tpr --json --steps | jq '.per_step | max_by(.wall_ns)'
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="a run file (a.tpr)")
         parser.add_argument("--json", action="store_true", help="as JSON, see docs/show-json.md")

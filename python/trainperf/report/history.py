@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,13 +40,14 @@ class History:
     unread: tuple[str, ...]  # files that could not be read, and why
 
 
-def build(paths: Iterable[Path]) -> History:
-    """`paths` in any order."""
+def build(paths: Iterable[Path], at: Callable[[int], None] = lambda number: None) -> History:
+    """`paths` in any order. `at` is told how many have been read."""
     from trainperf.report import model
 
     rows: list[Row] = []
     unread: list[str] = []
-    for path in paths:
+    for number, path in enumerate(paths):
+        at(number)
         try:
             with Run(path) as run:
                 report = model.build(run)
