@@ -53,3 +53,16 @@ def open(path: str | _os.PathLike[str]) -> Run:
     from trainperf.run import Run
 
     return Run(path)
+
+
+def load_ipython_extension(ipython: _Any) -> None:
+    """`%load_ext trainperf`: adds %trainperf and %%trainperf."""
+    from trainperf.notebook import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: _Any) -> None:
+    from trainperf.notebook import unload
+
+    unload(ipython)

@@ -76,9 +76,14 @@ def describe_process(session: Any, settings: Settings, version: str) -> Mapping[
     return meta
 
 
-def describe_torch(session: Any) -> None:
-    meta = torch_meta()
+def describe_end(session: Any) -> None:
+    """What is known when the watch ends: of torch, and of a notebook's cells."""
+    meta = dict(torch_meta())
     for key, value in meta.items():
         session.set_meta(key, value)
     if not meta:
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
+    if "IPython" in sys.modules:
+        from trainperf import _cells
+
+        session.set_meta("cells", _cells.names())

@@ -199,6 +199,12 @@ class Run:
 
         return to_pandas(self)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the verdict as text, and the report."""
+        from trainperf.notebook import mimebundle
+
+        return mimebundle(self, self.summary())
+
     # Steps.
 
     @cached_property
@@ -437,7 +443,11 @@ class Run:
 
     @cached_property
     def _sites(self) -> Mapping[int, Frame]:
-        return {row[0]: Frame(*row[1:]) for row in self._database.rows("site", "issi")}
+        cells = {file: f"In [{n}]" for file, n in json_object(self.meta.get("cells", "{}")).items()}
+        return {
+            id: Frame(cells.get(file, file), function, line)
+            for id, file, function, line in self._database.rows("site", "issi")
+        }
 
     @cached_property
     def objects(self) -> Mapping[int, tuple[str, Mapping[str, Any]]]:

@@ -233,9 +233,9 @@ class Watch(LiveSteps):
         try:
             if self._hooks is not None:
                 _take_out(self._hooks)
-            from trainperf.meta import describe_torch
+            from trainperf.meta import describe_end
 
-            describe_torch(session)
+            describe_end(session)
             if kind is not None and ended == "exception":
                 session.set_meta("exception", kind.__name__)
         except Exception as error:
@@ -357,6 +357,14 @@ class Watch(LiveSteps):
 
         return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the verdict as text, and the report."""
+        if not self._path:
+            return {"text/plain": self.summary() if self._why_off else repr(self)}
+        from trainperf.notebook import mimebundle
+
+        return mimebundle(self.run, self.summary(), self._notes())
+
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
 
@@ -459,6 +467,11 @@ def _enter(new: Watch) -> None:
         if running is not None and running.gives_way:
             running._discard("the program watches itself")
             running = None
+        if running is not None and "IPython" in sys.modules:
+            from trainperf import _cells
+
+            if _cells.left_open(running):
+                running = None
         if running is not None and not new._settings.disabled:
             what = f" (into {running.path})" if running.path else ""
             raise AlreadyWatchingError(
@@ -471,6 +484,10 @@ def _enter(new: Watch) -> None:
         try:
             if not new._settings.disabled:
                 _current = new
+                if "IPython" in sys.modules:
+                    from trainperf import _cells
+
+                    _cells.begins(new)
         except BaseException:  # Ctrl-C just here
             _current = None
             new._abandon()

@@ -60,7 +60,7 @@ def test_ctrl_c_while_it_stops(path: Path) -> None:
         def interrupting(session):
             signal.raise_signal(signal.SIGINT)
             return {}
-        trainperf.meta.describe_torch = interrupting
+        trainperf.meta.describe_end = interrupting
         with trainperf.watch(path, verbose=False):
             train(5)
     """

@@ -161,10 +161,8 @@ def histogram(d: Distribution) -> Histogram:
         [(name, x) for name, x, _ in marks],
         description="; ".join(f"{name} {text}" for name, _, text in marks) + (f"; {beyond}" if beyond else ""),
     )
-    axis = [t for t in ticks(d.high_ms, 6) if d.low_ms <= t <= d.high_ms]
-    if len(axis) < 2:
-        axis = [d.low_ms + t for t in ticks(span, 3)]
-    return Histogram(svg, tuple((at(t), num(t)) for t in axis), marks, beyond)
+    axis = tuple((at(t), num(t)) for t in ticks(d.high_ms, 6, low=d.low_ms))
+    return Histogram(svg, axis, marks, beyond)
 
 
 def worst_step(step: WorstStep) -> str:

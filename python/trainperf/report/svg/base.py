@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -48,24 +49,18 @@ def image(label: str, description: str, body: Iterable[str], *, height: int, vie
     )
 
 
-def ticks(top: float, wanted: int = 4) -> list[float]:
-    """Round numbers from 0 to at most `top`, about `wanted` of them."""
-    if not top > 0:
-        return [0.0]
-    raw = top / wanted
-    power = 10.0 ** _floor_log10(raw)
+def ticks(top: float, wanted: int = 4, *, low: float = 0.0) -> list[float]:
+    """Round numbers from 0 (or `low`) to at most `top`, about `wanted` of them."""
+    if not top > low:
+        return [low]
+    raw = (top - low) / wanted
+    power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
-    out, i = [], 0
+    out, i = [], math.ceil(low / step - 1e-9)
     while i * step <= top * 1.0001:
         out.append(i * step)
         i += 1
     return out
-
-
-def _floor_log10(value: float) -> int:
-    import math
-
-    return math.floor(math.log10(value))
 
 
 def duration(ms: float) -> str:
@@ -78,4 +73,4 @@ def duration(ms: float) -> str:
         return f"{ms:.0f} ms"
     if ms >= 1 or ms == 0:
         return f"{num(ms, 1)} ms"
-    return f"{num(ms, 2)} ms" if ms >= 0.01 else f"{num(ms * 1000, 1)} µs"
+    return f"{num(ms, 2)} ms" if ms >= 0.1 else f"{num(ms * 1000, 1)} µs"

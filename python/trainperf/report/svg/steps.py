@@ -12,6 +12,7 @@ _LANE = 26
 _GAP = 6
 _LETTER = 7.0  # px
 _WIDE = 1000  # px that a lane has on a desk, more or less
+_NAMED = 0.05  # share of the step from which a piece has its name, cut where the piece ends
 _POINTED = 0.02  # share of the step from which a piece is told by itself; narrower ones are drawn together
 _LEAST = 0.0006  # a piece this short is under half a pixel
 
@@ -46,7 +47,7 @@ def timeline(lanes: Sequence[Lane], *, label: str, description: str) -> str:
 def _piece(piece: Piece, y: int) -> str:
     share = piece.end - piece.start
     inside = ""
-    if share * _WIDE >= _LETTER * len(piece.name) + 8:
+    if share >= _NAMED or share * _WIDE >= _LETTER * len(piece.name) + 8:
         inside = f'<text x="5" y="17" fill="{piece.look.ink}">{esc(piece.name, 60)}</text>'
         if piece.look.pattern:
             room = 8 + _LETTER * min(60, len(piece.name))

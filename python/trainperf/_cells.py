@@ -1,0 +1,106 @@
+"""A watch in a notebook: which cell began it, what becomes of it when that cell fails or runs again, cells' names.
+
+Imported only where IPython is loaded. Nothing here raises into the user's code.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from trainperf.watch import Watch
+
+log = logging.getLogger("trainperf")
+
+_MOST_CELLS: Final = 400  # in the run file: the latest
+_begun: dict[int, tuple[Watch, int, str]] = {}  # id of a running watch -> itself, the execution that began it, the cell
+_hooked: list[Any] = []  # shells that tell us when a cell ends
+
+
+def shell() -> Any:
+    """The running IPython shell, or None."""
+    ipython = sys.modules.get("IPython")
+    try:
+        return ipython.get_ipython() if ipython is not None else None
+    except Exception as error:
+        log.debug("no IPython shell: %s", error)
+        return None
+
+
+def begins(watch: Watch) -> None:
+    """Called when a watch has begun."""
+    here = shell()
+    if here is None:
+        return
+    _begun[id(watch)] = (watch, execution(here), _source(here))
+    if here not in _hooked:
+        here.events.register("post_run_cell", _after_cell)
+        _hooked.append(here)
+
+
+def left_open(running: Watch) -> bool:
+    """Whether the cell that began this watch is being run again: then it is closed here, with a note."""
+    here = shell()
+    _, begun_by, source = _begun.get(id(running), (None, -1, ""))
+    if here is None or not source or begun_by == execution(here) or source != _source(here):
+        return False
+    _close(running, f"cell In [{begun_by}] left this watch open, and was run again")
+    return True
+
+
+def _after_cell(result: Any) -> None:
+    """A cell that began a watch, and fails or is interrupted before it ends it, will not end it any more."""
+    here = shell()
+    for watch, begun_by, _ in list(_begun.values()):
+        if not watch.running:
+            _begun.pop(id(watch), None)
+        elif not result.success and here is not None and begun_by == execution(here):
+            error = result.error_in_exec or result.error_before_exec
+            _close(watch, f"cell In [{begun_by}] ended by {type(error).__name__} and left this watch open", type(error))
+
+
+def close_all_left_open(why: str) -> None:
+    """Ends the watches that earlier cells began and did not end."""
+    here = shell()
+    for watch, begun_by, _ in list(_begun.values()):
+        if watch.running and here is not None and begun_by != execution(here):
+            _close(watch, f"cell In [{begun_by}] left this watch open: {why}")
+
+
+def _close(watch: Watch, why: str, kind: type[BaseException] | None = None) -> None:
+    _begun.pop(id(watch), None)
+    session = watch._session
+    if session is not None:
+        session.note(f"{why}; it was closed")
+    if not watch._settings.verbose:  # else the verdict has the note
+        print(f"trainperf: {why}; it was closed", file=sys.stderr)
+    watch._stop("exception" if kind is not None else "normally", kind)
+
+
+def execution(here: Any) -> int:
+    """The number of the cell that runs. Not shell.execution_count, which some versions have raised by now."""
+    return len(_inputs(here)) - 1
+
+
+def _inputs(here: Any) -> list[Any]:
+    cells = getattr(here, "user_ns", {}).get("In")
+    return cells if isinstance(cells, list) else []
+
+
+def _source(here: Any) -> str:
+    """What stands in the cell that runs: it stays the same when it is run again."""
+    cells = _inputs(here)
+    return str(cells[-1]) if cells else ""
+
+
+def names() -> str:
+    """The cells' files as JSON, {"/tmp/ipykernel_7/123.py": 5}: a place in one is told as In [5]; "" without any."""
+    here = shell()
+    files = getattr(getattr(here, "compile", None), "_filename_map", None)
+    if not isinstance(files, dict) or not files:
+        return ""
+    latest = sorted(((n, file) for file, n in files.items() if isinstance(n, int)), reverse=True)[:_MOST_CELLS]
+    return json.dumps({file: n for n, file in latest})

@@ -1,0 +1,168 @@
+"""In a notebook: the report as a cell's output, and `%%trainperf`.
+
+%load_ext trainperf
+
+%%trainperf --name resnet
+for batch in loader: ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import html
+import importlib
+import inspect
+import logging
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from trainperf import _cells
+
+if TYPE_CHECKING:
+    from trainperf.run import Run
+    from trainperf.watch import Watch
+
+log = logging.getLogger("trainperf")
+
+_HEIGHT: Final = 680
+
+
+def mimebundle(run: Run, plain: str, notes: Sequence[str] = ()) -> dict[str, str]:
+    """The verdict as text, and the report as a frame within the page. Never raises: text is better than nothing."""
+    bundle = {"text/plain": plain}
+    try:
+        from trainperf.report.html import render
+        from trainperf.report.model import build
+
+        verdict = build(run, notes=notes).verdict.text
+        bundle["text/html"] = frame(render(run, notes=notes, embedded=True), verdict)
+    except Exception as error:
+        log.error("the report could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
+    return bundle
+
+
+def frame(page: str, verdict: str) -> str:
+    """A frame that holds the whole page: a frame that loads a file fails in VS Code, and in a notebook sent elsewhere.
+
+    Where frames are taken out (a notebook that is not trusted), the verdict below stays.
+    """
+    style = f"width:100%;height:{_HEIGHT}px;border:1px solid #8886;border-radius:6px;resize:vertical;overflow:auto"
+    words = html.escape(verdict, quote=True)
+    return (
+        f'<iframe title="trainperf: {words}" sandbox srcdoc="{html.escape(page, quote=True)}" style="{style}"></iframe>'
+        f"<p><small><b>trainperf</b>: {words}</small></p>"
+    )
+
+
+def load(shell: Any) -> None:
+    """`%load_ext trainperf`. Loading it twice is loading it once."""
+    shell.register_magic_function(_magic, "line_cell", "trainperf")
+
+
+def unload(shell: Any) -> None:
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("trainperf", None)
+
+
+def _magic(line: str, cell: str | None = None) -> Any:
+    """Watch a cell (or one line) that trains, and show the report below it.
+
+    %%trainperf [-o FILE] [-f] [--name NAME] [--as VARIABLE] [--no-report]
+
+    -o FILE         keep the run in this file (a.tpr); without it the run goes when its variable does
+    -f              overwrite the file if it exists
+    --name NAME     what the run is called in reports
+    --as VARIABLE   put the watch into this variable: VARIABLE.findings, VARIABLE.report("a.html")
+    --no-report     print the verdict only
+
+    What the cell prints, its progress bars and its last value are shown as ever. An exception is the cell's own.
+    """
+    import trainperf
+
+    __tracebackhide__ = True  # IPython leaves our frames out of the cell's traceback
+    shell = _cells.shell()
+    options = _Options(prog="%trainperf" if cell is None else "%%trainperf", add_help=False)
+    options.add_argument("-o", "--output")
+    options.add_argument("-f", "--force", action="store_true")
+    options.add_argument("--name")
+    options.add_argument("--as", dest="variable")
+    options.add_argument("--no-report", action="store_true")
+    if cell is None:
+        options.add_argument("statement", nargs=argparse.REMAINDER)
+    args = options.parse_args(_words(line, whole=cell is not None))
+    if args.variable is not None and not args.variable.isidentifier():
+        options.error(f"--as {args.variable}: give the name of a variable")
+    source = cell if cell is not None else " ".join(args.statement)
+    if not source.strip():
+        options.error("there is nothing to run: put it below %%trainperf, or behind %trainperf")
+    _cells.close_all_left_open("%%trainperf begins another")
+    watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
+    run = _compiled(shell, source)  # before the watch begins: a SyntaxError leaves no run
+    try:
+        with watch:
+            return run()
+    finally:
+        if args.variable is not None:
+            shell.user_ns[args.variable] = watch
+        _show(watch, report=not args.no_report)
+
+
+class _Options(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _usage_error(f"{self.prog}: {message} (see %trainperf?)")
+
+
+def _usage_error(text: str) -> Exception:
+    """IPython shows it as one line, without a traceback."""
+    error: Exception = importlib.import_module("IPython.core.error").UsageError(text)
+    return error
+
+
+def _words(line: str, *, whole: bool) -> list[str]:
+    """Of a line, only what looks like an option is taken apart: a statement's quotes are its own."""
+    if whole:
+        return shlex.split(line)
+    words, rest = [], line.strip()
+    while rest.startswith("-"):
+        option, _, rest = rest.partition(" ")
+        words.append(option)
+        rest = rest.lstrip()
+        if option in ("-o", "--output", "--name", "--as"):
+            value, _, rest = rest.partition(" ")
+            words.append(value)
+            rest = rest.lstrip()
+    return [*words, rest] if rest else words
+
+
+def _compiled(shell: Any, source: str) -> Any:
+    """A function that runs the source as a cell of this notebook, and gives the value of its last expression.
+
+    It is compiled under a cell's name, so that tracebacks and findings name the cell's own lines.
+    """
+    code = "\n" + shell.transform_cell(source)  # line 1 is the magic's
+    name = shell.compile.cache(code, _cells.execution(shell), raw_code=source)
+    tree = shell.transform_ast(ast.parse(code, name))
+    last: ast.Expression | None = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body.pop().value)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    body = compile(tree, name, "exec", flags, dont_inherit=True)
+    value = compile(last, name, "eval", flags, dont_inherit=True) if last is not None else None
+    if any(c is not None and c.co_flags & inspect.CO_COROUTINE for c in (body, value)):
+        raise _usage_error("%%trainperf cannot run a cell with await: use `with trainperf.watch() as run:` in it")
+
+    def run() -> Any:
+        __tracebackhide__ = True
+        exec(body, shell.user_ns)
+        return eval(value, shell.user_ns) if value is not None else None
+
+    return run
+
+
+def _show(watch: Watch, *, report: bool) -> None:
+    if report and watch.path:
+        importlib.import_module("IPython.display").display(watch)
+    else:
+        print(watch.summary())

@@ -1,0 +1,157 @@
+"""Notebooks, run by a real kernel: the examples, and a watch in cells that fail, are interrupted or run again."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient")
+pytest.importorskip("ipykernel", reason="needs ipykernel")
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.ipynb"))
+
+# A kernel asks for its sockets to be encrypted, which is not ours to say.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def run(notebook: Any, *, errors: bool = False) -> Any:
+    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3", allow_errors=errors).execute()
+    return notebook
+
+
+def cells(*sources: str) -> Any:
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+
+
+def data(cell: Any, mime: str = "text/plain") -> list[str]:
+    return [o["data"][mime] for o in cell.outputs if "data" in o and mime in o["data"]]
+
+
+def stream(cell: Any) -> str:
+    return "".join(o["text"] for o in cell.outputs if o.output_type == "stream")
+
+
+def pages(cell: Any) -> list[str]:
+    """The reports in a cell's frames."""
+    found = [re.search(r'srcdoc="([^"]*)"', text) for text in data(cell, "text/html")]
+    return [html.unescape(m[1]) for m in found if m]
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda p: p.stem)
+def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        surroundings.__wrapped__(tmp_path_factory.mktemp("jupyter"), patch)  # type: ignore[attr-defined]
+        notebook = run(nbformat.read(request.param, as_version=4))
+        yield request.param.stem, notebook
+
+
+def test_examples_run_and_show_their_report(example: tuple[str, Any]) -> None:
+    name, notebook = example
+    shown = [cell for cell in notebook.cells if cell.cell_type == "code" and pages(cell)]
+    assert len(shown) == 1
+    (page,) = pages(shown[0])
+    (text,) = [t for t in data(shown[0]) if t.startswith("trainperf")]
+    assert page.startswith("<!doctype html>") and "http" not in page.partition("<style>")[2].partition("</style>")[0]
+    assert len(page) < 200_000
+    if name == "find_and_fix":
+        assert "data-starved" in text
+        # The line of the cell, by the number that the notebook shows, and the magic's own line counted.
+        assert re.search(r"__getitem__ \(In \[2\]:1[01]\)", page), re.findall(r"In \[\d+\]:\d+", page)[:5]
+        (before, after) = re.findall(r"[\d.]+ ms", stream(notebook.cells[-1]))
+        assert float(after.split()[0]) < 0.7 * float(before.split()[0])
+
+
+def test_examples_are_committed_without_outputs() -> None:
+    assert len(EXAMPLES) >= 2
+    for path in EXAMPLES:
+        for cell in nbformat.read(path, as_version=4).cells:
+            assert cell.cell_type != "code" or (not cell.outputs and cell.execution_count is None), path.name
+
+
+def test_nbconvert_keeps_the_report(example: tuple[str, Any]) -> None:
+    nbconvert = pytest.importorskip("nbconvert", reason="needs nbconvert")
+    page, _ = nbconvert.HTMLExporter().from_notebook_node(example[1])
+    assert 'srcdoc="&lt;!doctype html' in page
+
+
+def test_an_untrusted_notebook_still_says_the_verdict(example: tuple[str, Any]) -> None:
+    """A front end that does not trust a notebook takes out frames and scripts."""
+    cell = next(c for c in example[1].cells if c.cell_type == "code" and pages(c))
+    (text,) = data(cell, "text/html")
+    stripped = re.sub(r"<iframe.*?</iframe>", "", text, flags=re.S)
+    assert "<script" not in stripped
+    verdict = next(t for t in data(cell) if t.startswith("trainperf")).split()[1].rstrip(",:")
+    assert verdict in stripped
+    assert re.search(r'<iframe [^>]*\bsandbox srcdoc="', text)  # and where frames are kept, nothing in it may run
+
+
+LOOP = """
+import torch, trainperf
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps=8, fail=None):
+    for i in range(steps):
+        optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
+        if i == fail: raise KeyboardInterrupt
+"""
+
+
+def test_cells_that_fail_are_interrupted_or_run_again() -> None:
+    notebook = run(
+        cells(
+            LOOP + "%load_ext trainperf\n%load_ext trainperf",
+            "left = trainperf.start(verbose=False)\ntrain(fail=3)",
+            "left.running, left.run.ended, list(left.run.notes)",
+            "again = trainperf.start(verbose=False)\ntrain()",
+            "again = trainperf.start(verbose=False)\ntrain()",  # the same cell, run again
+            "other = trainperf.start()",  # another cell, while one watches: that is the program's own affair
+            "%%trainperf --no-report --as w\ntrain()\n40 + 2",
+            "w.run.step_count, again.running, list(again.run.notes), trainperf.stop()",
+            "%%trainperf --as w\nprint('before')\ntrain(fail=2)",
+            "w.run.ended, w.run.step_count, w.running",
+            "%trainperf --as w train(5)",
+            "w.run.step_count",
+            "%%trainperf --nonsense\ntrain()",
+            "%%trainperf\nawait something()",
+            "%%trainperf\nthis is no python",
+            "trainperf.stop()",
+            "%unload_ext trainperf",
+        ),
+        errors=True,
+    ).cells
+    assert data(notebook[2]) == [
+        "(False,\n 'exception',\n ['cell In [2] ended by KeyboardInterrupt and left this watch open; it was closed'])"
+    ]
+    assert "left this watch open" in stream(notebook[1])
+    assert "cell In [4] left this watch open, and was run again" in stream(notebook[4])
+    assert [o.ename for o in notebook[5].outputs] == ["AlreadyWatchingError"]
+    assert data(notebook[6]) == ["42"] and "8 steps" in stream(notebook[6])
+    (text,) = data(notebook[7])
+    assert text.startswith("(8,") and "False" in text and "%%trainperf begins another; it was closed" in text
+    assert text.rstrip().endswith("None)")
+    assert stream(notebook[8]).startswith("before") and len(pages(notebook[8])) == 1
+    failed = next(o for o in notebook[8].outputs if o.output_type == "error")
+    assert failed.ename == "KeyboardInterrupt" and "notebook.py" not in "".join(failed.traceback)
+    assert data(notebook[9]) == ["('exception', 3, False)"]
+    assert data(notebook[11]) == ["5"]
+    assert "unrecognized arguments: --nonsense" in stream(notebook[12])
+    assert "cannot run a cell with await" in stream(notebook[13])
+    assert next(o for o in notebook[14].outputs if o.output_type == "error").ename == "SyntaxError"
+    assert data(notebook[15]) == [] and not [o for o in notebook[16].outputs if o.output_type == "error"]
