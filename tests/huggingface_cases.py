@@ -18,7 +18,7 @@ import trainperf
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from trainperf.integrations.transformers import TrainPerfCallback
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from truth import Truth
@@ -38,7 +38,8 @@ class Rows(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if self.truth is not None:
             self.truth.begin()
-        self.slow()
+        if index % BATCH == 0:  # once a batch: timing it costs, too
+            self.slow()
         return self.rows[index % 8]
 
 
@@ -76,14 +77,14 @@ class Case:
 
     @property
     def share(self) -> tuple[float, float]:
-        """The true share of the loop, as a range: time that the trouble was kept from a CPU has a cause of its own, and
-        a wait for the GIL ends when the thread runs again, so that the delay of waking up is part of it or not."""
+        """The true share of the loop. What the trouble was kept from a CPU has a cause of its own. A range, since a
+        wait for the GIL ends when the thread runs again, so that the delay of waking up is part of it or not."""
         truth = self.truth
         if self.gil:  # the loop blocks in nothing else
             ns = truth.wall_ns - truth.cpu_ns
             return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
         ns = truth.ns if self.cause == "callback" else truth.ns - truth.delay_ns
-        return ns / truth.wall_ns, truth.ns / truth.wall_ns
+        return ns / truth.wall_ns, ns / truth.wall_ns
 
     def reported(self, run: Any) -> float:
         if not self.cause:
@@ -111,6 +112,18 @@ class Hog:
     def end(self) -> None:
         self.done.set()
         self.thread.join()
+
+
+def collator(case: Case) -> Callable[[list[Any]], Any]:
+    """Making a batch of rows is a part of waiting for data."""
+
+    def collate(rows: list[Any]) -> Any:
+        if case.cause != "data_wait":
+            return default_collate(rows)
+        with case.truth.trouble():
+            return default_collate(rows)
+
+    return collate
 
 
 # The Trainer
@@ -175,7 +188,8 @@ def with_trainer(
             model=Net(width),
             args=arguments(path.parent, **options),
             train_dataset=dataset,
-            eval_dataset=Rows(None, 32, lambda: time.sleep(0.0005)),
+            eval_dataset=Rows(None, 32, lambda: time.sleep(0.002)),
+            data_collator=collator(case),
             callbacks=[Clock(case.truth), callback, *callbacks],
         )
         trainer.timed, trainer.truth = timed, case.truth
@@ -194,19 +208,19 @@ def with_trainer(
 
 def trainer_data_wait(n: int = 50) -> Case:
     case = Case("Trainer: a slow dataset", "data_wait", n, "data-starved")
-    return with_trainer(case, Rows(case.truth, n * BATCH, lambda: case.truth.sleep(1)))
+    return with_trainer(case, Rows(case.truth, n * BATCH, lambda: case.truth.sleep(4)))
 
 
 def trainer_accumulation(n: int = 25) -> Case:
     """Four micro-batches a step, all fetched before it begins; the last step of an epoch has fewer."""
     case = Case("Trainer: a slow dataset, 4 micro-batches a step", "data_wait", 2 * n, "data-starved")
-    rows = Rows(case.truth, (n * 4 - 2) * BATCH, lambda: case.truth.sleep(0.25))
+    rows = Rows(case.truth, (n * 4 - 2) * BATCH, lambda: case.truth.sleep(1))
     return with_trainer(case, rows, gradient_accumulation_steps=4, num_train_epochs=2)
 
 
 def trainer_stream(n: int = 50) -> Case:
     case = Case("Trainer: a slow dataset without a length", "data_wait", n, "data-starved")
-    return with_trainer(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(1)), max_steps=n)
+    return with_trainer(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(4)), max_steps=n)
 
 
 def trainer_gil(n: int = 60) -> Case:
@@ -279,7 +293,9 @@ def with_accelerate(
         )
         net = Net(width)
         model, optimizer, loader = accelerator.prepare(
-            net, torch.optim.SGD(net.parameters(), lr=0.01), DataLoader(dataset, batch_size=BATCH)
+            net,
+            torch.optim.SGD(net.parameters(), lr=0.01),
+            DataLoader(dataset, batch_size=BATCH, collate_fn=collator(case)),
         )
         hog = Hog(case.truth) if case.gil else None
         with trainperf.watch(path, verbose=False) as watch:
@@ -304,12 +320,12 @@ def with_accelerate(
 
 def accelerate_data_wait(n: int = 50) -> Case:
     case = Case("Accelerate: a slow dataset, one batch fetched ahead", "data_wait", n, "data-starved")
-    return with_accelerate(case, Rows(case.truth, n * BATCH, lambda: case.truth.sleep(1)))
+    return with_accelerate(case, Rows(case.truth, n * BATCH, lambda: case.truth.sleep(4)))
 
 
 def accelerate_stream(n: int = 50) -> Case:
     case = Case("Accelerate: the same without a length, dispatched", "data_wait", n, "data-starved")
-    return with_accelerate(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(1)), dispatch=True)
+    return with_accelerate(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(4)), dispatch=True)
 
 
 def accelerate_accumulation(n: int = 30) -> Case:

@@ -15,6 +15,7 @@ import os as _os
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+from trainperf._flags import ClosedStep
 from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError, TrainperfWarning
 from trainperf.watch import Watch, phase, start, step, stop, watch
 
@@ -33,6 +34,7 @@ def __getattr__(name: str) -> _Any:
 __version__ = "0.1.0"
 __all__ = [
     "AlreadyWatchingError",
+    "ClosedStep",
     "RunFileError",
     "TrainperfError",
     "TrainperfWarning",

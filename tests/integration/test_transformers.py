@@ -177,7 +177,7 @@ def test_figures_reach_what_the_trainer_reports_to(tmp_path: Path) -> None:
 
     import time
 
-    slow = Rows(None, 80 * BATCH, lambda: time.sleep(0.001))
+    slow = Rows(None, 80 * BATCH, lambda: time.sleep(0.004))
     training = trainer(tmp_path, [Reporter(), TrainPerfCallback(tmp_path / "a.tpr", verbose=False)], slow)
     training.train()
     figures = [logs for logs in seen if "trainperf/step_ms" in logs]
@@ -222,7 +222,7 @@ def test_pickling_and_on_flag(tmp_path: Path) -> None:
 
     flagged: list[Any] = []
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False, on_flag=flagged.append)
-    slow = Rows(None, 60 * BATCH, lambda: time.sleep(0.001))
+    slow = Rows(None, 60 * BATCH, lambda: time.sleep(0.004))
     trainer(tmp_path, [callback], slow).train()
     assert any("data_starved" in step.flags for step in flagged)
     copy = pickle.loads(pickle.dumps(TrainPerfCallback(tmp_path / "b.tpr", verbose=False)))

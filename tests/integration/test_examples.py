@@ -1,0 +1,39 @@
+"""The small examples run, and their verdict is about the trouble that they say they have."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trainperf._native")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# Example, what it needs, what its stderr tells.
+TOLD = [
+    ("plain_loop", "torch", ["TP101", "150 steps"]),
+    ("transformers_train", "transformers", ["TP101", "40 steps"]),
+    ("accelerate_train", "accelerate", ["TP304", "80 steps"]),
+]
+
+
+@pytest.mark.parametrize(("name", "needs", "told"), TOLD, ids=[name for name, *_ in TOLD])
+def test_example(name: str, needs: str, told: list[str]) -> None:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    for _ in range(2):  # on a machine that others use, the verdict may be about them first of all
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / f"{name}.py")], check=False, capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == 0, done.stderr
+        if name == "plain_loop":  # on_flag, live
+            lines = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+            assert len(lines) >= 6 and all("for data" in line for line in lines)
+        if all(text in done.stderr for text in told):
+            return
+    pytest.fail(done.stderr)
