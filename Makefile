@@ -3,13 +3,13 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test lint format bench wheel asan tsan clean
+.PHONY: help setup dev demo test lint format bench docs wheel asan tsan clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    all tests, on every CPython found"
 	@echo "make dev     build in place: then edits of Python need no build"
 	@echo "make lint    ruff, mypy, clang-format, codespell          make format   let them mend what they can"
-	@echo "make bench   each figure beside its target"
+	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
 	@echo "make clean   remove everything built (not .venv)"
@@ -40,6 +40,10 @@ format: setup
 
 bench: dev
 	@python benchmarks/run.py
+
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+	@echo "build/site/index.html"
 
 wheel: setup
 	@scripts/wheel.sh
