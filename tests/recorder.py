@@ -48,6 +48,8 @@ class Session:
         self.unnamed: list[int] = []
         self.names: dict[int, str] = {}
         self.ended: list[str] = []
+        self.cuda: list[str] = []  # what was asked of the tracing of the GPU
+        self.traces_cuda = False
         self.flagged: list[tuple[int, int, int, tuple[int, ...]]] = []
 
     def set_meta(self, key: str, value: str) -> None:
@@ -71,6 +73,16 @@ class Session:
 
     def name_thread(self, native_tid: int, name: str) -> None:
         self.names[native_tid] = name
+
+    def trace_cuda(self, folders: list[str], path: str = "") -> bool:
+        self.cuda.append(f"trace {path}".strip())
+        return self.traces_cuda
+
+    def pause_cuda(self) -> None:
+        self.cuda.append("pause")
+
+    def resume_cuda(self) -> None:
+        self.cuda.append("resume")
 
     def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
         taken, self.flagged = self.flagged, []

@@ -62,7 +62,7 @@ py::list AsList(const std::vector<ClosedStep>& steps) {
 class Session {
  public:
   Session(const std::string& path, bool overwrite, const std::string& gil, double sampler_hz, double budget,
-          const std::map<std::string, double>& flag_shares)
+          const std::map<std::string, double>& flag_shares, bool cuda)
       : pid_(getpid()) {
     if (g_running != nullptr && g_running->pid_ == pid_) {
       ThrowIfError(absl::FailedPreconditionError(
@@ -76,6 +76,7 @@ class Session {
     ThrowIfError(CheckOptions(sampler_hz, budget));
     options.sampler_hz = sampler_hz;
     options.budget = budget;
+    options.cuda = cuda;
     for (const auto& [flag, share] : flag_shares) ThrowIfError(SetShare(flag, share, &options.timeline));
     absl::StatusOr<std::unique_ptr<Collector>> collector = Collector::Start(path, options);
     ThrowIfError(collector.status());
@@ -158,6 +159,18 @@ class Session {
   void NameThread(int32_t native_tid, const std::string& name) {
     if (Running()) collector_->NameThread(native_tid, name);
   }
+  bool TraceCuda(const std::vector<std::string>& folders, const std::string& path) {
+    py::gil_scoped_release release;
+    return Running() && collector_->TraceCuda({folders, path});
+  }
+  void PauseCuda() {
+    py::gil_scoped_release release;
+    if (Running()) collector_->PauseCuda();
+  }
+  void ResumeCuda() {
+    py::gil_scoped_release release;
+    if (Running()) collector_->ResumeCuda();
+  }
 
  private:
   static absl::Status SetShare(const std::string& flag, double share, TimelineOptions* options) {
@@ -207,11 +220,11 @@ void BindSession(py::module_& module) {
       "A running watch: probes, collector thread, run file. One per process.\n\n"
       "Raises FileExistsError, PermissionError, FileNotFoundError or OSError for the path, ValueError for\n"
       "an option, and AlreadyWatchingError when another session runs.")
-      .def(py::init<const std::string&, bool, const std::string&, double, double,
-                    const std::map<std::string, double>&>(),
+      .def(py::init<const std::string&, bool, const std::string&, double, double, const std::map<std::string, double>&,
+                    bool>(),
            py::arg("path"), py::kw_only(), py::arg("overwrite") = false, py::arg("gil") = "auto",
            py::arg("sampler_hz") = 60.0, py::arg("budget") = 0.01,
-           py::arg("flag_shares") = std::map<std::string, double>())
+           py::arg("flag_shares") = std::map<std::string, double>(), py::arg("cuda") = true)
       .def_property_readonly("path", &Session::path)
       .def_property_readonly("steps_closed", &Session::steps_closed)
       .def("stop", &Session::Stop, py::arg("ended"),
@@ -226,6 +239,11 @@ void BindSession(py::module_& module) {
       .def("unnamed_threads", &Session::UnnamedThreads,
            "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
       .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"))
+      .def("trace_cuda", &Session::TraceCuda, py::arg("folders"), py::arg("path") = "",
+           "Begins to trace the GPU by CUPTI, if there is a driver; the tier `cuda` says how, or why not.\n\n"
+           "True: it is traced.")
+      .def("pause_cuda", &Session::PauseCuda, "Lets go of CUPTI for another user of it, until resume_cuda().")
+      .def("resume_cuda", &Session::ResumeCuda)
       .def("on_step_thread", &Session::OnStepThread, "Whether the calling thread is the one that trains.")
       .def("take_flagged", &Session::TakeFlagged, "Steps that were flagged since the last call.")
       .def("recent_flagged", &Session::RecentFlagged, "The last 1024 flagged steps.")

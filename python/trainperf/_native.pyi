@@ -57,6 +57,7 @@ class Session:
         sampler_hz: float = 60.0,  # 0: no sampler
         budget: float = 0.01,
         flag_shares: dict[str, float] = {},  # data_starved, gil_contended, host_stalled
+        cuda: bool = True,  # False: trace_cuda() does nothing
     ) -> None: ...
     @property
     def path(self) -> str: ...
@@ -78,6 +79,15 @@ class Session:
     def unnamed_threads(self) -> list[int]:
         """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
     def name_thread(self, native_tid: int, name: str) -> None: ...
+    def trace_cuda(self, folders: list[str], path: str = "") -> bool:
+        """Begins to trace the GPU by CUPTI, if there is a driver; the tier `cuda` says how, or why not.
+
+        True: it is traced. folders: where a libcupti may be, besides the one that is loaded already. Releases the GIL;
+        so do the next two.
+        """
+    def pause_cuda(self) -> None:
+        """Lets go of CUPTI for another user of it, until resume_cuda(). Nests."""
+    def resume_cuda(self) -> None: ...
     def on_step_thread(self) -> bool:
         """Whether the calling thread is the one that trains."""
     # Closed steps are (index, wall_ns, StepFlags, causes_ns in the order of CAUSES), oldest first; also after

@@ -14,7 +14,8 @@ from typing import Any
 from trainperf._flags import FLAGS
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
-ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL")
+CUDA_MODES = ("auto", "off")
+ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -31,6 +32,8 @@ class Settings:
     verbose: bool = True  # print the verdict to stderr at the end
     disabled: bool = False
     gil: str = "auto"
+    cuda: str = "auto"
+    cupti_path: str = ""  # "": it is looked for
     sampler_hz: float = 60.0
     budget: float = 0.01
     flag_shares: Mapping[str, float] = field(default_factory=dict)
@@ -68,6 +71,7 @@ def resolve(
     overwrite: bool = False,
     verbose: bool | None = None,
     gil: str = "auto",
+    cuda: str = "auto",
     sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
@@ -91,6 +95,8 @@ def resolve(
         _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
     if gil not in GIL_TIERS:
         raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
+    if cuda not in CUDA_MODES:
+        raise ValueError(f"cuda={cuda!r} is neither{_nearest(cuda, CUDA_MODES)}: use {' or '.join(CUDA_MODES)}")
     _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
     _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
     _check_on_flag(on_flag)
@@ -110,6 +116,8 @@ def resolve(
         verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
         disabled=disabled,
         gil=gil,
+        cuda=cuda,
+        cupti_path=_cupti_path(environ),
         sampler_hz=float(sampler_hz),
         budget=float(budget),
         flag_shares=shares,
@@ -170,6 +178,13 @@ def _directory(environ: Mapping[str, str]) -> str:
     text = environ.get("TRAINPERF_DIR", "")
     if text and os.path.exists(text) and not os.path.isdir(text):
         raise ValueError(f"TRAINPERF_DIR={text!r} is not a folder: set it to one, which is made if it is missing")
+    return text
+
+
+def _cupti_path(environ: Mapping[str, str]) -> str:
+    text = environ.get("TRAINPERF_CUPTI_PATH", "")
+    if text and not os.path.isfile(text):
+        raise ValueError(f"TRAINPERF_CUPTI_PATH={text!r} is not a file: set it to a libcupti.so.12 or .13, or unset it")
     return text
 
 

@@ -147,6 +147,7 @@ class Watch(LiveSteps):
                 sampler_hz=settings.sampler_hz,
                 budget=settings.budget,
                 flag_shares=dict(settings.flag_shares),
+                cuda=settings.cuda != "off",
             )
             self._install(native, self._session, private=not path)
         except BaseException:  # Ctrl-C too
@@ -173,7 +174,10 @@ class Watch(LiveSteps):
             from trainperf.hooks.between import Between
 
             self._between = Between(native, session, self._settings.on_flag)
-        self._hooks = Hooks(native, session, between=self._between)
+        settings = self._settings
+        self._hooks = Hooks(
+            native, session, between=self._between, cuda=settings.cuda != "off", cupti_path=settings.cupti_path
+        )
         self._ticker = self._hooks.context.ticker
         self._hooks.install()
         atexit.register(self._at_exit)
@@ -385,6 +389,7 @@ def watch(
     overwrite: bool = False,
     verbose: bool | None = None,
     gil: str = "auto",
+    cuda: str = "auto",
     sampler_hz: float = 60.0,
     budget: float = 0.01,
     flag_shares: Mapping[str, float] | None = None,
@@ -403,6 +408,7 @@ def watch(
         overwrite: replace a file that exists; without it that is a FileExistsError.
         verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.
         gil: how GIL waits are measured: auto (the best that works here), exact, procfs, busy-only, off.
+        cuda: auto, or off: whether the GPU is traced by CUPTI, where there is one.
         sampler_hz: how often the step thread and the GIL's holder are looked at, per second; 0: never.
         budget: the share of the run's time that trainperf may cost before it looks less often.
         flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
@@ -421,6 +427,7 @@ def watch(
             overwrite=overwrite,
             verbose=verbose,
             gil=gil,
+            cuda=cuda,
             sampler_hz=sampler_hz,
             budget=budget,
             flag_shares=flag_shares,

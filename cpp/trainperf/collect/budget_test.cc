@@ -9,9 +9,9 @@ constexpr int64_t kMs = 1'000'000;
 
 TEST(Budget, JudgesAWindowAndNotTheStart) {
   Budget budget(0.01);
-  EXPECT_FALSE(budget.Exceeded(1 * kMs, 500 * kMs));     // the first reading is where it counts from
-  EXPECT_FALSE(budget.Exceeded(501 * kMs, 600 * kMs));   // 20 %, but the window is not over
-  EXPECT_TRUE(budget.Exceeded(1001 * kMs, 600 * kMs));   // 100 ms of 1 s
+  EXPECT_FALSE(budget.Exceeded(1 * kMs, 500 * kMs));    // the first reading is where it counts from
+  EXPECT_FALSE(budget.Exceeded(501 * kMs, 600 * kMs));  // 20 %, but the window is not over
+  EXPECT_TRUE(budget.Exceeded(1001 * kMs, 600 * kMs));  // 100 ms of 1 s
 }
 
 TEST(Budget, EachWindowCountsAnew) {

@@ -25,6 +25,8 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // so that threads merge in order.
 constexpr int64_t kSettleNs = 2'000'000;
 constexpr int kMaxNameQuestions = 20;
+// Enabling CUPTI late takes seconds; a program must not hang when it takes for ever.
+constexpr std::chrono::seconds kLongestCommand(20);
 constexpr double kLowestSamplerHz = 20;
 
 }  // namespace
@@ -63,6 +65,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
       writer_(std::move(writer)),
       closed_steps_(writer_.get(), options.timeline.feeds_device),
       timeline_(options.timeline, &closed_steps_),
+      device_(writer_.get(), &timeline_, options.budget),
       budget_(options.budget),
       sampler_hz_(options.sampler_hz),
       path_(writer_->path()) {
@@ -77,6 +80,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
   } else {
     writer_->SetTier("run_delay", "off", "the kernel gives no /proc/self/task/TID/schedstat (CONFIG_SCHED_INFO)");
   }
+  writer_->SetTier("cuda", "off", options.cuda ? "torch was not imported while the watch ran" : "not asked for");
   thread_names_.resize(ThreadTable::kCapacity);
 }
 
@@ -239,6 +243,31 @@ void Collector::NameThread(int32_t native_tid, const std::string& name) {
   }
 }
 
+void Collector::RunOnOurThread(std::function<void()> command) {
+  if (!InThisProcess()) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (stopping_) return;
+  commands_.push_back(std::move(command));
+  const int64_t ticket = ++commands_wanted_;
+  wake_.notify_all();
+  done_.wait_for(lock, kLongestCommand, [&] { return commands_done_ >= ticket || stopping_; });
+}
+
+bool Collector::TraceCuda(const CudaTracerOptions& options) {
+  if (!options_.cuda) return false;
+  const auto traced = std::make_shared<std::atomic<bool>>(false);  // outlives a wait that was given up
+  RunOnOurThread([this, options, traced] { traced->store(device_.Attach(options)); });
+  return traced->load();
+}
+
+void Collector::PauseCuda() {
+  RunOnOurThread([this] { device_.Pause(); });
+}
+
+void Collector::ResumeCuda() {
+  RunOnOurThread([this] { device_.Resume(); });
+}
+
 void* Collector::Main(void* self) {
   static_cast<Collector*>(self)->Loop();
   return nullptr;
@@ -250,11 +279,22 @@ void Collector::Loop() {
   for (;;) {
     bool last = false;
     int64_t flush = 0;
+    std::vector<std::function<void()>> commands;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait_for(lock, kWakeUp, [&] { return stopping_ || flushes_wanted_ != flushes_done_; });
+      wake_.wait_for(lock, kWakeUp,
+                     [&] { return stopping_ || flushes_wanted_ != flushes_done_ || !commands_.empty(); });
       last = stopping_;
       flush = flushes_wanted_;
+      commands.swap(commands_);
+    }
+    for (const auto& command : commands) command();
+    if (!commands.empty()) {
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        commands_done_ += static_cast<int64_t>(commands.size());
+      }
+      done_.notify_all();
     }
     const bool flushing = flush != flushes_done_;
     if (flushing && !last) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kSettleNs));
@@ -273,7 +313,7 @@ void Collector::Loop() {
 }
 
 void Collector::Tick(int64_t now_ns, bool last) {
-  DrainRings(last ? now_ns : now_ns - kSettleNs);
+  DrainRings(now_ns, last);
   std::vector<std::function<void(RunWriter&)>> posted;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -286,6 +326,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
     ReadHost(now_ns);
     WriteThreads();
     StepDownIfOverBudget(now_ns);
+    device_.EverySecond(now_ns);
     WriteOwnCost();
   }
   if (last) timeline_.Finish(now_ns);
@@ -297,7 +338,8 @@ void Collector::Tick(int64_t now_ns, bool last) {
   step_thread_.store(timeline_.step_thread(), std::memory_order_relaxed);
 }
 
-void Collector::DrainRings(int64_t watermark_ns) {
+void Collector::DrainRings(int64_t now_ns, bool last) {
+  const int64_t host_watermark_ns = last ? now_ns : now_ns - kSettleNs;
   const auto take = [this](const Event& event) { pending_.push_back(event); };
   const ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {
@@ -308,10 +350,11 @@ void Collector::DrainRings(int64_t watermark_ns) {
   if (throttled >= 0) {
     Event event{};
     event.kind = EventKind::kHost;
-    event.start_ns = event.end_ns = watermark_ns;  // steps up to here wait for it
+    event.start_ns = event.end_ns = host_watermark_ns;  // steps up to here wait for it
     event.value = throttled;
     pending_.push_back(event);
   }
+  const int64_t watermark_ns = device_.Drain(now_ns, host_watermark_ns, last, &pending_);
   // Stable: events of one thread with equal times keep their order.
   std::stable_sort(pending_.begin(), pending_.end(),
                    [](const Event& a, const Event& b) { return a.end_ns < b.end_ns; });
@@ -322,7 +365,11 @@ void Collector::DrainRings(int64_t watermark_ns) {
     timeline_.MarkIncomplete();
   }
   size_t fed = 0;
-  while (fed < pending_.size() && pending_[fed].end_ns <= watermark_ns) timeline_.Add(pending_[fed++]);
+  for (; fed < pending_.size() && pending_[fed].end_ns <= watermark_ns; ++fed) {
+    device_.FeedUpTo(pending_[fed].end_ns);
+    timeline_.Add(pending_[fed]);
+  }
+  device_.FeedUpTo(watermark_ns);
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
   if (sampler_ != nullptr && timeline_.step_thread() != 0) sampler_->Watch(timeline_.step_thread());

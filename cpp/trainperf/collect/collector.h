@@ -28,6 +28,7 @@
 #include "trainperf/base/thread_table.h"
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
+#include "trainperf/collect/device_feed.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
 #include "trainperf/probe/host.h"
@@ -43,6 +44,7 @@ struct CollectorOptions {
   GilTier gil = GilTier::kAuto;
   double sampler_hz = 60;  // 0: none. A cold tick takes 65 us of CPU: 0.4 % of a core
   double budget = 0.01;    // of the run's time; over it the sampler steps down
+  bool cuda = true;        // trace the GPU, once TraceCuda() is called
   TimelineOptions timeline;
 };
 
@@ -67,15 +69,21 @@ class Collector {
   // Native ids of threads that were seen, have no name yet, and were not asked for too often.
   std::vector<int32_t> UnnamedThreads();
   void NameThread(int32_t native_tid, const std::string& name);
+  // Begins to trace the GPU; lets go of CUPTI for a neighbour; takes it again. Done on our thread; the caller waits for
+  // it (without the GIL), since what it does next is to be traced, or is the neighbour's. True: it is traced.
+  bool TraceCuda(const CudaTracerOptions& options);
+  void PauseCuda();
+  void ResumeCuda();
 
  private:
   Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
 
   void StartGilProbes();
+  void RunOnOurThread(std::function<void()> command);
   static void* Main(void* self);
   void Loop();
   void Tick(int64_t now_ns, bool last);
-  void DrainRings(int64_t watermark_ns);
+  void DrainRings(int64_t now_ns, bool last);
   void ReadHost(int64_t now_ns);
   void ReadWorkers(int64_t now_ns, bool last);
   void WriteThreads();
@@ -90,6 +98,7 @@ class Collector {
   const std::unique_ptr<RunWriter> writer_;  // our thread's, once it runs
   ClosedSteps closed_steps_;
   Timeline timeline_;
+  DeviceFeed device_;
   HostProbe host_;
   Budget budget_;
   double sampler_hz_;
@@ -123,6 +132,9 @@ class Collector {
   std::condition_variable wake_;
   std::condition_variable done_;
   std::vector<std::function<void(RunWriter&)>> posted_;
+  std::vector<std::function<void()>> commands_;
+  int64_t commands_wanted_ = 0;
+  int64_t commands_done_ = 0;
   std::vector<Worker> workers_;
   std::vector<ThreadName> thread_names_;  // by ThreadId - 1
   std::string path_;

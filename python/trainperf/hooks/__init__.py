@@ -17,6 +17,7 @@ from trainperf.hooks.between import Between
 from trainperf.hooks.checkpoint import CheckpointHook
 from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context, Native, Session
+from trainperf.hooks.cuda import CudaHook
 from trainperf.hooks.dataloader import DataLoaderHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
@@ -31,6 +32,7 @@ from trainperf.hooks.huggingface import (
 from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
 from trainperf.hooks.optimizer import OptimizerHook
+from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
 from trainperf.hooks.threads import ThreadNamesHook
 
 __all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
@@ -40,6 +42,9 @@ def all_hooks() -> list[Hook]:
     return [
         ThreadNamesHook(),
         DeviceHook(),
+        CudaHook(),
+        ProfilerHook(),  # after CudaHook
+        CuptiMonitorHook(),
         GcHook(),
         LoggerHook(),
         TensorBoardHook(),
@@ -70,8 +75,10 @@ class Hooks:
         hooks: Sequence[Hook] | None = None,
         *,
         between: Between | None = None,
+        cuda: bool = False,
+        cupti_path: str = "",
     ) -> None:
-        self.context = Context(native, session, between)
+        self.context = Context(native, session, between, cuda=cuda, cupti_path=cupti_path)
         if between is not None:
             self.context.ticker.add("on_flag", between.at_tick)
         self._waiting = list(all_hooks() if hooks is None else hooks)

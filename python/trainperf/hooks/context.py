@@ -76,15 +76,29 @@ class Session(Protocol):
     def watch_worker(self, loader: int, pid: int) -> None: ...
     def unnamed_threads(self) -> list[int]: ...
     def name_thread(self, native_tid: int, name: str) -> None: ...
+    def trace_cuda(self, folders: list[str], path: str = "") -> bool: ...
+    def pause_cuda(self) -> None: ...
+    def resume_cuda(self) -> None: ...
     def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]: ...
 
 
 class Context:
     """Shared by the hooks of one watch."""
 
-    def __init__(self, native: Native, session: Session, between: Between | None = None) -> None:
+    def __init__(
+        self,
+        native: Native,
+        session: Session,
+        between: Between | None = None,
+        *,
+        cuda: bool = False,
+        cupti_path: str = "",
+    ) -> None:
         self.native = native
         self.session = session
+        self.cuda = cuda  # the GPU may be traced
+        self.cupti_path = cupti_path
+        self.cuda_traced = False  # and is
         self.between = between  # None: no one waits for flags
         self.objects = Objects(session)
         self.ticker = Ticker(self)

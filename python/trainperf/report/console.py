@@ -14,6 +14,7 @@ from trainperf.findings.model import Finding
 from trainperf.findings.thresholds import limit
 from trainperf.report.model import ReportModel, build
 from trainperf.report.text import Line, apportion, clean, middle, wrap
+from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -22,8 +23,6 @@ MAX_LINES: Final = 15
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _INDENT: Final = 6  # "Why   "
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
-# Tiers that go without saying.
-_AS_GOOD_AS_IT_GETS: Final = {"exact", "sampled", "cgroup", "on", "schedstat"}
 
 
 def summary(run: Run, *, width: int = 80, keep: bool = True, notes: Sequence[str] = ()) -> str:
@@ -229,8 +228,8 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
     if model.incomplete:
         were = "batch was" if model.incomplete == 1 else "batches were"
         amiss.append(f"{model.incomplete} {were} never trained on")
-    tiers = {probe: text.partition(":")[0] for probe, text in sorted(model.tiers.items())}
-    amiss += [f"{probe} {tier}" for probe, tier in tiers.items() if tier not in _AS_GOOD_AS_IT_GETS]
+    tiers = sorted(model.tiers.items())
+    amiss += [f"{probe} {tier.partition(':')[0]}" for probe, tier in tiers if is_amiss(probe, tier)]
     lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
     if not model.steps and not amiss:
         lines = []

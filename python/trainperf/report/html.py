@@ -20,13 +20,13 @@ from trainperf.report import json as as_json
 from trainperf.report.model import build
 from trainperf.report.svg import palette
 from trainperf.report.svg.base import duration, num, short
+from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from trainperf.run import Run
 
-_TIERS_AS_GOOD = ("exact", "sampled", "cgroup", "on", "schedstat", "trace", "cupti-full")
 _PLACES = {
     "collector": "our collecting thread",
     "sampler": "our sampling thread",
@@ -133,7 +133,7 @@ def script_safe(value: Any) -> str:
 
 def _amiss(found: details.Details, tiers: Any) -> list[tuple[str, str]]:
     """Probes that are less than they could be."""
-    return [(probe, text) for probe, text in sorted(tiers.items()) if text.partition(":")[0] not in _TIERS_AS_GOOD]
+    return [(probe, text) for probe, text in sorted(tiers.items()) if is_amiss(probe, text)]
 
 
 @lru_cache(maxsize=1)

@@ -49,7 +49,7 @@ class CudaTracer {
   // Lets go of CUPTI for another user of it in this process, and takes it again. What was in flight is lost.
   void Pause(DecodedBatch* batch);
   void Resume();
-  bool paused() const { return pauses_ > 0; }
+  bool paused() const { return state_ == State::kPaused; }
 
   void SetTier(CudaTier tier);
   void Stop(DecodedBatch* batch);  // idempotent

@@ -1,0 +1,231 @@
+#include "trainperf/collect/device_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainperf/base/clock.h"
+
+namespace trainperf {
+namespace {
+
+constexpr size_t kLaunches = size_t{1} << 16;
+constexpr size_t kMaxWithoutLaunch = 4096;
+// A kernel may seem to start 8 to 9 us before its launch does, by the skew of the device's clock; not more.
+constexpr int64_t kSkewNs = 100'000;
+
+bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
+
+}  // namespace
+
+DeviceFeed::DeviceFeed(RunWriter* writer, Timeline* timeline, double budget)
+    : writer_(writer), timeline_(timeline), budget_(budget), names_(kMaxNames) {
+  timeline_->SetNames(&names_);
+  writer_->SetNames(&names_);
+}
+
+bool DeviceFeed::Attach(const CudaTracerOptions& options) {
+  if (tracer_ != nullptr) return true;
+  absl::StatusOr<std::unique_ptr<CudaTracer>> tracer = CudaTracer::Start(options, &names_);
+  if (!tracer.ok()) {
+    writer_->SetTier("cuda", "off", std::string(tracer.status().message()));
+    return false;
+  }
+  tracer_ = *std::move(tracer);
+  launches_.resize(kLaunches);
+  judged_ns_ = drained_ns_ = NowNs();
+  writer_->SetMeta("cupti", absl::StrCat(tracer_->Version(), ", ", tracer_->file()));
+  WriteTier();
+  return true;
+}
+
+void DeviceFeed::Pause() {
+  if (tracer_ == nullptr) return;
+  tracer_->Pause(&batch_);
+  SetBlind(true, NowNs());
+  WriteTier();
+}
+
+void DeviceFeed::Resume() {
+  if (tracer_ == nullptr) return;
+  tracer_->Resume();
+  WriteTier();
+}
+
+void DeviceFeed::WriteTier() {
+  std::string why = tracer_->why();
+  if (tracer_->paused()) {
+    why = "torch.profiler has CUPTI";
+  } else if (control_.tier() != CudaTier::kFull && why.empty()) {
+    why = absl::StrCat("it cost more than ", budget_ * 100, " % of the run");
+  }
+  const char* tier = CudaTierName(tracer_->tier());
+  const std::string written = absl::StrCat(tier, ": ", why);
+  if (written == tier_written_) return;
+  tier_written_ = written;
+  writer_->SetTier("cuda", tier, why);
+}
+
+int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events) {
+  if (tracer_ == nullptr) return host_watermark_ns;
+  const int64_t cpu_before = ThreadCpuNs();
+  if (last) {
+    tracer_->Stop(&batch_);
+  } else {
+    tracer_->Drain(now_ns, &batch_);
+    WriteTier();
+  }
+  NoteLosses(now_ns);
+
+  for (const CudaCallRecord& call : batch_.calls) folder_.Add(call);
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_from_));
+  held_from_ = 0;
+  for (const DeviceOp& op : batch_.ops) {
+    late_ += op.end_ns < fed_until_ns_;
+    held_.push_back(op);
+  }
+  batch_.calls.clear();
+  batch_.ops.clear();
+  std::stable_sort(held_.begin(), held_.end(), ByEnd);
+
+  int64_t until = host_watermark_ns;
+  if (!last) until = std::min(until, std::max(tracer_->watermark_ns(), now_ns - kLongestHoldNs));
+  if (held_.size() > kMaxHeld || folder_.pending() > CallFolder::kMaxPending) {
+    ++unheld_;
+    until = host_watermark_ns;
+  }
+  until = std::max(until, fed_until_ns_);
+
+  const size_t first = events->size();
+  folder_.TakeUpTo(until, events);
+  for (size_t i = first; i < events->size(); ++i) RememberCall((*events)[i]);
+  std::vector<DeviceOp> again;
+  again.swap(without_launch_);
+  for (const DeviceOp& op : again) {
+    int64_t start_ns = 0;
+    if (Launched(op.correlation, &start_ns)) continue;
+    ++unmatched_;
+    MarkIncomplete();
+  }
+  drained_ns_ = now_ns;
+  drain_cpu_ns_ += ThreadCpuNs() - cpu_before;
+  return until;
+}
+
+void DeviceFeed::FeedUpTo(int64_t until_ns) {
+  if (!gaps_.empty()) MarkGaps(until_ns);
+  for (; held_from_ < held_.size() && held_[held_from_].end_ns <= until_ns; ++held_from_) {
+    const DeviceOp& op = held_[held_from_];
+    MeetDevice(op.device);
+    if (op.end_ns < fed_until_ns_) timeline_->MarkDeviceIncomplete(op.device);
+    CheckLaunch(op);
+    timeline_->Add(op);
+  }
+  fed_until_ns_ = std::max(fed_until_ns_, until_ns);
+}
+
+void DeviceFeed::MeetDevice(uint32_t id) {
+  if (std::find(devices_.begin(), devices_.end(), id) != devices_.end()) return;
+  if (devices_.empty()) writer_->SetMeta("feeds_device", "1");
+  devices_.push_back(id);
+  const std::string name = tracer_->driver().DeviceName(id);
+  writer_->SetDevice(id, name.empty() ? absl::StrCat("GPU ", id) : name, tracer_->driver().DescribeDevice(id));
+}
+
+void DeviceFeed::RememberCall(const Event& call) {
+  if (call.value == 0) return;
+  const auto correlation = static_cast<uint64_t>(call.value);
+  launches_[correlation % kLaunches] = {correlation, call.start_ns};
+}
+
+bool DeviceFeed::Launched(uint64_t correlation, int64_t* call_start_ns) const {
+  const LaunchCall& call = launches_[correlation % kLaunches];
+  *call_start_ns = call.start_ns;
+  // One that has gone from the table was there.
+  return call.correlation == correlation || call.correlation > correlation;
+}
+
+void DeviceFeed::CheckLaunch(const DeviceOp& op) {
+  if (control_.tier() != CudaTier::kFull || op.correlation == 0) return;
+  int64_t start_ns = 0;
+  if (!Launched(op.correlation, &start_ns)) {
+    if (without_launch_.size() < kMaxWithoutLaunch) without_launch_.push_back(op);
+  } else if (op.start_ns < start_ns - kSkewNs && launches_[op.correlation % kLaunches].correlation == op.correlation) {
+    ++before_launch_;
+    timeline_->MarkDeviceIncomplete(op.device);
+  }
+}
+
+// The host's idea of the device has a hole from the last look to this one.
+void DeviceFeed::NoteLosses(int64_t now_ns) {
+  const CudaTracer::Losses losses = tracer_->losses();
+  const bool grew = losses.total() - losses.buffers > losses_before_.total() - losses_before_.buffers;
+  if (grew) gaps_.push_back({drained_ns_, now_ns});
+  if (losses.buffers > 0 && losses_before_.buffers == 0) {
+    writer_->AddNote(
+        "CUPTI's buffers have not come back for 5 s: a kernel that long, or another tool has taken its callbacks; the "
+        "device's figures of these steps are incomplete");
+  }
+  losses_before_ = losses;
+  const bool sees_kernels = tracer_->running() && tracer_->tier() <= CudaTier::kReduced;
+  SetBlind(!sees_kernels || losses.buffers > 0, now_ns);
+}
+
+void DeviceFeed::SetBlind(bool blind, int64_t now_ns) {
+  if (blind == blind_) return;
+  blind_ = blind;
+  if (blind) {
+    gaps_.push_back({drained_ns_, INT64_MAX});
+    return;
+  }
+  for (Gap& gap : gaps_) gap.to_ns = std::min(gap.to_ns, now_ns);
+}
+
+void DeviceFeed::MarkIncomplete() {
+  for (const uint32_t device : devices_) timeline_->MarkDeviceIncomplete(device);
+  if (devices_.empty()) timeline_->MarkDeviceIncomplete(0);
+}
+
+void DeviceFeed::MarkGaps(int64_t until_ns) {
+  bool within = false;
+  for (const Gap& gap : gaps_) within |= gap.from_ns <= until_ns;
+  if (within) MarkIncomplete();
+  gaps_.erase(std::remove_if(gaps_.begin(), gaps_.end(), [&](const Gap& gap) { return gap.to_ns < until_ns; }),
+              gaps_.end());
+}
+
+int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs() : 0; }
+
+void DeviceFeed::EverySecond(int64_t now_ns) {
+  if (tracer_ == nullptr) return;
+  const int64_t cost_ns = CostNs() + drain_cpu_ns_;
+  if (now_ns > judged_ns_ && tracer_->running()) {
+    const double share = static_cast<double>(cost_ns - judged_cost_ns_) / static_cast<double>(now_ns - judged_ns_);
+    if (control_.Judge(share / budget_)) {
+      const CudaTier tier = control_.tier();
+      gaps_.push_back({drained_ns_, now_ns});  // no step is of two tiers unmarked
+      writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), " (budget ", budget_ * 100,
+                                    " % of the run)"));
+      tracer_->SetTier(tier);
+      if (tier == CudaTier::kOff) tracer_->Stop(&batch_);
+      WriteTier();
+    }
+  }
+  judged_ns_ = now_ns;
+  judged_cost_ns_ = cost_ns;
+
+  const CudaTracer::Losses losses = tracer_->losses();
+  writer_->SetOverhead("cupti", CostNs());
+  writer_->SetDropped("cupti_refused", losses.refused);
+  writer_->SetDropped("cupti_dropped", losses.dropped);
+  writer_->SetDropped("cupti_zero_time", losses.zero_time);
+  writer_->SetDropped("cupti_bad", losses.bad);
+  writer_->SetDropped("cupti_clock_jumps", losses.clock_jumps);
+  writer_->SetDropped("cupti_late", late_);
+  writer_->SetDropped("cupti_unmatched", unmatched_);
+  writer_->SetDropped("cupti_before_launch", before_launch_);
+  writer_->SetDropped("cupti_not_held", unheld_);
+  writer_->SetDropped("cupti_without_thread", folder_.without_thread());
+}
+
+}  // namespace trainperf

@@ -1,0 +1,101 @@
+// Brings what the GPU's tracer tells into the timeline, in one order of time with the host's events.
+//
+//   DeviceFeed feed(writer, &timeline, budget);
+//   feed.Attach(options);                                      // or says in the tier `cuda` why not
+//   int64_t until = feed.Drain(now, host_watermark, last, &events);
+//   for (const Event& e : events) { feed.FeedUpTo(e.end_ns); timeline.Add(e); }
+//   feed.FeedUpTo(until);
+//
+// The host's events wait until the device's have come, but at most two seconds. Steps of which operations were lost, or
+// in which kernels were not traced, are marked: an idle device and one that was not looked at must not look alike.
+// All on the collector's thread.
+
+#ifndef TRAINPERF_COLLECT_DEVICE_FEED_H_
+#define TRAINPERF_COLLECT_DEVICE_FEED_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "trainperf/base/name_table.h"
+#include "trainperf/event/device_op.h"
+#include "trainperf/probe/cuda/call_folder.h"
+#include "trainperf/probe/cuda/cuda_tracer.h"
+#include "trainperf/probe/cuda/tier_control.h"
+#include "trainperf/run/run_writer.h"
+#include "trainperf/timeline/timeline.h"
+
+namespace trainperf {
+
+class DeviceFeed {
+ public:
+  static constexpr int64_t kLongestHoldNs = 2'000'000'000;
+  static constexpr size_t kMaxNames = 16'384;
+  static constexpr size_t kMaxHeld = size_t{1} << 18;  // operations; beyond, they are fed without waiting
+
+  // `budget`: the share of the run's time that tracing may cost.
+  DeviceFeed(RunWriter* writer, Timeline* timeline, double budget);
+
+  bool Attach(const CudaTracerOptions& options);  // false: it is not traced
+  void Pause();
+  void Resume();
+
+  // Everything that ended by the returned time is in `events`, or is held here for FeedUpTo.
+  int64_t Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events);
+  void FeedUpTo(int64_t until_ns);
+
+  // Once a second: the tier that the budget allows; what it costs and what was lost.
+  void EverySecond(int64_t now_ns);
+  int64_t CostNs() const;  // of the application's threads
+
+ private:
+  struct Gap {
+    int64_t from_ns;
+    int64_t to_ns;
+  };
+
+  void WriteTier();
+  void NoteLosses(int64_t now_ns);
+  void SetBlind(bool blind, int64_t now_ns);
+  void MarkIncomplete();
+  void MarkGaps(int64_t until_ns);
+  void MeetDevice(uint32_t id);
+  void CheckLaunch(const DeviceOp& op);
+  void RememberCall(const Event& call);
+  bool Launched(uint64_t correlation, int64_t* call_start_ns) const;
+
+  RunWriter* const writer_;
+  Timeline* const timeline_;
+  const double budget_;
+  NameTable names_;
+  std::unique_ptr<CudaTracer> tracer_;
+  CallFolder folder_;
+  TierControl control_;
+  DecodedBatch batch_;
+  std::vector<DeviceOp> held_;  // in order of end_ns; fed up to held_from_
+  size_t held_from_ = 0;
+  int64_t fed_until_ns_ = 0;
+  int64_t drained_ns_ = 0;
+  std::vector<Gap> gaps_;
+  bool blind_ = false;
+  std::vector<uint32_t> devices_;
+  std::string tier_written_;
+
+  struct LaunchCall {
+    uint64_t correlation;
+    int64_t start_ns;
+  };
+  std::vector<LaunchCall> launches_;      // the last ones, by correlation
+  std::vector<DeviceOp> without_launch_;  // looked for once more: a copy may end before its call does
+
+  CudaTracer::Losses losses_before_;
+  int64_t drain_cpu_ns_ = 0;
+  int64_t judged_ns_ = 0, judged_cost_ns_ = 0;
+  int64_t late_ = 0, unmatched_ = 0, before_launch_ = 0, unheld_ = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_COLLECT_DEVICE_FEED_H_

@@ -1,0 +1,16 @@
+"""Which tiers of probes a reader must know of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# These go without saying; and so does that a machine without a GPU has no tracing of one.
+_AS_GOOD_AS_IT_GETS: Final = frozenset({"exact", "sampled", "cgroup", "on", "schedstat", "trace", "cupti-full"})
+_NO_GPU: Final = ("off: no driver", "off: torch was not imported", "off: not asked for")
+
+
+def is_amiss(probe: str, tier: str) -> bool:
+    """`tier` as a report has it: "exact", "procfs: why not exact", "off: why"."""
+    if probe == "cuda" and tier.startswith(_NO_GPU):
+        return False
+    return tier.partition(":")[0] not in _AS_GOOD_AS_IT_GETS
