@@ -48,6 +48,16 @@ def test_a_host_finding_that_the_device_does_not_feel_is_an_info(make: Make) -> 
     assert found.verdict.text.startswith("GPU-bound: the GPU is busy 99%") and found.verdict.finding == ""
 
 
+def test_what_follows_a_wait_of_the_host_is_not_denied(make: Make) -> None:
+    file = make().steps(100, {("other", "gpu_wait"): 6.0}, launch=6.0, python=8.0).gpu({"gpu_wait": 8.5})
+    file.call("stream_sync", 600, count=100)
+    file.detail("sample", 790, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
+    by_id = {f.id: f for f in said(file).findings}
+    assert by_id["TP504"].severity == "critical" and by_id["TP302"].severity == "info"
+    assert not any("had work" in e for e in by_id["TP302"].evidence)
+    assert any("after a wait of the host" in e for e in by_id["TP302"].evidence)
+
+
 def test_two_findings_of_a_cause_share_its_idleness(make: Make) -> None:
     file = make().steps(100, {("fetch", "python"): 9.0}, compute=11.0).gpu({"data_wait": 8.0})
     file.loader(1, fetches=100, wait=450)

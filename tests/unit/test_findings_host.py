@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
-from verdicts import TRAIN, Make, only, said
+from verdicts import TRAIN, Make, loud, only, said
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,21 @@ def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:
     file = make().steps(100, compute=2.0, blocked_io=6.0)
     at = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch")
     file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
-    file.loader(1, off_thread=(100, 780))
+    file.loader(1, off_thread=(100, 780), dataset="Slow", dataset_at=f"{TRAIN}:17")
     f = only(file)
+    assert "Slow (train.py:17) takes 7.8 ms for a batch, in a thread" in f.evidence
     assert f.id == "TP301" and "background loader" in f.title and "num_workers" in f.fix
+
+
+def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    busy = file.stack(f"{TRAIN}:77 compress", f"{TRAIN}:70 upload")
+    file.detail("hold", 300, phase="other", thread=file.thread("uploader"), stack=busy)
+    file.detail("hold", 900, phase="backward", thread=file.thread("elsewhere"), stack=busy)
+    f = only(file)
+    assert f.who == ("MainThread", "uploader")
+    assert "meanwhile uploader runs Python for 50% of it, in compress (train.py:77)" in f.evidence
 
 
 def test_host_python_is_the_users_own(make: Make) -> None:
@@ -83,6 +95,34 @@ def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
     assert [(f.id, f.severity) for f in by_hand.findings] == [("TP310", "info")]
     few = make().steps(100, {("other", "native"): 37.0, ("optimizer", "native"): 2.0})
     assert "0 samples" in next(a.why for a in said(few).abstained if a.id == "TP310")
+
+
+def test_batches_that_the_loop_makes_itself_are_told_from_the_model(make: Make) -> None:
+    """Both are called forward: what ends with a backward."""
+    model = ("/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl", f"{TRAIN}:9 train")
+    resize = ("/x/site-packages/PIL/Image.py:2100 Image.resize", f"{TRAIN}:30 make_batch", f"{TRAIN}:8 train")
+    file = make().steps(100, {("forward", "native"): 10.0, ("optimizer", "native"): 2.0}, compute=8.0)
+    file.detail("sample", 600, state="native", stack=file.stack(*resize))
+    file.detail("sample", 400, state="native", stack=file.stack("/x/numpy_like/net.py:4 Net.forward", *model))
+    f = only(file)
+    assert (f.id, f.where) == ("TP310", "train.py:30") and "before it calls the model" in f.title
+    assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01) and "collate_fn" in f.fix
+    inside = make().steps(100, {("forward", "native"): 10.0, ("optimizer", "native"): 2.0}, compute=8.0)
+    inside.detail("sample", 900, state="native", stack=inside.stack(resize[0], f"{TRAIN}:40 Net.forward", *model))
+    assert loud(inside) == []  # the model's own
+
+
+def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:
+    def tokens(*outer: str) -> str:
+        file = make().steps(100, compute=6.0, python=4.0)
+        file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens", *outer))
+        call = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
+        file.detail("sample", 20, state="python", stack=file.stack(f"{TRAIN}:70 Net.forward", call))
+        return " ".join(only(file).evidence)
+
+    assert "before the model is called" in tokens(f"{TRAIN}:8 train")
+    inside = tokens("/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl", f"{TRAIN}:8 train")
+    assert "before the model" not in inside
 
 
 def test_host_python_abstains_without_samples(make: Make) -> None:

@@ -118,6 +118,11 @@ def _device_evidence(facts: Facts, gpu: Gpu, idle_ns: int, matters: bool) -> str
     each = ms(idle_ns / facts.steps)
     if matters:
         return f"{gpu.name} idled {each} a step for it: {idle_ns / gpu.idle_ns:.0%} of its idle time"
+    if facts.share(gpu.idle_causes["gpu_wait"]) >= limit("warn_share"):
+        # What follows a wait of the host is that wait's: without it the device would have had work.
+        return f"{gpu.name} idled only {each} a step for it alone; more of it after a wait of the host, told as that"
+    if facts.share(gpu.unseen_ns) >= limit("unknown_share"):
+        return f"{gpu.name} idled only {each} a step for it, as far as its idleness has a known cause"
     return f"{gpu.name} had work meanwhile: it idled only {each} a step for it"
 
 

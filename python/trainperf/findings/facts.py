@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from trainperf.findings import frames
 from trainperf.findings.gpu import Gpu, see
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
+from trainperf.findings.places import Holder, Places, Spot, function_name
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
@@ -22,21 +19,9 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
-    from trainperf.run import Detail, Frame, Int64Array, Run, Thread
+    from trainperf.run import Int64Array, Run
 
 K = TypeVar("K")
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A user's function that samples were seen in."""
-
-    frame: frames.FrameLike  # its hottest line
-    leaf: str  # what it was calling there, when that was not its own code: "json.dumps"; else ""
-    ns: int
-    samples: int
-    share: float  # of the samples that were asked for
-    frames: tuple[Frame, ...]  # one whole stack, innermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +32,11 @@ class Affected:
     share: float  # of the cost, in these steps
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A thread that others waited for."""
-
-    name: str
-    thread: Thread | None
-    ns: int
-    waits: int
-    share: float
-    spot: Spot | None
-
-
-class Facts:
+class Facts(Places):
     """A run, asked the way that rules ask. Holds no state but caches."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        super().__init__(run)
         self.steps = int(run.step_count)
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.
@@ -249,27 +222,6 @@ class Facts:
         return found.group() if found is not None else ""
 
     @cached_property
-    def base(self) -> str:
-        """The folder that the user's places are written relative to: where the script is."""
-        found = self.run.meta.get("cwd", "")
-        if found:
-            return found
-        argv = self.run.meta.get("argv", "")
-        try:
-            words = json.loads(argv) if argv.startswith("[") else shlex.split(argv)
-        except ValueError:
-            words = []
-        script = str(words[0]) if words else ""
-        return os.path.dirname(script) if os.path.isabs(script) else ""
-
-    def place(self, frame: frames.FrameLike) -> str:
-        return frames.place(frame, self.base)
-
-    def label(self, spot: Spot) -> str:
-        at = frames.label(spot.frame, self.base)
-        return f"{spot.leaf} called by {at}" if spot.leaf else at
-
-    @cached_property
     def torch_threads(self) -> int:
         """Of one operation; 0 when it is not known."""
         return int(self.number("torch_threads"))
@@ -293,91 +245,6 @@ class Facts:
     def tier(self, probe: str) -> str:
         tier = self.run.tiers.get(probe)
         return tier.tier if tier is not None else "off"
-
-    def thread_name(self, thread: Thread | None) -> str:
-        if thread is None:
-            return "a thread that is not known"
-        return thread.name or f"thread {thread.native_tid}"
-
-    @cached_property
-    def step_thread_name(self) -> str:
-        return self.thread_name(self.run.step_thread) if self.run.step_thread is not None else "the step thread"
-
-    @cached_property
-    def _samples(self) -> tuple[Detail, ...]:
-        return tuple(self.run.detail_totals("sample"))
-
-    def samples(self, *, phases: Iterable[str] | None = None, states: Iterable[str] | None = None) -> list[Detail]:
-        """The step thread's samples in these phases and states."""
-        in_phases = set(phases) if phases is not None else None
-        in_states = set(states) if states is not None else None
-        return [
-            d
-            for d in self._samples
-            if (in_phases is None or d.phase in in_phases) and (in_states is None or d.state in in_states)
-        ]
-
-    def spots(self, details: Iterable[Detail], keep: Callable[[Sequence[Frame]], bool] | None = None) -> list[Spot]:
-        """The user's functions in which these details were, costliest first; those without a user's frame are left out
-        (their ns still count in the share's whole). `keep` may reject stacks."""
-        whole = 0
-        groups: dict[tuple[str, str], dict[int, list[int]]] = {}
-        best: dict[tuple[str, str, int], tuple[int, tuple[Frame, ...]]] = {}
-        for d in details:
-            whole += d.ns
-            stack = tuple(self.run.stack(d.stack))
-            found = frames.user_frame(stack)
-            if found is None or (keep is not None and not keep(stack)):
-                continue
-            lines = groups.setdefault((found.file, found.function), {})
-            entry = lines.setdefault(found.line, [0, 0])
-            entry[0] += d.ns
-            entry[1] += d.count
-            key = (found.file, found.function, found.line)
-            if key not in best or d.ns > best[key][0]:
-                best[key] = (d.ns, stack)
-        out: list[Spot] = []
-        for (file, function), lines in groups.items():
-            line = max(lines, key=lambda n: lines[n][0])
-            stack = best[(file, function, line)][1]
-            at = frames.user_frame(stack)
-            assert at is not None  # only stacks with one were kept
-            ns = sum(e[0] for e in lines.values())
-            leaf = "" if stack[0] is at else _library_call(stack, at)
-            out.append(Spot(at, leaf, ns, sum(e[1] for e in lines.values()), ns / whole if whole else 0.0, stack))
-        return sorted(out, key=lambda s: -s.ns)
-
-    def call_spots(self, *calls: str) -> list[Spot]:
-        """The user's functions in which the step thread was in these calls to the device's runtime."""
-        return self.spots(d for d in self.run.detail_totals("call") if d.state in calls)
-
-    def holders(self, phases: Iterable[str] | None = None, *, kind: str = "gil_wait") -> list[Holder]:
-        """Who held the GIL while the step thread waited for it, costliest first. `kind` "idle_gil_wait": while the
-        device idled because of such a wait, of whatever thread."""
-        in_phases = set(phases) if phases is not None else None
-        details = [d for d in self.run.detail_totals(kind) if in_phases is None or d.phase in in_phases]
-        whole = sum(d.ns for d in details)
-        by_thread: dict[int, list[Detail]] = {}
-        for d in details:
-            by_thread.setdefault(d.thread.id if d.thread is not None else 0, []).append(d)
-        out: list[Holder] = []
-        for group in by_thread.values():
-            ns = sum(d.ns for d in group)
-            spots = self.spots(group)
-            spot = spots[0] if spots else self._library_spot(group)
-            name = self.thread_name(group[0].thread)
-            out.append(
-                Holder(name, group[0].thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot)
-            )
-        return sorted(out, key=lambda h: -h.ns)
-
-    def _library_spot(self, details: Sequence[Detail]) -> Spot | None:
-        for d in details:
-            stack = tuple(self.run.stack(d.stack))
-            at = frames.shown_frame(stack)
-            if at is not None:
-                return Spot(at, "", d.ns, d.count, 1.0, stack)
-        return None
 
     # -- when
 
@@ -407,30 +274,3 @@ class Facts:
         if best is None:
             return ""
         return f"{best[0]:.0%} of it is in steps {best[1]} to {best[2]} (of {total_steps})"
-
-
-def function_name(spot: Spot | None) -> str:
-    """What to call in a snippet: the innermost of the user's functions that has a name."""
-    if spot is not None:
-        for f in (spot.frame, *spot.frames):
-            name = frames.short_function(f.function).rpartition(".")[2]
-            if frames.is_user_file(f.file) and name.isidentifier():
-                return name
-            enclosing = [part for part in f.function.split(".") if part.isidentifier()]
-            if frames.is_user_file(f.file) and enclosing:
-                return enclosing[-1]
-    return "your_function"
-
-
-def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
-    """What the user's line called: the outermost library frame below it, with its module."""
-    called: Frame | None = None
-    for f in stack:
-        if f is at:
-            break
-        if not frames.is_own_file(f.file):
-            called = f
-    if called is None:
-        return ""
-    module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")
-    return f"{module}.{frames.short_function(called.function)}"

@@ -29,6 +29,7 @@ _TORCH_CHECKOUT = re.compile(
     r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
 )
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
+_MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell|^In \[")
 
 
@@ -57,6 +58,18 @@ def is_trainings_own(file: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_stdlib_file(file: str) -> bool:
     return bool(_STDLIB.search(file)) and not _INSTALLED.search(file)
+
+
+@lru_cache(maxsize=4096)
+def is_other_library(file: str) -> bool:
+    """An installed package that is not PyTorch's: NumPy, pandas, PIL."""
+    found = _INSTALLED.search(file)
+    return found is not None and not re.match(r"torch\w*[/\\]", file[found.end() :]) and not is_own_file(file)
+
+
+def in_module(frames: Sequence[FrameLike]) -> bool:
+    """Called by a module: a part of the model."""
+    return any(_MODULE.search(f.file) for f in frames)
 
 
 def user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import is_stdlib_file, user_frame
 from trainperf.findings.model import Limits, Outcome
@@ -14,7 +15,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Frame
+    from trainperf.run import Detail, Frame, Loader
 
 _FIXES = {
     "lock": (
@@ -76,6 +77,12 @@ class Blocked:
         if fed:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
+        feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
+        other = facts.busiest_other(phases) if kind in ("lock", "queue") else None
+        meanwhile = ""
+        if other is not None and other.ns >= limit("felt_share") * cost:
+            at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
+            meanwhile = f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
         fix, wont = _FIXES[kind]
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
@@ -104,13 +111,23 @@ class Blocked:
                 "asleep, not waiting for the GIL",
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
+                feeder,
+                meanwhile,
             ),
-            who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            who=(facts.step_thread_name, other.name if meanwhile and other is not None else ""),
+            where=facts.place(top.frame) if top is not None else feeds_at,
             why=why,
             fix=fix,
             will_not_help=wont,
         )
+
+    @staticmethod
+    def _feeder(facts: Facts, background: Sequence[Loader]) -> tuple[str, str]:
+        """What the slowest of the loaders takes for a batch, and where its data set is."""
+        slowest = max(background, key=lambda v: v.fetches.off_thread_wall_ns)
+        each = ms(slowest.fetches.off_thread_wall_ns / slowest.fetches.off_thread_count)
+        at = loaders.dataset_place(slowest, facts)
+        return f"{loaders.dataset_name(slowest)}{f' ({at})' if at else ''} takes {each} for a batch, in a thread", at
 
     @staticmethod
     def _call(facts: Facts, top: Spot | None, samples: Sequence[Detail]) -> str:

@@ -6,13 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus
-from trainperf.findings.facts import Holder, function_name, plural
+from trainperf.findings.facts import function_name, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail
 
 
 class Descheduled:
@@ -43,7 +42,7 @@ class Descheduled:
             why = f"own threads (beside torch's) use {load.threads:.1f} CPUs"
             if compete:
                 why += f", other processes {load.others:.1f}"
-            holder = self._busiest(facts)
+            holder = facts.busiest_other()
             fix = "# make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
             if holder is not None:
                 who.append(holder.name)
@@ -51,7 +50,8 @@ class Descheduled:
                 if holder.spot is not None:
                     where, at = facts.place(holder.spot.frame), f" in {facts.label(holder.spot)}"
                     work = function_name(holder.spot)
-                why += f"; most of their Python is {holder.name}{at}: it holds the GIL {holder.share:.0%} of the time"
+                held = f"{facts.share(holder.ns):.0%} of the time"
+                why += f"; most of their Python is {holder.name}{at}: it holds the GIL {held}"
                 fix = f"# make {holder.name} sleep between its turns, or move {work} to a process or after training"
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "others":
@@ -108,22 +108,3 @@ class Descheduled:
             last = min(4, cpus - 1) - 1
             return f"# stop them, or give this run its own CPUs:\ntaskset -c 0-{last} python train.py"
         return "# stop them, or run them at another time"
-
-    @staticmethod
-    def _busiest(facts: Facts) -> Holder | None:
-        """Who besides the training thread holds the GIL most; its share is of the run."""
-        step = facts.run.step_thread
-        by_thread: dict[int, list[Detail]] = {}
-        for d in facts.run.detail_totals("hold"):
-            if d.thread is not None and (step is None or d.thread.id != step.id):
-                by_thread.setdefault(d.thread.id, []).append(d)
-        if not by_thread:
-            return None
-        group = max(by_thread.values(), key=lambda details: sum(d.ns for d in details))
-        ns, count = sum(d.ns for d in group), sum(d.count for d in group)
-        if count < limit("min_samples"):
-            return None
-        spots = facts.spots(group)
-        return Holder(
-            facts.thread_name(group[0].thread), group[0].thread, ns, 0, facts.share(ns), spots[0] if spots else None
-        )

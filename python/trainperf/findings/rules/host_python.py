@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import is_stdlib_file, is_user_file
+from trainperf.findings.frames import in_module, is_stdlib_file, is_user_file, user_frame
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
-    from trainperf.run import Frame
+    from trainperf.findings.facts import Facts, Spot
+    from trainperf.run import Detail, Frame
 
 
 def own_python(stack: Sequence[Frame]) -> bool:
@@ -66,6 +66,9 @@ class HostPython:
             evidence=(
                 f"{facts.of_step(cost)} the training thread runs your Python, holding the GIL",
                 *(f"{s.share:.0%} of {plural(count, 'sample')} in {facts.label(s)}" for s in spots[:3]),
+                "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
+                if self._before_the_model(facts, samples, top)
+                else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.place(top.frame),
@@ -73,3 +76,11 @@ class HostPython:
             fix="# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ...",
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
+
+    @staticmethod
+    def _before_the_model(facts: Facts, samples: Iterable[Detail], top: Spot) -> bool:
+        """Of forward, and never below a module, though other samples of forward are."""
+        stacks = [facts.run.stack(d.stack) for d in samples if d.phase == "forward"]
+        place = (top.frame.file, top.frame.function)
+        mine = [s for s in stacks if (at := user_frame(s)) is not None and (at.file, at.function) == place]
+        return bool(mine) and not any(in_module(s) for s in mine) and any(in_module(s) for s in stacks)
