@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     from lightning_cases import CASES, Case
 
 from trainperf.integrations.lightning import TrainPerf

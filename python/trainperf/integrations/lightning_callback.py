@@ -8,6 +8,9 @@ from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.lightning_fit import LightningFit
 
 
+_TUNERS = frozenset({"LearningRateFinder", "BatchSizeFinder"})
+
+
 class TrainPerfHooks(FitCallback):
     """Watches trainer.fit(), writes a run file, and prints at the end why training was slow.
 
@@ -29,11 +32,18 @@ class TrainPerfHooks(FitCallback):
 
     # Lightning's hooks, in the order of their calls.
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit":
-            return
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._end_fit(None)  # the one before was left without a word
-        self._start(trainer)
+        # A tuner tries things out in its own on_fit_start, with other callbacks: that is no training.
+        mine = trainer.callbacks.index(self) if self in trainer.callbacks else 0
+        if not any(_TUNERS & {kind.__name__ for kind in type(c).__mro__} for c in trainer.callbacks[mine + 1 :]):
+            self._start(trainer)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._fit is None:
+            self._start(trainer)
+        if self._fit is not None:
+            self._fit.on_train_start()
 
     def _start(self, trainer: Any) -> None:
         watch, own = self._begin_watch(
@@ -42,19 +52,6 @@ class TrainPerfHooks(FitCallback):
             world_size=int(getattr(trainer, "world_size", 1)),
         )
         self._fit = LightningFit(trainer, self, watch, own=own, log_metrics=self._log_metrics)
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        fit = self._fit
-        if fit is None:
-            return
-        if fit.own and fit.batches_begun:
-            # A tuner's trials, which ran without this callback: the training begins here.
-            fit.discard()
-            self._fits -= 1
-            self._fit = None
-            self._start(trainer)
-        if self._fit is not None:
-            self._fit.on_train_start()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._fit is not None:

@@ -42,7 +42,6 @@ class LightningFit:
 
     def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: bool, log_metrics: bool) -> None:
         self.own = own
-        self.batches_begun = 0
         self.batches_ended = 0
         self._trained = False
         self._trainer = trainer
@@ -118,8 +117,7 @@ class LightningFit:
         return None
 
     def _batch_begins(self) -> None:
-        self.batches_begun += 1
-        if self._meter is not None and self._trained:
+        if self._meter is not None:
             self._meter.counting = True
 
     # The trainer's hooks.
