@@ -41,6 +41,8 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
         value = os.environ.get(variable, "")
         if value.isdigit():
             meta[variable.lower()] = value
+    if settings.rank is not None:  # a framework may know what the environment does not say
+        meta |= {"rank": str(settings.rank), "world_size": str(settings.world_size)}
     return {**meta, **torch_meta()}
 
 
