@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("trainperf._native")
+
+needs_lightning = pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -35,3 +38,25 @@ def test_plain_example_prints_a_verdict() -> None:
     done = run(str(EXAMPLES / "plain.py"))
     assert done.returncode == 0, done.stderr
     assert "313 steps" in done.stderr
+
+
+@needs_lightning
+def test_lightning_example_prints_a_verdict(tmp_path: Path) -> None:
+    done = run(str(EXAMPLES / "lightning_train.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "60 steps" in done.stderr
+    shown = trainperf_show(tmp_path)
+    assert "data-starved" in shown and "lightning_train.py:" in shown
+
+
+@needs_lightning
+def test_the_founding_case_under_lightning(tmp_path: Path) -> None:
+    done = run(str(EXAMPLES / "lightning_gil.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    if "which search-index holds" in done.stderr:  # on a busy machine another verdict may come first
+        assert "the first third of the run is slow because of it" in " ".join(done.stderr.split())
+
+
+def trainperf_show(folder: Path) -> str:
+    done = run("-m", "trainperf", "show", str(next((folder / "trainperf").glob("*.tpr"))))
+    return " ".join(done.stdout.split())

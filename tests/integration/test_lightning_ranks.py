@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 import trainperf
 
 pytest.importorskip("trainperf._native")
-pytest.importorskip("pytorch_lightning")
+if importlib.util.find_spec("pytorch_lightning") is None:
+    pytest.skip("pytorch_lightning is not installed", allow_module_level=True)
 
 
 @pytest.mark.parametrize("strategy", ["ddp_fork", "ddp_spawn"])

@@ -138,7 +138,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if top is not None:
         device = f"GPU idle {gpu.idle():.0%}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        return Verdict(f"{device}{top.slug}{cost}: {top.title}", top.id)
+        return Verdict(f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}", top.id)
     if facts.steps < limit("warn_min_steps"):
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
     if gpu is not None:
@@ -161,6 +161,12 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     where = _mostly_in(facts, cause, ns)
     nothing = f"nothing found above {limit('warn_share'):.0%}{missing}"
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "")
+
+
+def _slow_part(found: list[Finding], top: Finding) -> str:
+    """Which part of the run is slow because of what the verdict is about."""
+    uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
+    return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
 
 
 def _device_verdict(facts: Facts, gpu: Gpu) -> str:

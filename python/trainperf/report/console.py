@@ -82,7 +82,7 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     lines: list[Line] = []
     style = _SEVERITY_STYLE[top.severity] if top is not None else ("bold green" if model.steps else "bold")
-    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 2 if model.steps else 5)):
+    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     if top is not None:
         lines += _block("Why", top.why or top.evidence[0], width, 2)
