@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trainperf.integrations.lightning import TrainPerf
 
-WORDS, LENGTH, BATCH, STEPS = 500, 16, 16, 300
+WORDS, LENGTH, BATCH, STEPS = 500, 16, 128, 150
 
 
 class Texts(pl.LightningModule):
@@ -34,7 +34,7 @@ class Texts(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.EmbeddingBag(WORDS, 64), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2)
+            nn.EmbeddingBag(WORDS, 64), nn.Linear(64, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 2)
         )
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
@@ -47,7 +47,7 @@ class Texts(pl.LightningModule):
 
 def write_index(done: threading.Event) -> None:
     """Writes the texts out as JSON, again and again, until enough of them are."""
-    texts = [{"id": i, "words": list(range(i, i + 12))} for i in range(9000)]
+    texts = [{"id": i, "words": list(range(i, i + 12))} for i in range(5000)]
     while not done.wait(0.002):
         json.dumps(texts)  # one call of C code, some 10 ms long, with the GIL held
 

@@ -305,7 +305,7 @@ def validation(n: int = 60) -> Case:
     title = "a slow validation loader every 15 steps"
     return Case(
         "validation", title, "validation", n, "validation", model=Validated(truth),
-        train=loader(truth, n, lambda _: time.sleep(0.001)),
+        train=loader(truth, n),
         val=val, options={"val_check_interval": 15}, truth=truth,
     )  # fmt: skip
 

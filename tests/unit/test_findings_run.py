@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from trainperf.findings.engine import cost_text
+from trainperf.findings.rules.uneven import _Slow, tightened
 from verdicts import TRAIN, Make, loud, said
 
 
@@ -69,3 +71,14 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
         if step < 12:
             again.span("compile", 49, step=step)
     assert "compile-warmup" in loud(again)
+
+
+def test_a_slow_part_ends_where_its_cause_does() -> None:
+    rng = np.random.default_rng(0)
+    waits = np.where(np.arange(150) < 50, 8e6, 0.0) * (np.arange(150) % 3 > 0)  # in two of three steps
+    wall = 10e6 + waits + rng.exponential(4e6, 150)  # and a busy machine besides
+    blurred = _Slow(0, 62, 15e6, 12e6)
+    found = tightened(blurred, wall, waits)
+    assert (found.first, found.end) == (1, 50) or (found.first, found.end) == (0, 50)
+    elsewhere = np.roll(waits, 90)  # a cause that has little to do with that stretch leaves it as it is
+    assert tightened(blurred, wall, elsewhere) is blurred

@@ -7,7 +7,6 @@ from typing import Any
 from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.lightning_fit import LightningFit
 
-
 _TUNERS = frozenset({"LearningRateFinder", "BatchSizeFinder"})
 
 

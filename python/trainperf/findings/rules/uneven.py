@@ -76,6 +76,23 @@ def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
     return _Slow(a, b, float(np.median(wall[a:b])), float(np.median(rest)))
 
 
+def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.float64]) -> _Slow:
+    """The same stretch with its ends where the cause begins and ends, which is sharper than the steps' length is: other
+    things make steps longer or shorter too. `cause`: its ns in each step."""
+    rest = np.concatenate([cause[: slow.first], cause[slow.end :]])
+    over = cause - (cause[slow.first : slow.end].mean() + rest.mean()) / 2
+    sums = np.concatenate([[0.0], np.cumsum(over)])  # the stretch of the largest sum: ends at the largest rise
+    lowest = np.minimum.accumulate(sums)
+    end = int(np.argmax(sums - lowest))
+    first = int(np.argmin(sums[: end + 1]))
+    shared = min(end, slow.end) - max(first, slow.first)
+    if shared < 0.5 * (slow.end - slow.first) or end - first == len(wall):
+        return slow
+    rest = np.concatenate([wall[:first], wall[end:]])
+    found = _Slow(first, end, float(np.median(wall[first:end])), float(np.median(rest)))
+    return found if found.ratio >= limit("uneven_ratio") else slow
+
+
 class Uneven:
     id = "TP401"
     slug = "uneven"
@@ -99,20 +116,19 @@ class Uneven:
         slow = find_slow_part(wall)
         if slow is None or slow.ratio < limit("uneven_ratio"):
             return None
-        inside = slice(slow.first, slow.end)
-        steps_in = int(count[inside].sum())
+        causes = table.causes_ns[keep]
+        mean_in, mean_out = self._means(causes, count, slow)
+        top = int(np.argmax(mean_in - mean_out))
+        cause = CAUSES[top]
+        if cause not in ("compute", "descheduled"):
+            slow = tightened(slow, wall, causes[:, top] / count)
+            mean_in, mean_out = self._means(causes, count, slow)
+        change = mean_in - mean_out
+        steps_in = int(count[slow.first : slow.end].sum())
         excess = int((slow.inside_ns - slow.outside_ns) * steps_in)
         severity = facts.grade(excess, self.limits)
         if severity is None:
             return None
-        causes = table.causes_ns[keep]
-        mean_in = causes[inside].sum(axis=0) / steps_in
-        rest = np.ones(len(wall), bool)
-        rest[inside] = False
-        mean_out = causes[rest].sum(axis=0) / max(1.0, float(count[rest].sum()))
-        change = mean_in - mean_out
-        top = int(np.argmax(change))
-        cause = CAUSES[top]
         if cause in ("compute", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         index = table.index[keep]
@@ -145,6 +161,16 @@ class Uneven:
             fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first} to {last}')}",
             will_not_help="what speeds up every step alike: the rest of the run is not slow",
         )
+
+    @staticmethod
+    def _means(
+        causes: npt.NDArray[np.int64], count: npt.NDArray[np.float64], slow: _Slow
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Of each cause per step: in the stretch, and in the rest."""
+        rest = np.ones(len(count), bool)
+        rest[slow.first : slow.end] = False
+        inside = causes[~rest].sum(axis=0) / float(count[~rest].sum())
+        return inside, causes[rest].sum(axis=0) / max(1.0, float(count[rest].sum()))
 
     @staticmethod
     def _part(first: int, last: int, total: int) -> str:
