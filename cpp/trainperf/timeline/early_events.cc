@@ -17,6 +17,14 @@ void EarlyEvents::Add(const Event& event) {
   events.push_back(event);
 }
 
+void EarlyEvents::AddCall(const Call& call) {
+  if (calls_.size() >= kMaxCalls) {
+    calls_.pop_front();
+    ++dropped_;
+  }
+  calls_.push_back(call);
+}
+
 std::vector<Event> EarlyEvents::Take() {
   std::vector<Event> all;
   for (const auto& [thread, events] : threads_) all.insert(all.end(), events.begin(), events.end());

@@ -20,12 +20,33 @@ class EarlyEvents {
   static constexpr size_t kMaxThreads = 64;
 
   void Add(const Event& event);
-  // All of them, in order of end_ns; empties.
+  // Calls come by the thousand, and must not push out what the first step begins with.
+  struct Call {
+    Event event;
+    int64_t waited_until_ns;
+  };
+  static constexpr size_t kMaxCalls = 131'072;
+  void AddCall(const Call& call);
+  // All events, in order of end_ns; empties.
   std::vector<Event> Take();
+  // The same with the calls among them.
+  template <typename EventFunction, typename CallFunction>
+  void Replay(EventFunction&& on_event, CallFunction&& on_call) {
+    const std::vector<Event> events = Take();
+    size_t next = 0;
+    for (const Call& call : calls_) {
+      while (next < events.size() && events[next].end_ns < call.event.end_ns) on_event(events[next++]);
+      on_call(call.event, call.waited_until_ns);
+    }
+    while (next < events.size()) on_event(events[next++]);
+    calls_.clear();
+    calls_.shrink_to_fit();
+  }
   int64_t dropped() const { return dropped_; }
 
  private:
   absl::flat_hash_map<ThreadId, std::deque<Event>> threads_;
+  std::deque<Call> calls_;
   int64_t dropped_ = 0;
 };
 

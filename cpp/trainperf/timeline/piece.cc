@@ -14,6 +14,7 @@ void Piece::Reset(int64_t start) {
   details.Clear();
   gap_details.Clear();
   segments.Clear();
+  host_log.Clear();
   spans.clear();
   pending_fetches.clear();
 }
@@ -38,6 +39,7 @@ void Piece::Append(const Piece& later, size_t max_segments) {
   details.Append(later.details);
   gap_details.Append(later.gap_details);
   segments.Append(later.segments, max_segments);
+  host_log.Append(later.host_log, SegmentList::kMaxLog);
   spans.insert(spans.end(), later.spans.begin(), later.spans.end());
   pending_fetches.insert(pending_fetches.end(), later.pending_fetches.begin(), later.pending_fetches.end());
 }
@@ -58,6 +60,7 @@ void Piece::SettleGap(Row row) {
     gap_details.Clear();
   }
   segments.SettleGap(row);
+  host_log.SettleGap(row);
 }
 
 template <typename RowFunction>
@@ -74,6 +77,7 @@ void Piece::MoveRows(RowFunction&& new_row) {
   details.MoveRows(new_row);
   gap_details.MoveRows(new_row);
   segments.MoveRows(new_row);
+  host_log.MoveRows(new_row);
 }
 
 void Piece::MakeTentative() {

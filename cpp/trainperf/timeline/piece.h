@@ -39,6 +39,8 @@ struct Measures {
   int64_t blocked = 0;
   int64_t brief = 0;  // blocked too briefly for samples to say in what
   int64_t unknown = 0;
+  bool has_told = false;
+  std::array<int64_t, kMechanismCount> told{};  // calls, by their mechanism: taken out of all of the above
 
   Measures& operator+=(const Measures& m) {
     gil += m.gil;
@@ -50,9 +52,22 @@ struct Measures {
     blocked += m.blocked;
     brief += m.brief;
     unknown += m.unknown;
+    if (m.has_told) {
+      has_told = true;
+      for (size_t i = 0; i < told.size(); ++i) told[i] += m.told[i];
+    }
     return *this;
   }
-  int64_t total() const { return gil + gc + cpu + delay + descheduled + throttled + blocked + brief + unknown; }
+  int64_t total() const {
+    return gil + gc + cpu + delay + descheduled + throttled + blocked + brief + unknown + told_total();
+  }
+  int64_t told_total() const {
+    int64_t sum = 0;
+    if (has_told) {
+      for (const int64_t ns : told) sum += ns;
+    }
+    return sum;
+  }
 };
 
 struct PendingFetch {
@@ -102,6 +117,7 @@ class Piece {
   DetailTable details;
   DetailTable gap_details;
   SegmentList segments;
+  SegmentList host_log;  // the same, but in detail, and with the measures of what is unknown: while a device is fed
   std::vector<Span> spans;
   std::vector<PendingFetch> pending_fetches;
 

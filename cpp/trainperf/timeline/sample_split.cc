@@ -75,6 +75,9 @@ void SampleSplit::Split(Phase phase, const Measures& m, int64_t (&ns)[kMechanism
   add(Mechanism::kDescheduled, m.descheduled + m.delay);
   add(Mechanism::kThrottled, m.throttled);
   add(Mechanism::kUnknown, m.unknown);
+  if (m.has_told) {
+    for (size_t i = 0; i < m.told.size(); ++i) ns[i] += m.told[i];
+  }
   if (m.cpu > 0) {
     const Weights& all = every.python + every.native > 0 ? every : ahead_;
     const Weights& w = own.python + own.native > 0 ? own : all;

@@ -8,6 +8,7 @@
 #ifndef TRAINPERF_TIMELINE_SCRIPT_H_
 #define TRAINPERF_TIMELINE_SCRIPT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -35,7 +36,49 @@ struct Step : StepRecord {
   }
   int64_t at(Phase p, Mechanism m) const { return ns[static_cast<int>(p)][static_cast<int>(m)]; }
   bool has(StepFlag flag) const { return (flags & flag) != 0; }
+  const DeviceStep& device(uint32_t id = 0) const {
+    for (const DeviceStep& d : devices) {
+      if (d.device == id) return d;
+    }
+    static const DeviceStep none{};
+    ADD_FAILURE() << "step " << index << " has no device " << id;
+    return none;
+  }
+  int64_t idle(Cause cause, uint32_t id = 0) const { return device(id).idle_ns[static_cast<int>(cause)]; }
+  int64_t idle(uint32_t id = 0) const {
+    int64_t sum = 0;
+    for (const int64_t value : device(id).idle_ns) sum += value;
+    return sum;
+  }
 };
+
+inline void CheckDevice(const Step& step, const DeviceStep& device, size_t max_segments) {
+  int64_t sum = device.busy_ns;
+  EXPECT_GE(device.busy_ns, 0);
+  for (const int64_t value : device.idle_ns) {
+    EXPECT_GE(value, 0);
+    sum += value;
+  }
+  EXPECT_EQ(sum, step.wall()) << "step " << step.index << " device " << device.device;
+  for (const int64_t part : {device.kernel_ns, device.copy_ns, device.exposed_copy_ns, device.exposed_collective_ns}) {
+    EXPECT_GE(part, 0);
+    EXPECT_TRUE(device.incomplete || part <= device.busy_ns) << part;
+  }
+  int64_t kernels = 0;
+  for (const KernelSum& kernel : device.kernel_sums) kernels += kernel.count;
+  EXPECT_EQ(kernels, device.kernels);
+  EXPECT_LE(device.segments.size(), max_segments);
+  for (size_t i = 0; i < device.segments.size(); ++i) {
+    EXPECT_LT(device.segments[i].start_ns, device.segments[i].end_ns);
+    if (i > 0) {
+      EXPECT_TRUE(device.incomplete || device.segments[i].start_ns == device.segments[i - 1].end_ns) << step.index;
+    }
+  }
+  if (!device.incomplete && step.wall() > 0 && !device.segments.empty()) {
+    EXPECT_EQ(device.segments.front().start_ns, step.start_ns) << "step " << step.index;
+    EXPECT_EQ(device.segments.back().end_ns, step.end_ns) << "step " << step.index;
+  }
+}
 
 // Checks, as they come, what must hold of every step.
 class RecordingSink : public TimelineSink {
@@ -60,6 +103,7 @@ class RecordingSink : public TimelineSink {
       at_ns = segment.end_ns;
     }
     EXPECT_EQ(at_ns, step.end_ns) << "step " << step.index;
+    for (const DeviceStep& device : step.devices) CheckDevice(step, device, max_segments);
     EXPECT_EQ(step.index, count);
     if (touching && count > 0) {
       EXPECT_EQ(step.start_ns, last_end_ns) << "step " << step.index;
@@ -148,6 +192,67 @@ class Script {
     return Put(e);
   }
 
+  // The thread is in a call for `ns`; on CPU, or asleep.
+  Script& Call(HostCall call, int64_t ns, uint64_t correlation = 0, bool on_cpu = true, uint8_t flags = 0) {
+    Event e = Make(EventKind::kCall);
+    e.what = static_cast<uint8_t>(call);
+    e.value = static_cast<int64_t>(correlation);
+    e.end_ns = now_ += ns;
+    if (on_cpu) cpu_[thread_] += ns;
+    e.flags = flags;
+    return Put(e);
+  }
+  // What a device does, at any time: comes when its end has passed.
+  Script& Op(const DeviceOp& op) {
+    ops_.emplace(op.end_ns, op);
+    return *this;
+  }
+  Script& Kernel(int64_t start_ns, int64_t end_ns, uint64_t correlation = 0, uint32_t name = 0, uint32_t device = 0,
+                 uint32_t stream = 7) {
+    DeviceOp op{};
+    op.start_ns = start_ns;
+    op.end_ns = end_ns;
+    op.correlation = correlation;
+    op.name = name;
+    op.device = device;
+    op.stream = stream;
+    op.kind = DeviceOpKind::kKernel;
+    return Op(op);
+  }
+  Script& Copy(int64_t start_ns, int64_t end_ns, uint64_t correlation, CopyDirection direction, MemoryKind from,
+               MemoryKind to, int64_t bytes, uint32_t device = 0) {
+    DeviceOp op{};
+    op.start_ns = start_ns;
+    op.end_ns = end_ns;
+    op.correlation = correlation;
+    op.bytes = bytes;
+    op.device = device;
+    op.stream = 8;
+    op.kind = DeviceOpKind::kMemcpy;
+    op.direction = direction;
+    op.from = from;
+    op.to = to;
+    return Op(op);
+  }
+  // A launch call of `launch_ns`, and its kernel of `ns`, which starts `after_ns` after the call or when the one before
+  // is done.
+  Script& Launch(int64_t launch_ns, int64_t ns, int64_t after_ns = 5'000, uint32_t name = 0) {
+    const uint64_t correlation = next_correlation_++;
+    Call(HostCall::kLaunchKernel, launch_ns, correlation);
+    const int64_t start_ns = std::max(now_ + after_ns, stream_free_ns_);
+    stream_free_ns_ = start_ns + ns;
+    return Kernel(start_ns, stream_free_ns_, correlation, name);
+  }
+  // Waits until the device has done what was launched.
+  Script& Sync(bool spins = true, HostCall call = HostCall::kStreamSync) {
+    return Call(call, std::max<int64_t>(stream_free_ns_ + 2'000 - now_, 1'000), next_correlation_++, spins);
+  }
+  Script& NoCpuTime() {
+    no_cpu_time_ = true;
+    return *this;
+  }
+  int64_t stream_free_ns() const { return stream_free_ns_; }
+
   // Marks.
   Script& Begin(Bracket bracket, uint32_t object = 0, int64_t value = -1, uint8_t flags = 0,
                 Phase phase = Phase::kOther) {
@@ -182,7 +287,10 @@ class Script {
     return Begin(Bracket::kOptimizer, optimizer).Cpu(ns).End(Bracket::kOptimizer);
   }
 
-  void Finish() { timeline_.Finish(now_); }
+  void Finish() {
+    FeedOps(INT64_MAX);
+    timeline_.Finish(now_);
+  }
 
   Timeline& timeline() { return timeline_; }
   RecordingSink& sink() { return sink_; }
@@ -216,10 +324,19 @@ class Script {
     e.start_ns = e.end_ns = now_;
     e.cpu_ns = cpu_[thread_];
     e.run_delay_ns = delay_[thread_];
-    if (kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd) e.flags = kHasRunDelay;
+    if (kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd) {
+      e.flags = no_cpu_time_ ? kNoCpuTime : kHasRunDelay;
+    }
     return e;
   }
+  void FeedOps(int64_t until_ns) {
+    while (!ops_.empty() && ops_.begin()->first <= until_ns) {
+      timeline_.Add(ops_.begin()->second);
+      ops_.erase(ops_.begin());
+    }
+  }
   Script& Put(const Event& event) {
+    FeedOps(event.end_ns);
     timeline_.Add(event);
     return *this;
   }
@@ -228,6 +345,10 @@ class Script {
   Timeline timeline_;
   int64_t now_ = 1'000'000'000;
   ThreadId thread_ = 1;
+  std::multimap<int64_t, DeviceOp> ops_;
+  uint64_t next_correlation_ = 1;
+  int64_t stream_free_ns_ = 0;
+  bool no_cpu_time_ = false;
   std::map<ThreadId, int64_t> cpu_;
   std::map<ThreadId, int64_t> delay_;
 };

@@ -6,7 +6,8 @@ namespace trainperf {
 namespace {
 
 bool SameButTime(const SegmentList::Entry& a, const SegmentList::Entry& b) {
-  return a.row == b.row && a.mechanism == b.mechanism && a.thread == b.thread && a.stack == b.stack;
+  return a.row == b.row && a.mechanism == b.mechanism && a.thread == b.thread && a.stack == b.stack &&
+         a.blocked == b.blocked && a.delayed == b.delayed && a.unmeasured == b.unmeasured;
 }
 
 }  // namespace
@@ -23,6 +24,53 @@ void SegmentList::Add(const Entry& entry, size_t max) {
 
 void SegmentList::Append(const SegmentList& later, size_t max) {
   for (const Entry& entry : later.entries_) Add(entry, max);
+}
+
+void SegmentList::AppendPlain(const SegmentList& later, size_t max) {
+  for (const Entry& e : later.entries_) Add({e.start_ns, e.end_ns, e.row, e.mechanism, e.thread, e.stack}, max);
+}
+
+void SegmentList::Claim(int64_t start_ns, Mechanism mechanism) {
+  for (size_t i = entries_.size(); i-- > 0 && entries_[i].end_ns > start_ns;) {
+    if (entries_[i].mechanism != Mechanism::kUnknown) continue;
+    if (entries_[i].start_ns < start_ns) {
+      Entry before = entries_[i];
+      before.end_ns = start_ns;
+      entries_[i].start_ns = start_ns;
+      entries_[i].mechanism = mechanism;
+      entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), before);
+      return;
+    }
+    entries_[i].mechanism = mechanism;
+  }
+}
+
+// A thread that calls again and again is on CPU in between: what it was off CPU lies in the longer stretches.
+void SegmentList::Measure(int64_t blocked_ns, int64_t delay_ns, int64_t unmeasured_ns) {
+  int64_t brief_ns = 0;
+  int64_t long_ns = 0;
+  const bool calls = entries_.size() > 1;
+  for (const Entry& e : entries_) {
+    if (e.mechanism != Mechanism::kUnknown) continue;
+    const int64_t ns = e.end_ns - e.start_ns;
+    (calls && ns <= kLaunchingNs ? brief_ns : long_ns) += ns;
+  }
+  const int64_t off_ns = blocked_ns + delay_ns;
+  const auto share = [](int64_t part, int64_t whole) -> double {
+    return whole <= 0 ? 0.0 : std::clamp(static_cast<double>(part) / static_cast<double>(whole), 0.0, 1.0);
+  };
+  const double unmeasured = share(unmeasured_ns, brief_ns + long_ns);
+  const double off_long = share(off_ns, long_ns);
+  const double off_brief = share(off_ns - long_ns, brief_ns);
+  const double blocked = share(blocked_ns, off_ns);
+  for (Entry& e : entries_) {
+    if (e.mechanism != Mechanism::kUnknown) continue;
+    const bool brief = calls && e.end_ns - e.start_ns <= kLaunchingNs;
+    const double off = (brief ? off_brief : off_long) * (1 - unmeasured);
+    e.unmeasured = static_cast<uint16_t>(unmeasured * kWhole);
+    e.blocked = static_cast<uint16_t>(off * blocked * kWhole);
+    e.delayed = static_cast<uint16_t>(off * (1 - blocked) * kWhole);
+  }
 }
 
 void SegmentList::SettleGap(Row row) {

@@ -21,11 +21,26 @@ class SegmentList {
     Mechanism mechanism;
     ThreadId thread;
     StackId stack;
+    // Of kUnknown, when known() is: parts of kWhole; what is left was on CPU.
+    uint16_t blocked = 0;
+    uint16_t delayed = 0;
+    uint16_t unmeasured = kWhole;
+
+    bool known() const { return unmeasured < kWhole; }
   };
+  static constexpr uint16_t kWhole = 65535;
+  static constexpr size_t kMaxLog = 32'768;
+  static constexpr int64_t kLaunchingNs = 200'000;  // from one call to the next, of a thread that goes on calling
 
   // Follows on the one before; an empty one is left out.
   void Add(const Entry& entry, size_t max);
   void Append(const SegmentList& later, size_t max);
+  // Without what Measure() told of them.
+  void AppendPlain(const SegmentList& later, size_t max);
+  // What is kUnknown after `start_ns` was `mechanism`; splits where it must.
+  void Claim(int64_t start_ns, Mechanism mechanism);
+  // What there is of kUnknown in a stretch that was measured.
+  void Measure(int64_t blocked_ns, int64_t delay_ns, int64_t unmeasured_ns);
   // The gap before now has become `row`.
   void SettleGap(Row row);
   template <typename RowFunction>

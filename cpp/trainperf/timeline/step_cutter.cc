@@ -26,7 +26,7 @@ void StepCutter::Open(Cut cut) {
 
 void StepCutter::Merge(size_t index) {
   pieces_[index - 1]->Append(*pieces_[index], writer_->max_segments());
-  writer_->Recycle(std::move(pieces_[index]));
+  writer_->Merged(std::move(pieces_[index]));
   pieces_.erase(pieces_.begin() + static_cast<ptrdiff_t>(index));
 }
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <limits>
 
+#include "trainperf/event/names.h"
+
 namespace trainperf {
 namespace {
 
 constexpr int64_t kWorthASpanNs = 1'000'000;      // a collection, a log record, a callback
 constexpr int64_t kMaxSampleNs = 10'000'000'000;  // a sample stands for one sampling gap, never for longer
 constexpr size_t kMaxNoGradLoaders = 16;
+constexpr size_t kMaxStretchSamples = 1024;
 
 int32_t Narrow(int64_t value) {
   return static_cast<int32_t>(
@@ -32,10 +35,15 @@ void StepLane::AccountStretch(int64_t end_ns, const Measures& measures) {
   piece.end = end_ns;
   if (stack_.open(Bracket::kCompile)) piece.compile_ns += measures.total();
   if (in_gc) piece.AddDetail({DetailKind::kGc, row_, SampleState::kUnknown, 0, 0, gc_generation_}, measures.gc, 0);
+  if (keep_log_) {
+    stretch_segments_.Measure(measures.blocked + measures.brief, measures.delay, measures.unknown);
+    piece.host_log.Append(stretch_segments_, SegmentList::kMaxLog);
+  }
   FlushStretchDetails(piece);
 }
 
 void StepLane::FlushStretchDetails(Piece& piece) {
+  FlushSamples();
   if (!stretch_details_.entries().empty()) {
     for (const DetailTable::Entry& entry : stretch_details_.entries()) {
       piece.AddDetail(entry.key, entry.ns, entry.count);
@@ -43,24 +51,27 @@ void StepLane::FlushStretchDetails(Piece& piece) {
     stretch_details_.Clear();
   }
   if (!stretch_segments_.entries().empty()) {
-    piece.segments.Append(stretch_segments_, writer_->max_segments());
+    piece.segments.AppendPlain(stretch_segments_, writer_->max_segments());
     stretch_segments_.Clear();
   }
 }
 
 void StepLane::CloseStretch(const Event& mark) {
   const bool in_gc = stack_.open(Bracket::kGc);
-  const SegmentList::Entry rest = {
-      meter_.cursor_ns(), mark.end_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0};
-  const Measures measures = meter_.Close(mark, in_gc);
-  AccountStretch(mark.end_ns, measures);
-  cutter_.current().segments.Add(rest, writer_->max_segments());
+  stretch_segments_.Add({meter_.cursor_ns(), mark.end_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0},
+                        max_stretch_segments());
+  AccountStretch(mark.end_ns, meter_.Close(mark, in_gc));
   last_cpu_ns_ = mark.cpu_ns;
 }
 
 void StepLane::UpdateRow() {
   const Row row = stack_.CurrentRow();
   row_ = cutter_.validation_open() ? Tentative(row) : row;
+}
+
+void StepLane::KeepHostLog() {
+  keep_log_ = true;
+  for (const auto& piece : cutter_.pieces()) piece->host_log.Append(piece->segments, SegmentList::kMaxLog);
 }
 
 // ---- Events
@@ -99,14 +110,81 @@ void StepLane::OnGilWait(const Event& event) {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   const int64_t cursor_ns = meter_.cursor_ns();
-  const int64_t waited_ns = meter_.AddGilWait(event, &start_ns, &end_ns);
-  if (end_ns <= start_ns) return;
+  if (meter_.AddGilWait(event, &start_ns, &end_ns) > 0) AddWait(event, start_ns, end_ns, cursor_ns);
+}
+
+void StepLane::AddWait(const Event& event, int64_t start_ns, int64_t end_ns, int64_t cursor_ns) {
   const bool in_gc = stack_.open(Bracket::kGc);
-  const size_t max = writer_->max_segments();
+  const size_t max = max_stretch_segments();
   stretch_segments_.Add({cursor_ns, start_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0}, max);
   stretch_segments_.Add({start_ns, end_ns, row_, Mechanism::kGilWait, event.object, event.stack}, max);
-  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0}, waited_ns,
-                       (event.flags & kGilStillHeld) != 0 ? 0 : 1);
+  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0},
+                       end_ns - start_ns, (event.flags & kGilStillHeld) != 0 ? 0 : 1);
+}
+
+void StepLane::OnCall(const Event& event, int64_t waits_until_ns) {
+  if (running_) AddCall(event, waits_until_ns, false);
+}
+
+void StepLane::AddCall(const Event& event, int64_t waits_until_ns, bool stand_in) {
+  const HostCall call = static_cast<HostCall>(event.what);
+  const Mechanism mechanism = MechanismOf(call);
+  const auto caller = [stand_in](Mechanism m) {
+    return stand_in                   ? StretchMeter::Caller::kStandIn
+           : m == Mechanism::kGpuWait ? StretchMeter::Caller::kWaiting
+                                      : StretchMeter::Caller::kItself;
+  };
+  const int64_t waited_ns = std::min(waits_until_ns, event.end_ns);
+  if (waited_ns > event.start_ns) {
+    AddCallPart(event.start_ns, waited_ns, Mechanism::kGpuWait, caller(Mechanism::kGpuWait));
+  }
+  AddCallPart(std::max(event.start_ns, waited_ns), event.end_ns, mechanism, caller(mechanism));
+  for (size_t i = stretch_samples_.size(); i-- > 0 && stretch_samples_[i].at_ns >= event.start_ns;) {
+    StretchSample& sample = stretch_samples_[i];
+    if (sample.at_ns <= event.end_ns && sample.thread == event.thread) sample.call = event.what;
+  }
+}
+
+void StepLane::AddCallPart(int64_t start_ns, int64_t end_ns, Mechanism mechanism, StretchMeter::Caller caller) {
+  const int64_t cursor_ns = meter_.cursor_ns();
+  start_ns = std::max(start_ns, meter_.called_until_ns());
+  if (meter_.AddCall(start_ns, end_ns, mechanism, caller) == 0) return;
+  const bool in_gc = stack_.open(Bracket::kGc);
+  const size_t max = max_stretch_segments();
+  if (start_ns < cursor_ns) {
+    stretch_segments_.Claim(start_ns, mechanism);
+  } else {
+    stretch_segments_.Add({cursor_ns, start_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0}, max);
+  }
+  stretch_segments_.Add({std::max(start_ns, cursor_ns), end_ns, row_, mechanism, 0, 0}, max);
+}
+
+void StepLane::OnOthersCall(const Event& event, int64_t waits_until_ns) {
+  if (!running_ || !in_backward()) return;
+  const HostCall call = static_cast<HostCall>(event.what);
+  if (event.thread != stand_in_) {
+    if (stand_in_called_ || (call != HostCall::kLaunchKernel && call != HostCall::kLaunchGraph)) return;
+    stand_in_ = event.thread;
+    stand_in_ns_ = 0;
+  }
+  stand_in_called_ = true;
+  // Between two calls that follow on each other it makes the next one ready.
+  const int64_t after_ns = event.start_ns - stand_in_ns_;
+  if (stand_in_ns_ > meter_.mark_ns() && after_ns > 0 && after_ns <= SegmentList::kLaunchingNs) {
+    AddCallPart(stand_in_ns_, event.start_ns, Mechanism::kNative, StretchMeter::Caller::kStandIn);
+  }
+  stand_in_ns_ = std::max(stand_in_ns_, event.end_ns);
+  AddCall(event, waits_until_ns, true);
+}
+
+void StepLane::OnOthersGilWait(const Event& event) {
+  if (!running_ || event.thread != stand_in_ || !in_backward()) return;
+  const int64_t cursor_ns = meter_.cursor_ns();
+  const int64_t start_ns = std::max(event.start_ns, cursor_ns);
+  if (meter_.AddCall(start_ns, event.end_ns, Mechanism::kGilWait, StretchMeter::Caller::kStandIn) > 0) {
+    stand_in_ns_ = std::max(stand_in_ns_, event.end_ns);
+    AddWait(event, start_ns, event.end_ns, cursor_ns);
+  }
 }
 
 void StepLane::OnSample(const Event& event) {
@@ -114,9 +192,22 @@ void StepLane::OnSample(const Event& event) {
   const SampleState state =
       event.what < kSampleStateCount ? static_cast<SampleState>(event.what) : SampleState::kUnknown;
   const int32_t code = state == SampleState::kBlocked ? Narrow(event.value) : 0;
-  writer_->SawSample(state, std::min(event.end_ns - event.start_ns, kMaxSampleNs));
-  stretch_details_.Add({DetailKind::kSample, row_, state, 0, event.stack, code},
-                       std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
+  const int64_t ns = std::min(event.end_ns - event.start_ns, kMaxSampleNs);
+  writer_->SawSample(state, ns);
+  if (stretch_samples_.size() >= kMaxStretchSamples) FlushSamples();
+  stretch_samples_.push_back({event.end_ns, ns, state, event.stack, code, event.thread, -1});
+}
+
+// A sample in a call says nothing of the time outside of calls.
+void StepLane::FlushSamples() {
+  for (const StretchSample& s : stretch_samples_) {
+    if (s.call >= 0) {
+      stretch_details_.Add({DetailKind::kCall, row_, s.state, s.thread, s.stack, s.call}, s.ns, 1);
+    } else {
+      stretch_details_.Add({DetailKind::kSample, row_, s.state, 0, s.stack, s.code}, s.ns, 1);
+    }
+  }
+  stretch_samples_.clear();
 }
 
 void StepLane::OnHold(const Event& event) {
@@ -138,7 +229,7 @@ void StepLane::Finish(int64_t end_ns) {
   // The loop's end, but not what the program does after it: no more than another step's time after the last mark.
   const int64_t tail_ns = end_ns - meter_.cursor_ns();
   if (tail_ns >= 0 && end_ns - meter_.mark_ns() <= cutter_.mean_step_ns()) {
-    stretch_segments_.Add({meter_.cursor_ns(), end_ns, row_, Mechanism::kUnknown, 0, 0}, writer_->max_segments());
+    stretch_segments_.Add({meter_.cursor_ns(), end_ns, row_, Mechanism::kUnknown, 0, 0}, max_stretch_segments());
     AccountStretch(end_ns, meter_.CloseUnread(end_ns, stack_.open(Bracket::kGc)));
     cutter_.Now(end_ns, last_cpu_ns_);
   } else {
@@ -198,6 +289,7 @@ void StepLane::Begin(const Event& mark) {
           CloseValidation(soft != nullptr ? soft : cutter_.pieces().front().get());
         }
         cutter_.OnBackwardBegin();
+        stand_in_called_ = false;
       }
       break;
     case Bracket::kOptimizer:

@@ -25,7 +25,13 @@ class StepLane {
   // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
   void OnMark(const Event& event);  // kStep, kBegin, kEnd
   void OnGilWait(const Event& event);
+  // `waits_until_ns`: up to there the call waits for the device's earlier work, whatever it does.
+  void OnCall(const Event& event, int64_t waits_until_ns);
   void OnSample(const Event& event);
+  // Calls and waits of other threads. The one that launches work while the step thread is blocked in backward is
+  // autograd's, and stands in for it.
+  void OnOthersCall(const Event& event, int64_t waits_until_ns);
+  void OnOthersGilWait(const Event& event);
   // Of any thread.
   void OnHold(const Event& event);
   void OnHost(const Event& event);
@@ -35,12 +41,30 @@ class StepLane {
 
   int64_t last_mark_ns() const { return meter_.mark_ns(); }
   bool in_backward() const { return stack_.open(Bracket::kBackward); }
+  ThreadId stand_in() const { return stand_in_; }  // 0: none yet
+  // A device is fed: keeps what its idle time is explained by.
+  void KeepHostLog();
   const StepCutter& cutter() const { return cutter_; }
 
  private:
   using Frame = BracketStack::Frame;
 
+  struct StretchSample {
+    int64_t at_ns;
+    int64_t ns;
+    SampleState state;
+    StackId stack;
+    int32_t code;
+    ThreadId thread;
+    int32_t call;  // -1: not in one
+  };
+
   void CloseStretch(const Event& mark);
+  void AddCall(const Event& event, int64_t waits_until_ns, bool stand_in);
+  void AddCallPart(int64_t start_ns, int64_t end_ns, Mechanism mechanism, StretchMeter::Caller caller);
+  void AddWait(const Event& event, int64_t start_ns, int64_t end_ns, int64_t cursor_ns);
+  void FlushSamples();
+  size_t max_stretch_segments() const { return keep_log_ ? SegmentList::kMaxLog : writer_->max_segments(); }
   void AccountStretch(int64_t end_ns, const Measures& measures);
   void FlushStretchDetails(Piece& piece);
   void Begin(const Event& mark);
@@ -72,8 +96,15 @@ class StepLane {
   int64_t checkpoint_spans_ = 0;
 
   // Of the stretch that is not yet closed by a mark.
+  bool keep_log_ = false;
+  std::vector<StretchSample> stretch_samples_;
   DetailTable stretch_details_;
   SegmentList stretch_segments_;
+
+  // Of the backward that may be open.
+  ThreadId stand_in_ = 0;
+  bool stand_in_called_ = false;
+  int64_t stand_in_ns_ = 0;  // its last call's end
 
   // Of the validation that may be open.
   uint32_t validation_object_ = 0;  // the module that opened it

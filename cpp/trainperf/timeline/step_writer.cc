@@ -32,11 +32,11 @@ int64_t Settle(Piece& piece, double share) {
 
 }  // namespace
 
-StepWriter::StepWriter(const TimelineOptions& options, TimelineSink* sink)
+StepWriter::StepWriter(const TimelineOptions& options, TimelineSink* sink, DeviceLane* device)
     : options_(options),
       max_segments_(static_cast<size_t>(std::max(options.max_segments, 1))),
       sink_(sink),
-      feeds_device_(options.feeds_device) {
+      device_(device) {
   for (int p = 0; p < kPhaseCount; ++p) {
     for (int m = 0; m < kMechanismCount; ++m) {
       causes_[static_cast<size_t>(p)][static_cast<size_t>(m)] =
@@ -54,7 +54,23 @@ std::unique_ptr<Piece> StepWriter::NewPiece(int64_t start_ns) {
     spare_.pop_back();
   }
   piece->Reset(start_ns);
+  if (device_->active()) device_->OpenCell(start_ns);
   return piece;
+}
+
+void StepWriter::Merged(std::unique_ptr<Piece> piece) {
+  if (device_->active()) device_->MergeCell(piece->start_ns);
+  Recycle(std::move(piece));
+}
+
+void StepWriter::OpenCells(const std::vector<std::unique_ptr<Piece>>* open) {
+  for (const Waiting& waiting : waiting_) {
+    device_->OpenCell(waiting.piece->start_ns);
+    waiting.piece->host_log.Append(waiting.piece->segments, SegmentList::kMaxLog);
+  }
+  if (!waiting_.empty()) device_->OpenCell(waiting_.back().piece->end_ns());
+  if (open == nullptr) return;
+  for (const auto& piece : *open) device_->OpenCell(piece->start_ns);
 }
 
 void StepWriter::Recycle(std::unique_ptr<Piece> piece) {
@@ -65,17 +81,37 @@ void StepWriter::PutStep(std::unique_ptr<Piece> piece) { Put(std::move(piece), t
 void StepWriter::PutOutside(std::unique_ptr<Piece> piece) { Put(std::move(piece), false); }
 
 void StepWriter::Put(std::unique_ptr<Piece> piece, bool step) {
+  if (device_->active()) device_->OpenCell(piece->end_ns());
+  waiting_steps_ += step;
   if (!host_seen_ || (waiting_.empty() && piece->unsettled_delay() < kWorthWaitingNs)) {
-    Write(*piece, step);
-    Recycle(std::move(piece));
+    Release(std::move(piece), step);
     return;
   }
-  waiting_steps_ += step;
   waiting_.push_back({std::move(piece), step});
   while (waiting_.size() > kMaxWaiting ||
          waiting_.front().piece->end_ns() < waiting_.back().piece->end_ns() - kMaxWaitNs) {
     Waiting first = std::move(waiting_.front());
     waiting_.pop_front();
+    Release(std::move(first.piece), first.step);
+  }
+}
+
+void StepWriter::Release(std::unique_ptr<Piece> piece, bool step) {
+  if (device_->active()) {
+    unsettled_.push_back({std::move(piece), step});
+    if (unsettled_.size() > kMaxWaiting) device_->SettleAll(unsettled_.front().piece->end_ns());
+    WriteSettled();
+    return;
+  }
+  waiting_steps_ -= step;
+  Write(*piece, step);
+  Recycle(std::move(piece));
+}
+
+void StepWriter::WriteSettled() {
+  while (!unsettled_.empty() && unsettled_.front().piece->end_ns() <= device_->settled_ns()) {
+    Waiting first = std::move(unsettled_.front());
+    unsettled_.pop_front();
     waiting_steps_ -= first.step;
     Write(*first.piece, first.step);
     Recycle(std::move(first.piece));
@@ -87,12 +123,11 @@ void StepWriter::AdvanceTo(int64_t watermark_ns) {
 }
 
 void StepWriter::Flush() {
-  for (Waiting& waiting : waiting_) {
-    Write(*waiting.piece, waiting.step);
-    Recycle(std::move(waiting.piece));
+  while (!waiting_.empty()) {
+    Waiting first = std::move(waiting_.front());
+    waiting_.pop_front();
+    Release(std::move(first.piece), first.step);
   }
-  waiting_.clear();
-  waiting_steps_ = 0;
 }
 
 void StepWriter::HostReading(int64_t at_ns, int64_t throttled_ns, const std::vector<std::unique_ptr<Piece>>& open,
@@ -160,7 +195,7 @@ void StepWriter::Write(Piece& piece, bool step) {
     split_.AddSamples(piece);
     wall_ns_ += piece.end_ns() - piece.start_ns;
     record_.index = index;
-    record_.feeds_device = feeds_device_;
+    record_.feeds_device = options_.feeds_device || device_->feeds();
     record_.start_ns = piece.start_ns;
     record_.end_ns = piece.end_ns();
     std::memset(record_.ns, 0, sizeof(record_.ns));
@@ -178,7 +213,10 @@ void StepWriter::Write(Piece& piece, bool step) {
     for (const SegmentList::Entry& e : piece.segments.entries()) {
       record_.segments.push_back({e.start_ns, e.end_ns, PhaseOf(e.row), e.mechanism, e.thread, e.stack});
     }
+    device_->CloseStep(piece, split_, &record_, &device_details_);
     sink_->OnStep(record_);
+    piece.details.Append(device_details_);
+    device_details_.Clear();
   }
   for (const DetailTable::Entry& entry : piece.details.entries()) {
     const DetailKey& key = entry.key;

@@ -1,5 +1,6 @@
 // Gives finished pieces to the sink: as steps, numbered, or as what happened outside of steps. Where the cgroup is
-// watched, it first waits for the reading that tells whether time on the run queue was throttling.
+// watched, it first waits for the reading that tells whether time on the run queue was throttling; where a device is
+// fed, until its lane is whole up to the piece's end.
 
 #ifndef TRAINPERF_TIMELINE_STEP_WRITER_H_
 #define TRAINPERF_TIMELINE_STEP_WRITER_H_
@@ -10,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "trainperf/timeline/device_lane.h"
 #include "trainperf/timeline/piece.h"
 #include "trainperf/timeline/sample_split.h"
 #include "trainperf/timeline/timeline.h"
@@ -18,9 +20,11 @@ namespace trainperf {
 
 class StepWriter {
  public:
-  StepWriter(const TimelineOptions& options, TimelineSink* sink);
+  StepWriter(const TimelineOptions& options, TimelineSink* sink, DeviceLane* device);
 
   std::unique_ptr<Piece> NewPiece(int64_t start_ns);
+  // It was merged into the one before, and no step ends where it starts.
+  void Merged(std::unique_ptr<Piece> piece);
   void PutStep(std::unique_ptr<Piece> piece);
   void PutOutside(std::unique_ptr<Piece> piece);
   void Recycle(std::unique_ptr<Piece> piece);
@@ -31,8 +35,11 @@ class StepWriter {
   void SawSample(SampleState state, int64_t ns) { split_.SeeAhead(state, ns); }
   void AdvanceTo(int64_t watermark_ns);
   void Flush();
+  // The device's lane has come further: writes what waited for it.
+  void WriteSettled();
+  // A device came into use: the lane learns where steps may end.
+  void OpenCells(const std::vector<std::unique_ptr<Piece>>* open);
 
-  void FeedsDevice() { feeds_device_ = true; }
   TimelineSink* sink() { return sink_; }
   size_t max_segments() const { return max_segments_; }
   int64_t next_index() const { return options_.first_step_index + next_index_ + waiting_steps_; }
@@ -47,19 +54,22 @@ class StepWriter {
   };
 
   void Put(std::unique_ptr<Piece> piece, bool step);
+  void Release(std::unique_ptr<Piece> piece, bool step);
   void Write(Piece& piece, bool step);
   uint32_t Flags(const Piece& piece) const;
 
   const TimelineOptions options_;
   const size_t max_segments_;
   TimelineSink* const sink_;
+  DeviceLane* const device_;
   std::array<std::array<Cause, kMechanismCount>, kPhaseCount> causes_;
   std::vector<std::unique_ptr<Piece>> spare_;
-  std::deque<Waiting> waiting_;
-  int64_t waiting_steps_ = 0;
+  std::deque<Waiting> waiting_;    // for the cgroup's reading
+  std::deque<Waiting> unsettled_;  // then for the device
+  int64_t waiting_steps_ = 0;      // in both
+  DetailTable device_details_;
   SampleSplit split_;
   StepRecord record_{};
-  bool feeds_device_;
   int64_t next_index_ = 0;  // less options_.first_step_index
   int64_t wall_ns_ = 0;
 

@@ -12,7 +12,9 @@
 namespace trainperf {
 namespace {
 
-constexpr int64_t kMaxNs = int64_t{1} << 61;  // no sum of differences below it overflows
+constexpr int64_t kMaxNs = int64_t{1} << 61;    // no sum of differences below it overflows
+constexpr int64_t kMaxOpNs = int64_t{1} << 50;  // likewise of thousands
+constexpr uint32_t kMaxName = 1 << 20;
 constexpr int kTakeOverBackwards = 3;
 
 bool IsMark(EventKind kind) { return kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd; }
@@ -30,20 +32,30 @@ Event Sane(Event event) {
   return event;
 }
 
+DeviceOp Sane(DeviceOp op) {
+  op.end_ns = std::clamp<int64_t>(op.end_ns, 0, kMaxNs);
+  op.start_ns = std::clamp<int64_t>(op.start_ns, std::max<int64_t>(op.end_ns - kMaxOpNs, 0), op.end_ns);
+  op.bytes = std::clamp<int64_t>(op.bytes, -1, kMaxOpNs);
+  if (op.name > kMaxName) op.name = 0;
+  return op;
+}
+
 }  // namespace
 
 // Sends each event to where it belongs: the step thread's lane, the other threads, or, while nobody has trained yet,
 // aside.
 class Timeline::Impl {
  public:
-  Impl(const TimelineOptions& options, TimelineSink* sink) : writer_(options, sink), others_(&loaders_, sink) {}
+  Impl(const TimelineOptions& options, TimelineSink* sink)
+      : device_(options.max_segments), writer_(options, sink, &device_), others_(&loaders_, sink) {}
 
   void Add(const Event& raw) {
     const Event event = Sane(raw);
     if (first_ns_ < 0) first_ns_ = event.start_ns;
-    if (event.end_ns < latest_ns_) ++late_;
-    latest_ns_ = std::max(latest_ns_, event.end_ns);
-    if (thread_ != 0) {
+    SawTime(event.end_ns);
+    if (event.kind == EventKind::kCall) {
+      AddCall(event);
+    } else if (thread_ != 0) {
       Dispatch(event);
     } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {
       SetStepThread(event.thread);
@@ -51,15 +63,25 @@ class Timeline::Impl {
     } else {
       early_.Add(event);
     }
+    SettleDevices();
   }
 
-  void Add(const DeviceOp&) { writer_.FeedsDevice(); }
-  void SetNames(const NameTable* names) { names_ = names; }
-  void MarkDeviceIncomplete(uint32_t) {}
+  void Add(const DeviceOp& raw) {
+    const DeviceOp op = Sane(raw);
+    SawTime(op.end_ns);
+    device_.OnOp(op);
+    if (!device_seen_) OpenDevices();
+    SettleDevices();
+  }
+
+  void SetNames(const NameTable* names) { device_.SetNames(names); }
+  void MarkDeviceIncomplete(uint32_t device) { device_.MarkIncomplete(device); }
 
   void AdvanceTo(int64_t watermark_ns) {
     watermark_ns = std::clamp<int64_t>(watermark_ns, 0, kMaxNs);
     if (lane_) lane_->AdvanceTo(watermark_ns);
+    progress_ns_ = std::max(progress_ns_, watermark_ns);
+    SettleDevices();
     writer_.AdvanceTo(watermark_ns);
   }
 
@@ -72,6 +94,8 @@ class Timeline::Impl {
       Retire();
     }
     writer_.Flush();
+    device_.SettleAll(kMaxNs);
+    writer_.WriteSettled();
   }
 
   void MarkIncomplete() {
@@ -90,10 +114,57 @@ class Timeline::Impl {
   }
 
  private:
+  void SawTime(int64_t end_ns) {
+    if (end_ns < latest_ns_) ++late_;
+    latest_ns_ = std::max(latest_ns_, end_ns);
+    progress_ns_ = std::max(progress_ns_, latest_ns_);
+  }
+
+  void AddCall(const Event& event) {
+    if (event.what >= kHostCallCount) return;
+    const int64_t waited_until_ns = device_.OnCall(event);
+    if (!device_seen_ && device_.active()) OpenDevices();
+    if (thread_ == 0) {
+      early_.AddCall({event, waited_until_ns});
+    } else {
+      DispatchCall(event, waited_until_ns);
+    }
+  }
+
+  void DispatchCall(const Event& event, int64_t waited_until_ns) {
+    device_.CountCall(event);
+    if (event.thread == thread_) {
+      lane_->OnCall(event, waited_until_ns);
+    } else {
+      lane_->OnOthersCall(event, waited_until_ns);
+      if (lane_->stand_in() != 0 && device_.active()) device_.AddHostThread(lane_->stand_in());
+    }
+  }
+
+  // The first sign of a device.
+  void OpenDevices() {
+    device_seen_ = true;
+    if (thread_ != 0) device_.AddHostThread(thread_);
+    if (lane_) lane_->KeepHostLog();
+    writer_.OpenCells(lane_ ? &lane_->cutter().pieces() : nullptr);
+  }
+
+  void SettleDevices() {
+    if (!device_seen_) return;
+    // Before there is a step thread, nobody knows where its first step starts.
+    device_.Settle(progress_ns_, lane_ ? lane_->last_mark_ns() : floor_ns_);
+    writer_.WriteSettled();
+  }
+
   void SetStepThread(ThreadId thread) {
     thread_ = thread;
     lane_.emplace(&writer_, &loaders_, floor_ns_);
-    for (const Event& event : early_.Take()) Dispatch(event);
+    if (device_seen_) {
+      lane_->KeepHostLog();
+      device_.AddHostThread(thread);
+    }
+    early_.Replay([this](const Event& event) { Dispatch(event); },
+                  [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
   }
 
   void Dispatch(const Event& event) {
@@ -108,6 +179,7 @@ class Timeline::Impl {
         break;
     }
     if (event.thread != thread_) {
+      if (event.kind == EventKind::kGilWait) lane_->OnOthersGilWait(event);
       others_.Add(event);
       if (BeginsBackward(event)) ConsiderTakeOver(event);
       return;
@@ -143,8 +215,8 @@ class Timeline::Impl {
     lane_.reset();
   }
 
+  DeviceLane device_;
   StepWriter writer_;
-  const NameTable* names_ = nullptr;
   LoaderLog loaders_;
   OtherThreads others_;
   EarlyEvents early_;
@@ -156,6 +228,8 @@ class Timeline::Impl {
   int64_t first_ns_ = -1;
   int64_t first_step_ns_ = -1;
   int64_t latest_ns_ = 0;
+  int64_t progress_ns_ = 0;  // nothing older comes
+  bool device_seen_ = false;
   int64_t late_ = 0;
   int64_t incomplete_ = 0;
   bool finished_ = false;

@@ -1,5 +1,6 @@
 // Events per second through the timeline, on a realistic mix. Target: 5 M/s on one core.
 
+#include <algorithm>
 #include <vector>
 
 #include "benchmark/benchmark.h"
@@ -97,6 +98,73 @@ void BM_Events(benchmark::State& state) {
   if (timeline.steps_closed() + 1200 < state.iterations()) state.SkipWithError("steps were not closed");
 }
 BENCHMARK(BM_Events)->Arg(0)->Arg(1)->ArgName("throttle_readings");
+
+// The same step with 100 kernels on two streams that it launches, 4 copies and a wait for the device: 330 events and
+// operations.
+void BM_WithDevice(benchmark::State& state) {
+  struct Item {
+    int64_t end_ns;
+    bool is_op;
+    Event event;
+    DeviceOp op;
+  };
+  std::vector<Item> items;
+  for (const Event& e : MakeStep()) items.push_back({e.end_ns, false, e, {}});
+  const int64_t step_ns = MakeStep().back().value;
+  const auto call = [&](HostCall what, int64_t start_ns, int64_t ns, int64_t correlation) {
+    Event e{};
+    e.kind = EventKind::kCall;
+    e.what = static_cast<uint8_t>(what);
+    e.start_ns = start_ns;
+    e.end_ns = start_ns + ns;
+    e.value = correlation;
+    e.thread = 1;
+    items.push_back({e.end_ns, false, e, {}});
+  };
+  for (int i = 0; i < 104; ++i) {
+    call(i % 26 == 0 ? HostCall::kMemcpy : HostCall::kLaunchKernel, 150'000 + i * 10'000, 4'000, i + 1);
+    DeviceOp op{};
+    op.start_ns = 160'000 + i * 10'000;
+    op.end_ns = op.start_ns + 7'000;
+    op.correlation = static_cast<uint64_t>(i) + 1;
+    op.name = static_cast<uint32_t>(i % 40) + 1;
+    op.stream = static_cast<uint32_t>(i % 2);
+    op.kind = i % 26 == 0 ? DeviceOpKind::kMemcpy : DeviceOpKind::kKernel;
+    items.push_back({op.end_ns, true, {}, op});
+  }
+  call(HostCall::kStreamSync, 1'200'000, 30'000, 0);
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.end_ns < b.end_ns; });
+  CountingSink sink;
+  Timeline timeline({}, &sink);
+  int64_t offset = 1'000'000'000;
+  int64_t correlation = 0;
+  for (auto _ : state) {
+    for (const Item& item : items) {
+      if (item.is_op) {
+        DeviceOp op = item.op;
+        op.start_ns += offset;
+        op.end_ns += offset;
+        op.correlation += static_cast<uint64_t>(correlation);
+        timeline.Add(op);
+        continue;
+      }
+      Event e = item.event;
+      e.start_ns += offset;
+      e.end_ns += offset;
+      e.cpu_ns += offset;
+      e.run_delay_ns += offset;
+      if (e.value > 0 && e.kind == EventKind::kCall) e.value += correlation;
+      timeline.Add(e);
+    }
+    offset += step_ns;
+    correlation += 200;
+  }
+  benchmark::DoNotOptimize(sink.ns);
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(items.size()));
+  state.counters["target_per_second"] = kTargetPerSecond;
+  if (timeline.steps_closed() + 2500 < state.iterations()) state.SkipWithError("steps were not closed");
+}
+BENCHMARK(BM_WithDevice);
 
 }  // namespace
 }  // namespace trainperf

@@ -10,7 +10,7 @@ namespace trainperf {
 namespace {
 
 // Random marks of a loop that makes little sense, on honest clocks.
-void PlausibleRun(uint32_t seed) {
+int64_t PlausibleRun(uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](uint32_t n) { return random() % n; };
   TimelineOptions options;
@@ -20,10 +20,32 @@ void PlausibleRun(uint32_t seed) {
   loop.sink().touching = false;  // another thread may take over
   const uint32_t threads = pick(3) == 0 ? 3 : 1;
   const bool steps = pick(4) == 0;
+  const bool device = pick(3) != 0;
+  const auto operate = [&] {
+    const uint64_t correlation = pick(40);
+    switch (pick(4)) {
+      case 0:
+        loop.Launch(pick(200'000), pick(5'000'000), pick(100'000), pick(20));
+        break;
+      case 1:
+        loop.Call(static_cast<HostCall>(pick(kHostCallCount)), pick(2'000'000), correlation, pick(2) == 0,
+                  pick(10) == 0 ? kCallFailed : 0);
+        break;
+      case 2:
+        loop.Kernel(loop.now() + pick(3'000'000), loop.now() + 3'000'000 + pick(4'000'000), correlation, pick(20),
+                    pick(3));
+        break;
+      default:
+        loop.Copy(loop.now() - pick(1'000'000), loop.now() + pick(2'000'000), correlation,
+                  static_cast<CopyDirection>(pick(6)), static_cast<MemoryKind>(pick(5)),
+                  static_cast<MemoryKind>(pick(5)), pick(100), pick(2));
+    }
+  };
   int64_t throttled = 0;
   for (int i = 0; i < 600; ++i) {
     loop.On(1 + pick(threads));
     const Bracket bracket = static_cast<Bracket>(pick(kBracketCount));
+    if (device && pick(2) == 0) operate();
     switch (pick(14)) {
       case 0:
       case 1:
@@ -64,13 +86,20 @@ void PlausibleRun(uint32_t seed) {
     }
   }
   loop.Finish();
+  int64_t explained = 0;
+  for (const Step& step : loop.steps()) {
+    for (const DeviceStep& d : step.devices) explained += d.starved_gaps > 0 && d.busy_ns > 0;
+  }
+  return explained;
 }
 
 TEST(TimelineFuzz, PlausibleEvents) {
+  int64_t explained = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
-    PlausibleRun(seed);
+    explained += PlausibleRun(seed);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
+  EXPECT_GT(explained, 1000);  // devices were among it
 }
 
 // On one thread, steps touch whatever the brackets are.
@@ -126,11 +155,27 @@ TEST(TimelineFuzz, HostileEvents) {
       e.object = static_cast<uint32_t>(random() % 3 == 0 ? random() : random() % 5);
       e.thread = static_cast<ThreadId>(random() % 10 == 0 ? random() : random() % 3);
       e.stack = static_cast<StackId>(random());
-      e.kind = static_cast<EventKind>(random() % 20 == 0 ? random() % 256 : random() % 7);
+      e.kind = static_cast<EventKind>(random() % 20 == 0 ? random() % 256 : random() % 8);
       e.what = static_cast<uint8_t>(random() % 10 == 0 ? random() : random() % kBracketCount);
       e.phase = static_cast<uint8_t>(random());
       e.flags = static_cast<uint8_t>(random());
       timeline.Add(e);
+      if (random() % 2 == 0) {
+        DeviceOp op{};
+        op.start_ns = anything();
+        op.end_ns = anything();
+        op.correlation = random() % 3 == 0 ? random() : random() % 50;
+        op.bytes = anything();
+        op.name = static_cast<uint32_t>(random() % 100);
+        op.device = static_cast<uint32_t>(random() % 10 == 0 ? random() : random() % 3);
+        op.kind = static_cast<DeviceOpKind>(random() % 10 == 0 ? random() % 256 : random() % 3);
+        op.direction = static_cast<CopyDirection>(random() % 256);
+        op.from = static_cast<MemoryKind>(random() % 256);
+        op.to = static_cast<MemoryKind>(random() % 256);
+        op.flags = static_cast<uint8_t>(random());
+        timeline.Add(op);
+        if (random() % 50 == 0) timeline.MarkDeviceIncomplete(op.device);
+      }
       if (random() % 50 == 0) timeline.AdvanceTo(anything());
       if (random() % 50 == 0) timeline.MarkIncomplete();
     }

@@ -1,0 +1,326 @@
+#include "trainperf/timeline/device_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainperf/event/names.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kMinHoldNs = 20'000'000;
+constexpr int64_t kFirstHoldNs = 500'000'000;  // while it is not known how long operations take
+constexpr int64_t kEnoughOps = 256;
+constexpr size_t kMaxSyncThreads = 1024;
+constexpr int64_t kMaxCallNs = int64_t{1} << 50;  // no sum overflows
+constexpr size_t kMaxHostThreads = 64;
+
+bool IsRuntimeCall(HostCall call) { return call != HostCall::kCpuOp && call != HostCall::kPython; }
+
+bool IsWork(HostCall call) {
+  return call == HostCall::kLaunchKernel || call == HostCall::kLaunchGraph || call == HostCall::kMemcpy ||
+         call == HostCall::kMemset;
+}
+
+}  // namespace
+
+// ---- What comes
+
+int64_t DeviceLane::OnCall(const Event& call) {
+  if (call.what >= kHostCallCount) return 0;
+  const HostCall what = static_cast<HostCall>(call.what);
+  if (!IsRuntimeCall(what)) return 0;
+  active_ = true;
+  const auto waits_until = [&](int64_t end_ns) {
+    if (sync_ends_.size() < kMaxSyncThreads || sync_ends_.contains(call.thread)) sync_ends_[call.thread] = end_ns;
+  };
+  if (MechanismOf(what) == Mechanism::kGpuWait) {
+    if (what != HostCall::kQueueFull) waits_until(call.end_ns);
+    return 0;
+  }
+  if (!IsWork(what)) return 0;
+  feeds_ = true;
+  const uint64_t correlation = static_cast<uint64_t>(call.value);
+  if (correlation == 0 || (call.flags & kCallFailed) != 0) return 0;
+  Launch launch;
+  launch.correlation = correlation;
+  launch.start_ns = call.start_ns;
+  launch.end_ns = call.end_ns;
+  launch.thread = call.thread;
+  launch.graph = what == HostCall::kLaunchGraph;
+  launch.kernel = launch.graph || what == HostCall::kLaunchKernel;
+  if (const auto sync = sync_ends_.find(call.thread); sync != sync_ends_.end()) launch.sync_end_ns = sync->second;
+  int64_t waited_until_ns = 0;
+  if (!unjoined_.empty()) {
+    const auto op = unjoined_.find(correlation);
+    if (op != unjoined_.end()) {
+      launch.begun = true;
+      tracks_[op->second.first]->Join(correlation, launch);
+      // A copy into pageable memory returns when it is done: what comes before it is the device's earlier work.
+      const DeviceOp& copy = op->second.second;
+      if (what == HostCall::kMemcpy && copy.direction == CopyDirection::kDeviceToHost &&
+          (copy.to == MemoryKind::kPageable || copy.to == MemoryKind::kUnknown) && copy.end_ns <= call.end_ns &&
+          copy.start_ns - call.start_ns > DeviceTrack::kSyncSlackNs) {
+        waited_until_ns = copy.start_ns;
+        waits_until(call.end_ns);
+      }
+      unjoined_.erase(op);
+    }
+  }
+  launches_.Add(launch);
+  return waited_until_ns;
+}
+
+void DeviceLane::CountCall(const Event& call) {
+  if (!active_ || cells_.empty()) return;
+  const HostCall what = static_cast<HostCall>(call.what);
+  const int64_t ns = std::min(call.end_ns - call.start_ns, kMaxCallNs);
+  std::vector<CallSum>& sums = cells_.back()->calls;
+  auto sum = std::find_if(sums.begin(), sums.end(),
+                          [&](const CallSum& s) { return s.thread == call.thread && s.call == what; });
+  if (sum == sums.end()) {
+    const ThreadId thread = sums.size() < kMaxSyncThreads ? call.thread : 0;
+    sum = sums.insert(sums.end(), {thread, what, 0, 0, 0, 0});
+  }
+  ++sum->count;
+  sum->failed += (call.flags & kCallFailed) != 0 ? 1 : 0;
+  sum->ns += ns;
+  sum->max_ns = std::max(sum->max_ns, ns);
+}
+
+DeviceTrack* DeviceLane::TrackOf(uint32_t device) {
+  for (const auto& track : tracks_) {
+    if (track->device() == device) return track.get();
+  }
+  if (tracks_.size() >= kMaxDevices) return nullptr;
+  tracks_.push_back(std::make_unique<DeviceTrack>(device, tracks_.size(), max_segments_));
+  return tracks_.back().get();
+}
+
+void DeviceLane::OnOp(const DeviceOp& op) {
+  active_ = feeds_ = true;
+  DeviceTrack* const track = TrackOf(op.device);
+  if (track == nullptr) {
+    ++refused_ops_;
+    return;
+  }
+  ++ops_;
+  longest_ns_ = std::max(longest_ns_, std::min(op.end_ns - op.start_ns, kMaxHoldNs));
+  PendingOp pending;
+  pending.op = op;
+  if (Launch* const launch = launches_.Find(op.correlation)) {
+    pending.launch_start_ns = launch->start_ns;
+    pending.launch_end_ns = launch->end_ns;
+    pending.sync_end_ns = launch->sync_end_ns;
+    pending.thread = launch->thread;
+    pending.graph = launch->graph;
+    pending.first_of_launch = !launch->begun;
+    launch->begun = true;
+  } else if (op.correlation != 0) {
+    if (unjoined_.size() >= kMaxUnjoined) unjoined_.clear();
+    unjoined_.try_emplace(op.correlation, track->position(), op);
+  }
+  track->Add(pending);
+}
+
+void DeviceLane::MarkIncomplete(uint32_t device) {
+  DeviceTrack* const track = TrackOf(device);
+  if (track == nullptr || cells_.empty()) return;
+  std::vector<DeviceSums>& devices = cells_.back()->devices;
+  while (devices.size() <= track->position()) devices.emplace_back();
+  devices[track->position()].used = devices[track->position()].incomplete = true;
+}
+
+void DeviceLane::AddHostThread(ThreadId thread) {
+  if (std::find(host_threads_.begin(), host_threads_.end(), thread) != host_threads_.end()) return;
+  if (host_threads_.size() >= kMaxHostThreads) host_threads_.erase(host_threads_.begin());
+  host_threads_.push_back(thread);
+}
+
+// ---- Cells
+
+void DeviceLane::OpenCell(int64_t start_ns) {
+  size_t position = cells_.size();
+  while (position > 0 && cells_[position - 1]->start_ns > start_ns) --position;
+  if (position > 0 && cells_[position - 1]->start_ns == start_ns) {
+    opened_.push_back(start_ns);
+    return;
+  }
+  std::unique_ptr<DeviceCell> cell;
+  if (spare_.empty()) {
+    cell = std::make_unique<DeviceCell>();
+  } else {
+    cell = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  cell->start_ns = start_ns;
+  cell->serial = next_serial_++;
+  for (DeviceSums& sums : cell->devices) sums.Reset();
+  cell->calls.clear();
+  cells_.insert(cells_.begin() + static_cast<ptrdiff_t>(position), std::move(cell));
+}
+
+void DeviceLane::MergeCell(int64_t start_ns) {
+  const auto again = std::find(opened_.rbegin(), opened_.rend(), start_ns);
+  if (again != opened_.rend()) {
+    opened_.erase(std::next(again).base());
+    return;
+  }
+  size_t position = cells_.size();
+  while (position > 0 && cells_[position - 1]->start_ns > start_ns) --position;
+  if (position < 2 || cells_[position - 1]->start_ns != start_ns) return;
+  Pour(*cells_[position - 1], cells_[position - 2].get());
+  if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_[position - 1]));
+  cells_.erase(cells_.begin() + static_cast<ptrdiff_t>(position - 1));
+}
+
+void DeviceLane::Pour(DeviceCell& from, DeviceCell* into) const {
+  for (size_t i = 0; i < from.devices.size(); ++i) {
+    if (!from.devices[i].used) continue;
+    while (into->devices.size() <= i) into->devices.emplace_back();
+    into->devices[i].Append(from.devices[i], max_segments_);
+  }
+  for (const CallSum& more : from.calls) {
+    const auto known = std::find_if(into->calls.begin(), into->calls.end(),
+                                    [&](const CallSum& s) { return s.thread == more.thread && s.call == more.call; });
+    if (known == into->calls.end()) {
+      into->calls.push_back(more);
+      continue;
+    }
+    known->count += more.count;
+    known->failed += more.failed;
+    known->ns += more.ns;
+    known->max_ns = std::max(known->max_ns, more.max_ns);
+  }
+}
+
+// ---- Settling
+
+int64_t DeviceLane::hold_ns() const {
+  if (ops_ < kEnoughOps) return std::max(kFirstHoldNs, std::min(2 * longest_ns_, kMaxHoldNs));
+  return std::clamp(longest_ns_ + longest_ns_ / 4, kMinHoldNs, kMaxHoldNs);
+}
+
+void DeviceLane::Settle(int64_t progress_ns, int64_t limit_ns) {
+  if (!active_) return;
+  size_t pending = 0;
+  for (const auto& track : tracks_) pending += track->pending();
+  if (pending > kMaxPending) {
+    // The host has said nothing for long, or an operation takes for ever: the older half is taken as it is.
+    int64_t until_ns = progress_ns;
+    for (const auto& track : tracks_) {
+      if (track->pending() > kMaxPending / (2 * tracks_.size())) until_ns = std::min(until_ns, track->MedianStart());
+    }
+    if (until_ns > limit_ns && !cells_.empty() && limit_ns > cells_.back()->start_ns) OpenCell(limit_ns);
+    SettleTo(until_ns, until_ns);
+    return;
+  }
+  const int64_t hold_ns = this->hold_ns();
+  if (progress_ns - last_settle_ns_ < std::max<int64_t>(hold_ns / 8, 1'000'000)) return;
+  last_settle_ns_ = progress_ns;
+  SettleTo(std::min(progress_ns - hold_ns, limit_ns), progress_ns - kMaxHoldNs);
+}
+
+void DeviceLane::SettleAll(int64_t until_ns) { SettleTo(until_ns, until_ns); }
+
+void DeviceLane::SettleTo(int64_t time_ns, int64_t idle_until_ns) {
+  if (time_ns <= settled_ns_) return;
+  const DeviceTrack::Context context = {&cells_, &launches_, &closed_, names_, &host_threads_};
+  int64_t settled_ns = time_ns;
+  for (const auto& track : tracks_) {
+    settled_ns = std::min(settled_ns, track->Settle(time_ns, idle_until_ns, context));
+  }
+  settled_ns_ = std::max(settled_ns_, settled_ns);
+}
+
+// ---- Steps
+
+void DeviceLane::Drop(int64_t until_ns) {
+  while (cells_.size() > 1 && cells_[1]->start_ns <= until_ns) {
+    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_.front()));
+    cells_.pop_front();
+  }
+  while (!opened_.empty() && opened_.front() < until_ns) opened_.pop_front();
+}
+
+void DeviceLane::CloseStep(const Piece& step, const SampleSplit& split, StepRecord* record, DetailTable* details) {
+  record->devices.clear();
+  record->calls.clear();
+  if (!active_) return;
+  Drop(step.start_ns);
+  size_t count = 0;
+  while (count < cells_.size() && cells_[count]->start_ns < step.end_ns()) ++count;
+  DeviceCell none;
+  DeviceCell& cell = count > 0 && cells_.front()->start_ns >= step.start_ns ? *cells_.front() : none;
+  for (size_t i = 1; i < count && &cell != &none; ++i) Pour(*cells_[i], &cell);
+  record->calls = cell.calls;
+  IdleBlame blame(step, split);
+  for (const auto& track : tracks_) {
+    while (cell.devices.size() <= track->position()) cell.devices.emplace_back();
+    record->devices.emplace_back();
+    MakeStep(*track, cell.devices[track->position()], step, &blame, &record->devices.back(), details);
+  }
+  std::sort(record->devices.begin(), record->devices.end(),
+            [](const DeviceStep& a, const DeviceStep& b) { return a.device < b.device; });
+  // The first of them holds all, and goes when the next step closes.
+  for (size_t i = 1; i < count; ++i) {
+    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_[i]));
+  }
+  if (count > 1) cells_.erase(cells_.begin() + 1, cells_.begin() + static_cast<ptrdiff_t>(count));
+  closed_.push_back(step.end_ns());
+  if (closed_.size() > kMaxClosed) closed_.pop_front();
+}
+
+void DeviceLane::MakeStep(const DeviceTrack& track, DeviceSums& sums, const Piece& step, IdleBlame* blame,
+                          DeviceStep* out, DetailTable* details) const {
+  *out = DeviceStep{};
+  out->device = track.device();
+  out->incomplete = sums.incomplete;
+  out->busy_ns = sums.busy_ns;
+  out->kernels = sums.kernels;
+  out->kernel_ns = sums.kernel_ns;
+  out->launches = sums.launches;
+  out->copies = sums.copies;
+  out->copy_ns = sums.copy_ns;
+  out->exposed_copy_ns = sums.kernel_or_copy_ns - sums.kernel_ns;
+  out->collective_ns = sums.collective_ns;
+  out->exposed_collective_ns = sums.compute_or_collective_ns - sums.compute_ns;
+  out->tiny_kernels = sums.tiny_kernels;
+  out->starved_gaps = sums.starved_gaps;
+  out->between_ns = sums.between_ns;
+  out->first_kernel_ns = sums.first_kernel_ns < 0 ? -1 : std::max<int64_t>(sums.first_kernel_ns - step.start_ns, 0);
+  out->queue_depth = sums.queued_at_end + sums.queued_before;
+  out->lead_ns_median = track.lead_ns_median();
+  blame->Explain(sums.gaps, track.device(), out->idle_ns, details);
+  int64_t& launch_ns = out->idle_ns[static_cast<size_t>(Cause::kLaunch)];
+  int64_t& unknown_ns = out->idle_ns[static_cast<size_t>(Cause::kUnknown)];
+  launch_ns += sums.between_ns + sums.latency_ns;
+  unknown_ns += sums.waiting_ns;
+  // Cells follow the clock of the host's marks. Where that went wrong (events that came late), the step still adds up.
+  int64_t over_ns = out->busy_ns - (step.end_ns() - step.start_ns);
+  for (const int64_t ns : out->idle_ns) over_ns += ns;
+  if (over_ns != 0) out->incomplete |= sums.used;
+  if (over_ns < 0) unknown_ns -= over_ns;
+  for (int64_t* const ns : {&unknown_ns, &launch_ns}) {
+    const int64_t less = std::clamp<int64_t>(over_ns, 0, *ns);
+    *ns -= less;
+    over_ns -= less;
+  }
+  for (int64_t& ns : out->idle_ns) {
+    const int64_t less = std::clamp<int64_t>(over_ns, 0, ns);
+    ns -= less;
+    over_ns -= less;
+  }
+  if (over_ns > 0) out->busy_ns -= over_ns;
+  sums.MergeKernels();
+  out->kernel_sums = sums.kernel_sums;
+  out->copy_sums = sums.copy_sums;
+  out->segments = sums.segments;
+  blame->Name(&out->segments);
+  DeviceSums bounded;
+  bounded.segments.swap(out->segments);
+  bounded.CompactSegments(max_segments_);
+  out->segments.swap(bounded.segments);
+}
+
+}  // namespace trainperf

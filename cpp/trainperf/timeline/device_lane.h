@@ -1,0 +1,103 @@
+// The devices' side of the timeline: takes their operations and the host's calls, waits until both are whole up to some
+// time, and says of each step what every device did in it, and why it idled.
+//
+//   lane.OpenCell(start);                    // a step may end here; MergeCell(start): it does not after all
+//   lane.OnCall(call); lane.OnOp(op);        // in order of their ends
+//   lane.Settle(progress, limit);            // nothing that ends before `progress` will come
+//   lane.CloseStep(piece, split, &record, &details);   // once settled_ns() has reached its end
+//
+// Memory is bounded: when more operations are pending than kMaxPending, the older ones are taken as they are, and the
+// step that a late one would have belonged to is marked as incomplete.
+
+#ifndef TRAINPERF_TIMELINE_DEVICE_LANE_H_
+#define TRAINPERF_TIMELINE_DEVICE_LANE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "trainperf/base/name_table.h"
+#include "trainperf/timeline/device_track.h"
+#include "trainperf/timeline/idle_blame.h"
+
+namespace trainperf {
+
+class DeviceLane {
+ public:
+  static constexpr size_t kMaxPending = 262'144;
+  static constexpr size_t kMaxDevices = 16;
+  static constexpr int64_t kMaxHoldNs = 2'000'000'000;  // for what may still be running, or come
+
+  explicit DeviceLane(int max_segments) : max_segments_(static_cast<size_t>(max_segments < 1 ? 1 : max_segments)) {}
+
+  void SetNames(const NameTable* names) { names_ = names; }
+  // Whether a device is in use: steps then wait for it.
+  bool active() const { return active_; }
+  // Whether work was given to one.
+  bool feeds() const { return feeds_; }
+
+  // Any thread's. Returns up to when the call waited for the device's earlier work, if that can only be told by the
+  // operation: 0 when it did not.
+  int64_t OnCall(const Event& call);
+  // For the step that is open now.
+  void CountCall(const Event& call);
+  void OnOp(const DeviceOp& op);
+  void MarkIncomplete(uint32_t device);
+  // What this thread does is in the host's log of pieces.
+  void AddHostThread(ThreadId thread);
+
+  void OpenCell(int64_t start_ns);
+  void MergeCell(int64_t start_ns);
+
+  // `limit_ns`: the host's own part goes no further.
+  void Settle(int64_t progress_ns, int64_t limit_ns);
+  void SettleAll(int64_t until_ns);
+  int64_t settled_ns() const { return settled_ns_; }
+
+  void CloseStep(const Piece& step, const SampleSplit& split, StepRecord* record, DetailTable* details);
+  // What was before is of no step.
+  void Drop(int64_t until_ns);
+
+  int64_t refused_ops() const { return refused_ops_; }  // of more devices than kMaxDevices
+
+ private:
+  static constexpr size_t kMaxUnjoined = 65'536;
+  static constexpr size_t kMaxClosed = 64;
+  static constexpr size_t kMaxSpare = 64;
+
+  DeviceTrack* TrackOf(uint32_t device);
+  void SettleTo(int64_t time_ns, int64_t idle_until_ns);
+  int64_t hold_ns() const;
+  void Pour(DeviceCell& from, DeviceCell* into) const;
+  void MakeStep(const DeviceTrack& track, DeviceSums& sums, const Piece& step, IdleBlame* blame, DeviceStep* out,
+                DetailTable* details) const;
+
+  const size_t max_segments_;
+  const NameTable* names_ = nullptr;
+  bool active_ = false;
+  bool feeds_ = false;
+  LaunchTable launches_;
+  absl::flat_hash_map<ThreadId, int64_t> sync_ends_;
+  std::vector<ThreadId> host_threads_;
+  std::vector<std::unique_ptr<DeviceTrack>> tracks_;
+  absl::flat_hash_map<uint64_t, std::pair<size_t, DeviceOp>>
+      unjoined_;  // operations whose call has not come: the track
+
+  DeviceCells cells_;
+  std::vector<std::unique_ptr<DeviceCell>> spare_;
+  std::deque<int64_t> opened_;  // places where cells were opened once more
+  std::deque<int64_t> closed_;
+  uint64_t next_serial_ = 1;
+  int64_t settled_ns_ = 0;
+  int64_t last_settle_ns_ = 0;
+  int64_t longest_ns_ = 0;
+  int64_t ops_ = 0;
+  int64_t refused_ops_ = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_DEVICE_LANE_H_

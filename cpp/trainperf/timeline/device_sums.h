@@ -1,0 +1,73 @@
+// What one device did between two places where a step may end, while it adds up. Steps are made of whole ones, so that
+// a cut can be decided after the fact.
+
+#ifndef TRAINPERF_TIMELINE_DEVICE_SUMS_H_
+#define TRAINPERF_TIMELINE_DEVICE_SUMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trainperf/timeline/device_records.h"
+
+namespace trainperf {
+
+// Idle time that the host's own doings explain, as soon as these are settled.
+struct IdleGap {
+  int64_t start_ns;
+  int64_t end_ns;
+  int64_t ns;       // that it stands for: more than its length when others were merged into it
+  bool after_sync;  // the host had waited for the device before: what it needed to refill it is the wait's fault
+};
+
+class DeviceSums {
+ public:
+  static constexpr size_t kMaxGaps = 65'536;
+  // DeviceSegment::name of an idle one, until the host's log has named its cause.
+  static constexpr uint32_t kToExplain = 1;
+  static constexpr uint32_t kToExplainAfterSync = 2;
+
+  void Reset();
+  // `later` follows on this one.
+  void Append(const DeviceSums& later, size_t max_segments);
+  void AddGap(const IdleGap& gap);
+  void AddCopy(const CopySum& copy);
+  // Follows on the last one; an empty one is left out.
+  void AddSegment(const DeviceSegment& segment, size_t max_segments);
+  void CompactSegments(size_t max);
+  // One entry for each name.
+  void MergeKernels();
+
+  bool used = false;
+  bool incomplete = false;
+  // Lengths of unions: of everything; of kernels; of those that are no collectives; and so on.
+  int64_t busy_ns = 0;
+  int64_t kernel_ns = 0;
+  int64_t compute_ns = 0;
+  int64_t collective_ns = 0;
+  int64_t compute_or_collective_ns = 0;
+  int64_t copy_ns = 0;
+  int64_t kernel_or_copy_ns = 0;
+  int64_t between_ns = 0;  // idle, launch
+  int64_t latency_ns = 0;  // idle, launch: from the end of the launch call on
+  int64_t waiting_ns = 0;  // idle, unknown: what was queued waits for what is not seen
+  int64_t kernels = 0;
+  int64_t launches = 0;
+  int64_t copies = 0;
+  int64_t tiny_kernels = 0;
+  int64_t starved_gaps = 0;
+  int64_t first_kernel_ns = -1;  // when it started
+  int64_t queued_at_end = 0;
+  int64_t queued_before = 0;  // at the ends of steps that were closed before that was known
+  std::vector<IdleGap> gaps;
+  std::vector<KernelSum> kernel_sums;
+  std::vector<CopySum> copy_sums;
+  std::vector<DeviceSegment> segments;
+
+ private:
+  std::vector<int64_t> lengths_;  // CompactSegments' own
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_DEVICE_SUMS_H_

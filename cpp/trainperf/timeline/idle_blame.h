@@ -1,0 +1,50 @@
+// Explains idle gaps of a device by what the host did in them: each nanosecond of a gap gets the cause that the host's
+// log has there, and what the log does not hold is unknown.
+
+#ifndef TRAINPERF_TIMELINE_IDLE_BLAME_H_
+#define TRAINPERF_TIMELINE_IDLE_BLAME_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "trainperf/timeline/detail_table.h"
+#include "trainperf/timeline/device_sums.h"
+#include "trainperf/timeline/piece.h"
+#include "trainperf/timeline/sample_split.h"
+
+namespace trainperf {
+
+class IdleBlame {
+ public:
+  // Of one finished step, whose rows are phases by now.
+  IdleBlame(const Piece& step, const SampleSplit& split) : step_(step), split_(split) {}
+
+  // Gaps in order. Adds their causes to `idle_ns`, and the GIL's holders to `details`.
+  void Explain(const std::vector<IdleGap>& gaps, uint32_t device, int64_t (&idle_ns)[kCauseCount],
+               DetailTable* details);
+  // Gives idle segments that are to be explained their causes, and splits the long ones where the cause changes.
+  void Name(std::vector<DeviceSegment>* segments);
+
+ private:
+  struct Sums {
+    std::array<Measures, kPhaseCount> rest;                              // on CPU, blocked ... : not yet split
+    std::array<std::array<int64_t, kMechanismCount>, kPhaseCount> told;  // exactly
+    bool used = false;
+  };
+
+  void Sweep(const IdleGap& gap, Sums* sums, uint32_t device, DetailTable* details);
+  static void AddEntry(const SegmentList::Entry& entry, int64_t ns, Sums* sums);
+  void Finish(Sums* sums, bool after_sync, int64_t (&idle_ns)[kCauseCount]) const;
+  Cause CauseOfEntry(const SegmentList::Entry& entry, bool after_sync);
+
+  const Piece& step_;
+  const SampleSplit& split_;
+  size_t at_ = 0;  // where the sweep of the log is
+  Sums plain_{};
+  Sums synced_{};
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_IDLE_BLAME_H_

@@ -1,0 +1,60 @@
+// The calls that asked for work on a device, by correlation: what an operation is joined to. Never by time.
+//
+// A ring of fixed size, by the low bits of the correlation: correlations of one process are dense and rise, so a slot
+// is taken again only tens of thousands of calls later.
+
+#ifndef TRAINPERF_TIMELINE_LAUNCH_TABLE_H_
+#define TRAINPERF_TIMELINE_LAUNCH_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trainperf/event/event.h"
+
+namespace trainperf {
+
+struct Launch {
+  uint64_t correlation = 0;  // 0: none
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t sync_end_ns = 0;  // of the last call before it in which its thread waited for the device
+  ThreadId thread = 0;
+  bool graph = false;
+  bool kernel = false;  // of a kernel or a graph
+  bool begun = false;   // an operation of it has started
+};
+
+class LaunchTable {
+ public:
+  static constexpr size_t kSize = 65'536;
+
+  void Add(const Launch& launch) {
+    if (launches_.empty()) launches_.resize(kSize);
+    if (first_ == 0 || launch.correlation < first_) first_ = launch.correlation;
+    launches_[launch.correlation % kSize] = launch;
+    if (launch.kernel && launch.correlation > newest_) newest_ = launch.correlation;
+  }
+  Launch* Find(uint64_t correlation) {
+    if (correlation == 0 || launches_.empty()) return nullptr;
+    Launch& launch = launches_[correlation % kSize];
+    return launch.correlation == correlation ? &launch : nullptr;
+  }
+  bool empty() const { return launches_.empty(); }
+  // Whether the operation was asked for before the first call that is known.
+  bool IsBefore(uint64_t correlation) const { return correlation < first_; }
+  // Whether the latest kernel that was launched is still to run. False before the first.
+  bool HasQueued() {
+    const Launch* newest = Find(newest_);
+    return newest != nullptr && !newest->begun;
+  }
+
+ private:
+  std::vector<Launch> launches_;
+  uint64_t first_ = 0;
+  uint64_t newest_ = 0;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_TIMELINE_LAUNCH_TABLE_H_
