@@ -79,9 +79,12 @@ def step_timeline(details: Details, model: ReportModel) -> stack.Chart | None:
 
 
 def _worst_marks(details: Details, b: Bins) -> list[stack.Mark]:
-    """The longest steps; those whose words would lie on another's have none."""
+    """The longest steps, as far as they stand out; those whose words would lie on another's have none."""
     out: list[stack.Mark] = []
+    longest = details.worst[0].wall_ms if details.worst else 0.0
     for w in details.worst:
+        if w.wall_ms < min(b.top_ms, 0.9 * longest):
+            break
         mark = stack.Mark(b.at(w.index), w.wall_ms, f"step {w.index:,}: {duration(w.wall_ms)}", f"step-{w.index}")
         near = [m for m in out if abs(m.bin - mark.bin) < 0.17 * len(b.steps)]
         apart = all(abs(min(m.ms, b.top_ms) - min(mark.ms, b.top_ms)) > 0.09 * b.top_ms for m in near)

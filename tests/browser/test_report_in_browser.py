@@ -1,0 +1,135 @@
+"""The report as a browser shows it: accessible by axe-core, without network or script, on a phone and on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainperf.notebook import frame
+from trainperf.report.html import render
+from trainperf.run import WARM_UP
+
+from tests.runfiles import RunFile
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def rich(path: Path) -> RunFile:
+    """A run with a panel of each kind, devices too."""
+    file = RunFile(path, name="resnet", argv='["train.py"]')
+    file.device(0, "NVIDIA H200", lead_us=120)
+    hog = file.thread("metrics-writer")
+    line = file.stack("/u/train.py:41 write_metrics", "/usr/lib/python3.11/threading.py:1012 run")
+    own = file.stack("/v/site-packages/torch/nn/linear.py:3 forward", "/u/train.py:7 fit", "/u/train.py:90 <module>")
+    file.step(compute=90, flags=WARM_UP)
+    for i in range(199):
+        slow = 9.0 if i < 66 else 0.5
+        device = {"busy": 5.0, "kernels": 50, "kernel": 4.5, "idle_gil_wait": slow / 2}
+        file.step(
+            {("forward", "native"): 4.0, ("backward", "gpu_wait"): 3.0}, gil_wait=slow, python=1, devices={0: device}
+        )
+    file.keep(9, "worst", ("fetch", "unknown", 1), ("forward", "gil_wait", 9), ("backward", "unknown", 6), thread=hog)
+    file.keep(30, "worst", ("forward", "unknown", 9), ("checkpoint", "unknown", 7))
+    file.keep_device(9, 0, ("kernel", "gemm", 4.0), ("idle", "gil_wait", 4.0), ("copy", "h2d", 1.0))
+    file.kernel("sm90_gemm_bf16", 800, kind="tensor_core", count=9000, steps=199)
+    file.copy("h2d", 50, src="pageable", dst="device", count=199, bytes=10**8, exposed=40)
+    file.call("stream_sync", 500, count=199, steps=199)
+    file.detail("call", 480, phase="backward", state="stream_sync", stack=own)
+    file.detail("gil_wait", 600, thread=hog, stack=line, count=200).detail("hold", 700, thread=hog, stack=line)
+    file.detail("sample", 900, stack=own, state="native").detail("sample", 300, stack=own, state="blocked", code=202)
+    loader = file.loader(1, fetches=199, wait=100, cpu=50, ready={0: (100, 90), 2: (99, 10)}, num_workers=2)
+    file.worker(loader, 4321, cpu_share=0.9, seconds=5, states={"R": 40, "S": 3})
+    file.host(6, process_cpus=1.2, other_cpus=0.3, idle_cpus=0.5).overhead(collector=20, marks=4)
+    file.note("something happened")
+    return file
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("pages")
+    found = {}
+    for name, file in {"rich": rich(folder / "a.tpr"), "empty": RunFile(folder / "b.tpr", ended="killed")}.items():
+        with file.open() as run:
+            found[name] = render(run)
+    return found
+
+
+def opened(browser: Any, page: str, *, width: int = 1180, dark: bool = False, script: bool = False) -> Any:
+    """The page in a new window; `script`: the browser may run some (axe needs it, the report does not)."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        java_script_enabled=script,
+    )
+    window = context.new_page()
+    window.set_content(page, wait_until="load")
+    return window
+
+
+@pytest.mark.parametrize(("name", "width", "dark"), [("rich", 1180, False), ("rich", 400, True), ("empty", 800, False)])
+def test_axe_finds_nothing(browser: Any, pages: dict[str, str], name: str, width: int, dark: bool) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+    window = opened(browser, pages[name], width=width, dark=dark, script=True)
+    window.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = axe.Axe().run(window, options={"runOnly": RULES})
+    told = [(v["id"], v["help"], v["nodes"][0]["html"][:200]) for v in found.response["violations"]]
+    assert told == []
+    assert len(found.response["passes"]) > 20
+    window.context.close()
+
+
+def test_asks_nobody_and_needs_no_script(browser: Any, pages: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "a.html"
+    file.write_text(pages["rich"])
+    asked: list[str] = []
+    context = browser.new_context(java_script_enabled=False)
+    window = context.new_page()
+    window.on("request", lambda request: asked.append(request.url))
+    window.goto(file.as_uri())
+    assert asked == [file.as_uri()]
+    heading = window.get_by_role("heading", level=1)
+    assert "waits for the GIL" in heading.inner_text() and heading.bounding_box()["y"] < 200
+    # A step opens by the keyboard alone.
+    second = window.locator("details.worst").nth(1)
+    assert second.locator(".lanes").is_hidden()
+    second.locator("summary").focus()
+    window.keyboard.press("Enter")
+    assert second.locator(".lanes").is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1180])
+def test_fits_its_window(browser: Any, pages: dict[str, str], width: int) -> None:
+    window = opened(browser, pages["rich"], width=width, script=True)
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
+    seen = window.evaluate("[...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().width)")
+    assert len(seen) >= 8 and all(w <= width * 2 for w in seen)
+    window.context.close()
+
+
+def test_dark_is_dark(browser: Any, pages: dict[str, str]) -> None:
+    colours = []
+    for dark in (False, True):
+        window = opened(browser, pages["rich"], dark=dark, script=True)
+        colours.append(window.evaluate("getComputedStyle(document.body).backgroundColor"))
+        window.context.close()
+    assert colours == ["rgb(255, 255, 255)", "rgb(20, 23, 26)"]
+
+
+def test_prints(browser: Any, pages: dict[str, str]) -> None:
+    window = opened(browser, pages["rich"], dark=True)
+    pdf = window.pdf(format="A4")
+    assert pdf.startswith(b"%PDF") and 2 <= pdf.count(b"/Type /Page\n") <= 9
+    window.context.close()
+
+
+def test_frame_of_a_notebook_shows_the_page(browser: Any, pages: dict[str, str]) -> None:
+    output = f"<div style='width:800px'>{frame(pages['rich'], 'gil-hog & <more>')}</div>"
+    window = opened(browser, output, script=True)
+    inner = window.frame_locator("iframe")
+    assert "waits for the GIL" in inner.get_by_role("heading", level=1).inner_text()
+    box = inner.locator("svg.timeline").bounding_box()
+    assert box["width"] > 500 and box["height"] > 100
+    assert "gil-hog & <more>" in window.locator("small").inner_text()
+    window.context.close()
