@@ -104,9 +104,10 @@ def _magic(line: str, cell: str | None = None) -> Any:
         with watch:
             return run()
     finally:
-        if args.variable is not None:
-            shell.user_ns[args.variable] = watch
-        _show(watch, report=not args.no_report)
+        if watch.path or watch._why_off:  # else it could not begin, and says why by itself
+            if args.variable is not None:
+                shell.user_ns[args.variable] = watch
+            _show(watch, report=not args.no_report)
 
 
 class _Options(argparse.ArgumentParser):

@@ -133,6 +133,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
             "%%trainperf\nawait something()",
             "%%trainperf\nthis is no python",
             "trainperf.stop()",
+            "%%trainperf -o /nowhere/at/all/a.tpr\ntrain()",
             "%unload_ext trainperf",
         ),
         errors=True,
@@ -155,4 +156,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     assert "unrecognized arguments: --nonsense" in stream(notebook[12])
     assert "cannot run a cell with await" in stream(notebook[13])
     assert next(o for o in notebook[14].outputs if o.output_type == "error").ename == "SyntaxError"
-    assert data(notebook[15]) == [] and not [o for o in notebook[16].outputs if o.output_type == "error"]
+    assert data(notebook[15]) == []
+    (failed,) = notebook[16].outputs
+    assert failed.output_type == "error" and "/nowhere/at/all" in failed.evalue and "During handling" not in str(failed)
+    assert not [o for o in notebook[17].outputs if o.output_type == "error"]
