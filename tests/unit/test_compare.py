@@ -373,3 +373,26 @@ def test_a_page_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert page(str(a), str(b), "-o", str(tmp_path / "c.html")) == (1, "mine")
     assert "-f on the command line" in capsys.readouterr().err
     assert page(str(a), str(b), "-f", "-o", str(tmp_path / "c.html"))[0] == 0
+
+
+def test_what_devices_idled_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def gpu_run(name: str, wait: float) -> Path:
+        file = RunFile(tmp_path / name).host(5, process_cpus=1, idle_cpus=1)
+        for _ in range(60):
+            file.step(
+                {("fetch", "blocked"): wait, ("other", "gpu_wait"): 6.0},
+                devices={0: {"busy": 6.0, "idle": {"data_wait": wait}}},
+            )
+        return file.build()
+
+    a, b = gpu_run("a.tpr", 4.0), gpu_run("b.tpr", 1.0)
+    result = compared(a, b)
+    assert result.kind == "faster"
+    assert [(x.name, round(x.before, 3), round(x.after, 3)) for x in result.devices] == [
+        ("device busy", 6.0, 6.0), ("device idle", 4.0, 1.0), ("data_wait", 4.0, 1.0),
+    ]  # fmt: skip
+    code, text = page(str(a), str(b), "-o", str(tmp_path / "c.html"))
+    assert code == 5 and "idle for data_wait" in text
+    assert "      device idle        4.00      1.00     -3.00" in capsys.readouterr().out
+    c = RunFile(tmp_path / "c.tpr").steps(60, data_wait=4.0, gpu_wait=6.0).build()
+    assert compared(a, c).devices == ()

@@ -9,7 +9,7 @@ from typing import Final
 from trainperf.comparison import likeness, words
 from trainperf.comparison.bootstrap import Floats, draw, interval, replicates
 from trainperf.comparison.model import Change, Comparison, Kind, Relative, Side
-from trainperf.comparison.sample import COLUMNS, Sample, sample
+from trainperf.comparison.sample import Sample, sample
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.run import Run
@@ -23,7 +23,8 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
     `between_runs`: the share by which two runs of one program are known to differ here; by default what thresholds.md
     says. Raises RunFileError when a file turns out to be damaged.
     """
-    a, b = sample(before), sample(after)
+    devices = bool(before.devices and after.devices)
+    a, b = sample(before, devices=devices), sample(after, devices=devices)
     sides = _side(before, a), _side(after, b)
     machine = likeness.machine(before, after, between_runs)
     notes = (*likeness.notes(before, after), *words.busy(machine))
@@ -42,7 +43,7 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
     paired = abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps)
     other = starts if paired else draw(2 * seed + 1)
     drawn = replicates(a.values, a.count, starts), replicates(b.values, b.count, other)
-    changes = {name: _change(name, a, b, drawn, machine.between_runs) for name in COLUMNS}
+    changes = {name: _change(name, a, b, drawn, machine.between_runs) for name in a.columns}
     total = changes["loop" if machine.left_out else "wall"]
     relative, kind = _relative(total), _kind(_relative(total))
     loop = _relative(changes["loop"])
@@ -62,6 +63,7 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
         total=total,
         causes=_largest_first(changes[name] for name in CAUSES),
         phases=_largest_first(changes[f"phase {name}"] for name in PHASES),
+        devices=_devices(changes) if devices else (),
         machine_left_out=machine.left_out,
         gone=gone,
         new=new,
@@ -103,11 +105,11 @@ def _why_not(before: Run, after: Run, a: Sample, b: Sample) -> str:
 
 
 def _change(name: str, a: Sample, b: Sample, drawn: tuple[Floats, Floats], between_runs: float) -> Change:
-    column = COLUMNS.index(name)
+    column = a.columns.index(name)
     before, after = a.mean(name), b.mean(name)
     spread = between_runs * max(before, after)
     low, high = interval(drawn[0][:, column], drawn[1][:, column], after - before, spread)
-    return Change(name.removeprefix("phase "), before, after, low, high)
+    return Change(name.removeprefix("phase ").removeprefix("idle "), before, after, low, high)
 
 
 def _relative(total: Change) -> Relative:
@@ -131,6 +133,12 @@ def _disagree(a: Relative, b: Relative) -> bool:
 
 def _largest_first(changes: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(sorted((c for c in changes if c.before or c.after), key=lambda c: -abs(c.difference)))
+
+
+def _devices(changes: dict[str, Change]) -> tuple[Change, ...]:
+    """Busy, idle, and what it idled for, the largest difference first."""
+    causes = _largest_first(changes[f"idle {name}"] for name in CAUSES)
+    return (changes["device busy"], changes["device idle"], *causes)
 
 
 def _findings(before: Run, after: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:

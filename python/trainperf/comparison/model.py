@@ -53,6 +53,7 @@ class Comparison:
     total: Change | None  # None: cannot be compared at all
     causes: tuple[Change, ...] = ()  # all that either run has, the largest difference first; they sum to the whole step
     phases: tuple[Change, ...] = ()
+    devices: tuple[Change, ...] = ()  # busy, idle, and then what they idled for; () unless both runs have some
     machine_left_out: bool = False  # `total` and `relative` are without descheduled and throttled time
     gone: tuple[str, ...] = ()  # findings of the first run that the second does not have: "TP101 data-starved"
     new: tuple[str, ...] = ()

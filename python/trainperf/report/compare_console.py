@@ -55,6 +55,9 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     if rest:
         out.append([(" " * (_INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1 %", "dim")])
     out += [_row(x.name, x, digits, indent=0) for x in shown if x.name in apart]
+    busy_and_idle = c.devices[:2]
+    out += [_row(x.name, x, digits, indent=0) for x in busy_and_idle]
+    out += [_row(x.name, x, digits, indent=2) for x in c.devices[2:] if max(x.before, x.after) >= least]
     return out
 
 

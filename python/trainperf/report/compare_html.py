@@ -23,7 +23,9 @@ def render(comparison: Comparison) -> str:
     """The page as text; written by report.html.write()."""
     c = comparison
     rows, machine, others = _rows(c)
-    reach = max((max(abs(x.low), abs(x.high)) for x in (c.total, *rows, *machine) if x), default=0.0)
+    least = limit("show_share") * max(c.total.before, c.total.after) if c.total else 0.0
+    devices = [*c.devices[:2], *(x for x in c.devices[2:] if max(x.before, x.after) >= least)]
+    reach = max((max(abs(x.low), abs(x.high)) for x in (c.total, *rows, *machine, *devices) if x), default=0.0)
     page: str = (
         environment()
         .get_template("compare.html")
@@ -32,6 +34,7 @@ def render(comparison: Comparison) -> str:
             rows=rows,
             machine=machine,
             others=others,
+            devices=devices,
             definitions=Markup(palette.definitions()),
             data=Markup(script_safe(compare_json.to_dict(c))),
             bars=[(words, side, _bar(c, words, value)) for words, side, value in _sides(c)] if c.total else [],

@@ -25,6 +25,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
         "machine_left_out": c.machine_left_out,
         "causes": {change.name: _change(change) for change in c.causes},
         "phases": {change.name: _change(change) for change in c.phases},
+        "devices": {change.name: _change(change) for change in c.devices},
         "findings": {"gone": list(c.gone), "new": list(c.new)},
         "notes": list(c.notes),
     }
