@@ -189,6 +189,8 @@ def test_launch_bound(make: Make) -> None:
     assert f.id == "TP506" and f.cost_ms_per_step == pytest.approx(10.0) and "reduce-overhead" in f.fix
     assert any("800 kernels a step" in e and "88% are tiny" in e for e in f.evidence)
     assert "more DataLoader workers" in f.will_not_help
+    slow = only(launching(make, starved_gaps=90))  # nearly each launch is waited for, and takes long
+    assert slow.id == "TP506" and "111 us each" in slow.evidence[0]
     large = only(launching(make, tiny_kernels=10))
     assert large.id == "TP506" and "reduce-overhead" not in large.fix
 
@@ -288,18 +290,18 @@ def test_exposed_communication(make: Make) -> None:
 
 
 def test_matrix_products_without_tensor_cores(make: Make) -> None:
-    def products(kind: str, **description: int) -> DeviceFile:
+    def products(kind: str, **description: object) -> DeviceFile:
         file = make().steps(100, launch=20.0).gpu({}, info=description)
         return file.kernel("ampere_sgemm_128x64_nn", 900, kind=kind, eligible=True).kernel("relu", 300)
 
-    f = only(products("no_tensor_core", compute_major=8))
+    f = only(products("no_tensor_core", compute="8.0"))
     assert f.id == "TP512" and "set_float32_matmul_precision" in f.fix and "bfloat16" in f.fix and f.cost_ns == 0
     assert said(products("no_tensor_core")).verdict.text == (
         "GPU idle 0%: no-tensor-cores: 45% of step time are matrix products without tensor cores"
     )
-    volta = only(products("no_tensor_core", compute_major=7))
+    volta = only(products("no_tensor_core", computeMajor=7))
     assert "float16" in volta.fix and "set_float32" not in volta.fix
-    assert loud(products("no_tensor_core", compute_major=6)) == []
+    assert loud(products("no_tensor_core", computeMajor=6)) == []
     assert loud(products("tensor_core")) == []
     assert "do not tell" in abstained(products("unknown"), "TP512") and loud(products("unknown")) == []
 
@@ -333,7 +335,7 @@ def test_work_that_waits_in_the_queue_while_the_device_idles_has_no_verdict(make
     file = make().steps(6, launch=20.0).gpu({"unknown": 8.0, "launch": 0.5})
     found = said(file)
     assert loud(file) == [] and "40% of the time for something that was not seen" in abstained(file, "TP501")
-    assert found.verdict.text.startswith("GPU idle 42%: no clear verdict, it idles 40% of the time")
+    assert found.verdict.text == "GPU idle 42%, 40% for something that was not seen: no clear verdict"
 
 
 def test_what_no_rule_is_about_is_told_by_its_cause(make: Make) -> None:
@@ -350,6 +352,21 @@ def test_many_small_causes_are_no_finding(make: Make) -> None:
     found = said(file)
     assert loud(file) == []
     assert found.verdict.text == "GPU idle 18%, busy 82%: nothing found above 10% (most: launch 8%, python 6%)"
+
+
+def test_a_verdict_says_how_much_idleness_it_does_not_explain(make: Make) -> None:
+    file = make().steps(5, launch=200.0).gpu({"unknown": 120.0}, collective=33.0, exposed_collective=32.0)
+    file.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", 165, kind="collective", count=75)
+    f = only(file)
+    assert f.id == "TP510" and "all_to_all_single" in f.fix and "60% of the time" in f.confidence_why
+    assert said(file).verdict.text.startswith(
+        "GPU idle 60%, 60% for something that was not seen: exposed-communication"
+    )
+
+
+def test_fewer_recorded_calls_lower_the_confidence(make: Make) -> None:
+    file = make().steps(100, launch=20.0).gpu({"compute": 5.0}).tier("cuda", "cupti-reduced")
+    assert only(file).confidence == "medium" and "a part of the host's calls" in only(file).confidence_why
 
 
 def test_lost_records_make_the_device_unseen(make: Make) -> None:

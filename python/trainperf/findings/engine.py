@@ -136,7 +136,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     top = next((f for f in found if f.severity != "info"), None)
     gpu = facts.gpu
     if top is not None:
-        device = f"GPU idle {gpu.idle():.0%}: " if gpu is not None else ""
+        device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
         return Verdict(f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}", top.id)
     if facts.steps < limit("warn_min_steps"):
@@ -169,6 +169,13 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
 
 
+def _idle_text(facts: Facts, gpu: Gpu) -> str:
+    """ "GPU idle 39%", and how much of it nothing explains."""
+    unseen = facts.share(gpu.unseen_ns)
+    most = f", {unseen:.0%} {NOT_SEEN}" if unseen >= limit("unknown_share") else ""
+    return f"GPU idle {gpu.idle():.0%}{most}"
+
+
 def _device_verdict(facts: Facts, gpu: Gpu) -> str:
     """Nothing was found, and the device was seen."""
     nothing = f"nothing found above {limit('warn_share'):.0%}"
@@ -176,7 +183,7 @@ def _device_verdict(facts: Facts, gpu: Gpu) -> str:
         return f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}"
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
-        return f"GPU idle {gpu.idle():.0%}: no clear verdict, it idles {unseen:.0%} of the time {NOT_SEEN}"
+        return f"{_idle_text(facts, gpu)}: no clear verdict"
     causes = sorted(((ns, cause) for cause, ns in gpu.idle_causes.items() if cause != "unknown"), reverse=True)
     parts = ", ".join(
         f"{_IDLE.get(cause, cause)} {facts.share(ns):.0%}" for ns, cause in causes[:2] if facts.share(ns) >= 0.005

@@ -56,8 +56,8 @@ class Gpu:
     def compute_major(self) -> int:
         """The first digit of its compute capability; 0: not known."""
         facts = self.device.description
-        found = facts.get("compute_capability") or facts.get("compute_major") or facts.get("computeMajor") or 0
-        digits = str(found[0] if isinstance(found, list) and found else found).partition(".")[0]
+        found = facts.get("compute") or facts.get("computeMajor") or 0  # "9.0" of the driver; 9 of a trace
+        digits = str(found).partition(".")[0]
         return int(digits) if digits.isdigit() else 0
 
     def busy(self) -> float:
@@ -167,6 +167,8 @@ def confidence(facts: Facts, gpu: Gpu, *, samples: int | None = None) -> tuple[C
         reasons.append(f"records were lost in {plural(lost, 'step')}")
     if facts.share(gpu.unseen_ns) >= limit("unknown_share"):
         reasons.append(f"it idles {facts.share(gpu.unseen_ns):.0%} of the time {NOT_SEEN}")
+    if facts.tier("cuda").startswith("cupti-reduced"):
+        reasons.append("only a part of the host's calls was recorded, to keep the cost down")
     if facts.of_trace:
         reasons.append("the profiler that made the trace slows the host down")
     if not reasons:

@@ -22,9 +22,11 @@ def gap_us(gpu: Gpu) -> float:
 
 
 def keeps_up(gpu: Gpu) -> bool:
-    """The device starts what is launched at once, and waits shortly and often: the queue is empty."""
+    """The device starts what is launched at once, and waits often, or shortly: the queue is empty."""
     totals = gpu.device.totals
-    return 0 < totals.lead_ns_median < limit("lead_us") * 1000 and 0 < gap_us(gpu) <= limit("launch_gap_us")
+    often = totals.starved_gaps >= limit("starved_launches") * totals.launches
+    soon = 0 < totals.lead_ns_median < limit("lead_us") * 1000
+    return soon and totals.starved_gaps > 0 and (often or gap_us(gpu) <= limit("launch_gap_us"))
 
 
 def size_text(facts: Facts, gpu: Gpu) -> str:

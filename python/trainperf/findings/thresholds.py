@@ -280,8 +280,15 @@ _TABLE = (
         "launch_gap_us",
         50,
         "us",
-        "longer gaps between kernels are stalls of the host, not its launching",
+        "longer gaps between kernels are stalls of the host, not its launching, unless most kernels wait for it",
         "HTA takes a launch of more than 50 us for an outlier",
+    ),
+    Threshold(
+        "starved_launches",
+        0.5,
+        "share of the launches",
+        "when the device waits for so many of its launches, the host's launching is slow, however long each takes",
+        "the half: most kernels",
     ),
     Threshold(
         "tiny_share",

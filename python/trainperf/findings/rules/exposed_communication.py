@@ -30,6 +30,8 @@ class ExposedCommunication:
         if severity is None:
             return None
         names = [k for k in device.kernels if k.kind == "collective"]
+        top = names[0].name.lower() if names else ""
+        reduces = not top or "allreduce" in top or "all_reduce" in top or "reducescatter" in top
         hidden = 1 - exposed / totals.collective_ns if totals.collective_ns else 0.0
         return facts.finding(
             (self.id, self.slug),
@@ -48,8 +50,13 @@ class ExposedCommunication:
                 "a collective also waits for the slowest rank: compare the ranks' runs before you blame the network",
             ),
             who=[gpu.short_kernel(k.name) for k in names[:1]],
-            why="gradients are exchanged when the computation that could hide it is over",
+            why="gradients are exchanged when the computation that could hide it is over"
+            if reduces
+            else f"nothing else is computed while {gpu.short_kernel(names[0].name)} runs",
             fix="# exchange less often (no_sync() while gradients accumulate), or in other pieces:\n"
-            "DistributedDataParallel(model, bucket_cap_mb=50, gradient_as_bucket_view=True)",
+            "DistributedDataParallel(model, bucket_cap_mb=50, gradient_as_bucket_view=True)"
+            if reduces
+            else "# start it as soon as its input is there, and wait where the result is used:\n"
+            "work = dist.all_to_all_single(output, input, async_op=True); ...; work.wait()",
             will_not_help="a faster GPU: it would wait longer",
         )

@@ -23,7 +23,7 @@ class FewOps:
         device = gpu.look(facts, self)
         if not isinstance(device, gpu.Gpu):
             return device
-        kernels = [k for k in device.kernels if k.name != "(other)" and k.kind != "collective"]
+        kernels = [k for k in device.kernels if not k.folded and k.kind != "collective"]
         few = kernels[: int(limit("few_kernels"))]
         ns = sum(k.ns for k in few)
         # Of a handful of kernels a few are always most.

@@ -29,7 +29,7 @@ class GpuBound:
             return None
         full = device.calls("queue_full")
         waits = device.calls(*gpu.SYNCS)
-        top = next((k for k in device.kernels if k.name != "(other)"), None)
+        top = next((k for k in device.kernels if not k.folded), None)
         ahead = totals.lead_ns_median / 1e6
         return facts.finding(
             (self.id, self.slug),

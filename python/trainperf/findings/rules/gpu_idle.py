@@ -51,7 +51,7 @@ class GpuIdle:
         if severity is None:
             unseen = facts.share(device.unseen_ns)
             if unseen >= limit("unknown_share"):
-                why = f"{device.name} idles {unseen:.0%} of the time {gpu.NOT_SEEN}: its work waits in the queue"
+                why = f"{device.name} idles {unseen:.0%} of the time {gpu.NOT_SEEN}"
                 return Abstained(self.id, self.slug, why)
             return None
         ns = left[cause]

@@ -31,7 +31,8 @@ class TinyKernels:
         # Where the host cannot keep up, the finding about launching tells of the sizes.
         if severity is None and (tiny < limit("tiny_share") or device.busy() < 0.5 or launches.keeps_up(device)):
             return None
-        names = [k.name for k in sorted(device.kernels, key=lambda k: -k.tiny) if k.tiny and k.name != "(other)"]
+        most = sorted((k for k in device.kernels if k.tiny and not k.folded), key=lambda k: -k.tiny)
+        names = list(dict.fromkeys(gpu.short_kernel(k.name) for k in most))
         return facts.finding(
             (self.id, self.slug),
             severity=severity or "info",
@@ -47,7 +48,7 @@ class TinyKernels:
                 if severity is not None
                 else "",
                 launches.size_text(facts, device),
-                f"most often: {'; '.join(gpu.short_kernel(n) for n in names[:3])}" if names else "",
+                f"most often: {', '.join(names[:3])}" if names else "",
             ),
             who=(facts.step_thread_name,),
             why="each small operation is a kernel of its own, and none of them fills the device",
