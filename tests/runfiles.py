@@ -17,10 +17,14 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainperf._schema import CAUSES, DEVICE_STEP_COLUMNS, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
+from runfiles_devices import DeviceParts, device_step
+from trainperf._schema import CAUSES, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
 from trainperf.run import WARM_UP, Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SCHEMA_SQL = Path(__file__).resolve().parents[1] / "cpp" / "trainperf" / "run" / "schema.sql"
 MAX_SECTIONS = 64
@@ -62,7 +66,7 @@ def _ns(ms: float) -> int:
     return round(ms * 1e6)
 
 
-class RunFile:
+class RunFile(DeviceParts):
     """A run file in the making. build() writes it; open() does too, and reads it."""
 
     def __init__(self, path: Path, *, ended: str = "normally", tiers: bool = True, **meta: str) -> None:
@@ -178,7 +182,7 @@ class RunFile:
         for id, of_device in (devices or {}).items():
             if not any(row["id"] == id for row in self._rows["device"]):
                 self.device(id)
-            self._device_steps[len(self._steps)][id] = _device_step(wall, of_device)
+            self._device_steps[len(self._steps)][id] = device_step(wall, of_device)
         self._steps.append((dict(matrix), facts))
         self._now += wall
         return len(self._steps) - 1
@@ -214,114 +218,6 @@ class RunFile:
                 mechanism=mechanism,
                 thread=thread if mechanism == "gil_wait" else 0,
                 stack=0,
-            )
-            at += _ns(ms)
-        return self
-
-    # Devices. A run that has one feeds it: native time is launch.
-
-    def device(self, id: int = 0, name: str = "NVIDIA A100", *, lead_us: float = 0, **description: Any) -> int:
-        self._meta["feeds_device"] = "1"
-        self._add("device", id=id, name=name, description=json.dumps(description), lead_ns_median=round(lead_us * 1000))
-        return id
-
-    def kernel(
-        self,
-        name: str,
-        ms: float,
-        *,
-        device: int = 0,
-        kind: str = "unknown",
-        eligible: bool = False,
-        count: int = 1,
-        longest: float | None = None,
-        tiny: int = 0,
-        steps: int = 1,
-        folded: int = 0,
-    ) -> RunFile:
-        """`ms`, `count` and `tiny` of the whole run."""
-        return self._add(
-            "device_kernel",
-            device=device,
-            position=len(self._rows["device_kernel"]),
-            name=name,
-            kind=kind,
-            eligible=int(eligible),
-            count=count,
-            ns=_ns(ms),
-            max_ns=_ns(ms / max(1, count) if longest is None else longest),
-            tiny=tiny,
-            steps=steps,
-            folded=folded,
-        )
-
-    def copy(
-        self,
-        direction: str,
-        ms: float,
-        *,
-        device: int = 0,
-        src: str = "unknown",
-        dst: str = "unknown",
-        count: int = 1,
-        bytes: int = 0,
-        exposed: float | None = None,
-        small: int = 0,
-        steps: int = 1,
-    ) -> RunFile:
-        """`ms`, `count`, `bytes` of the whole run. Exposed in full by default."""
-        return self._add(
-            "device_copy",
-            device=device,
-            direction=direction,
-            src=src,
-            dst=dst,
-            count=count,
-            bytes=bytes,
-            ns=_ns(ms),
-            exposed_ns=_ns(ms if exposed is None else exposed),
-            small=small,
-            steps=steps,
-        )
-
-    def call(
-        self,
-        call: str,
-        ms: float,
-        *,
-        count: int = 1,
-        failed: int = 0,
-        longest: float | None = None,
-        steps: int = 1,
-        thread: int | None = None,
-    ) -> RunFile:
-        """A host call ("stream_sync", "alloc" ...), on the step thread by default; `ms` of the whole run."""
-        return self._add(
-            "call",
-            thread=self.step_thread if thread is None else thread,
-            call=call,
-            count=count,
-            failed=failed,
-            ns=_ns(ms),
-            max_ns=_ns(ms / max(1, count) if longest is None else longest),
-            steps=steps,
-        )
-
-    def keep_device(self, step: int, device: int, *segments: tuple[str, str, float]) -> RunFile:
-        """The kept step keeps this timeline of the device: ("kernel", its name, ms), ("idle", its cause, ms)."""
-        at = self._steps[step][1]["start_ns"]
-        for seq, (what, text, ms) in enumerate(segments):
-            idle = what == "idle"
-            self._add(
-                "device_segment",
-                step=step,
-                device=device,
-                seq=seq,
-                start_ns=at,
-                end_ns=at + _ns(ms),
-                what=what,
-                cause=text if idle else "",
-                name="" if idle else text,
             )
             at += _ns(ms)
         return self
@@ -523,7 +419,7 @@ class RunFile:
     def open(self) -> Run:
         return Run(self.build())
 
-    def _add(self, table: str, **row: Any) -> RunFile:
+    def _add(self, table: str, **row: Any) -> Self:
         assert set(row) == set(TABLES[table]), (table, set(row) ^ set(TABLES[table]))
         self._rows[table].append(row)
         return self
@@ -559,17 +455,6 @@ class RunFile:
                 )
                 rows["detail"].append(detail | share | {"section": section, "id": len(rows["detail"]) + 1})
 
-    def _device_rows(self) -> list[dict[str, int]]:
-        rows: dict[tuple[int, int], dict[str, int]] = {}
-        for step, devices in self._device_steps.items():
-            first = step // self._merge * self._merge
-            for id, row in devices.items():
-                sums = rows.setdefault((first, id), dict.fromkeys(DEVICE_STEP_COLUMNS, 0))
-                for column, value in row.items():
-                    sums[column] += value
-                sums |= {"first_step": first, "device": id}
-        return list(rows.values())
-
     def _build_distributions(self, rows: dict[str, list[dict[str, Any]]], feeds: bool) -> None:
         bins: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         shares: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -593,23 +478,6 @@ def _by_cause(matrix: Mapping[tuple[str, str], int], feeds: bool) -> dict[str, i
     for (phase, mechanism), ns in matrix.items():
         sums[cause_of(phase, mechanism, feeds)] += ns
     return sums
-
-
-def _device_step(wall: int, given: Mapping[str, Any]) -> dict[str, int]:
-    """A row of table device_step without its keys."""
-    row: dict[str, int] = dict.fromkeys(DEVICE_STEP_COLUMNS[2:], 0)
-    for name, value in given.items():
-        if name == "idle":
-            row |= {f"idle_{cause}_ns": _ns(ms) for cause, ms in value.items()}
-        elif f"{name}_ns" in row:
-            row[f"{name}_ns"] = _ns(value)
-        else:
-            row[name] = value
-    assert set(row) == set(DEVICE_STEP_COLUMNS[2:]), set(row) ^ set(DEVICE_STEP_COLUMNS[2:])
-    row["wall_ns"] = wall
-    row["idle_unknown_ns"] += wall - row["busy_ns"] - sum(row[f"idle_{cause}_ns"] for cause in CAUSES)
-    assert row["idle_unknown_ns"] >= 0, "the device is busy and idle for longer than the step is"
-    return row
 
 
 def _step_row(

@@ -21,11 +21,11 @@ from trainperf._records import (
     Thread,
 )
 from trainperf._schema import CAUSES, DEVICE_STEP_COLUMNS, RunDatabase, json_object
+from trainperf._steps import MAX_NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MAX_NS: Final = 2**62
 _FIELDS: Final = (
     *("busy_ns", "kernels", "kernel_ns", "launches", "copies", "copy_ns", "exposed_copy_ns", "collective_ns"),
     *("exposed_collective_ns", "tiny_kernels", "starved_gaps", "between_ns", "first_kernels", "first_kernel_ns"),
@@ -47,7 +47,7 @@ def read_devices(database: RunDatabase, steps: StepTable) -> Sequence[Device]:
             raise database.damaged(f"table device_step holds something that is no number: {error}") from error
     data = flat.reshape(-1, len(DEVICE_STEP_COLUMNS))
     if len(data):
-        if np.abs(data.astype(np.float64)).sum(axis=0).max() > _MAX_NS:
+        if np.abs(data.astype(np.float64)).sum(axis=0).max() > MAX_NS:
             raise database.damaged("table device_step holds times of more than a hundred years")
         if not np.array_equal(data[:, 3] + data[:, -len(CAUSES) :].sum(axis=1), data[:, 2]):
             raise database.damaged("table device_step has a row whose busy and idle time do not sum to its time")

@@ -8,7 +8,6 @@ Everything is read when it is first asked for, and kept.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import numpy as np
 
 from trainperf import _devices
+from trainperf._loaders import read_loaders
 from trainperf._records import (
     Call,
     Copy,
@@ -49,11 +49,11 @@ from trainperf._schema import (
     MECHANISMS,
     PHASES,
     SPAN_KINDS,
-    STEP_COLUMNS,
     TABLES,
     RunDatabase,
     json_object,
 )
+from trainperf._steps import MAX_NS, read_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +92,6 @@ WARM_UP, HAS_VALIDATION, HAS_CHECKPOINT, HAS_LOADER_START = 16, 32, 64, 128
 
 OUTSIDE_STEPS: Final = -1  # Detail.section, Span.step: before the first step, or on another thread
 ALL_SECTIONS: Final = -2  # Detail.section of Run.detail_totals()
-
-_MAX_NS: Final = 2**62  # 146 years: more is damage, and could overflow a sum
 
 
 class Run:
@@ -209,7 +207,7 @@ class Run:
 
     @cached_property
     def steps(self) -> StepTable:
-        return _step_table(self._database, "step")
+        return read_steps(self._database, "step")
 
     @cached_property
     def step_count(self) -> int:
@@ -277,7 +275,7 @@ class Run:
     @cached_property
     def kept_steps(self) -> StepTable:
         """The single steps that keep segments: the worst, some of the flagged, the first warm-up steps. In order."""
-        return _step_table(self._database, "kept_step")
+        return read_steps(self._database, "kept_step")
 
     @cached_property
     def worst_steps(self) -> Sequence[int]:
@@ -307,7 +305,7 @@ class Run:
             lambda: np.zeros((len(PHASES), len(MECHANISMS)), dtype=np.int64)
         )
         for section, phase, mechanism, ns in self._database.rows("phase_mechanism", "issi"):
-            if phase not in PHASES or mechanism not in MECHANISMS or abs(ns) > _MAX_NS:
+            if phase not in PHASES or mechanism not in MECHANISMS or abs(ns) > MAX_NS:
                 raise self._database.damaged(f"phase_mechanism holds {phase[:20]!r}, {mechanism[:20]!r}, {ns}")
             matrices[section][PHASES.index(phase), MECHANISMS.index(mechanism)] = ns
         rows = self._database.rows("section", "iiii", order="ORDER BY id")
@@ -456,35 +454,7 @@ class Run:
 
     @cached_property
     def loaders(self) -> Mapping[int, Loader]:
-        ready: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-        for loader, batches, count, wall_ns in self._database.rows(
-            "fetch_ready", "iiii", order="ORDER BY loader, ready"
-        ):
-            ready[loader][batches] = (count, wall_ns)
-        fetches = {row[0]: row[1:] for row in self._database.rows("fetch", "i" * 14)}
-        ids = sorted(fetches.keys() | {id for id, (kind, _) in self.objects.items() if kind == "loader"})
-        return {
-            id: Loader(
-                id=id,
-                description=self.objects.get(id, ("", {}))[1],
-                fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id]),
-                workers=self._workers.get(id, ()),
-            )
-            for id in ids
-        }
-
-    @cached_property
-    def _workers(self) -> Mapping[int, Sequence[Worker]]:
-        states: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        for worker, state, readings in self._database.rows("worker_state", "isi"):
-            states[worker][state] = readings
-        workers: defaultdict[int, list[Worker]] = defaultdict(list)
-        for id, loader, pid, first, last, first_cpu, last_cpu, _ in self._database.rows(
-            "worker", "i" * 8, order="ORDER BY id"
-        ):
-            share = (last_cpu - first_cpu) / (last - first) if last > first else None
-            workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id]))
-        return dict(workers)
+        return read_loaders(self._database, self.objects)
 
     # How well was it measured.
 
@@ -526,44 +496,3 @@ _DETAIL_COLUMNS: Final = (
     "steps",
     "folded",
 )
-
-
-def _step_table(database: RunDatabase, table: str) -> StepTable:
-    with database.cursor(f"SELECT {', '.join(STEP_COLUMNS)} FROM {table} ORDER BY first_step") as cursor:
-        try:
-            flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
-        except (TypeError, ValueError) as error:
-            raise database.damaged(f"table {table} holds something that is no number: {error}") from error
-    data = flat.reshape(-1, len(STEP_COLUMNS))
-    first = 11
-    causes, phases = data[:, first : first + len(CAUSES)], data[:, first + len(CAUSES) :]
-    steps = StepTable(
-        **{field: data[:, column] for column, field in enumerate(_STEP_FIELDS)}, causes_ns=causes, phases_ns=phases
-    )
-    if len(data):
-        # Sums in floating point first: what is near 2**63 would wrap around.
-        if np.abs(data.astype(np.float64)).sum(axis=0).max() > _MAX_NS:
-            raise database.damaged(f"table {table} holds times of more than a hundred years")
-        if steps.count.min() < 1 or steps.wall_ns.min() < 0:
-            raise database.damaged(f"table {table} has a row of no steps, or of negative time")
-        if not (
-            np.array_equal(causes.sum(axis=1), steps.wall_ns) and np.array_equal(phases.sum(axis=1), steps.wall_ns)
-        ):
-            raise database.damaged(f"table {table} has a row whose causes or phases do not sum to its time")
-    return steps
-
-
-_STEP_FIELDS: Final = (
-    *("index", "count", "start_ns", "wall_ns", "wall_min_ns", "wall_max_ns", "flags", "fetches", "backwards"),
-    *("optimizer_steps", "compile_ns"),
-)
-
-
-def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) -> LoaderFetches:
-    named = dict(zip(TABLES["fetch"][1:], row, strict=True))
-    del named["exhausted_count"], named["exhausted_wall_ns"]
-    return LoaderFetches(
-        **named,
-        ready={batches: count for batches, (count, _) in ready.items()},
-        ready_wall_ns={batches: wall_ns for batches, (_, wall_ns) in ready.items()},
-    )

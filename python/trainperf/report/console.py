@@ -91,11 +91,11 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
             lines += _block("", _first_parts(f"will not help: {top.will_not_help}", width - _INDENT), width, 1, "dim")
     tail = _tail(model, width, keep, 2)
     if model.steps:
-        also = _also(model, width)
+        also = _also(model, width) + _devices(model, width)
         if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
             tail = _tail(model, width, keep, 1)
         if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
-            also = []  # the tree marks its causes
+            also = _devices(model, width)  # the tree marks the causes of the others
         lines += also + _tree(model, width, MAX_LINES - len(lines) - len(also) - len(tail))
     return lines + tail
 
@@ -173,6 +173,26 @@ def _also(model: ReportModel, width: int) -> list[Line]:
     ]
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     return _block("Also", "; ".join(shown) + more, width, 2 if len(others) > 1 else 1)
+
+
+def _devices(model: ReportModel, width: int) -> list[Line]:
+    """How busy the devices were, and what the idlest of them idled for."""
+    if not model.devices:
+        return []
+    worst = min(model.devices, key=lambda d: d.busy_share)
+    digits = 2 if worst.idle_ms_per_step < 10 else 1
+    causes = sorted((p for p in worst.idle_causes if p.ns > 0), key=lambda p: -p.ns)
+    shown = [p for p in causes if p.share >= limit("show_share")][:4] or causes[:1]
+    parts = [f"{p.name} {p.ms_per_step:,.{digits}f}" for p in shown]
+    rest = worst.idle_ms_per_step - sum(p.ms_per_step for p in shown)
+    if rest >= 0.5 * 10**-digits:
+        parts.append(f"others {rest:,.{digits}f}")
+    which = ""
+    if len(model.devices) > 1:
+        least, most = worst.busy_share, max(d.busy_share for d in model.devices)
+        which = f"{len(model.devices)} devices, busy {least:.0%} to {most:.0%}; GPU {worst.id} "
+    text = f"{which}busy {worst.busy_share:.0%}, idle {worst.idle_ms_per_step:,.{digits}f} ms/step"
+    return _block("GPU", f"{text}: {', '.join(parts)}" if parts else text, width, 2)
 
 
 def _tree(model: ReportModel, width: int, room: int) -> list[Line]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.findings.vocabulary import CAUSES, PHASES
-from trainperf.report.model import Part, ReportModel
+from trainperf.report.model import DevicePart, Part, ReportModel
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
-    from trainperf.run import Run
+    from trainperf.run import Device, Run
 
 SCHEMA_VERSION: Final = 1
 FLAGS: Final = (
@@ -45,6 +45,7 @@ def to_dict(model: ReportModel) -> dict[str, Any]:
         },
         "causes": {p.name: _part(p) for p in model.causes},
         "phases": {p.name: _part(p) for p in model.phases},
+        **({"devices": [_device(d) for d in model.devices]} if model.devices else {}),
         "findings": [_finding(f) for f in model.findings],
         "abstained": [{"id": a.id, "why": a.why} for a in model.abstained],
         "tiers": dict(model.tiers),
@@ -57,7 +58,8 @@ def to_dict(model: ReportModel) -> dict[str, Any]:
 def per_step(run: Run) -> list[dict[str, Any]]:
     """One entry per row: a step, or in long runs `count` neighbouring ones, whose times are sums."""
     t = run.steps
-    return [
+    devices = [_device_steps(device) for device in run.devices]
+    rows = [
         {
             "index": index,
             "count": count,
@@ -78,6 +80,29 @@ def per_step(run: Run) -> list[dict[str, Any]]:
             strict=True,
         )
     ]
+    if devices:
+        for row, of_devices in zip(rows, zip(*devices, strict=True), strict=True):
+            row["devices"] = list(of_devices)
+    return rows
+
+
+def _device_steps(device: Device) -> list[dict[str, Any]]:
+    t = device.steps
+    return [
+        {"id": device.id, "busy_ns": busy, "idle_causes_ns": dict(zip(CAUSES, causes, strict=True))}
+        for busy, causes in zip(t.busy_ns.tolist(), t.idle_causes_ns.tolist(), strict=True)
+    ]
+
+
+def _device(device: DevicePart) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "name": device.name,
+        "busy_share": device.busy_share,
+        "idle_ms_per_step": device.idle_ms_per_step,
+        "idle_causes": {p.name: {"ms_per_step": p.ms_per_step, "share_of_idle": p.share} for p in device.idle_causes},
+        "incomplete_steps": device.incomplete,
+    }
 
 
 def _part(part: Part) -> dict[str, float]:

@@ -12,7 +12,7 @@ from trainperf.findings.model import Abstained, Finding
 from trainperf.findings.vocabulary import CAUSES, PHASES
 
 if TYPE_CHECKING:
-    from trainperf.run import Run
+    from trainperf.run import Device, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,20 @@ class Part:
     ns: int  # of the whole run
     ms_per_step: float
     share: float  # 0 .. 1
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePart:
+    """How a device spent the steps."""
+
+    id: int
+    name: str
+    busy_ns: int  # of the whole run
+    idle_ns: int
+    busy_share: float  # of the steps' wall time
+    idle_ms_per_step: float
+    idle_causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to idle_ns, shares are of that
+    incomplete: int  # steps of which records were lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +61,7 @@ class ReportModel:
     p95_ms: float | None
     causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
     phases: tuple[Part, ...]
+    devices: tuple[DevicePart, ...]  # () when none was seen
     tiers: Mapping[str, str]  # probe -> "exact", "off: why", "procfs: why not exact"
     overhead_ns: int  # of the whole watch
     overhead_ms_per_step: float  # a mean step's part of it
@@ -88,12 +103,32 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         p95_ms=_quantile(run, 0.95) if steps else None,
         causes=tuple(part(c, run.cause_ns(c)) for c in CAUSES),
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
+        devices=tuple(_device(device, steps, wall) for device in run.devices),
         tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
         overhead_ns=overhead,
         overhead_ms_per_step=overhead_share * mean_ms,
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
         notes=(*notes, *run.notes),
+    )
+
+
+def _device(device: Device, steps: int, wall: int) -> DevicePart:
+    totals = device.totals
+    idle = totals.idle_ns
+
+    def part(cause: str, ns: int) -> Part:
+        return Part(cause, ns, ns / steps / 1e6 if steps else 0.0, ns / idle if idle else 0.0)
+
+    return DevicePart(
+        id=device.id,
+        name=device.name,
+        busy_ns=totals.busy_ns,
+        idle_ns=idle,
+        busy_share=totals.busy_ns / wall if wall else 0.0,
+        idle_ms_per_step=idle / steps / 1e6 if steps else 0.0,
+        idle_causes=tuple(part(cause, totals.idle_causes_ns[cause]) for cause in CAUSES),
+        incomplete=totals.incomplete,
     )
 
 

@@ -1,0 +1,49 @@
+"""Reads the tables of loaders, their fetches and workers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainperf._records import Loader, LoaderFetches, Worker
+from trainperf._schema import TABLES, RunDatabase
+
+
+def read_loaders(database: RunDatabase, objects: Mapping[int, tuple[str, Mapping[str, Any]]]) -> Mapping[int, Loader]:
+    workers = _read_workers(database)
+    ready: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for loader, batches, count, wall_ns in database.rows("fetch_ready", "iiii", order="ORDER BY loader, ready"):
+        ready[loader][batches] = (count, wall_ns)
+    fetches = {row[0]: row[1:] for row in database.rows("fetch", "i" * 14)}
+    ids = sorted(fetches.keys() | {id for id, (kind, _) in objects.items() if kind == "loader"})
+    return {
+        id: Loader(
+            id=id,
+            description=objects.get(id, ("", {}))[1],
+            fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id]),
+            workers=workers.get(id, ()),
+        )
+        for id in ids
+    }
+
+
+def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
+    states: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for worker, state, readings in database.rows("worker_state", "isi"):
+        states[worker][state] = readings
+    workers: defaultdict[int, list[Worker]] = defaultdict(list)
+    for id, loader, pid, first, last, first_cpu, last_cpu, _ in database.rows("worker", "i" * 8, order="ORDER BY id"):
+        share = (last_cpu - first_cpu) / (last - first) if last > first else None
+        workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id]))
+    return dict(workers)
+
+
+def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) -> LoaderFetches:
+    named = dict(zip(TABLES["fetch"][1:], row, strict=True))
+    del named["exhausted_count"], named["exhausted_wall_ns"]
+    return LoaderFetches(
+        **named,
+        ready={batches: count for batches, (count, _) in ready.items()},
+        ready_wall_ns={batches: wall_ns for batches, (_, wall_ns) in ready.items()},
+    )
