@@ -67,15 +67,16 @@ def test_examples_run_and_show_their_report(example: tuple[str, Any]) -> None:
     shown = [cell for cell in notebook.cells if cell.cell_type == "code" and pages(cell)]
     assert len(shown) == 1
     (page,) = pages(shown[0])
-    (text,) = [t for t in data(shown[0]) if t.startswith("trainperf")]
+    assert [t for t in data(shown[0]) if t.startswith("trainperf")]
     assert page.startswith("<!doctype html>") and "http" not in page.partition("<style>")[2].partition("</style>")[0]
-    assert len(page) < 200_000
+    assert len(page) < 200_000 and "ipykernel_launcher" not in page
     if name == "find_and_fix":
-        assert "data-starved" in text
+        (found,) = data(notebook.cells[5])
+        assert "data-starved" in found and "'In [2]:1" in found  # on a busy machine not the first
         # The line of the cell, by the number that the notebook shows, and the magic's own line counted.
         assert re.search(r"__getitem__ \(In \[2\]:1[01]\)", page), re.findall(r"In \[\d+\]:\d+", page)[:5]
         (before, after) = re.findall(r"[\d.]+ ms", stream(notebook.cells[-1]))
-        assert float(after.split()[0]) < 0.7 * float(before.split()[0])
+        assert float(after.split()[0]) < 0.5 * float(before.split()[0])
 
 
 def test_examples_are_committed_without_outputs() -> None:

@@ -56,6 +56,9 @@ def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadabl
     )
 
 
+_KERNELS = ("ipykernel_launcher.py", "colab_kernel_launcher.py")
+
+
 def _script(run: Run) -> str:
     """ "train.py --epochs 3"."""
     import json
@@ -67,4 +70,6 @@ def _script(run: Run) -> str:
     except (ValueError, RecursionError):
         words = [argv]
     words = [str(word) for word in words]
+    if words and os.path.basename(words[0]) in _KERNELS:
+        return "a notebook"  # its arguments are the kernel's
     return " ".join([os.path.basename(words[0]), *words[1:]]) if words and words[0] else ""
