@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from trainperf.report.svg.flame import FlameFrame
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Run
+    from trainperf.run import Detail, Frame, Run
 
 _DEEPEST: Final = 34
 _MOST_FRAMES: Final = 200
@@ -95,15 +95,7 @@ def _flame(
         if d.ns <= 0:
             continue
         if d.stack not in known:
-            known[d.stack] = [
-                (
-                    frames.short_function(f.function) or "?",
-                    frames.place(f, facts.base),
-                    "user" if frames.is_user_file(f.file) else "library",
-                )
-                for f in reversed(run.stack(d.stack))
-                if not frames.is_own_file(f.file)
-            ]
+            known[d.stack] = _path(run.stack(d.stack), facts.base)
         first, kind = top(d)
         path = [(first, "", kind), *known[d.stack]]
         state = leaf(d)
@@ -121,6 +113,23 @@ def _flame(
     if not root.ns:
         return None
     return _flat(root, most)
+
+
+def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
+    """Name, place and kind of each frame, from the user's outermost one inwards.
+
+    What called that (a launcher, a notebook's kernel, threading) says nothing of the training.
+    """
+    shown = [f for f in reversed(stack) if not frames.is_own_file(f.file)]
+    first = next((i for i, f in enumerate(shown) if frames.is_user_file(f.file)), 0)
+    return [
+        (
+            frames.short_function(f.function) or "?",
+            frames.place(f, base),
+            "user" if frames.is_user_file(f.file) else "library",
+        )
+        for f in shown[first:]
+    ]
 
 
 def _flat(root: _Node, most: int) -> Flame:
