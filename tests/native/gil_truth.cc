@@ -1,5 +1,5 @@
 // Ground truth for the GIL probes: hogs that hold the GIL for a known time, acquires that are timed natively, and the
-// probes themselves, driven one by one from gil_scenarios.py.
+// probes themselves, driven one by one from scenarios/.
 
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>

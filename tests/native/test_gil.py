@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = Path(__file__).with_name("gil_scenarios.py")
+SCENARIOS = Path(__file__).parent / "scenarios" / "run.py"
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
 ASK = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
 
@@ -88,9 +88,7 @@ def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> Non
     assert str(seen["self"]) not in seen["held_by"]
     assert "0" not in seen["held_by"]
     at_mark = sum(
-        ns
-        for where, ns in seen["where"].items()
-        if re.fullmatch(rf"gil_scenarios\.py:.*hog_body:{seen['mark']}:4", where)
+        ns for where, ns in seen["where"].items() if re.fullmatch(rf"common\.py:.*hog_body:{seen['mark']}:4", where)
     )
     captured = sum(seen["where"].values())
     assert at_mark > 0.95 * captured, seen

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 MARKER = "# trouble"
 
@@ -207,6 +207,20 @@ class Ready(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self.batches[index % 8]
 
 
+class Slowed(Ready):
+    """Batches for each of which the program does `work(size)` first: the trouble, unless the size is 0."""
+
+    def __init__(self, program: Program, trainer: Trainer, work: Callable[[float], object]) -> None:
+        super().__init__(trainer, program.steps)
+        self.program, self.work = program, work
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.program.size:
+            with self.program.trouble():
+                self.work(self.program.size)
+        return super().__getitem__(index)
+
+
 def pin(index: int) -> None:
     """Keeps the calling thread on one CPU, so that what it waits for is not also a CPU."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -229,3 +243,40 @@ class Stoppable(threading.Thread):
     def stop(self) -> None:
         self.ending.set()
         self.join()
+
+
+def train_in_epochs(program: Program, trainer: Trainer, loader: DataLoader[Any], length: int) -> None:
+    """A new iterator, and so new workers, for every `length` steps; all of the fetching is the trouble."""
+    epochs = program.steps // length
+    with program.watch():
+        for _ in range(epochs):
+            with program.trouble():
+                batches = iter(loader)
+                x, y = next(batches)
+            trainer.step(x, y)
+            for _ in range(length - 1):
+                with program.trouble():
+                    x, y = next(batches)
+                trainer.step(x, y)
+            with program.trouble():  # ends the workers, which takes its time too
+                assert next(batches, None) is None
+    program.report(length * epochs)
+
+
+def train_beside(program: Program, trainer: Trainer, threads: Sequence[Stoppable], *, until: float = 1.0) -> None:
+    """Trains while `threads` run and take the GIL, on another CPU; they end after that share of the steps."""
+    last = int(until * program.steps)
+    for thread in threads:
+        thread.start()
+    with program.watch():
+        pin(0)
+        for number, (x, y) in enumerate(DataLoader(Ready(trainer, program.steps), batch_size=None)):
+            if number == last:
+                for thread in threads:
+                    thread.stop()
+            trainer.step(x, y)
+    program.blame_gil()
+    if last >= program.steps:
+        for thread in threads:
+            thread.stop()
+    program.report()

@@ -3,8 +3,7 @@
 import json
 import time
 
-from _common import Program, Ready, Stoppable, Trainer, calibrated, pin
-from torch.utils.data import DataLoader
+from _common import Program, Stoppable, Trainer, calibrated, train_beside
 
 
 def serialize(n: int) -> str:
@@ -20,17 +19,8 @@ def main() -> None:
         serialize(work)
         time.sleep(program.size / 1e3)
 
-    writer = Stoppable(write_metrics, "metrics-writer", cpu=1)
-    if program.size:
-        writer.start()
-    with program.watch():
-        pin(0)
-        for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
-            trainer.step(x, y)
-    program.blame_gil()
-    if program.size:
-        writer.stop()
-    program.report()
+    writers = [Stoppable(write_metrics, "metrics-writer", cpu=1)] if program.size else []
+    train_beside(program, trainer, writers)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import time
 
-from _common import Program, Ready, Stoppable, Trainer, calibrated, pin
-from torch.utils.data import DataLoader
+from _common import Program, Stoppable, Trainer, calibrated, train_beside
 
 
 def poll(n: int) -> int:
@@ -19,17 +18,7 @@ def main() -> None:
         poll(work)
         time.sleep(0.001)
 
-    pollers = [Stoppable(look, f"poller-{i}", cpu=1) for i in range(int(program.size))]
-    for poller in pollers:
-        poller.start()
-    with program.watch():
-        pin(0)
-        for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
-            trainer.step(x, y)
-    program.blame_gil()
-    for poller in pollers:
-        poller.stop()
-    program.report()
+    train_beside(program, trainer, [Stoppable(look, f"poller-{i}", cpu=1) for i in range(int(program.size))])
 
 
 if __name__ == "__main__":

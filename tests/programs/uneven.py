@@ -3,8 +3,7 @@
 import json
 import time
 
-from _common import Program, Ready, Stoppable, Trainer, calibrated, pin
-from torch.utils.data import DataLoader
+from _common import Program, Stoppable, Trainer, calibrated, train_beside
 
 
 def index_files(n: int) -> str:
@@ -20,17 +19,8 @@ def main() -> None:
         index_files(work)
         time.sleep(program.size / 4e3)
 
-    indexer = Stoppable(index, "indexer", cpu=1)
-    if program.size:
-        indexer.start()
-    with program.watch():
-        pin(0)
-        for number, (x, y) in enumerate(DataLoader(Ready(trainer, program.steps), batch_size=None)):
-            if number == program.steps // 3 and program.size:
-                indexer.stop()
-            trainer.step(x, y)
-    program.blame_gil()
-    program.report()
+    indexers = [Stoppable(index, "indexer", cpu=1)] if program.size else []
+    train_beside(program, trainer, indexers, until=1 / 3)
 
 
 if __name__ == "__main__":

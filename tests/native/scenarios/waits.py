@@ -1,0 +1,73 @@
+"""Exact waits against natively timed ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import GIL_WAIT, HAND_OFF, TAKE, hog, line_of_mark, pin, running, truth
+
+
+def compare(count: int, away_ns: int, *hogs: Callable[[threading.Event], None]) -> dict[str, Any]:
+    """The probe's sum of waits against the natively timed one, on this thread."""
+    pin(0)
+    truth.begin()
+    truth.install()
+    truth.watch_this_thread()
+    with running(*hogs):
+        truth.spin_without_gil(20_000_000)
+        truth.drain_rings()
+        sum_ = truth.timed_acquires(count, away_ns)
+        events = truth.drain_rings()
+        me = truth.this_thread()
+        totals = truth.threads()[me]
+    stats = truth.waits_stats()
+    truth.uninstall()
+    inside = [e for e in events if e["kind"] == GIL_WAIT and sum_.begin_ns <= e["start_ns"] < sum_.end_ns]
+    take = [e for e in inside if e["what"] == TAKE]
+    threads = truth.threads()
+    where: dict[str, int] = {}
+    for e in take:
+        frames = truth.stack(e["stack"])
+        if frames:
+            key = f"{Path(frames[0][0]).name}:{frames[0][1]}:{frames[0][2]}:{len(frames)}"
+            where[key] = where.get(key, 0) + e["end_ns"] - e["start_ns"]
+    truth.end()
+    probe_ns = sum(e["end_ns"] - e["start_ns"] for e in take)
+    return {
+        "truth_ns": sum_.take_ns,
+        "probe_ns": probe_ns,
+        "count": count,
+        "events": len(take),
+        "hand_off_truth_ns": sum_.release_ns,
+        "hand_off_ns": sum(e["end_ns"] - e["start_ns"] for e in inside if e["what"] == HAND_OFF),
+        "hand_offs": sum(e["what"] == HAND_OFF for e in inside),
+        "diff": (probe_ns - sum_.take_ns) / sum_.take_ns,
+        "per_acquire_ns": (probe_ns - sum_.take_ns) / count,
+        "where": where,
+        "mark": line_of_mark("hold"),
+        "held_by": {str(threads[e["object"]][0]): 1 for e in take if e["object"]},
+        "self": os.getpid(),
+        "run_delay_ns": sum(e["run_delay_ns"] for e in take),
+        "total_ns": totals[2],
+        "stats": stats,
+    }
+
+
+def truth_20ms() -> dict[str, Any]:
+    return compare(25, 1_000_000, hog(20_000_000, 0, 1))
+
+
+def truth_2ms() -> dict[str, Any]:
+    return compare(300, 200_000, hog(2_000_000, 50_000, 1))
+
+
+def truth_100us() -> dict[str, Any]:
+    return compare(2_000, 20_000, hog(100_000, 20_000, 1))
+
+
+def truth_two_hogs() -> dict[str, Any]:
+    return compare(40, 1_000_000, hog(6_000_000, 0, 1), hog(3_000_000, 0, 1))
