@@ -24,9 +24,7 @@ class Analyze:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "traces", metavar="TRACE", nargs="+", help="a trace (.json, .json.gz), or a folder of them"
-        )
+        parser.add_argument("traces", metavar="TRACE", nargs="+", help="a trace (.json, .json.gz), or a folder of them")
         parser.add_argument(
             "-o", "--output", metavar="RUN", help="keep the run file there; of several traces: a folder"
         )
@@ -71,6 +69,7 @@ class Analyze:
         from trainperf import traces
         from trainperf.report import console, model
         from trainperf.report import json as as_json
+        from trainperf.report.text import clean
         from trainperf.run import Run
 
         output: str = args.output or ""
@@ -89,7 +88,7 @@ class Analyze:
             width = console.terminal_width(sys.stdout)
             if title:
                 rank = "" if done.rank is None else f", rank {done.rank}"
-                print(f"== {console.clean(trace)}{rank}")
+                print(f"== {clean(trace)}{rank}")
             lines = console.show_lines(report, width=width) if not title else console.summary_lines(report, width=width)
             if done.private:  # nothing to look at again
                 lines = [
