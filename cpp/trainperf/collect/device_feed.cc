@@ -41,14 +41,16 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
 
 void DeviceFeed::Pause() {
   if (tracer_ == nullptr) return;
+  const int64_t now_ns = NowNs();
   tracer_->Pause(&batch_);
-  SetBlind(true, NowNs());
+  SetBlind(true, now_ns);
   WriteTier();
 }
 
 void DeviceFeed::Resume() {
   if (tracer_ == nullptr) return;
   tracer_->Resume();
+  if (tracer_->running()) SetBlind(false, NowNs());
   WriteTier();
 }
 
@@ -75,7 +77,7 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
     tracer_->Drain(now_ns, &batch_);
     WriteTier();
   }
-  NoteLosses(now_ns);
+  NoteLosses(now_ns, last);
 
   for (const CudaCallRecord& call : batch_.calls) folder_.Add(call);
   held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_from_));
@@ -157,7 +159,7 @@ void DeviceFeed::CheckLaunch(const DeviceOp& op) {
 }
 
 // The host's idea of the device has a hole from the last look to this one.
-void DeviceFeed::NoteLosses(int64_t now_ns) {
+void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   const CudaTracer::Losses losses = tracer_->losses();
   const bool grew = losses.total() - losses.buffers > losses_before_.total() - losses_before_.buffers;
   if (grew) gaps_.push_back({drained_ns_, now_ns});
@@ -167,18 +169,20 @@ void DeviceFeed::NoteLosses(int64_t now_ns) {
         "device's figures of these steps are incomplete");
   }
   losses_before_ = losses;
+  if (last) return;  // it was looked at to the end
   const bool sees_kernels = tracer_->running() && tracer_->tier() <= CudaTier::kReduced;
-  SetBlind(!sees_kernels || losses.buffers > 0, now_ns);
+  const bool blind = !sees_kernels || losses.buffers > 0;
+  SetBlind(blind, blind ? drained_ns_ : now_ns);
 }
 
-void DeviceFeed::SetBlind(bool blind, int64_t now_ns) {
+void DeviceFeed::SetBlind(bool blind, int64_t since_ns) {
   if (blind == blind_) return;
   blind_ = blind;
   if (blind) {
-    gaps_.push_back({drained_ns_, INT64_MAX});
+    gaps_.push_back({since_ns, INT64_MAX});
     return;
   }
-  for (Gap& gap : gaps_) gap.to_ns = std::min(gap.to_ns, now_ns);
+  for (Gap& gap : gaps_) gap.to_ns = std::min(gap.to_ns, since_ns);
 }
 
 void DeviceFeed::MarkIncomplete() {

@@ -57,8 +57,8 @@ class DeviceFeed {
   };
 
   void WriteTier();
-  void NoteLosses(int64_t now_ns);
-  void SetBlind(bool blind, int64_t now_ns);
+  void NoteLosses(int64_t now_ns, bool last);
+  void SetBlind(bool blind, int64_t since_ns);
   void MarkIncomplete();
   void MarkGaps(int64_t until_ns);
   void MeetDevice(uint32_t id);

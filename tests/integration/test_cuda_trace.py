@@ -1,0 +1,312 @@
+"""The live tracing of a GPU under a real watch(), on the scripted libcupti: each test a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trainperf
+from cuda_child import play
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CUPTI is traced on Linux")
+
+
+def tier(facts: dict[str, Any]) -> str:
+    found = facts["run"].tiers["cuda"]
+    return f"{found.tier}: {found.why}" if found.why else str(found.tier)
+
+
+def lost(facts: dict[str, Any]) -> dict[str, int]:
+    return {what: n for what, n in facts["run"].dropped.items() if what.startswith("cupti") and n}
+
+
+def test_everything_arrives_and_the_library_is_left_clean(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path):
+            train()
+        kinds = [kind for kind in range(60) if gpu.fake.fakecupti_kind_enabled(kind)]
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"), held=gpu.count("held"), kinds=kinds,
+             subscribed=gpu.fake.fakecupti_subscribed(), inits=gpu.cuda.fakecuda_inits(),
+             disordered=gpu.count("disordered"))
+        """,
+        tmp_path,
+    )
+    assert tier(facts) == "cupti-full"
+    assert lost(facts) == {}
+    assert facts["produced"] == facts["delivered"] > 40 * 21
+    assert facts["held"] == 0
+    assert facts["kinds"] == [] and facts["subscribed"] == 0
+    assert facts["inits"] == 0  # CUDA is the program's to initialise
+    assert facts["disordered"] == 0
+    assert facts["run"].feeds_device
+    assert "130001" in facts["run"].meta["cupti"]
+    assert facts["run"].overhead_ns["cupti"] > 0
+
+
+def test_off_is_off(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path, cuda="off"):
+            train(5)
+        tell(calls=gpu.calls("cuptiSubscribe_v2"))
+        """,
+        tmp_path,
+    )
+    assert tier(facts) == "off: not asked for"
+    assert facts["calls"] == 0
+
+
+def test_without_a_driver_the_tier_says_so(tmp_path: Path) -> None:
+    import ctypes
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("this machine has a driver")
+    with trainperf.watch(tmp_path / "a.tpr", verbose=False) as run:
+        import torch
+
+        torch.ones(1, requires_grad=True).sum().backward()
+    found = run.run.tiers["cuda"]
+    assert (found.tier, found.why) == ("off", "no driver (libcuda.so.1)")
+    assert "cuda" not in run.summary()  # a machine without a GPU lacks nothing
+
+
+OFF = {
+    "gpu.fake.fakecupti_set_other_subscriber(b'CUPTI for ncu')": "another tool has CUPTI: CUPTI for ncu",
+    "gpu.fake.fakecupti_set_version(26); gpu.fake.fakecupti_set_other_subscriber(b'')": "another tool has CUPTI: nsys",
+    "gpu.fails('*', 999)": "CUPTI_ERROR_UNKNOWN (999)",
+    "gpu.fails('cuptiActivityEnable', 15)": "cuptiActivityEnable: CUPTI_ERROR_SCRIPTED (15)",
+    "gpu.fake.fakecupti_set_version(20)": "older than CUDA 12.4",
+    "gpu.fake.fakecupti_set_version(130000)": "13.0 without its Update 1",
+}
+
+
+def test_what_keeps_it_off_is_said_and_training_goes_on(tmp_path: Path) -> None:
+    facts = play(
+        f"""
+        for number, script in enumerate({list(OFF)}):
+            gpu.fake.fakecupti_reset()
+            exec(script)
+            with trainperf.watch(path + str(number)):
+                train(3)
+            # Asked once, and let be.
+            assert gpu.calls("cuptiActivityEnable") <= 1 and gpu.calls("cuptiActivityFlushAll") == 0, script
+        """,
+        tmp_path,
+    )
+    assert facts["run"] is None
+    for number, why in enumerate(OFF.values()):
+        run = trainperf.open(tmp_path / f"a.tpr{number}")
+        found = tier({"run": run})
+        assert found.startswith("off: ") and why in found
+        assert run.steps.count.sum() == 3
+
+
+def test_a_failure_in_the_middle_ends_tracing_and_nothing_else(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path):
+            train(20)
+            gpu.fails("cuptiActivityFlushAll", 999)
+            train(40)
+            time.sleep(0.25)
+            before = gpu.calls("cuptiActivityFlushAll")
+            time.sleep(0.25)
+            tell(more=gpu.calls("cuptiActivityFlushAll") - before)
+        """,
+        tmp_path,
+    )
+    assert tier(facts) == "off: cuptiActivityFlushAll: CUPTI_ERROR_UNKNOWN (999)"
+    assert facts["more"] == 0
+
+
+def test_attached_late_is_said(tmp_path: Path) -> None:
+    facts = play(
+        """
+        gpu.start()  # the program has used CUDA before the watch
+        with trainperf.watch(path):
+            train(5)
+        """,
+        tmp_path,
+    )
+    assert tier(facts).startswith("cupti-full: attached late")
+
+
+def test_each_version_of_cupti(tmp_path: Path) -> None:
+    versions = [22, 24, 26, 28, 130001, 130101, 130301, 130500]
+    play(
+        f"""
+        for version in {versions}:
+            gpu.fake.fakecupti_reset()
+            gpu.fake.fakecupti_set_version(version)
+            gpu.fake.fakecupti_set_worker(version % 2)
+            with trainperf.watch(path + str(version)):
+                train(5)
+            assert gpu.count("produced") == gpu.count("delivered") > 5 * 20, version
+            assert gpu.count("crashes") == 0, version
+        """,
+        tmp_path,
+    )
+    for version in versions:
+        run = trainperf.open(tmp_path / f"a.tpr{version}")
+        assert tier({"run": run}).startswith("cupti-full")
+        assert lost({"run": run}) == {}
+
+
+def test_lost_records_are_counted_in_the_run(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path):
+            train(10)
+            gpu.fake.fakecupti_hoard(40)   # nothing is left to hand out
+            train(10)
+            gpu.fake.fakecupti_hoard(0)
+            train(10)
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"), dropped=gpu.count("dropped"))
+        """,
+        tmp_path,
+    )
+    dropped = lost(facts)
+    assert dropped["cupti_dropped"] == facts["dropped"] > 0
+    assert facts["produced"] == facts["delivered"] + facts["dropped"]
+
+
+def test_the_clock_may_be_set_and_may_be_a_counter(tmp_path: Path) -> None:
+    facts = play(
+        """
+        gpu.fake.fakecupti_set_clock(2.9, 12345)
+        with trainperf.watch(path):
+            train(20)
+            gpu.fake.fakecupti_step_clock(-3600 * 10**9)
+            train(20)
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"))
+        """,
+        tmp_path,
+    )
+    assert facts["produced"] == facts["delivered"]
+    assert lost(facts).get("cupti_clock_jumps") == 1
+
+
+def test_fork_exit_exception_and_kill(tmp_path: Path) -> None:
+    forked = play(
+        """
+        with trainperf.watch(path):
+            train(10)
+            child = os.fork()
+            if child == 0:
+                train(20)          # its own use of the GPU meets buffers that nobody reads
+                gpu.fake.fakecupti_steal_callbacks(0)
+                os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            train(10)
+        tell(status=status)
+        """,
+        tmp_path,
+    )
+    assert forked["status"] == 0
+    assert tier(forked) == "cupti-full" and lost(forked) == {}
+
+    for number, (end, code) in enumerate((("sys.exit(3)", 3), ("raise ValueError", 1), ("os._exit(4)", 4))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        left = play(f"trainperf.start(path)\ntrain(30)\ntime.sleep(1.2)\n{end}", folder, code=code)
+        assert tier(left) == "cupti-full"
+    assert left["run"].meta.get("ended") is None  # os._exit: killed
+
+
+NEIGHBOUR = """
+import torch.autograd.profiler as profiler
+from torch.profiler import ProfilerActivity
+
+def kineto_begins():
+    assert not gpu.fake.fakecupti_subscribed() and not gpu.fake.fakecupti_kind_enabled(10)
+    gpu.fake.fakecupti_steal_callbacks(1)
+    gpu.fake.cuptiActivityEnable(10)
+    gpu.fake.fakecupti_set_clock(2.9, 0)         # and leaves its clock behind
+
+def kineto_ends():
+    gpu.fake.cuptiActivityFlushAll(1)
+    gpu.fake.fakecupti_steal_callbacks(0)
+"""
+
+
+def test_torch_profiler_inside_the_watch_gets_cupti_and_gives_it_back(tmp_path: Path) -> None:
+    facts = play(
+        NEIGHBOUR
+        + """
+with trainperf.watch(path):
+    train(20)
+    config = profiler.profile(use_device=None).config(create_trace_id=True)
+    activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+    profiler._prepare_profiler(config, {ProfilerActivity.CPU})   # of the CPU alone: nothing to do with us
+    assert gpu.fake.fakecupti_subscribed()
+    profiler._enable_profiler(config, {ProfilerActivity.CPU})
+    profiler._disable_profiler()
+    assert gpu.fake.fakecupti_subscribed()
+
+    profiler._prepare_profiler(config, activities)
+    kineto_begins()
+    train(20)
+    profiler._enable_profiler(config, activities)
+    train(20)
+    kineto_ends()
+    profiler._disable_profiler()
+    assert gpu.fake.fakecupti_subscribed()
+    delivered = gpu.count("delivered")
+    train(20)
+    time.sleep(0.2)
+    tell(after=gpu.count("delivered") - delivered, thief=gpu.count("delivered_to_thief"))
+tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"), disordered=gpu.count("disordered"))
+""",
+        tmp_path,
+    )
+    assert tier(facts) == "cupti-full"
+    assert facts["thief"] == 40 * 10  # the profiler's own kernels, all of them
+    assert facts["after"] > 20 * 20
+    assert facts["produced"] == facts["delivered"] + facts["thief"]
+    assert facts["disordered"] == 0
+
+
+def test_a_profiler_that_was_there_first_and_one_that_outlasts_the_watch(tmp_path: Path) -> None:
+    facts = play(
+        """
+        from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CPU]):
+            with trainperf.watch(path):
+                train(5)
+                tell(during=gpu.fake.fakecupti_subscribed())
+        with profile(activities=[ProfilerActivity.CPU]):
+            watch = trainperf.start(path + "2")
+            train(5)
+        tell(between=gpu.fake.fakecupti_subscribed())
+        train(5)
+        watch.stop()
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"), held=gpu.count("held"))
+        """,
+        tmp_path,
+    )
+    assert facts["during"] == 0  # Kineto may have it, so it is not touched
+    assert facts["between"] == 1  # now it has ended
+    assert facts["produced"] == facts["delivered"] > 0
+    assert tier({"run": trainperf.open(tmp_path / "a.tpr2")}).startswith("cupti-full")
+
+
+def test_a_second_watch_of_a_process_traces_again(tmp_path: Path) -> None:
+    facts = play(
+        """
+        for n in range(3):
+            with trainperf.watch(path, overwrite=True):
+                train(10)
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"))
+        """,
+        tmp_path,
+    )
+    assert facts["produced"] == facts["delivered"]
+    assert tier(facts).startswith("cupti-full")
+    assert lost(facts) == {}
