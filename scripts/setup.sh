@@ -31,7 +31,7 @@ find_python() {
 
 # Prints the Debian packages that are missing, on one line.
 missing_packages() {
-  local wanted=(g++ libabsl-dev libsqlite3-dev libgtest-dev libgmock-dev libbenchmark-dev ca-certificates)
+  local wanted=(g++ libabsl-dev libsqlite3-dev libsimdjson-dev libisal-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev ca-certificates)
   local python=$1 package missing=()
   if [ -z "$python" ]; then
     wanted+=(python3 python3-venv python3-dev)
@@ -71,7 +71,7 @@ if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
     python=$(find_python)
   fi
 else
-  say "not a Debian system: Abseil, SQLite, GoogleTest and a C++ compiler must be there already"
+  say "not a Debian system: Abseil, SQLite, simdjson, ISA-L, GoogleTest and a C++ compiler must be there already"
 fi
 [ -n "$python" ] || die "no CPython >= 3.10 found; name one with PYTHON=..."
 

@@ -1,6 +1,7 @@
 """The compiled core. Private: use trainperf.watch() and trainperf.open()."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 VERSION: Final[str]
 PHASES: Final[tuple[str, ...]]
@@ -40,6 +41,21 @@ def flags_waiting() -> bool:
 
 def gc_callback(phase: str, info: dict[str, int], /) -> None:
     """For gc.callbacks: writes the GC bracket without a Python frame."""
+
+def analyze_trace(
+    path: str,
+    output: str,  # "": a private temporary file
+    *,
+    overwrite: bool = False,
+    threads: int = 0,  # that parse; 0: as the machine has
+    meta: dict[str, str] = {},
+    progress: Callable[[float], object] | None = None,
+) -> dict[str, Any]:
+    """Writes the run file of a torch.profiler trace. Releases the GIL.
+
+    `progress` is called every 100 ms with the share that is done; what it raises ends the work. Gives path, events,
+    devices and rank (-1: not known). Raises ValueError for what is no trace, and as Session for both paths.
+    """
 
 class Session:
     """A running watch: probes, collector thread, run file. One per process.

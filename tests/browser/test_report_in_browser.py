@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runfiles import RunFile
 from trainperf.notebook import frame
 from trainperf.report.html import render
 from trainperf.run import WARM_UP
-
-from tests.runfiles import RunFile
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

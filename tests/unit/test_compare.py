@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -396,3 +397,25 @@ def test_what_devices_idled_for(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "      device idle        4.00      1.00     -3.00" in capsys.readouterr().out
     c = RunFile(tmp_path / "c.tpr").steps(60, data_wait=4.0, gpu_wait=6.0).build()
     assert compared(a, c).devices == ()
+
+
+@pytest.mark.parametrize("words", [["compare"], ["export", "-o", "x.csv"], ["export", "-o", "x/"]])
+def test_files_of_the_future_and_of_nobody_are_one_line(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    a, _ = pair(tmp_path)
+    newer = RunFile(tmp_path / "newer.tpr", trainperf="9.9").steps(30, compute=1.0).build()
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    (tmp_path / "text.tpr").write_text("epoch,loss\n" * 100)
+    for path, said in (
+        (newer, "was written by trainperf 9.9, run file schema 99"),
+        (tmp_path / "text.tpr", "is not a trainperf run file"),
+        (tmp_path / "no.tpr", "no such file"),
+    ):
+        assert main([words[0], *([str(a)] if words[0] == "compare" else []), str(path), *words[1:]]) == 1
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    assert not list(tmp_path.glob("x*"))

@@ -48,6 +48,19 @@ def test_a_host_finding_that_the_device_does_not_feel_is_an_info(make: Make) -> 
     assert found.verdict.text.startswith("GPU-bound: the GPU is busy 99%") and found.verdict.finding == ""
 
 
+def test_an_info_that_the_device_does_not_feel_is_left_out(make: Make) -> None:
+    file = make().steps(1000, launch=0.7, python=0.7)
+    torch = file.stack("/x/site-packages/torch/nn/functional.py:1 relu", f"{TRAIN}:12 Net.forward")
+    file.detail("sample", 700, state="python", stack=torch)
+    assert "framework-python" not in infos(file.gpu({"python": 0.05}))
+
+
+def test_a_slow_part_in_which_the_device_works_longer_is_an_info(make: Make) -> None:
+    file = make().steps(100, launch=5.0, gpu_wait=20.0).steps(200, launch=5.0, gpu_wait=5.0).gpu({"launch": 0.2})
+    (f,) = [f for f in said(file).findings if f.id == "TP401"]
+    assert f.severity == "info" and "the GPU has more to do then" in f.fix and loud(file) == []
+
+
 def test_what_follows_a_wait_of_the_host_is_not_denied(make: Make) -> None:
     file = make().steps(100, {("other", "gpu_wait"): 6.0}, launch=6.0, python=8.0).gpu({"gpu_wait": 8.5})
     file.call("stream_sync", 600, count=100)

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 import trainperf
+from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.report import json as as_json
 from trainperf.report.html import render, write
 from trainperf.report.model import build
 from trainperf.run import HAS_CHECKPOINT, WARM_UP
-
-from tests.runfiles import RunFile
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 SECTIONS = ("findings", "steps", "worst", "gil", "loaders", "stacks", "host", "method")

@@ -130,6 +130,13 @@ StackTable& StackTable::Get() {
   return *table;
 }
 
+StackTable::~StackTable() {
+  Impl* impl = impl_.load(std::memory_order_acquire);
+  if (impl == nullptr) return;
+  munmap(impl->storage, sizeof(Impl::Storage));
+  delete impl;
+}
+
 void StackTable::Init() {
   if (impl_.load(std::memory_order_acquire) != nullptr) return;
   void* memory =

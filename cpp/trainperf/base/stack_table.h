@@ -34,7 +34,11 @@ class StackTable {
     SiteId site;
   };
 
-  static StackTable& Get();
+  static StackTable& Get();  // the one of the live probes; never destroyed
+  StackTable() = default;    // one apart: of a trace
+  ~StackTable();
+  StackTable(const StackTable&) = delete;
+  StackTable& operator=(const StackTable&) = delete;
   void Init();   // allocates (about 8 MB of address space, touched as used); idempotent
   void Reset();  // empties; no writer may run
 
@@ -54,7 +58,6 @@ class StackTable {
   uint64_t generation() const;  // rises with every Reset(); whoever caches ids must compare it
 
  private:
-  StackTable() = default;
   struct Impl;
   std::atomic<Impl*> impl_{nullptr};
 };

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from trainperf.cli.analyze import Analyze
 from trainperf.cli.command import Command
 from trainperf.cli.compare import Compare
 from trainperf.cli.completion import Completion
@@ -23,6 +24,7 @@ from trainperf.errors import TrainperfError
 COMMANDS: tuple[Command, ...] = (
     Run(),
     Show(),
+    Analyze(),
     Report(),
     Compare(),
     Export(),

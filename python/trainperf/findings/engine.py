@@ -85,7 +85,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     hides = share.by_device and finding.idle_claims is None and bool(finding.claims)
     if (taken > 0 or hides) and not tells_when:
         regraded = facts.grade(cost, rule.limits, machine=finding.cause in _MACHINE)
-        if regraded is None and not (hides and taken <= 0):
+        if regraded is None and (not hides or taken > 0 or severity == "info"):
             return None
         severity = "info" if severity == "info" else regraded or "info"
     facts.ledger.take(share)

@@ -27,6 +27,7 @@ _HINTS = {
     "throttled": "the quota was used up then",
     "python": "the loop's own code does more then",
     "blocked_io": "the loop waited for a lock, a file or the network then",
+    "gpu_wait": "the GPU has more to do then: larger batches or longer sequences, or a slower clock",
     "compute": "larger batches or longer sequences then, or a slower clock",
 }
 
@@ -129,7 +130,7 @@ class Uneven:
         severity = facts.grade(excess, self.limits)
         if severity is None:
             return None
-        if cause in ("compute", "descheduled"):
+        if cause in ("compute", "gpu_wait", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         index = table.index[keep]
         first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)

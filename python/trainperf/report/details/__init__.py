@@ -32,6 +32,7 @@ class Details:
     ranks: ranks.Ranks | None
     script: str
     overhead: tuple[tuple[str, int], ...]  # place, ns
+    abstained: tuple[tuple[str, tuple[str, ...]], ...]  # why, and the rules that could not look because of it
 
 
 def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadable: Sequence[str] = ()) -> Details:
@@ -52,8 +53,16 @@ def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadabl
         holders=flames.gil_holders(run, facts),
         ranks=ranks.ranks([run, *others], unreadable=unreadable) if others or unreadable else None,
         script=_script(run),
+        abstained=_by_reason(model),
         overhead=tuple(sorted(run.overhead_ns.items(), key=lambda o: -o[1])),
     )
+
+
+def _by_reason(model: ReportModel) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    reasons: dict[str, list[str]] = {}
+    for a in sorted(model.abstained, key=lambda a: a.id):
+        reasons.setdefault(a.why, []).append(f"{a.id} {a.slug}")
+    return tuple((why, tuple(rules)) for why, rules in reasons.items())
 
 
 _KERNELS = ("ipykernel_launcher.py", "colab_kernel_launcher.py")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 QUANTILES: Final = ((0.5, "median"), (0.95, "p95"), (0.99, "p99"))
 _BARS = 56
+_LEAST_STEPS = 5
 _WARM_UP = 16
 
 
@@ -30,11 +31,13 @@ class Distribution:
 
 
 def distribution(run: Run) -> Distribution | None:
-    """None when no step besides warm-up was seen."""
+    """None when hardly a step besides warm-up was seen."""
     quantiles = tuple((name, run.wall_ms_quantile(q)) for q, name in QUANTILES)
     if any(math.isnan(value) for _, value in quantiles):
         return None
     table = run.steps
+    if run.step_count < _LEAST_STEPS:
+        return None
     if int(table.count.max()) == 1:
         values = table.wall_ns[(table.flags & _WARM_UP) == 0] / 1e6
         weights = np.ones(len(values), dtype=np.int64)
