@@ -3,10 +3,11 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test lint format bench docs wheel asan tsan clean
+.PHONY: help setup dev demo test test-versions lint format bench docs wheel asan tsan clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    all tests, on every CPython found"
+	@echo "make test-versions   the integrations on other versions of Lightning and transformers"
 	@echo "make dev     build in place: then edits of Python need no build"
 	@echo "make lint    ruff, mypy, clang-format, codespell          make format   let them mend what they can"
 	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
@@ -29,6 +30,9 @@ demo: setup
 test: setup
 	@cmake --preset release >/dev/null
 	@scripts/test.sh
+
+test-versions: dev
+	@scripts/test_versions.sh
 
 lint: setup
 	@scripts/lint.sh
