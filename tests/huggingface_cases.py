@@ -188,7 +188,7 @@ def with_trainer(
             model=Net(width),
             args=arguments(path.parent, **options),
             train_dataset=dataset,
-            eval_dataset=Rows(None, 32, lambda: time.sleep(0.002)),
+            eval_dataset=Rows(None, 32, lambda: time.sleep(0.006)),
             data_collator=collator(case),
             callbacks=[Clock(case.truth), callback, *callbacks],
         )
@@ -230,7 +230,7 @@ def trainer_gil(n: int = 60) -> Case:
     return with_trainer(case, Rows(case.truth, n * BATCH))
 
 
-def trainer_evaluation(n: int = 60) -> Case:
+def trainer_evaluation(n: int = 40) -> Case:
     case = Case("Trainer: evaluation every 5 steps", "validation", n, "validation")
     return with_trainer(case, Rows(case.truth, n * BATCH), timed="evaluate", eval_strategy="steps", eval_steps=5)
 
