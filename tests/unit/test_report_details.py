@@ -124,7 +124,7 @@ def test_flame_adds_up_and_is_bounded(tmp_path: Path) -> None:
         found = flames.step_thread(run, Facts(run))
         total = sum(d.ns for d in run.detail_totals("sample")) / 1e6
     assert found is not None and found.total_ms == pytest.approx(total)
-    assert len(found.frames) == 200 and max(f.depth for f in found.frames) < 40
+    assert len(found.frames) == 160 and max(f.depth for f in found.frames) < 40
     by_depth: dict[int, float] = {}
     for f in found.frames:
         assert f.start >= 0 and f.start + f.share <= 1 + 1e-9

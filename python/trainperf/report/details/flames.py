@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainperf.run import Detail, Frame, Run
 
 _DEEPEST: Final = 34
-_MOST_FRAMES: Final = 200
+_MOST_FRAMES: Final = 160
 _MOST_OF_HOLDERS: Final = 110
 _LEAST: Final = 0.002  # share of the whole; what is narrower is not seen
 _WORTH_A_LOOK: Final = 0.002  # share of the run
