@@ -327,20 +327,32 @@ class Run:
 
     def detail_totals(self, kind: str, *, phase: str | None = None) -> Sequence[Detail]:
         """The same, summed over all sections (their `section` is ALL_SECTIONS), costliest first."""
-        sums: dict[tuple[object, ...], Detail] = {}
-        for detail in self.details(kind, phase=phase):
-            thread = detail.thread.id if detail.thread else 0
-            key = (detail.phase, detail.state, thread, detail.stack, detail.code, detail.folded > 0)
+        if kind not in self._detail_totals:
+            self._detail_totals[kind] = self._sum_details(kind)
+        return tuple(d for d in self._detail_totals[kind] if phase is None or d.phase == phase)
+
+    @cached_property
+    def _detail_totals(self) -> dict[str, Sequence[Detail]]:
+        return {}  # by kind, as they are asked for
+
+    def _sum_details(self, kind: str) -> Sequence[Detail]:
+        sums: dict[tuple[object, ...], list[int]] = {}
+        first: dict[tuple[object, ...], Detail] = {}
+        for d in self.details(kind):
+            key = (d.phase, d.state, d.thread.id if d.thread else 0, d.stack, d.code, d.folded > 0)
             known = sums.get(key)
-            sums[key] = replace(
-                detail,
-                section=ALL_SECTIONS,
-                ns=detail.ns + (known.ns if known else 0),
-                count=detail.count + (known.count if known else 0),
-                steps=detail.steps + (known.steps if known else 0),
-                folded=detail.folded + (known.folded if known else 0),
-            )
-        return tuple(sorted(sums.values(), key=lambda detail: -detail.ns))
+            if known is None:
+                sums[key], first[key] = [d.ns, d.count, d.steps, d.folded], d
+            else:
+                known[0] += d.ns
+                known[1] += d.count
+                known[2] += d.steps
+                known[3] += d.folded
+        totals = [
+            replace(first[key], section=ALL_SECTIONS, ns=ns, count=count, steps=steps, folded=folded)
+            for key, (ns, count, steps, folded) in sums.items()
+        ]
+        return tuple(sorted(totals, key=lambda d: -d.ns))
 
     @cached_property
     def _details(self) -> Mapping[str, Sequence[Detail]]:
