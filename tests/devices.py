@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runfiles import RunFile, _device_step
+from runfiles import RunFile
+from runfiles_devices import device_step
 
 Idle = Mapping[str, float] | Callable[[int], Mapping[str, float]]
 
@@ -31,5 +32,5 @@ class DeviceFile(RunFile):
             wall = facts["wall_ns"] / 1e6
             row |= {"busy": wall - sum(causes.values()), "idle": causes, "queue_depth": queue}
             row |= {"kernel": row["busy"], "incomplete": int(step < lost)}
-            self._device_steps[step][0] = _device_step(facts["wall_ns"], row)
+            self._device_steps[step][0] = device_step(facts["wall_ns"], row)
         return self
