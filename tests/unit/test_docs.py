@@ -58,7 +58,7 @@ def test_every_page_is_reached_from_the_first() -> None:
     lost = {page.relative_to(ROOT) for page in PAGES if page.is_relative_to(ROOT / "docs")} - {
         page.relative_to(ROOT) for page in seen if page.is_relative_to(ROOT)
     }
-    assert lost == set()
+    assert lost == set(), "link to them, or name them under nav in mkdocs.yml"
 
 
 def test_commands_in_the_documentation_are_commands() -> None:
