@@ -64,7 +64,7 @@ def test_every_page_is_reached_from_the_first() -> None:
 def test_commands_in_the_documentation_are_commands() -> None:
     from trainperf.cli.main import COMMANDS
 
-    known = {command.name for command in COMMANDS} | {"analyze"}
+    known = {command.name for command in COMMANDS}
     for page in PAGES:
         for word in re.findall(r"(?:`|\$ )trainperf ([a-z]+)\b", page.read_text(encoding="utf-8")):
             assert word in known, f"{page.name}: trainperf {word}"

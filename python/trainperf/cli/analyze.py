@@ -23,6 +23,13 @@ class Analyze:
         "become several run files in the folder that -o names."
     )
 
+    epilog = """\
+examples:
+  trainperf analyze trace.json.gz
+  trainperf analyze trace.json.gz -o job.tpr       keep it, for show, report, compare and export
+  trainperf analyze traces/ -o runs/               all ranks; then: trainperf report runs
+"""
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("traces", metavar="TRACE", nargs="+", help="a trace (.json, .json.gz), or a folder of them")
         parser.add_argument(
