@@ -23,7 +23,10 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Figure  # noqa: E402  # the line above makes it importable from anywhere
 
-BENCHMARKS = ("imports", "marks", "gil_accuracy", "gil_fight", "step_overhead", "traceml", "report_size", "native")
+BENCHMARKS = (
+    *("imports", "marks", "gil_accuracy", "gil_fight", "step_overhead", "traceml", "lightning_overhead"),
+    *("report_size", "native"),
+)
 PEERS = ("gilknocker==0.4.2", "traceml-ai==0.5.0")
 
 

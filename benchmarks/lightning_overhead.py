@@ -1,0 +1,159 @@
+"""How much longer a step of PyTorch Lightning takes with TrainPerf, with SimpleProfiler, with TraceML's callback."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import logging
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Block, Figure, paired, paired_ratios, pinned, ratio_figure
+
+CHILD = Path(__file__).with_name("lightning_child.py")
+TARGET_MS, STEPS, SKIPPED = 5.0, 160, 30
+
+
+class Timed:
+    """A healthy Lightning training on one thread of torch, timed from batch to batch after its first ones."""
+
+    def __init__(self, size: int = 0) -> None:
+        import lightning.pytorch as pl
+        import torch
+        from torch.utils.data import DataLoader
+
+        class Ends(pl.Callback):
+            def on_train_start(self, *_: Any) -> None:
+                self.ns: list[int] = []
+                self.cpu: list[int] = []
+
+            def on_train_batch_end(self, *_: Any) -> None:
+                self.ns.append(time.perf_counter_ns())
+                self.cpu.append(time.thread_time_ns())
+
+        class Model(pl.LightningModule):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = torch.nn.Sequential(
+                    torch.nn.Linear(64, 384), torch.nn.ReLU(), torch.nn.Linear(384, 384), torch.nn.ReLU(),
+                    torch.nn.Linear(384, 10),
+                )  # fmt: skip
+
+            def training_step(self, batch: Any, batch_idx: int) -> Any:
+                loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+                self.log("loss", loss)
+                return loss
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), lr=0.01)
+
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # its import has set another
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self._trainer, self._model, self._ends, self._loader = pl.Trainer, Model, Ends, DataLoader
+        self.size = size or 64
+        for _ in range(0 if size else 4):  # the time of a step is nearly linear in its batch, but for Lightning's own
+            step_ms = self.fit([], {}).middle_ns / 1e6
+            self.size = max(8, int(self.size * max(0.2, (TARGET_MS - 0.8) / max(0.2, step_ms - 0.8))))
+
+    def fit(self, callbacks: list[Any], options: dict[str, Any]) -> Block:
+        import torch
+
+        batch = (torch.randn(self.size, 64), torch.randint(0, 10, (self.size,)))
+        ends = self._ends()
+        trainer = self._trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, callbacks=[*callbacks, ends], **options,
+        )  # fmt: skip
+        with pinned(), tempfile.TemporaryDirectory() as folder:
+            trainer._default_root_dir = folder
+            trainer.fit(self._model(), self._loader([batch] * STEPS, batch_size=None))  # type: ignore[arg-type]
+        ns, cpu = (list(map(_difference, itertools.pairwise(marks[SKIPPED:]))) for marks in (ends.ns, ends.cpu))
+        return Block(statistics.mean(ns), statistics.median(ns), statistics.median(cpu))
+
+
+def _difference(pair: tuple[int, int]) -> int:
+    return pair[1] - pair[0]
+
+
+def figures(*, quick: bool = False) -> list[Figure]:
+    if importlib.util.find_spec("lightning") is None:
+        return [Figure("Lightning step with / without", None, note="lightning is not installed")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _figures(6 if quick else 40)
+
+
+def _figures(pairs: int) -> list[Figure]:
+    from lightning.pytorch.profilers import SimpleProfiler
+    from trainperf.integrations.lightning import TrainPerf
+
+    timed = Timed()
+    step_ms = timed.fit([], {}).middle_ns / 1e6
+    name, note = f"Lightning, {step_ms:.1f} ms steps with / without", f"{pairs} pairs of {STEPS - SKIPPED} steps"
+
+    def with_trainperf() -> Block:
+        with tempfile.TemporaryDirectory() as folder:
+            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)], {})
+
+    def plain() -> Block:
+        return timed.fit([], {})
+
+    def with_simple() -> Block:
+        return timed.fit([], {"profiler": SimpleProfiler()})
+
+    blocks = paired(plain, with_trainperf, pairs)
+    result = [
+        ratio_figure(f"{name}: TrainPerf", [b.mean_ns / a.mean_ns for a, b in blocks], target=1.01, note=note),
+        ratio_figure(
+            f"{name}: TrainPerf, median step", [b.middle_ns / a.middle_ns for a, b in blocks], target=1.01, note="same"
+        ),
+        ratio_figure(
+            f"{name}: TrainPerf, the training thread's CPU time",
+            [b.cpu_ns / a.cpu_ns for a, b in blocks],
+            target=1.01,
+            note="same; a busy machine hardly moves it",
+        ),
+    ]
+    for peer, other in (("nothing", plain), ("SimpleProfiler", with_simple)):
+        blocks = paired(plain, other, max(4, pairs // 2))
+        middle = [b.middle_ns / a.middle_ns for a, b in blocks]
+        result.append(ratio_figure(f"{name}: {peer}, median step", middle, note=f"{len(middle)} pairs"))
+        cpu = [b.cpu_ns / a.cpu_ns for a, b in blocks]
+        result.append(ratio_figure(f"{name}: {peer}, the training thread's CPU time", cpu, note="same"))
+    return [*result, _traceml(name, str(timed.size), max(2, pairs // 8))]
+
+
+def _traceml(name: str, size: str, pairs: int) -> Figure:
+    """It works under its launcher only: processes alternate."""
+    name = f"{name}: traceml-ai's callback"
+    if importlib.util.find_spec("traceml_ai") is None:
+        return Figure(name, None, note="traceml-ai is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "ns"
+
+        def run(command: list[str], tool: str, more: list[str]) -> float:
+            out.unlink(missing_ok=True)
+            done = subprocess.run(
+                [*command, str(CHILD), *more, "time", size, tool, str(out)],
+                check=False, cwd=folder, capture_output=True, text=True, timeout=180,
+            )  # fmt: skip
+            if not out.exists():
+                raise RuntimeError(f"it wrote no time:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+            return float(json.loads(out.read_text()))
+
+        launcher = [sys.executable, "-m", "traceml_ai.launcher.cli", "run", "--mode", "summary", "--logs-dir", folder]
+        try:
+            ratios = paired_ratios(
+                lambda: run([sys.executable], "none", []), lambda: run(launcher, "traceml", ["--args"]), pairs
+            )
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            return Figure(name, None, note=f"could not be run: {str(error)[:200]}")
+    return ratio_figure(name, ratios, note=f"{len(ratios)} pairs of processes, under its launcher")
