@@ -55,10 +55,8 @@ def row(python: str, make: Any, folder: Path) -> str:
         "healthy" if ours["share"] is None else percent(low) + (f" to {percent(high)}" if high - low > 0.002 else "")
     )
     title, cause = _title(name)
-    return (
-        f"| {title} | {f'{cause} {truth}'.strip()} | {percent(ours['share'])}: {ours['verdict']} | {percent(simple['share'])} |"
-        f" {theirs} |"
-    )
+    said = f"{percent(ours['share'])}: {ours['verdict']}" if cause else ours["verdict"]
+    return f"| {title} | {cause} {truth} | {said} | {percent(simple['share'])} | {theirs} |".replace("|  ", "| ")
 
 
 def _title(name: str) -> tuple[str, str]:
