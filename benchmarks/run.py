@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [--quick] [--only NAME ...] [--markdown FILE] [--no-peers]
 
-The neighbours (gilknocker, traceml-ai) are installed from PyPI into .venv-bench, which borrows everything else from the
-running environment; where that fails the table says so.
+The neighbours (gilknocker, traceml-ai, HolisticTraceAnalysis) are installed from PyPI into .venv-bench, which borrows
+everything else from the running environment; where that fails the table says so.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from benchmarks.harness import Figure  # noqa: E402  # the line above makes it i
 
 BENCHMARKS = (
     *("imports", "marks", "gil_accuracy", "gil_fight", "step_overhead", "traceml", "lightning_overhead"),
-    *("report_size", "native"),
+    *("report_size", "trace_reader", "native"),
 )
-PEERS = ("gilknocker==0.4.2", "traceml-ai==0.5.0")
+PEERS = ("gilknocker==0.4.2", "traceml-ai==0.5.0", "HolisticTraceAnalysis==0.5.0")
 
 
 def with_peers() -> str:
@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few repeats: a look, not a measurement")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, metavar="NAME")
     parser.add_argument("--markdown", type=Path, help="write the table there too")
-    parser.add_argument("--no-peers", action="store_true", help="leave out gilknocker and traceml-ai")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the neighbours")
     arguments = parser.parse_args()
     if not arguments.no_peers and ".venv-bench" not in sys.prefix:
         python = with_peers()
