@@ -113,6 +113,11 @@ void DeviceSums::CompactSegments(size_t max) {
   for (size_t i = 1; i < segments.size(); ++i) {
     const DeviceSegment segment = segments[i];
     DeviceSegment& into = segments[kept - 1];
+    if (segment.what == into.what && segment.cause == into.cause && segment.name == into.name) {
+      into.end_ns = segment.end_ns;
+      if (surplus > 0) --surplus;
+      continue;
+    }
     if (surplus == 0 || segment.end_ns - segment.start_ns > shortest) {
       segments[kept++] = segment;
       continue;

@@ -25,7 +25,7 @@ void StepLane::AddCall(const Event& event, int64_t waits_until_ns, bool stand_in
     AddCallPart(event.start_ns, waited_ns, Mechanism::kGpuWait, caller(Mechanism::kGpuWait));
   }
   AddCallPart(std::max(event.start_ns, waited_ns), event.end_ns, mechanism, caller(mechanism));
-  for (size_t i = stretch_samples_.size(); i-- > 0 && stretch_samples_[i].at_ns >= event.start_ns;) {
+  for (size_t i = stretch_samples_.size(); i-- > 0 && stretch_samples_[i].at_ns > event.start_ns;) {
     StretchSample& sample = stretch_samples_[i];
     if (sample.at_ns <= event.end_ns && sample.thread == event.thread) sample.call = event.what;
   }

@@ -81,9 +81,9 @@ void StretchMeter::TakeOut(Measures* m, int64_t* blocked_ns) {
   Take(itself_ns_, {&m->cpu, blocked_ns, &m->delay});
   if (waiting_ns_ == 0) return;
   if (static_cast<double>(waiting_ns_) >= kDominates * static_cast<double>(left_ns)) {
-    const int64_t spun_ns = std::min(m->cpu, waiting_ns_);
-    spin_ns_ = spin_ns_ * kFade + static_cast<double>(spun_ns);
-    sleep_ns_ = sleep_ns_ * kFade + static_cast<double>(waiting_ns_ - spun_ns);
+    const bool spins = m->cpu > waiting_ns_ / 2;  // a flag of the device's context: all of its waits do, or none
+    spin_ns_ = spin_ns_ * kFade + (spins ? static_cast<double>(waiting_ns_) : 0);
+    sleep_ns_ = sleep_ns_ * kFade + (spins ? 0 : static_cast<double>(waiting_ns_));
   }
   const int64_t spun_ns = static_cast<int64_t>(static_cast<double>(waiting_ns_) * spin_share());
   const int64_t rest_ns = Take(spun_ns, {&m->cpu}) + waiting_ns_ - spun_ns;
