@@ -347,3 +347,58 @@ def test_a_folder_of_several_runs_is_refused(tmp_path: Path, capsys: pytest.Capt
 def test_imports_nothing_of_it_early() -> None:
     code = "import sys, trainperf; sys.exit(any(m in sys.modules for m in ('jinja2', 'markupsafe', 'numpy', 'html')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Devices.
+
+
+def test_devices_and_what_they_waited_for(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    file.device(0, "NVIDIA <H200>", lead_us=120)
+    hog = file.thread("uploader")
+    line = file.stack("/u/train.py:88 upload", "/usr/lib/python3.11/threading.py:9 run")
+    sync = file.stack("/v/site-packages/torch/_tensor.py:3 item", "/u/train.py:30 loss_item", "/u/train.py:7 fit")
+    for _ in range(100):
+        device = {
+            "busy": 6.0,
+            "kernels": 210,
+            "kernel": 5.0,
+            "launches": 210,
+            "idle_gil_wait": 3.0,
+            "exposed_copy": 0.5,
+        }
+        file.step({("forward", "native"): 5, ("backward", "gpu_wait"): 3}, gil_wait=4, devices={0: device})
+    file.keep(7, "worst", ("forward", "gil_wait", 4), ("backward", "unknown", 8), thread=hog)
+    file.keep_device(7, 0, ("kernel", "gemm_bf16", 6), ("idle", "gil_wait", 4), ("copy", "h2d", 2))
+    file.kernel(
+        "void at::native::fill_kernel<4, Functor<float>>(int)", 400, kind="no_tensor_core", eligible=True, count=9
+    )
+    file.copy("h2d", 60, src="pageable", dst="device", count=100, bytes=10**9, exposed=50)
+    file.call("stream_sync", 300, count=100, failed=3, longest=9, steps=100)
+    file.detail("call", 280, phase="backward", state="stream_sync", stack=sync)
+    file.detail("idle_gil_wait", 270, thread=hog, stack=line).detail("gil_wait", 400, thread=hog, stack=line)
+    with file.open() as run:
+        text = render(run)
+    words = Page(text).words
+    for said in (
+        *("NVIDIA <H200>: busy 50% of the time", "idle: gil_wait 3 ms 25%", "kernels a step 210", "0.12 ms (median)"),
+        *("fill_kernel 400 ms", "no tensor cores, could use them", "h2d, pageable to device not pinned", "1.0 GB"),
+        *("stream_sync MainThread 100 300 ms 9 ms 3", "loss_item (/u/train.py:30) stream_sync 280 ms"),
+        "uploader upload (/u/train.py:88) 270 ms",
+    ):
+        assert said in words, said
+    opened = text.partition('id="step-7"')[2].partition("</details>")[0]
+    for said in ("gemm_bf16: 6 ms", "idle, because of gil_wait: 4 ms", "held by uploader: 4 ms", "<span>GPU</span>"):
+        assert said in opened, said
+
+
+def test_a_run_read_from_a_trace_says_so(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr", source="trace", torch="", python="", host="")
+    file.steps(30, compute=3, launch=4)
+    file.keep(3, "worst", ("forward", "launch", 4), ("backward", "native", 3))
+    with file.open() as run:
+        text = render(run)
+    words = Page(text).words
+    assert "none: read from a trace" in words and "not imported" not in words
+    assert "the profiler that recorded it slowed the host down" in words
+    assert "<span>cause</span>" in text  # a trace knows the cause of each piece, not of waits alone

@@ -186,7 +186,9 @@ def phase_sums(step: WorstStep) -> list[tuple[str, float]]:
 
 
 def worst_lanes(step: WorstStep) -> list[str]:
-    return ["phase", *(["waits"] if step.waits else []), *(name for name, _ in step.devices)]
+    only_waits = all(p.what in ("gil_wait", "gc") for p in step.waits)
+    second = [] if not step.waits else ["waits" if only_waits else "cause"]
+    return ["phase", *second, *(name for name, _ in step.devices)]
 
 
 def worst_bar(step: WorstStep, longest_ms: float) -> str:

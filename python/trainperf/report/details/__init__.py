@@ -31,6 +31,7 @@ class Details:
     holders: flames.Flame | None
     ranks: ranks.Ranks | None
     script: str
+    from_trace: bool  # of another profiler, rather than watched
     overhead: tuple[tuple[str, int], ...]  # place, ns
     abstained: tuple[tuple[str, tuple[str, ...]], ...]  # why, and the rules that could not look because of it
 
@@ -53,6 +54,7 @@ def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadabl
         holders=flames.gil_holders(run, facts),
         ranks=ranks.ranks([run, *others], unreadable=unreadable) if others or unreadable else None,
         script=_script(run),
+        from_trace=run.meta.get("source") == "trace",
         abstained=_by_reason(model),
         overhead=tuple(sorted(run.overhead_ns.items(), key=lambda o: -o[1])),
     )

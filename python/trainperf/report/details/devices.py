@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
+from trainperf.findings.gpu import short_kernel
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -18,7 +19,8 @@ _BLOCKING: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    name: str
+    name: str  # short
+    full_name: str
     kind: str
     eligible: bool  # could have used tensor cores
     count: int
@@ -107,7 +109,8 @@ def devices(run: Run, facts: Facts) -> Devices | None:
                 facts=_facts(t, steps),
                 kernels=tuple(
                     KernelRow(
-                        name=k.name,
+                        name=short_kernel(k.name) or k.name,
+                        full_name=k.name,
                         kind=_KINDS.get(k.kind, ""),
                         eligible=k.eligible,
                         count=k.count,

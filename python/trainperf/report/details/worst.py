@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.findings.vocabulary import CAUSES, cause_of
 from trainperf.report.json import FLAGS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class WorstStep:
     causes: tuple[tuple[str, float, float], ...]  # name, ms, share; costliest first, all that are not 0
     flags: tuple[str, ...]
     phases: tuple[Piece, ...]
-    waits: tuple[Piece, ...]  # for the GIL; collections
+    waits: tuple[Piece, ...]  # for the GIL; what else has a cause of its own
     devices: tuple[tuple[str, tuple[Piece, ...]], ...]  # name -> what it did, and why it idled
     held: tuple[Wait, ...]
 
@@ -108,11 +108,13 @@ def _phases(segments: Sequence[Segment], start: int, wall: int) -> tuple[Piece, 
 
 
 def _waits(segments: Sequence[Segment], start: int, wall: int, facts: Facts) -> tuple[Piece, ...]:
+    """By cause, as far as it is known piece by piece: of a watch waits for the GIL and collections, of a trace more."""
+    feeds = facts.run.feeds_device
     return tuple(
         Piece(
             _share(s.start_ns, start, wall),
             _share(s.end_ns, start, wall),
-            s.mechanism,
+            cause_of(s.phase, s.mechanism, feeds_device=feeds),
             facts.thread_name(s.thread) if s.mechanism == "gil_wait" else "",
             (s.end_ns - s.start_ns) / 1e6,
         )
