@@ -202,7 +202,7 @@ def test_rows_of_many_steps_are_observations_of_their_mean(tmp_path: Path) -> No
 # The machine
 
 
-def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(5)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=2.0)
     b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=4.0)
@@ -210,6 +210,11 @@ def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path) -> None:
     assert result.kind == "same" and result.machine_left_out, result.verdict
     assert "busy machine" in result.verdict and "2 -> 4 ms/step" in result.verdict
     assert any("other processes used 0.6 CPUs" in note for note in result.notes)
+    assert result.wall is not None and result.wall.difference == pytest.approx(2.0, abs=0.4) and result.wall.told
+    assert main(["compare", str(a), str(b)]) == 0
+    table = capsys.readouterr().out.partition("ms/step   ")[2]
+    rows = [row.split()[0] for row in table.splitlines()[1:]]
+    assert rows[:3] == ["step", "the", "compute"] and rows[3] == "descheduled"
 
 
 def test_a_run_that_hardly_ran_is_not_compared(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
         after=sides[1],
         relative=relative,
         total=total,
+        wall=changes["wall"],
         causes=_largest_first(changes[name] for name in CAUSES),
         phases=_largest_first(changes[f"phase {name}"] for name in PHASES),
         devices=_devices(changes) if devices else (),

@@ -51,6 +51,7 @@ class Comparison:
     after: Side
     relative: Relative | None
     total: Change | None  # None: cannot be compared at all
+    wall: Change | None = None  # of the step with everything; `total` is the same unless machine_left_out
     causes: tuple[Change, ...] = ()  # all that either run has, the largest difference first; they sum to the whole step
     phases: tuple[Change, ...] = ()
     devices: tuple[Change, ...] = ()  # busy, idle, and then what they idled for; () unless both runs have some

@@ -49,6 +49,8 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     digits = 2 if max(total.before, total.after) < 100 else 1
     name = "the loop" if c.machine_left_out else "step"
     out: list[Line] = [[(f"{'ms/step':<{_INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95 % sure", "bold")]]
+    if c.machine_left_out and c.wall is not None:
+        out += [_row("step", c.wall, digits, indent=0)]
     out += [_row(name, total, digits, indent=0)]
     apart = MACHINE if c.machine_left_out else ()
     out += [_row(x.name, x, digits, indent=2) for x in shown if x.name not in apart]

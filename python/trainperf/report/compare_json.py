@@ -22,6 +22,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
         "after": dataclasses.asdict(c.after),
         "relative": relative,
         "total": _change(c.total) if c.total is not None else None,
+        "wall": _change(c.wall) if c.wall is not None else None,
         "machine_left_out": c.machine_left_out,
         "causes": {change.name: _change(change) for change in c.causes},
         "phases": {change.name: _change(change) for change in c.phases},
