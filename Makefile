@@ -9,6 +9,7 @@ help:
 	@echo "make test    all tests, on every CPython found"
 	@echo "make test-versions   the integrations on other versions of Lightning and transformers"
 	@echo "make dev     build in place: then edits of Python need no build"
+	@echo "make gpu     tests and measurements on a GPU; skipped, with the reason, where there is none"
 	@echo "make lint    ruff, mypy, clang-format, codespell          make format   let them mend what they can"
 	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
@@ -33,6 +34,10 @@ test: setup
 
 test-versions: dev
 	@scripts/test_versions.sh
+
+gpu: dev
+	@python -m pytest -q -rs tests/gpu
+	@python benchmarks/gpu_overhead.py
 
 lint: setup
 	@scripts/lint.sh

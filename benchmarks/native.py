@@ -58,9 +58,35 @@ def timeline(repeats: int) -> list[Figure]:
     return figures or [Figure("events through the timeline", None, note="its benchmark counts no items")]
 
 
+def cupti(repeats: int) -> list[Figure]:
+    """Our own thread's part of tracing a GPU, and what a request for a buffer costs the application's."""
+    runs = measure("trainperf_cuda_benchmark", f"--benchmark_repetitions={repeats}")
+
+    def values(name: str, counter: str) -> list[float]:
+        return [
+            b[counter] for b in runs if b["run_type"] == "iteration" and counter in b and b["run_name"].startswith(name)
+        ]
+
+    records = median_interval([rate / 1e6 for rate in values("BM_Decode", "records")])
+    share = median_interval([100 * share for share in values("BM_DecodeAndFold", "core_share")])
+    request = median_interval([ns / 1000 for ns in values("BM_BufferRequest", "cpu_time")])
+    more: dict[str, Any] = {"note": f"{repeats} repeats, buffers of the scripted libcupti"}
+    return [
+        Figure("CUPTI records decoded", *records[:1], "M/s", *records[1:], 10.0, "higher", **more),
+        Figure("CUPTI at 50,000 launches/s, of a core", *share[:1], "%", *share[1:], 2.0, **more),
+        Figure("CUPTI asks for a buffer", *request[:1], "us", *request[1:], 0.2, **more),
+    ]
+
+
 def figures(*, quick: bool = False) -> list[Figure]:
     result: list[Figure] = []
-    for name, part in (("10 million steps", long_run), ("events/s", lambda: timeline(3 if quick else 9))):
+    repeats = 3 if quick else 9
+    parts = (
+        ("10 million steps", long_run),
+        ("events/s", lambda: timeline(repeats)),
+        ("CUPTI decoder", lambda: cupti(repeats)),
+    )
+    for name, part in parts:
         try:
             result += part()
         except (OSError, ValueError, StopIteration, subprocess.CalledProcessError) as error:

@@ -11,7 +11,7 @@ namespace trainperf {
 namespace {
 
 constexpr uint64_t Bits(int count) { return (uint64_t{1} << count) - 1; }
-constexpr uint64_t kOwn = Bits(BufferPool::kBuffers);
+constexpr uint64_t kNormal = Bits(BufferPool::kBuffers);
 constexpr uint64_t kInReserve = Bits(BufferPool::kReserve) << BufferPool::kBuffers;
 constexpr int kTouchAhead = 4;
 constexpr int kSmallOnes = 8;  // out at once
@@ -24,7 +24,7 @@ BufferPool& BufferPool::Get() {
   return *pool;
 }
 
-BufferPool::BufferPool() : free_(kOwn | kInReserve) {
+BufferPool::BufferPool() : free_(kNormal | kInReserve) {
   void* base =
       mmap(nullptr, kAll * kBufferSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base != MAP_FAILED) base_ = static_cast<uint8_t*>(base);
@@ -48,7 +48,7 @@ void BufferPool::Request(uint8_t** buffer, size_t* size) {
   *buffer = nullptr;
   *size = 0;
   if (base_ == nullptr) return;
-  int index = dead_.load(std::memory_order_relaxed) ? -1 : Take(kOwn);
+  int index = dead_.load(std::memory_order_relaxed) ? -1 : Take(kNormal);
   if (index < 0) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     if (may_refuse_.load(std::memory_order_relaxed)) return;
@@ -59,7 +59,7 @@ void BufferPool::Request(uint8_t** buffer, size_t* size) {
   slots_[index].requested_ns.store(NowNs(), std::memory_order_release);
   *buffer = At(index);
   // A burst must not use up small buffers.
-  const bool few = __builtin_popcountll(free_.load(std::memory_order_relaxed) & kOwn) < kBuffers - kSmallOnes;
+  const bool few = __builtin_popcountll(free_.load(std::memory_order_relaxed) & kNormal) < kBuffers - kSmallOnes;
   *size = few ? kBufferSize : size_.load(std::memory_order_relaxed);
 }
 
