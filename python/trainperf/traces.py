@@ -61,6 +61,8 @@ def analyze(trace: str, output: str = "", *, overwrite: bool = False, progress: 
     """
     from trainperf import _native
 
+    if output and os.path.exists(output) and os.path.exists(trace) and os.path.samefile(output, trace):
+        raise TrainperfError(f"{output} is the trace itself: give the run file another name")
     meta = {"trainperf": _native.VERSION, "trace": os.path.abspath(trace), "name": stem(trace)}
     named = rank_in_name(trace)
     if named is not None:

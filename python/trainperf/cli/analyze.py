@@ -82,6 +82,8 @@ examples:
         output: str = args.output or ""
         if folder is not None:
             output = os.path.join(folder, f"{traces.stem(trace)}.tpr")
+        if output and os.path.lexists(output) and not args.force:
+            raise TrainperfError(f"{output} exists: use -f to overwrite it, or give another name")
         with contextlib.ExitStack() as cleanup:
             with _progress(trace) as progress:
                 done = traces.analyze(trace, output, overwrite=args.force, progress=progress)

@@ -67,10 +67,9 @@ def events(run: Run) -> Iterator[Event]:
     yield from _kept_steps(run, clock)
     yield from _spans(run, clock)
     yield from _host(run, clock)
-    devices = getattr(run, "devices", ())  # an older reader has none
-    for device in devices:
+    for device in run.devices:
         yield from _device_names(device.id, device.name)
-    if devices:
+    if run.devices:
         yield from _device_segments(run, clock)
 
 
@@ -187,14 +186,14 @@ def _device_names(device: int, name: str) -> Iterator[Event]:
     pid = _DEVICE + device
     yield from _process(pid, f"device {device}{': ' + name if name else ''}", 1 + device)
     yield from _track(pid, 1, "runs", 0)
-    yield from _track(pid, 2, "idle, because of the host's", 1)
+    yield from _track(pid, 2, "idle, and the host's cause", 1)
 
 
 def _device_segments(run: Run, clock: _Clock) -> Iterator[Event]:
     for step in sorted(int(i) for i in run.kept_steps.index):
-        for segment in getattr(run, "device_segments")(step):  # noqa: B009
+        for segment in run.device_segments(step):
             idle = segment.what == "idle"
-            name = segment.cause or "unknown" if idle else segment.name or segment.what
+            name = f"idle: {segment.cause or 'unknown'}" if idle else segment.name or segment.what
             yield _slice(
                 clock, (_DEVICE + segment.device, 2 if idle else 1), name, segment.start_ns, segment.end_ns,
                 step=step, what=segment.what,

@@ -239,6 +239,8 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
 def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Line]:
     """What trainperf itself cost, what is amiss with the numbers, and where they are."""
     own = f"trainperf took {model.overhead_ms_per_step:.3f} ms/step ({model.overhead_share:.2%})"
+    if model.source == "trace":
+        own = "none: this is a trace, read afterwards"
     amiss: list[str] = []
     if model.ended != "normally":
         amiss.append(_ended(model))

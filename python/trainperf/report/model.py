@@ -62,6 +62,7 @@ class ReportModel:
     causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
     phases: tuple[Part, ...]
     devices: tuple[DevicePart, ...]  # () when none was seen
+    source: str = "watch"  # or "trace": trainperf did not run beside it
     tiers: Mapping[str, str]  # probe -> "exact", "off: why", "procfs: why not exact"
     overhead_ns: int  # of the whole watch
     overhead_ms_per_step: float  # a mean step's part of it
@@ -103,6 +104,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         p95_ms=_quantile(run, 0.95) if steps else None,
         causes=tuple(part(c, run.cause_ns(c)) for c in CAUSES),
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
+        source=run.meta.get("source", "watch"),
         devices=tuple(_device(device, steps, wall) for device in run.devices),
         tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
         overhead_ns=overhead,
