@@ -329,6 +329,19 @@ def test_ranks_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "Rank 2 is the straggler: 14.0 ms a step of its own work, the others 9.0 ms" in words
     assert "mostly data_wait (+5.0 ms)" in words
     assert "node1" in words and "a.rank4.tpr is empty" in words
+    assert (
+        "this is rank 2" in words and "data-starved" in words.partition("The mean step")[0]
+    )  # its verdict comes first
+
+
+def test_of_very_many_ranks_the_ends_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job").mkdir()
+    for rank in range(60):
+        file = RunFile(tmp_path / "job" / f"a.rank{rank}.tpr", rank=str(rank), world_size="60")
+        file.steps(12, compute=8 + rank * 0.1 + (5 if rank == 33 else 0), collective=16 - rank * 0.1).build()
+    assert main(["report", str(tmp_path / "job")]) == 0
+    words = Page(Path(capsys.readouterr().out.strip()).read_text()).words
+    assert "60 ranks Rank 33 is the straggler" in words and "and 20 more" in words
 
 
 def test_even_ranks_have_no_straggler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

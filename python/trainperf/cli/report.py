@@ -28,7 +28,7 @@ examples:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
-        from trainperf.report.details.ranks import files_of, open_all
+        from trainperf.report.details.ranks import files_of, open_all, straggler
         from trainperf.report.html import render, write
         from trainperf.report.text import clean
 
@@ -38,7 +38,9 @@ examples:
         runs, unreadable = open_all(files)
         try:
             with working("drawing the report"):
-                page = render(runs[0], others=runs[1:], unreadable=unreadable)
+                about = runs.pop(straggler(runs))
+            runs.insert(0, about)
+            page = render(about, others=runs[1:], unreadable=unreadable)
         finally:
             for run in runs:
                 run.close()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 _RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
+_MOST: Final = 40
 _STRAGGLES: Final = 0.05  # of a step: by so much more of its own work than the usual rank's
 # Where a rank waits for the others: in a collective, or (gloo, on CPUs) blocked within backward or the optimizer.
 _WAITS: Final = (("backward", "blocked"), ("optimizer", "blocked"))
@@ -37,7 +38,8 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    ranks: tuple[Rank, ...]
+    ranks: tuple[Rank, ...]  # by number; of very many those with the most and the least work of their own
+    count: int
     straggler: int | None
     sentence: str
     unreadable: tuple[str, ...]  # one line each
@@ -82,7 +84,22 @@ def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | Non
             )
         else:
             sentence = f"The {len(stepped)} ranks are even: their own work differs by {more:.2f} ms a step at most."
-    return Ranks(rows, straggler, sentence, tuple(unreadable))
+    return Ranks(_shown(rows), len(rows), straggler, sentence, tuple(unreadable))
+
+
+def straggler(runs: Sequence[Run]) -> int:
+    """Which of the runs a report should be about: the straggler's, else the first rank's."""
+    found = ranks(runs)
+    wanted = found.straggler if found is not None else None
+    numbers = [_number(i, run) for i, run in enumerate(runs)]
+    return numbers.index(wanted) if wanted is not None else numbers.index(min(numbers))
+
+
+def _shown(rows: tuple[Rank, ...]) -> tuple[Rank, ...]:
+    if len(rows) <= _MOST:
+        return rows
+    by_work = sorted(rows, key=lambda r: -r.own_ms)
+    return tuple(sorted(by_work[: _MOST * 3 // 4] + by_work[-(_MOST // 4) :], key=lambda r: r.rank))
 
 
 def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -101,15 +118,19 @@ def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return runs, errors
 
 
+def _number(position: int, run: Run) -> int:
+    found = rank_of(run.path)
+    return position if found is None else found
+
+
 def _rank(position: int, run: Run) -> Rank:
     steps = max(1, run.step_count)
     matrix = run.matrix_ns
     waits = run.cause_ns("collective") + sum(
         int(matrix[PHASES.index(phase), MECHANISMS.index(mechanism)]) for phase, mechanism in _WAITS
     )
-    found = rank_of(run.path)
     return Rank(
-        rank=position if found is None else found,
+        rank=_number(position, run),
         host=run.meta.get("host", ""),
         file=os.path.basename(run.path),
         steps=run.step_count,
