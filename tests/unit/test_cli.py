@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -272,12 +273,14 @@ def test_where_the_run_file_goes(tmp_path: Path) -> None:
 def test_doctor_names_every_probe(tmp_path: Path) -> None:
     done = trainperf("doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "gil_waits" in done.stdout and "gil_holds" in done.stdout
+    assert "gil_waits" in done.stdout and "gil_holds" in done.stdout and "torch was not imported" not in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_leaves_no_run_file(tmp_path: Path) -> None:
-    assert trainperf("doctor", cwd=tmp_path, TRAINPERF_DIR=str(tmp_path / "runs")).returncode == 0
+def test_doctor_as_json_leaves_no_run_file(tmp_path: Path) -> None:
+    done = trainperf("doctor", "--json", cwd=tmp_path, TRAINPERF_DIR=str(tmp_path / "runs"))
+    document = json.loads(done.stdout)
+    assert {"gil_waits", "gil_holds", "cuda"} <= document["tiers"].keys() and document["torch"][0].isdigit()
     assert list(tmp_path.rglob("*.tpr")) == []
 
 

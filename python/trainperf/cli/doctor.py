@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
 import tempfile
+from typing import Any
 
 _WHAT = {
     "gil_waits": "how long threads wait for the GIL, and for whom",
     "gil_holds": "who holds the GIL; Python against native time",
     "stacks": "functions and lines",
     "throttling": "the container's CPU quota",
+    "cuda": "what GPUs do",
     "run_delay": "how long threads are ready, and wait for a CPU",
 }
 
@@ -25,16 +28,24 @@ class Doctor:
     epilog = """\
 example:
   trainperf doctor                 run it where training will run: in the container, on the node
+  trainperf doctor --json | jq .tiers.gil_waits
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        pass
+        parser.add_argument("--json", action="store_true", help="as JSON")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         import trainperf
+        from trainperf.cli.progress import working
         from trainperf.report.text import clean
 
-        print(f"trainperf {trainperf.__version__}, Python {platform.python_version()}, {platform.platform()}")
+        found: dict[str, Any] = {
+            "trainperf": trainperf.__version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        }
+        with working("importing torch"):
+            found["torch"] = _torch()
         # A file of our own, since a private one would be made in $TRAINPERF_DIR when that is set, and stay there.
         with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
             with trainperf.watch(os.path.join(folder, "doctor.tpr"), verbose=False) as watch:
@@ -43,9 +54,25 @@ example:
                 print(watch.summary(), file=sys.stderr)
                 return 1
             with watch.run as run:
-                for probe, tier in sorted(run.tiers.items()):
-                    what = f" ({_WHAT[probe]})" if probe in _WHAT else ""
-                    print(f"  {probe:<14} {clean(tier.tier)}{': ' + clean(tier.why) if tier.why else ''}{what}")
-                for note in run.notes:
-                    print(f"  note: {clean(note)}")
+                tiers = {probe: {"tier": tier.tier, "why": tier.why} for probe, tier in sorted(run.tiers.items())}
+                found |= {"tiers": tiers, "notes": list(run.notes)}
+        if args.json:
+            json.dump(found, sys.stdout, indent=2)
+            print()
+            return 0
+        print("trainperf {trainperf}, Python {python}, torch {torch}, {platform}".format(**found))
+        for probe, tier in tiers.items():
+            what = f" ({_WHAT[probe]})" if probe in _WHAT else ""
+            print(f"  {probe:<14} {clean(tier['tier'])}{': ' + clean(tier['why']) if tier['why'] else ''}{what}")
+        for note in found["notes"]:
+            print(f"  note: {clean(note)}")
         return 0
+
+
+def _torch() -> str:
+    """Its version. Imported as a training would, so that what is hooked in it, and its CUPTI, are looked at."""
+    try:
+        import torch
+    except Exception as error:  # a broken installation says so in many ways
+        return f"(none: {type(error).__name__}: {' '.join(str(error).split())[:200]})"
+    return str(torch.__version__)
