@@ -59,6 +59,7 @@ def trainer(tmp_path: Path, prof: Any, **options: Any) -> Any:
 
 def check_untouched(made: Any, profiler: Any) -> None:
     assert made.profiler is profiler
+    assert "save_checkpoint" not in vars(made)
     assert "run" not in vars(made.fit_loop.epoch_loop.val_loop)
     assert "on_batch_end" not in vars(made._logger_connector)
     for logger in made.loggers:

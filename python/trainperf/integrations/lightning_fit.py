@@ -70,7 +70,6 @@ class LightningFit:
             partial(context.native.end_phase, phases["transfer"]),
         )
         meter = self._meter = CostMeter(context)
-        self._checkpoint = (partial(meter.enter, None, meter.PHASE, phases["checkpoint"]), meter.leave)
         self._other = (partial(meter.enter, None, meter.PHASE, phases["other"]), meter.leave)
         self._patches = LightningPatches(context, meter, phases)
         self._patches.install(trainer)
@@ -102,7 +101,7 @@ class LightningFit:
         if name.endswith(".on_after_batch_transfer") and name.startswith("[LightningModule]"):
             module = self._trainer.lightning_module
             return self._other if _overrides(module, "on_after_batch_transfer", "DataHooks") else None
-        return self._checkpoint if name == "save_checkpoint" else None
+        return None
 
     def _callback_cost(self, key: str, hook: str) -> Cost | None:
         meter = self._meter

@@ -32,7 +32,8 @@ class LightningPatches:
     def install(self, trainer: Any) -> None:
         epoch_loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
         validation = getattr(epoch_loop, "val_loop", None)
-        self._replace(validation, "run", "validation", self._validation)
+        self._replace(validation, "run", "validation", lambda original: self._in_phase(original, "validation"))
+        self._replace(trainer, "save_checkpoint", "checkpoint", lambda original: self._in_phase(original, "checkpoint"))
         self._replace(
             getattr(trainer, "_logger_connector", None),
             "on_batch_end",
@@ -75,8 +76,8 @@ class LightningPatches:
         self._on_objects.append((owner, name, ours))
         self._context.session.set_tier(f"lightning_{what}", "exact")
 
-    def _validation(self, original: Any) -> Any:
-        meter, phase = self._meter, self._phases["validation"]
+    def _in_phase(self, original: Any, name: str) -> Any:
+        meter, phase = self._meter, self._phases[name]
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if not meter.here():
