@@ -301,12 +301,12 @@ def module_dict(n: int = 100) -> Case:
 
 def validation(n: int = 60) -> Case:
     truth = Truth()
-    val = loader(None, 10, lambda _: time.sleep(0.004))
-    title = "a slow validation loader every 15 steps"
+    val = loader(None, 16, lambda _: time.sleep(0.004))
+    title = "a slow validation loader every 10 steps"
     return Case(
         "validation", title, "validation", n, "validation", model=Validated(truth),
         train=loader(truth, n),
-        val=val, options={"val_check_interval": 15}, truth=truth,
+        val=val, options={"val_check_interval": 10}, truth=truth,
     )  # fmt: skip
 
 

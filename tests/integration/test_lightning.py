@@ -73,6 +73,13 @@ def wall_to_wall(run: Any, steps: int) -> Any:
     return run
 
 
+class Batches(pl.Callback):
+    count = 0
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.count += 1
+
+
 # Loops.
 
 
@@ -144,7 +151,7 @@ def test_validation_is_bracketed_and_the_sanity_check_is_no_step(tmp_path: Path)
     spans = run.spans("validation")
     assert [s.step for s in spans] == [-1, 5, 11, 17, 23]
     assert run.phase_ns("validation") >= 4 * 3 * 3e6
-    assert run.phase_ns("fetch") < 10e6  # validation's waits are validation
+    assert run.cause_ns("data_wait") < 18e6  # validation's waits are validation
 
 
 def test_a_worker_start_before_the_first_hook_is_seen(tmp_path: Path) -> None:
@@ -294,8 +301,9 @@ def test_tuner(tmp_path: Path) -> None:
     made.untouched()
     wall_to_wall(prof.run, made.num_training_batches)
     # And within a fit, where the trials run just before training.
-    finder = pl.callbacks.LearningRateFinder(num_training_steps=30)
-    wall_to_wall(fit(tmp_path, Tunable(8), Tunable(8).train_dataloader(), callbacks=[finder]).run, 20)
+    finder, seen = pl.callbacks.LearningRateFinder(num_training_steps=30), Batches()
+    wall_to_wall(fit(tmp_path, Tunable(8), Tunable(8).train_dataloader(), callbacks=[finder, seen]).run, seen.count)
+    assert seen.count == 20 or pl.__version__.startswith("2.4.")  # which stops after its trials
 
 
 def test_trouble_in_a_tuners_trial_leaves_nothing(tmp_path: Path) -> None:
