@@ -73,6 +73,7 @@ class Case:
     who: str = ""
     truth: Truth = field(default_factory=Truth)
     gil: bool = False
+    fix: str = ""  # what the first finding's must have in it
     train: Callable[[Path], Any] = lambda path: None  # path of the run file -> Watch
 
     @property
@@ -209,7 +210,7 @@ def with_trainer(
 
 
 def trainer_data_wait(n: int = 50) -> Case:
-    case = Case("Trainer: a slow dataset", "data_wait", n, "data-starved")
+    case = Case("Trainer: a slow dataset", "data_wait", n, "data-starved", fix="dataloader_num_workers=")
     return with_trainer(case, Rows(case.truth, n * BATCH, lambda: case.truth.sleep(4)))
 
 
@@ -231,12 +232,12 @@ def trainer_gil(n: int = 60) -> Case:
 
 
 def trainer_evaluation(n: int = 40) -> Case:
-    case = Case("Trainer: evaluation every 5 steps", "validation", n, "validation")
+    case = Case("Trainer: evaluation every 5 steps", "validation", n, "validation", fix="eval_steps=")
     return with_trainer(case, Rows(case.truth, n * BATCH), timed="evaluate", eval_strategy="steps", eval_steps=5)
 
 
 def trainer_save(n: int = 40) -> Case:
-    case = Case("Trainer: a checkpoint every 10 steps", "checkpoint", n, "checkpoint")
+    case = Case("Trainer: a checkpoint every 10 steps", "checkpoint", n, "checkpoint", fix="save_steps=")
     rows = Rows(case.truth, n * BATCH)
     return with_trainer(case, rows, width=1024, timed="save", save_strategy="steps", save_steps=10)
 
@@ -258,7 +259,9 @@ class SlowLog(TrainerCallback):  # type: ignore[misc]
 
 
 def trainer_callback(n: int = 50) -> Case:
-    case = Case("Trainer: 4 ms in another callback", "callback", n, "lightning-callback", "SlowStep")
+    case = Case(
+        "Trainer: 4 ms in another callback", "callback", n, "lightning-callback", "SlowStep", fix="state.global_step"
+    )
     return with_trainer(case, Rows(case.truth, n * BATCH), callbacks=[SlowStep(lambda: case.truth.sleep(4))])
 
 

@@ -55,6 +55,8 @@ def problems(case: Case, run: Any, findings: list[Any]) -> list[str]:
         wrong.append(f"the first finding is {first or 'none'}, not {case.finding or 'none'}")
     elif case.who and not any(case.who in who for who in told[0].who):
         wrong.append(f"who is {told[0].who}, not {case.who}")
+    elif told and case.fix not in told[0].fix:
+        wrong.append(f"the fix is {told[0].fix!r}, without {case.fix!r}")
     return wrong
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from trainperf.findings import trainer_words
 from trainperf.findings.gpu import Gpu, see
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
@@ -204,7 +205,7 @@ class Facts(Places):
             who=tuple(dict.fromkeys(w for w in who if w)),
             where=where,
             why=why,
-            fix=fix,
+            fix=trainer_words.in_its_words(self.run.meta, fix),
             will_not_help=will_not_help,
             docs=f"docs/findings/{rule[0]}.md",
             claims=claims,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames, framework
+from trainperf.findings import frames, framework, trainer_words
 from trainperf.findings.facts import ms, plural, size
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -53,6 +53,9 @@ class Checkpoint:
             fix=f"ModelCheckpoint(every_n_train_steps={max(100, 10 * round(facts.steps / saves))})  # now every"
             f" {plural(max(1, round(facts.steps / saves)), 'step')}; or save_weights_only=True"
             if framework.trainer(facts)
+            else f"TrainingArguments(save_steps={max(100, 10 * round(facts.steps / saves))})  # now every"
+            f" {plural(max(1, round(facts.steps / saves)), 'step')}; or save_only_model=True"
+            if trainer_words.arguments(facts.run.meta)
             else (
                 f"# save less often (now every {max(1, round(facts.steps / saves))} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import framework
+from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rules.lightning_monitor import MONITORS
@@ -37,6 +37,7 @@ class LightningCallback:
             if facts.share(p.other_ns) >= limit("show_share")
         ]
         bar = "ProgressBar" in top.name
+        count = "state.global_step" if trainer_words.arguments(facts.run.meta) else "batch_idx"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -56,7 +57,7 @@ class LightningCallback:
             fix=(
                 f"{top.name}(refresh_rate=50)  # draw the bar less often"
                 if bar
-                else f"# in {top.name}.{hook.name}: do it every N batches, or in a thread\nif batch_idx % 50: return"
+                else f"# in {top.name}.{hook.name}: do it every N batches, or in a thread\nif {count} % 50: return"
             ),
             will_not_help="more workers; where it stands in the list of callbacks",
         )

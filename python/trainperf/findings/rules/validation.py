@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import framework
+from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -53,6 +53,9 @@ class Validation:
             fix=f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)"
             f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.25"
             if framework.trainer(facts)
+            else f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})'
+            f"  # now about every {plural(every, 'step')}; or a smaller eval_dataset"
+            if trainer_words.arguments(facts.run.meta)
             else f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
             will_not_help="anything that makes training steps faster; the training loader's workers",
         )
