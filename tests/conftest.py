@@ -20,6 +20,7 @@ PATCHED = (
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
     ("torch.utils.data.dataloader", "DataLoader", "__iter__"),
     ("torch.autograd", "", "backward"),
+    ("torch.autograd", "", "_engine_run_backward"),
     ("torch", "", "save"),
     ("torch.serialization", "", "save"),
     ("torch.nn", "Module", "train"),

@@ -328,6 +328,46 @@ def test_no_optimizer_at_all(tmp_path: Path) -> None:
 # Explicit
 
 
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_grad_in_place_of_backward(tmp_path: Path, optimizer: bool) -> None:
+    task = Task()
+    parameters = list(task.model.parameters())
+
+    def loop(_: trainperf.Watch) -> None:
+        for b in task.loader():
+            gradients = torch.autograd.grad(task.loss(b), parameters)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if optimizer:
+                    parameter.grad = gradient
+                else:
+                    parameter.data -= 0.01 * gradient
+            if optimizer:
+                task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N
+    assert (run.steps.backwards == 1).all() and (run.steps.fetches == 1).all()
+
+
+def test_gradient_penalty(tmp_path: Path) -> None:
+    """autograd.grad inside of a step, of the input and of the parameters, also before the first backward."""
+    task = Task()
+
+    def loop(_: trainperf.Watch) -> None:
+        for x, y in task.loader():
+            x.requires_grad_()
+            loss = task.loss((x, y))
+            norms = torch.autograd.grad(loss, list(task.model.parameters()), retain_graph=True)  # to balance losses
+            (penalty,) = torch.autograd.grad(loss, x, create_graph=True)
+            task.optimizer.zero_grad()
+            (loss / norms[0].norm() + penalty.square().sum()).backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.fetches == 1).all()
+    assert (run.steps.backwards[1:] == 1).all()
+
+
 def test_run_step_overrides_everything(tmp_path: Path) -> None:
     task = Task()
 

@@ -44,6 +44,35 @@ def test_backward_by_tensor_and_by_function(hooked: Install, recorder: Recorder)
     assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 2
 
 
+def test_grad_of_parameters_is_the_backward_of_a_loop_without_one(hooked: Install, recorder: Recorder) -> None:
+    from torch.autograd import grad
+
+    hooked(BackwardHook())
+    layer, x = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
+    grad(layer(x).sum(), layer.parameters())  # type: ignore[arg-type]  # a generator works
+    torch.autograd.grad(layer(x).sum(), layer.weight)
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 2
+    recorder.marks.clear()
+    grad(layer(x).sum(), x)  # a force, a penalty, an attack
+    grad(layer(x).square().sum(), layer.parameters(), create_graph=True)  # type: ignore[arg-type]  # an inner loop
+    assert not recorder.marks
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        grad(torch.ones(1).sum(), layer.weight)
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+
+
+def test_grad_beside_a_backward_is_none(hooked: Install, recorder: Recorder) -> None:
+    before = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    hooked(BackwardHook())
+    assert torch.autograd._engine_run_backward is not before  # type: ignore[attr-defined]
+    layer = nn.Linear(2, 1)
+    layer(torch.ones(1, 2)).sum().backward()
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+    assert torch.autograd._engine_run_backward is before, "it costs nothing from here on"  # type: ignore[attr-defined]
+    torch.autograd.grad(layer(torch.ones(1, 2)).sum(), list(layer.parameters()))
+    assert len(recorder.marks) == 2
+
+
 def test_backward_that_raises_ends_its_bracket(hooked: Install, recorder: Recorder) -> None:
     hooked(BackwardHook())
     with pytest.raises(RuntimeError, match="does not require grad"):
