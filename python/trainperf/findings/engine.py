@@ -140,14 +140,15 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
         return Verdict(f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}", top.id)
     if facts.steps < limit("warn_min_steps"):
-        return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict", "")
+        device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
+        return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}", "")
     if gpu is not None:
         return Verdict(_device_verdict(facts, gpu), "")
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
     ns, cause = causes[0]
     share = facts.share(ns)
     unknown = facts.share(facts.cause_ns("unknown"))
-    missing = f"; the GPU was not seen ({facts.gpu_unseen})" if facts.gpu_unseen else ""
+    missing = _not_seen(facts)
     missing += "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
@@ -167,6 +168,10 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     """Which part of the run is slow because of what the verdict is about."""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+
+
+def _not_seen(facts: Facts) -> str:
+    return f"; the GPU was not seen ({facts.gpu_unseen})" if facts.gpu_unseen else ""
 
 
 def _idle_text(facts: Facts, gpu: Gpu) -> str:

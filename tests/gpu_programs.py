@@ -1,0 +1,174 @@
+"""Loops that feed a GPU that does not exist (tests/fakes.py), each with one trouble.
+
+    python gpu_programs.py NAME RUN LIBCUPTI LIBCUDA
+
+The GPU works in real time: what is launched runs for as long as it is said to, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+import trainperf
+from fakes import Gpu
+from torch.utils.data import DataLoader, Dataset
+
+STEPS = 30
+CUDA_MALLOC, CUDA_FREE = 20, 22
+PROGRAMS: dict[str, Callable[[], None]] = {}
+
+gpu: Gpu
+weight = torch.ones(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+
+def program(function: Callable[[], None]) -> Callable[[], None]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+class Batches(Dataset[torch.Tensor]):
+    def __init__(self, wait_ms: float) -> None:
+        self.wait_ms = wait_ms
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.wait_ms / 1e3)
+        return torch.ones(1)
+
+
+def compute(ms: float, name: str = "sm90_xmma_gemm_bf16") -> None:
+    for i in range(5):
+        gpu.launch(f"{name}_{i}", ms=ms / 5)
+
+
+def spin(ms: float) -> None:
+    """Python for so long, by this thread's own clock."""
+    end = time.thread_time() + ms / 1e3
+    while time.thread_time() < end:
+        pass
+
+
+def nothing() -> None:
+    pass
+
+
+def train(
+    work: Callable[[], None], *, before: Callable[[], None] = nothing, after: Callable[[], None], wait_ms: float = 0
+) -> None:
+    gpu.start()
+    for batch in DataLoader(Batches(wait_ms), batch_size=None):
+        before()
+        work()
+        after()
+        (weight * batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def finish() -> None:
+    gpu.synchronize()
+
+
+@program
+def busy() -> None:
+    """It never waits: what a wait at the end of 60 ms leaves to be done is small beside them."""
+    train(lambda: compute(60), after=finish)
+
+
+@program
+def hidden_fetch() -> None:
+    """The loop fetches all the time, and the GPU is further behind at each step."""
+    train(lambda: compute(12), after=nothing, wait_ms=2)
+
+
+@program
+def slow_fetch() -> None:
+    train(lambda: compute(3), after=nothing, wait_ms=9)
+
+
+@program
+def gil_hog() -> None:
+    stop = threading.Event()
+    rows = [{"a": list(range(200))} for _ in range(300)]
+
+    def index() -> None:
+        while not stop.is_set():
+            json.dumps(rows)
+
+    thread = threading.Thread(target=index, name="indexer")
+    thread.start()
+    train(lambda: compute(2), after=finish)
+    stop.set()
+    thread.join()
+
+
+@program
+def item() -> None:
+    """Reads a number, and then takes its time before it launches anything."""
+
+    def read() -> None:
+        gpu.copy(4, to_device=False, ms=0.005)
+        gpu.synchronize()
+        spin(4)
+
+    train(lambda: compute(20), after=read)
+
+
+@program
+def pageable() -> None:
+    train(lambda: compute(16), before=lambda: gpu.copy(8_000_000, pageable=True, ms=4), after=finish)
+
+
+@program
+def launches() -> None:
+    def small() -> None:
+        for _ in range(150):
+            gpu.launch("vectorized_elementwise_kernel", ms=0.004)
+            for _ in range(8):  # the host's part of an operation takes longer than the GPU's
+                torch.add(weight, 1)
+
+    train(small, after=nothing)
+
+
+@program
+def allocations() -> None:
+    def allocate() -> None:
+        gpu.call(CUDA_MALLOC, ms=2)
+        gpu.call(CUDA_FREE, ms=2)
+
+    train(lambda: compute(16), before=allocate, after=finish)
+
+
+@program
+def modules() -> None:
+    train(lambda: compute(16), before=lambda: gpu.module_load(ms=4), after=finish)
+
+
+@program
+def collectives() -> None:
+    def work() -> None:
+        compute(16)
+        gpu.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", ms=8)
+
+    train(work, after=finish)
+
+
+@program
+def float32() -> None:
+    train(lambda: compute(30, "ampere_sgemm_128x64_nn"), after=finish)
+
+
+if __name__ == "__main__":
+    name, path, *libraries = sys.argv[1:]
+    torch.set_num_threads(1)
+    gpu = Gpu(*libraries)
+    with trainperf.watch(path, verbose=False):
+        PROGRAMS[name]()
