@@ -126,7 +126,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
             "other = trainperf.start()",  # another cell, while one watches: that is the program's own affair
             "%%trainperf --no-report --as w\ntrain()\n40 + 2",
             "w.run.step_count, again.running, list(again.run.notes), trainperf.stop()",
-            "%%trainperf --as w\nprint('before')\ntrain(fail=2)",
+            "%%trainperf --as w\nfor i in range(3): print(f'\\r{i}/3', end='')\ntrain(fail=2)",  # as a progress bar does
             "w.run.ended, w.run.step_count, w.running",
             "%trainperf --as w train(5)",
             "w.run.step_count",
@@ -149,7 +149,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     (text,) = data(notebook[7])
     assert text.startswith("(8,") and "False" in text and "%%trainperf begins another; it was closed" in text
     assert text.rstrip().endswith("None)")
-    assert stream(notebook[8]).startswith("before") and len(pages(notebook[8])) == 1
+    assert stream(notebook[8]).startswith("\r0/3\r1/3\r2/3") and len(pages(notebook[8])) == 1
     failed = next(o for o in notebook[8].outputs if o.output_type == "error")
     assert failed.ename == "KeyboardInterrupt" and "notebook.py" not in "".join(failed.traceback)
     assert data(notebook[9]) == ["('exception', 3, False)"]

@@ -161,6 +161,30 @@ def test_a_straggler_is_who_waits_least(tmp_path: Path) -> None:
     for run in runs:
         run.close()
     assert ranks.files_of(tmp_path) == files
-    (tmp_path / "other.tpr").write_bytes(b"x")
-    with pytest.raises(TrainperfError, match="several runs"):
-        ranks.files_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers", "one"),
+    [
+        (("a.rank0", "a.rank1"), ("0", "1"), True),
+        (("t_7_host", "t_9_host"), ("1", "0"), True),  # traces that were analyzed
+        (("a.rank0", "b.rank1"), ("0", "1"), False),
+        (("a", "b"), ("", ""), False),
+        (("a", "b"), ("3", "3"), False),
+        (("a.rank0", "other"), ("0", "1"), False),
+    ],
+)
+def test_ranks_of_one_job_are_told_from_several_runs(
+    tmp_path: Path, names: tuple[str, ...], numbers: tuple[str, ...], one: bool
+) -> None:
+    for name, rank in zip(names, numbers, strict=True):
+        RunFile(tmp_path / f"{name}.tpr", rank=rank, world_size="2").steps(3, compute=1).build()
+    if not one:
+        with pytest.raises(TrainperfError, match="several runs"):
+            ranks.open_all(ranks.files_of(tmp_path))
+        return
+    runs, _ = ranks.open_all(ranks.files_of(tmp_path))
+    found = ranks.ranks(runs)
+    assert found is not None and [r.rank for r in found.ranks] == [0, 1]
+    for run in runs:
+        run.close()

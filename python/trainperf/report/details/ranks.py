@@ -52,17 +52,24 @@ def rank_of(path: str | os.PathLike[str]) -> int | None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of the one run in a folder, by rank. Raises TrainperfError when there is none, or more than one."""
+    """The run files in a folder. Raises TrainperfError when there is none."""
     files = sorted(p for p in folder.glob("*.tpr") if p.is_file())
     if not files:
         raise TrainperfError(f"{folder} has no run file (*.tpr): give a run file, or a folder of one run's ranks")
-    if len(files) == 1:
-        return files
-    stems = {(m["stem"] if (m := _RANK.match(p.stem)) else p.stem) for p in files}
-    if len(stems) > 1 or any(rank_of(p) is None for p in files):
-        names = ", ".join(p.name for p in files[:4]) + (" ..." if len(files) > 4 else "")
-        raise TrainperfError(f"{folder} has several runs ({names}): name one of them")
-    return sorted(files, key=lambda p: rank_of(p) or 0)
+    return files
+
+
+def one_job(runs: Sequence[Run]) -> None:
+    """Raises TrainperfError unless the runs are the ranks of one job, each there once."""
+    if len(runs) < 2:
+        return
+    paths = [Path(run.path) for run in runs]
+    jobs = {found["stem"] if (found := _RANK.match(p.stem)) else "" for p in paths}
+    numbers = [_known_number(run) for run in runs]
+    worlds = {run.meta.get("world_size", "") for run in runs}
+    if len(jobs) > 1 or len(worlds) > 1 or None in numbers or len(set(numbers)) < len(numbers):
+        names = ", ".join(p.name for p in paths[:4]) + (" ..." if len(paths) > 4 else "")
+        raise TrainperfError(f"{paths[0].parent} has several runs ({names}): name one of them")
 
 
 def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
@@ -103,7 +110,10 @@ def _shown(rows: tuple[Rank, ...]) -> tuple[Rank, ...]:
 
 
 def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that can be read, and a line for each that cannot. Raises RunFileError when none can."""
+    """The runs that can be read, and a line for each that cannot.
+
+    Raises RunFileError when none can, TrainperfError when they are not of one job.
+    """
     from trainperf.run import Run
 
     runs: list[Run] = []
@@ -115,11 +125,24 @@ def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
             errors.append(str(error))
     if not runs:
         raise RunFileError(errors[0])
+    try:
+        one_job(runs)
+    except TrainperfError:
+        for run in runs:
+            run.close()
+        raise
     return runs, errors
 
 
+def _known_number(run: Run) -> int | None:
+    """Of the file's name; else as the job told (a trace that was analyzed is named after the trace)."""
+    named = rank_of(run.path)
+    told = run.meta.get("rank", "")
+    return named if named is not None else int(told) if told.isdecimal() else None
+
+
 def _number(position: int, run: Run) -> int:
-    found = rank_of(run.path)
+    found = _known_number(run)
     return position if found is None else found
 
 
