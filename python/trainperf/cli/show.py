@@ -25,6 +25,7 @@ examples:
         parser.add_argument("--steps", action="store_true", help="with --json: every step too")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+        from trainperf.cli.progress import working
         from trainperf.report import console, model
         from trainperf.report import json as as_json
         from trainperf.run import Run
@@ -32,7 +33,8 @@ examples:
         if args.steps and not args.json:
             parser.error("--steps needs --json")
         with Run(args.run) as run:
-            report = model.build(run)
+            with working("reading the run"):
+                report = model.build(run)
             if args.json:
                 document = as_json.to_dict(report)
                 if args.steps:
