@@ -2,9 +2,9 @@
 
     python benchmarks/compare_noise.py [--runs 12] [--slower 10] [--steps 1200]
 
-Each run is a process of its own. Every pair of equal runs should be "no difference", or not be told at all; every pair of a
-run and a slower one should be found. The slower loop does the same work again for some of its steps, so that what slows
-the machine slows both. Pairs share runs, so the rates are of less than so many independent pairs.
+Each run is a process of its own. Every pair of equal runs should be "no difference", or not be told at all; every pair
+of a run and a slower one should be found. The slower loop does the same work again in some of its steps, so that what
+slows the machine slows both. Pairs share runs, so the rates are of less than so many independent pairs.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ def main() -> None:
         unequal = Counter(compare(runs[a], runs[b]).kind for a, b in itertools.product(same, slow))
         means = [runs[path].wall_ns / runs[path].step_count / 1e6 for path in same]
         slower = [runs[path].wall_ns / runs[path].step_count / 1e6 for path in slow]
-    print(
-        f"mean step of the same program: {min(means):.2f} to {max(means):.2f} ms; of the slower: {min(slower):.2f} to {max(slower):.2f}"
-    )
+    ranges = f"{min(means):.2f} to {max(means):.2f} ms; of the slower: {min(slower):.2f} to {max(slower):.2f}"
+    print(f"mean step of the same program: {ranges}")
     wrong = equal["faster"] + equal["slower"]
     print(f"same program:   {equal.total()} pairs: {wrong / equal.total():.1%} false alarms; {dict(equal)}")
     print(f"slower program: {unequal.total()} pairs: {unequal['slower'] / unequal.total():.1%} found; {dict(unequal)}")

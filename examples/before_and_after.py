@@ -1,9 +1,9 @@
-"""A training whose report names a trouble; the same training with that mended as the report says; and the comparison of the two.
+"""A training whose report names a trouble, the same with that mended as the report says, and the two compared.
 
     python examples/before_and_after.py [FOLDER]
 
-Before: a thread serializes metrics and holds the GIL while it does. The report says so (gil-hog), and what to do: run that in a
-process. After: it runs in a process. FOLDER then holds before.tpr, after.tpr and changed.html.
+Before: a thread serializes metrics and holds the GIL while it does. The report says so (gil-hog), and what to do: run
+that in a process. After: it runs in a process. FOLDER then holds before.tpr, after.tpr and changed.html.
 """
 
 from __future__ import annotations
