@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT)]
 
 from runfiles import RunFile  # noqa: E402
-from trainperf._schema import TABLES  # noqa: E402
 from trainperf.report.html import render  # noqa: E402
 from trainperf.run import Run  # noqa: E402
+from trainperf.runfile.schema import TABLES  # noqa: E402
 
 from benchmarks.harness import Figure, median_interval  # noqa: E402
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runfiles_devices import DeviceParts, device_step
-from trainperf._schema import CAUSES, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
-from trainperf.run import WARM_UP, Run
+from trainperf.run import Run
+from trainperf.runfile import WARM_UP
+from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainperf._schema import CAUSES, DEVICE_STEP_COLUMNS
+from trainperf.runfile.schema import CAUSES, DEVICE_STEP_COLUMNS
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trainperf._schema import CAUSES, RunDatabase
 from trainperf.errors import RunFileError
+from trainperf.runfile.schema import CAUSES, RunDatabase
 from trainperf.settings import file_stem
 
 log = logging.getLogger("trainperf")

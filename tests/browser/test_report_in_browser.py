@@ -9,7 +9,7 @@ import pytest
 from runfiles import RunFile
 from trainperf.notebook import frame
 from trainperf.report.html import render
-from trainperf.run import WARM_UP
+from trainperf.runfile import WARM_UP
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

@@ -15,7 +15,7 @@ import torch
 import trainperf
 from loops import N, Task, batch, watch
 from torch.utils.data import DataLoader, IterableDataset
-from trainperf import run as run_module
+from trainperf import runfile
 
 # With a DataLoader
 
@@ -44,7 +44,7 @@ def test_several_epochs(tmp_path: Path) -> None:
 
     run = watch(loop, tmp_path)
     assert run.step_count == 3 * N and run.incomplete == 0
-    starts = (run.steps.flags & run_module.HAS_LOADER_START) != 0
+    starts = (run.steps.flags & runfile.HAS_LOADER_START) != 0
     assert [int(i) for i in run.steps.index[starts]] == [0, N, 2 * N]
     assert len(run.loaders) == 1
 
@@ -417,6 +417,6 @@ def test_compiled_fullgraph(tmp_path: Path) -> None:
     assert run.step_count == N
     compiling = run.steps.compile_ns > 0
     assert [int(i) for i in run.steps.index[compiling]] == [0]
-    assert int(run.steps.flags[0]) & run_module.WARM_UP
+    assert int(run.steps.flags[0]) & runfile.WARM_UP
     assert run.wall_ms_quantile(0.5) < run.steps.compile_ns[0] / 1e6
     assert run.span_total("compile").count >= 1

@@ -11,7 +11,7 @@ import pytest
 import torch
 from loops import N, Task, phase_share, validate, watch
 from torch.utils.data import DataLoader, TensorDataset
-from trainperf import run as run_module
+from trainperf import runfile
 
 # Validation
 
@@ -44,7 +44,7 @@ def test_validation_inside_of_an_epoch(tmp_path: Path) -> None:
 
     run = watch(loop, tmp_path)
     assert run.step_count == N and run.span_total("validation").count == 3
-    with_validation = (run.steps.flags & run_module.HAS_VALIDATION) != 0
+    with_validation = (run.steps.flags & runfile.HAS_VALIDATION) != 0
     assert int(with_validation.sum()) == 3
 
 
@@ -203,7 +203,7 @@ def test_worker_start_up_is_in_the_steps_that_have_it(tmp_path: Path, persistent
 
     run = watch(loop, tmp_path)
     assert run.step_count == 12
-    starts = (run.steps.flags & run_module.HAS_LOADER_START) != 0
+    starts = (run.steps.flags & runfile.HAS_LOADER_START) != 0
     assert [int(i) for i in run.steps.index[starts]] == [0, 4, 8]
     assert run.span_total("loader_start").count == 3
     (only,) = run.loaders.values()

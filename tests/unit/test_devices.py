@@ -15,11 +15,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import trainperf
 from runfiles import RunFile
-from trainperf import _schema
 from trainperf.cli.main import main
 from trainperf.errors import RunFileError
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.report import console
+from trainperf.runfile import schema
 
 
 def starved(path: Path, *, merge: int = 1) -> RunFile:
@@ -111,7 +111,7 @@ def version_1(path: Path) -> Path:
     connection = sqlite3.connect(path)
     for view in ("device_use", "device_idle"):
         connection.execute(f"DROP VIEW {view}")
-    for table in _schema.SINCE_VERSION_2:
+    for table in schema.SINCE_VERSION_2:
         connection.execute(f"DROP TABLE {table}")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()

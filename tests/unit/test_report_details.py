@@ -10,7 +10,7 @@ from runfiles import RunFile
 from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
 from trainperf.report.details import bins, distribution, flames, gil, ranks, trend
-from trainperf.run import HAS_CHECKPOINT, WARM_UP
+from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
 
 
 def noisy(rng: np.random.Generator, *levels: tuple[int, float], noise: float = 0.05) -> np.ndarray:

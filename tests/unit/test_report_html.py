@@ -19,7 +19,7 @@ from trainperf.cli.main import main
 from trainperf.report import json as as_json
 from trainperf.report.html import render, write
 from trainperf.report.model import build
-from trainperf.run import HAS_CHECKPOINT, WARM_UP
+from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 SECTIONS = ("findings", "steps", "worst", "gil", "loaders", "stacks", "host", "method")

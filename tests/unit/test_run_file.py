@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runfiles import SCHEMA_SQL, RunFile, cause_of
-from trainperf import _schema
 from trainperf.errors import RunFileError
-from trainperf.run import ALL_SECTIONS, DATA_STARVED, OUTSIDE_STEPS, WARM_UP, Run
+from trainperf.run import Run
+from trainperf.runfile import ALL_SECTIONS, DATA_STARVED, OUTSIDE_STEPS, WARM_UP, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -183,7 +183,7 @@ def refusal(path: Path) -> str:
             run.host,
         )
         _ = (run.worst_steps, run.segments(0), run.overhead_ns, run.dropped, run.notes, run.lead_ns, run.incomplete)
-        _ = ([run.details(kind) for kind in _schema.DETAIL_KINDS], [run.spans(kind) for kind in _schema.SPAN_KINDS])
+        _ = ([run.details(kind) for kind in schema.DETAIL_KINDS], [run.spans(kind) for kind in schema.SPAN_KINDS])
         _ = (run.span_total("gc"), run.wall_ms_quantile(0.5), run.steps_with("gc"), run.stack(2), run._wall_histogram)
     text = str(caught.value)
     assert "\n" not in text and len(text) < 300 and str(path) in text
@@ -207,7 +207,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 def test_foreign_sqlite(tmp_path: Path) -> None:
     change(tmp_path / "a.db", "CREATE TABLE step (a)", "CREATE TABLE meta (key, value)")
     assert "not a trainperf run" in refusal(tmp_path / "a.db")
-    change(tmp_path / "a.db", f"PRAGMA application_id = {_schema.APPLICATION_ID}")
+    change(tmp_path / "a.db", f"PRAGMA application_id = {schema.APPLICATION_ID}")
     assert "schema 0" in refusal(tmp_path / "a.db")
     change(tmp_path / "a.db", "PRAGMA user_version = 1")
     assert "damaged" in refusal(tmp_path / "a.db")
@@ -423,13 +423,13 @@ def core_names(source: str, array: str) -> tuple[str, ...]:
 
 
 def test_names_are_the_cores() -> None:
-    assert core_names("event/names.h", "kPhaseNames") == _schema.PHASES
-    assert core_names("event/names.h", "kMechanismNames") == _schema.MECHANISMS
-    assert core_names("event/names.h", "kCauseNames") == _schema.CAUSES
-    assert core_names("run/words.h", "kDetailKindNames") == _schema.DETAIL_KINDS
-    assert core_names("run/words.h", "kSpanKindNames") == _schema.SPAN_KINDS
-    assert {cause_of(phase, mechanism) for phase in _schema.PHASES for mechanism in _schema.MECHANISMS} == set(
-        _schema.CAUSES
+    assert core_names("event/names.h", "kPhaseNames") == schema.PHASES
+    assert core_names("event/names.h", "kMechanismNames") == schema.MECHANISMS
+    assert core_names("event/names.h", "kCauseNames") == schema.CAUSES
+    assert core_names("run/words.h", "kDetailKindNames") == schema.DETAIL_KINDS
+    assert core_names("run/words.h", "kSpanKindNames") == schema.SPAN_KINDS
+    assert {cause_of(phase, mechanism) for phase in schema.PHASES for mechanism in schema.MECHANISMS} == set(
+        schema.CAUSES
     )
 
 
@@ -444,7 +444,7 @@ def schema_objects(kind: str) -> dict[str, list[str]]:
 
 def test_the_reader_knows_every_table_and_column() -> None:
     in_schema = {table: sorted(columns) for table, columns in schema_objects("table").items()}
-    assert in_schema == {table: sorted(columns) for table, columns in _schema.TABLES.items()}
+    assert in_schema == {table: sorted(columns) for table, columns in schema.TABLES.items()}
 
 
 @pytest.mark.parametrize("kind", ["table", "view"])

@@ -11,7 +11,7 @@ from trainperf.comparison.sample import MACHINE
 from trainperf.findings.cpu_use import cpu_use
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
-from trainperf.run import Run
+from trainperf.runfile import RunReader
 
 # meta key -> how it is called
 _FACTS = {
@@ -25,7 +25,7 @@ _FACTS = {
 }
 
 
-def notes(before: Run, after: Run) -> Iterator[str]:
+def notes(before: RunReader, after: RunReader) -> Iterator[str]:
     """For people: what may be the reason of a difference, or keep one from meaning anything."""
     for key, what in _FACTS.items():
         a, b = before.meta.get(key, ""), after.meta.get(key, "")
@@ -47,7 +47,7 @@ def notes(before: Run, after: Run) -> Iterator[str]:
             yield f"{plural(lost, 'event')} of the {which} run {'was' if lost == 1 else 'were'} dropped"
 
 
-def other_step(before: Run, after: Run) -> str:
+def other_step(before: RunReader, after: RunReader) -> str:
     """Why a step of one is not a step of the other; "" when it seems to be."""
     for field, what in (("backwards", "backward"), ("optimizer_steps", "optimizer step")):
         a, b = _per_step(before, field), _per_step(after, field)
@@ -57,7 +57,7 @@ def other_step(before: Run, after: Run) -> str:
     return ""
 
 
-def _per_step(run: Run, field: str) -> float:
+def _per_step(run: RunReader, field: str) -> float:
     steps = run.step_count
     return float(getattr(run.steps, field).sum()) / steps if steps else 0.0
 
@@ -66,7 +66,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
 
 
-def batch_size(run: Run) -> int | None:
+def batch_size(run: RunReader) -> int | None:
     """Of the loader that was fetched from most."""
     loaders = [loader for loader in run.loaders.values() if loader.fetches.count or loader.fetches.first_count]
     if not loaders:
@@ -75,7 +75,7 @@ def batch_size(run: Run) -> int | None:
     return size if isinstance(size, int) and not isinstance(size, bool) else None
 
 
-def _script(run: Run) -> str:
+def _script(run: RunReader) -> str:
     """The script's name, without its folder: the same program may lie elsewhere."""
     text = run.meta.get("argv", "")
     try:
@@ -94,7 +94,7 @@ class Machine:
     left_out: bool  # time kept off the CPUs tells of the machine, not of the loop
 
 
-def machine(before: Run, after: Run, between_runs: float | None = None) -> Machine:
+def machine(before: RunReader, after: RunReader, between_runs: float | None = None) -> Machine:
     """`between_runs`: what is known of this machine when it is quiet; None: the usual."""
     a, b = cpu_use(before), cpu_use(after)
     quiet = limit("compare_between_runs") if between_runs is None else between_runs
@@ -113,7 +113,7 @@ def machine(before: Run, after: Run, between_runs: float | None = None) -> Machi
     return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
 
 
-def kept_off_too_long(before: Run, after: Run) -> str:
+def kept_off_too_long(before: RunReader, after: RunReader) -> str:
     """Why a busy machine lets nothing be said; "" when it does."""
     which, share = max((("first", _kept_off(before)), ("second", _kept_off(after))), key=lambda pair: pair[1])
     if share < limit("compare_kept_off"):
@@ -121,11 +121,11 @@ def kept_off_too_long(before: Run, after: Run) -> str:
     return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time; run it again"
 
 
-def _kept_off(run: Run) -> float:
+def _kept_off(run: RunReader) -> float:
     """Share of the steps."""
     return sum(run.cause_ns(name) for name in MACHINE) / run.wall_ns if run.wall_ns else 0.0
 
 
-def _cpus(run: Run) -> int:
+def _cpus(run: RunReader) -> int:
     text = run.meta.get("cpus", "")
     return max(1, int(text)) if text.isdigit() else 1

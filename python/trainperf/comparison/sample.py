@@ -8,7 +8,8 @@ import numpy as np
 
 from trainperf.comparison.bootstrap import Floats
 from trainperf.findings.vocabulary import CAUSES, PHASES
-from trainperf.run import WARM_UP, Run
+from trainperf.run import Run
+from trainperf.runfile import WARM_UP
 
 MACHINE = ("descheduled", "throttled")  # what the machine does to a loop, not the loop
 COLUMNS = ("wall", "loop", *CAUSES, *(f"phase {phase}" for phase in PHASES))

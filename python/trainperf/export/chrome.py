@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from trainperf._schema import CAUSES
 from trainperf.export.files import replaced
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -102,7 +102,7 @@ def _process(pid: int, name: str, order: int) -> Iterator[Event]:
 
 
 def _kinds(run: Run) -> list[str]:
-    from trainperf._schema import SPAN_KINDS
+    from trainperf.runfile.schema import SPAN_KINDS
 
     return [kind for kind in SPAN_KINDS if run.spans(kind)]
 

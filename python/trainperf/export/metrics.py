@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from trainperf._schema import CAUSES
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from trainperf._schema import CAUSES, PHASES
 from trainperf.report.json import FLAGS
+from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

@@ -8,12 +8,12 @@ from trainperf.findings.model import Abstained, Finding
 
 if TYPE_CHECKING:
     from trainperf.findings.engine import Findings
-    from trainperf.run import Run
+    from trainperf.runfile import RunReader
 
 __all__ = ["Abstained", "Finding", "find"]
 
 
-def find(run: Run) -> Findings:
+def find(run: RunReader) -> Findings:
     """The findings of a run, costliest first, its verdict, and the rules that abstained."""
     from trainperf.findings import engine
 

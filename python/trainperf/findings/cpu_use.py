@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainperf.run import Run
+    from trainperf.runfile import RunReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class CpuUse:
     others: float
 
 
-def cpu_use(run: Run) -> CpuUse | None:
+def cpu_use(run: RunReader) -> CpuUse | None:
     """None: a run of under two seconds has no two readings."""
     host = run.host
     if len(host) < 2 or host[-1].at_ns <= host[0].at_ns:

@@ -14,7 +14,7 @@ from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
-    from trainperf.run import Run
+    from trainperf.runfile import RunReader
 
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _MACHINE = ("descheduled", "throttled")  # none of the loop's doing
@@ -37,7 +37,7 @@ class Findings:
     abstained: tuple[Abstained, ...]
 
 
-def find(run: Run, rules: tuple[Rule, ...] | None = None) -> Findings:
+def find(run: RunReader, rules: tuple[Rule, ...] | None = None) -> Findings:
     """What a person should know about a run."""
     if rules is None:
         from trainperf.findings.rules import ALL

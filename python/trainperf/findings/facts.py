@@ -20,7 +20,7 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
-    from trainperf.run import Int64Array, Run
+    from trainperf.runfile import Int64Array, RunReader
 
 K = TypeVar("K")
 
@@ -36,7 +36,7 @@ class Affected:
 class Facts(Places):
     """A run, asked the way that rules ask. Holds no state but caches."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunReader) -> None:
         super().__init__(run)
         self.steps = int(run.step_count)
         self.wall_ns = int(run.wall_ns)

@@ -17,7 +17,7 @@ from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Call, Copy, Device, Int64Array, Kernel, Run
+    from trainperf.runfile import Call, Copy, Device, Int64Array, Kernel, RunReader
 
 SYNCS = ("stream_sync", "event_sync", "device_sync")
 BETWEEN = "between"  # among the causes of idleness: the gaps of under 5 us between kernels that were both launched
@@ -37,7 +37,7 @@ class Calls:
 class Gpu:
     """What one device did in the run's steps. Holds no state but caches."""
 
-    def __init__(self, run: Run, device: Device, of: int) -> None:
+    def __init__(self, run: RunReader, device: Device, of: int) -> None:
         self.run = run
         self.device = device
         self.of = of  # devices of the run

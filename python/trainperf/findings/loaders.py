@@ -13,7 +13,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Loader, Worker
+    from trainperf.runfile import Loader, Worker
 
 
 @dataclass(frozen=True, slots=True)

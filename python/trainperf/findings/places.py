@@ -14,7 +14,7 @@ from trainperf.findings import frames
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.run import Detail, Frame, Run, Thread
+    from trainperf.runfile import Detail, Frame, RunReader, Thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Holder:
 class Places:
     """A run, asked for its threads and stacks. Holds no state but caches."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.run = run
 
     @cached_property

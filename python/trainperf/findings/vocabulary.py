@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainperf._schema import CAUSES, MECHANISMS, PHASES
+from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES
 
 __all__ = ["CAUSES", "KEEP_NAME", "MECHANISMS", "OWNED", "PHASES", "cause_of"]
 

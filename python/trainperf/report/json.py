@@ -9,7 +9,8 @@ from trainperf.report.model import DevicePart, Part, ReportModel
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
-    from trainperf.run import Device, Run
+    from trainperf.run import Run
+    from trainperf.runfile import Device
 
 SCHEMA_VERSION: Final = 1
 FLAGS: Final = (

@@ -12,7 +12,8 @@ from trainperf.findings.model import Abstained, Finding
 from trainperf.findings.vocabulary import CAUSES, PHASES
 
 if TYPE_CHECKING:
-    from trainperf.run import Device, Run
+    from trainperf.run import Run
+    from trainperf.runfile import Device
 
 
 @dataclass(frozen=True, slots=True)

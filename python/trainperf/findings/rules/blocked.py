@@ -15,7 +15,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Frame, Loader
+    from trainperf.runfile import Detail, Frame, Loader
 
 _FIXES = {
     "lock": (

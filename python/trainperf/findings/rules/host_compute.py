@@ -13,7 +13,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Frame
+    from trainperf.runfile import Detail, Frame
 
 
 def _the_loops(stack: Sequence[Frame]) -> bool:

@@ -12,8 +12,8 @@ from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.svg.palette import CAUSE_LOOKS
 
 if TYPE_CHECKING:
-    from trainperf._records import Int64Array
     from trainperf.run import Run
+    from trainperf.runfile.records import Int64Array
 
 FloatArray = npt.NDArray[np.float64]
 

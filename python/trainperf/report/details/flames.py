@@ -16,7 +16,8 @@ from trainperf.report.svg.flame import FlameFrame
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Frame, Run
+    from trainperf.run import Run
+    from trainperf.runfile import Detail, Frame
 
 _DEEPEST: Final = 34
 _MOST_FRAMES: Final = 160

@@ -11,7 +11,8 @@ from trainperf.findings import frames
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Detail, Frame, Run
+    from trainperf.run import Run
+    from trainperf.runfile import Detail, Frame
 
 SHOWN: Final = 10
 

@@ -10,7 +10,8 @@ from trainperf.findings import loaders as of
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Loader, Run
+    from trainperf.run import Run
+    from trainperf.runfile import Loader
 
 SHOWN: Final = 6
 _WORKERS: Final = 16

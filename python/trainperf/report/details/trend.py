@@ -15,8 +15,8 @@ from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.svg.base import duration
 
 if TYPE_CHECKING:
-    from trainperf._records import Int64Array
     from trainperf.run import Run
+    from trainperf.runfile.records import Int64Array
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -12,7 +12,8 @@ from trainperf.report.json import FLAGS
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.run import Run, Segment
+    from trainperf.run import Run
+    from trainperf.runfile import Segment
 
 SHOWN: Final = 8
 _FLAG_WORDS: Final = {

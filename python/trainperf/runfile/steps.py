@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from trainperf._records import StepTable
-from trainperf._schema import CAUSES, STEP_COLUMNS, RunDatabase
+from trainperf.runfile.records import StepTable
+from trainperf.runfile.schema import CAUSES, STEP_COLUMNS, RunDatabase
 
 MAX_NS: Final = 2**62  # 146 years: more is damage, and could overflow a sum
 _FIELDS: Final = (

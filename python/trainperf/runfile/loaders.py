@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainperf._records import Loader, LoaderFetches, Worker
-from trainperf._schema import TABLES, RunDatabase
+from trainperf.runfile.records import Loader, LoaderFetches, Worker
+from trainperf.runfile.schema import TABLES, RunDatabase
 
 
 def read_loaders(database: RunDatabase, objects: Mapping[int, tuple[str, Mapping[str, Any]]]) -> Mapping[int, Loader]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trainperf._records import (
+from trainperf.runfile.records import (
     Call,
     Copy,
     Device,
@@ -20,8 +20,8 @@ from trainperf._records import (
     StepTable,
     Thread,
 )
-from trainperf._schema import CAUSES, DEVICE_STEP_COLUMNS, RunDatabase, json_object
-from trainperf._steps import MAX_NS
+from trainperf.runfile.schema import CAUSES, DEVICE_STEP_COLUMNS, RunDatabase, json_object
+from trainperf.runfile.steps import MAX_NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
