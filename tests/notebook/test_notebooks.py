@@ -126,7 +126,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
             "other = trainperf.start()",  # another cell, while one watches: that is the program's own affair
             "%%trainperf --no-report --as w\ntrain()\n40 + 2",
             "w.run.step_count, again.running, list(again.run.notes), trainperf.stop()",
-            "%%trainperf --as w\nfor i in range(3): print(f'\\r{i}/3', end='')\ntrain(fail=2)",  # as a progress bar does
+            "%%trainperf --as w\nfor i in range(3): print(f'\\r{i}/3', end='')\ntrain(fail=2)",  # as a progress bar
             "w.run.ended, w.run.step_count, w.running",
             "%trainperf --as w train(5)",
             "w.run.step_count",
