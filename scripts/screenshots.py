@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "python")]
 import trainperf  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
-WIDTH = 1100
+WIDTH, MARGIN = 1100, 18
 MOST_BYTES = 200_000
 
 
@@ -57,7 +57,15 @@ def main(arguments: list[str]) -> int:
             window.goto(page.as_uri())
             for part, name in (("header", "report"), ("#steps", "report-steps")):
                 picture = IMAGES / f"{name}-{scheme}.png"
-                window.locator(part).screenshot(path=picture)
+                box = window.locator(part).bounding_box()
+                assert box is not None, part
+                whole = {
+                    "x": 0,
+                    "y": max(0, box["y"] - MARGIN),
+                    "width": WIDTH,
+                    "height": box["height"] + 2 * MARGIN,
+                }
+                window.screenshot(path=picture, clip=whole, full_page=True)
                 size = picture.stat().st_size
                 print(f"{picture.relative_to(ROOT)}: {size / 1e3:.0f} kB")
                 if size > MOST_BYTES:
