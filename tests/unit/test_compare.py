@@ -277,8 +277,8 @@ def test_what_else_differs_is_noted(tmp_path: Path) -> None:
         file.loader(1, fetches=60, wait=6, batch_size=size)
         file.build()
     notes = "\n".join(compared(a, b).notes)
-    assert "the host differs: box -> other" in notes and "the script differs: train.py -> eval.py" in notes
-    assert "the batch size differs: 8 -> 64" in notes
+    assert "not the same host: box -> other" in notes and "not the same script: train.py -> eval.py" in notes
+    assert "not the same batch size: 8 -> 64" in notes
 
 
 # The command

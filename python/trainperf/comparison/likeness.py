@@ -15,13 +15,12 @@ from trainperf.runfile import RunReader
 
 # meta key -> how it is called
 _FACTS = {
-    "host": "the host",
-    "cpus": "the number of CPUs",
-    "torch_threads": "torch's threads",
+    "host": "host",
+    "cpus": "number of CPUs",
+    "torch_threads": "number of torch threads",
     "torch": "torch",
     "python": "Python",
-    "world_size": "the number of ranks",
-    "source": "how it was recorded",
+    "world_size": "number of ranks",
 }
 
 
@@ -29,14 +28,17 @@ def notes(before: RunReader, after: RunReader) -> Iterator[str]:
     """For people: what may be the reason of a difference, or keep one from meaning anything."""
     for key, what in _FACTS.items():
         a, b = before.meta.get(key, ""), after.meta.get(key, "")
-        if a != b:
-            yield f"{what} differs: {a or 'not known'} -> {b or 'not known'}"
+        if a and b and a != b:
+            yield f"not the same {what}: {a} -> {b}"
     a, b = _script(before), _script(after)
-    if a != b:
-        yield f"the script differs: {a or 'not known'} -> {b or 'not known'}"
+    if a and b and a != b:
+        yield f"not the same script: {a} -> {b}"
+    for which, run, other in (("first", before, after), ("second", after, before)):
+        if run.meta.get("source") == "trace" != other.meta.get("source"):
+            yield f"the {which} run was read from a trace, which sees other things than a watch"
     sizes = batch_size(before), batch_size(after)
     if None not in sizes and sizes[0] != sizes[1]:
-        yield f"the batch size differs: {sizes[0]} -> {sizes[1]}: a step is not the same work"
+        yield f"not the same batch size: {sizes[0]} -> {sizes[1]}: a step is not the same work"
     for which, run in (("first", before), ("second", after)):
         if run.ended == "killed":
             yield f"the {which} run was killed, or still runs"
