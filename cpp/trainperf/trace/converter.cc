@@ -12,7 +12,8 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kReleaseEvery = 8192;  // records
-constexpr size_t kMaxHeld = 1 << 18;     // events, while a backward goes on and on
+constexpr size_t kMaxLoaders = 64;
+constexpr size_t kMaxHeld = 1 << 18;  // events, while a backward goes on and on
 
 class Converter {
  public:
@@ -82,7 +83,15 @@ class Converter {
     } else if (in_backward_ && on_step_thread && record.start_ns >= backward_end_ns_) {
       EndBackward();  // the step thread goes on
     }
-    if (on_step_thread && record.kind == RecordKind::kAnnotation) CutAt(record);
+    if (record.kind == RecordKind::kAnnotation) {
+      if (on_step_thread) CutAt(record);
+      const bool fetch = static_cast<TraceBracket>(record.what) == TraceBracket::kFetch;
+      std::vector<uint32_t>& loaders = stats_->loaders;
+      if (fetch && loaders.size() < kMaxLoaders &&
+          std::find(loaders.begin(), loaders.end(), record.name) == loaders.end()) {
+        loaders.push_back(record.name);
+      }
+    }
     lane.Add(record);
   }
 

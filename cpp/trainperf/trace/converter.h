@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "trainperf/base/stack_table.h"
@@ -21,8 +22,9 @@
 namespace trainperf {
 
 struct ConvertStats {
-  int64_t too_deep = 0;    // spans left out
-  int64_t queue_full = 0;  // launches that waited for room
+  int64_t too_deep = 0;           // spans left out
+  int64_t queue_full = 0;         // launches that waited for room
+  std::vector<uint32_t> loaders;  // names of the spans of fetches, which are their objects too
 };
 
 // `stacks` may be null. Stops with a Cancelled status when `go_on` gives false.

@@ -98,6 +98,17 @@ TEST(ConverterTest, PythonTellsOfBackwardAndLines) {
   }
 }
 
+TEST(ConverterTest, AnAnnotationOutlivesTheFunctionThatOpensIt) {
+  TraceText text;
+  text.Step(1, 0, 100).Span("python_function", "train.py(3): loop", 0, 90);
+  text.Span("python_function", "profiler.py(9): __enter__", 10, 4);
+  text.Span("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12, 40);
+  text.Span("python_function", "data.py(5): read", 20, 20).Span("python_function", "profiler.py(12): __exit__", 50, 5);
+  EXPECT_THAT(ConvertText(text.text()).Told(1),
+              ElementsAre("step@0", "python 0-12", "begin fetch@12", "python 20-40", "python 50-52", "end fetch@52",
+                          "python 52-90", "step@100"));
+}
+
 TEST(ConverterTest, TwinsOfStepsCountOnce) {
   TraceText text;
   text.Step(5, 0, 100).Span("Operator", "ProfilerStep#5", 0.5, 99);

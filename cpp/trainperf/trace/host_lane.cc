@@ -130,6 +130,14 @@ void HostLane::AdvanceTo(int64_t now_ns) {
 
 void HostLane::Add(const HostRecord& record) {
   AdvanceTo(record.start_ns);
+  if (record.kind == RecordKind::kAnnotation) {
+    // record_function's __enter__ is a Python function in which the span begins that outlives it.
+    while (!stack_.empty() && stack_.back().record.kind == RecordKind::kPython &&
+           stack_.back().record.end_ns < record.end_ns) {
+      stack_.back().record.end_ns = record.start_ns;
+      CloseTop();
+    }
+  }
   if (stack_.size() >= kMaxDepth) {
     ++too_deep_;
     return;

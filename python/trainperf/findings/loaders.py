@@ -53,6 +53,11 @@ def num_workers(loader: Loader) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
+def workers_text(loader: Loader) -> str:
+    """ "4 workers"; a trace tells that there are some, but not how many."""
+    return plural(num_workers(loader), "worker") if loader.description.get("num_workers_known", True) else "the workers"
+
+
 def dataset_name(loader: Loader) -> str:
     return str(loader.description.get("dataset") or "the dataset")
 

@@ -50,6 +50,8 @@ class DataStarved:
         cpus = loaders.cpus(facts)
         rest = max(facts.wall_ns - cost, 1)
         need = max(1, math.ceil(cost / rest))
+        if not cpus:
+            need = min(need, 7)  # of a trace: its machine is not known
         if small:
             fix = f"class {name}:\n    def __getitems__(self, indices): ...  # a whole batch at once, by one indexing"
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
@@ -62,7 +64,7 @@ class DataStarved:
         else:
             fix = f"DataLoader(..., num_workers={min(need + 1, cpus) if cpus else need + 1}, persistent_workers=True)"
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
-        doing = f"waits{f' ({what})' if what else ''}" if waits else "computes"
+        doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
             why = f"{facts.label(top)} {doing} on the training thread"
@@ -73,10 +75,14 @@ class DataStarved:
             claims=claims,
             title="the loop waits for data that it makes itself",
             affected=facts.affected("data_wait"),
-            confidence=facts.confidence(samples=seen),
+            confidence=facts.confidence() if facts.of_trace else facts.confidence(samples=seen),
             evidence=(
-                f"fetching takes {facts.of_step(cost)}; "
-                f"{1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}",
+                f"fetching takes {facts.of_step(cost)}"
+                + (
+                    ""
+                    if facts.of_trace
+                    else f"; {1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}"
+                ),
                 f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
                 f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus else "",
             ),

@@ -63,6 +63,8 @@ class WorkersTooSlow:
             want = min(need, cpus - 1) if cpus else need
             fix = f"DataLoader(..., num_workers={max(want, have + 1)})" + (f"  # {cpus} CPUs here" if cpus else "")
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
+        if not main.description.get("num_workers_known", True):
+            fix = "DataLoader(..., num_workers=...)  # more than it has now"
         name = loaders.dataset_name(main)
         confidence = facts.confidence()
         if not view.read:
@@ -84,9 +86,9 @@ class WorkersTooSlow:
                 view.text,
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
-            who=(plural(have, "worker") + f" of {name}", facts.step_thread_name),
+            who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
             where=loaders.dataset_place(main, facts),
-            why=f"{plural(have, 'worker')} of {name} {state}",
+            why=f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
             will_not_help=wont,
         )
