@@ -18,6 +18,7 @@ TOLERANCE = 0.05  # of the share of the run's time
 # time is a wait for the CPU too.
 TOLERANCE_OF = {"throttled": 0.12}
 UNKNOWN = 0.02
+MACHINES = {"descheduled", "cpu-oversubscription"}  # what is said of time that the thread waited for a CPU
 BUSY = 0.05  # a machine that keeps the step thread from a CPU this long has a right to be called descheduled
 
 # Reads of another thread's stack fail now and then, by design: the thread runs meanwhile.
@@ -103,7 +104,7 @@ def problems(outcome: Outcome) -> list[str]:
 
 
 def _false_alarms(outcome: Outcome) -> list[str]:
-    allowed = {"descheduled"} if outcome.truth["delay_share"] >= BUSY else set()
+    allowed = MACHINES if outcome.truth["delay_share"] >= BUSY else set()
     return [
         f"false alarm: {f['severity']} {f['slug']}: {f['title']}"
         for f in outcome.shown["findings"]
@@ -120,7 +121,7 @@ def _wrong_finding(outcome: Outcome) -> list[str]:
         return [f"{truth['finding']} is not found, but {found}{f'; it abstained: {why}' if why else ''}"]
     firsts = {truth["finding"]} | ALSO_FIRST.get(truth["finding"], set())
     if truth["delay_share"] >= BUSY:
-        firsts.add("descheduled")
+        firsts |= MACHINES
     if outcome.first not in firsts:
         wrong.append(f"the verdict is about {outcome.first or 'nothing'}: {outcome.shown['verdict']['text']}")
     # Who and where may stand in the finding of the trouble's other name.

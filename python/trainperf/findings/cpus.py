@@ -46,9 +46,8 @@ class Demand:
 
     @property
     def certain(self) -> bool:
-        """One kind of them alone is more than there are CPUs."""
-        most = max(self.threads * self.ranks, self.workers * self.ranks + 1)
-        return 0 < self.cpus < most
+        """torch's threads alone, which all compute, are more than there are CPUs."""
+        return 0 < self.cpus < self.threads * self.ranks
 
     @property
     def over_cpus(self) -> bool:
@@ -78,7 +77,11 @@ def whose(wants: Demand, used: Load) -> Who:
         return "oversubscribed"
     if used.known and used.others > max(used.own, used.workers) * 0.5 and used.others > 0.5:
         return "others"
-    return "oversubscribed" if wants.over_cpus else "unclear"
+    if not wants.over_cpus:
+        return "unclear"
+    # Workers may wait more than they compute: then they are not who takes the CPUs.
+    uses = used.own + used.workers
+    return "oversubscribed" if not used.known or uses >= limit("most_share") * wants.cpus else "unclear"
 
 
 def load(facts: Facts) -> Load:
