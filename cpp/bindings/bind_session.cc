@@ -141,7 +141,9 @@ class Session {
   }
 
   void SetMeta(const std::string& key, const std::string& value) {
-    if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetMeta(key, value); });
+    if (!Running()) return;
+    if (key == "feeds_device" && value == "1") collector_->closed_steps().FeedsDevice();
+    collector_->Post([=](RunWriter& writer) { writer.SetMeta(key, value); });
   }
   void Note(const std::string& text) {
     if (Running()) collector_->Post([=](RunWriter& writer) { writer.AddNote(text); });

@@ -12,20 +12,37 @@ void PushBounded(const ClosedStep& step, size_t max, std::deque<ClosedStep>* ste
   steps->push_back(step);
 }
 
+void NativeIsLaunch(std::array<int64_t, kCauseCount>* causes_ns) {
+  int64_t& compute_ns = (*causes_ns)[static_cast<size_t>(Cause::kCompute)];
+  (*causes_ns)[static_cast<size_t>(Cause::kLaunch)] += compute_ns;
+  compute_ns = 0;
+}
+
 }  // namespace
 
+void ClosedSteps::FeedsDevice() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (feeds_device_) return;
+  feeds_device_ = true;
+  NativeIsLaunch(&totals_.causes_ns);
+  for (ClosedStep& step : recent_) NativeIsLaunch(&step.causes_ns);
+  for (ClosedStep& step : recent_flagged_) NativeIsLaunch(&step.causes_ns);
+}
+
 void ClosedSteps::OnStep(const StepRecord& step) {
+  if (step.feeds_device) FeedsDevice();
   ClosedStep closed{step.index, step.end_ns - step.start_ns, step.flags, {}};
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     for (int mechanism = 0; mechanism < kMechanismCount; ++mechanism) {
       const int64_t ns = step.ns[phase][mechanism];
       if (ns == 0) continue;
-      const Cause cause = CauseOf(static_cast<Phase>(phase), static_cast<Mechanism>(mechanism), feeds_device_);
+      const Cause cause = CauseOf(static_cast<Phase>(phase), static_cast<Mechanism>(mechanism), false);
       closed.causes_ns[static_cast<size_t>(cause)] += ns;
     }
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (feeds_device_) NativeIsLaunch(&closed.causes_ns);
     ++totals_.steps;
     totals_.wall_ns += closed.wall_ns;
     for (size_t i = 0; i < closed.causes_ns.size(); ++i) totals_.causes_ns[i] += closed.causes_ns[i];

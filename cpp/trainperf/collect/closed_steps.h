@@ -58,15 +58,18 @@ class ClosedSteps : public TimelineSink {
   std::vector<ClosedStep> Recent(int64_t after) const;  // of a higher index
   StepTotals totals() const;
 
+  // From now on native time is named launch, also of the steps before: as in the run file.
+  void FeedsDevice();
+
  private:
   TimelineSink* const next_;
-  const bool feeds_device_;
   std::atomic<int64_t> flagged_{0};
   std::atomic<int64_t> taken_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::deque<ClosedStep> recent_;
   std::deque<ClosedStep> recent_flagged_;
   StepTotals totals_;
+  bool feeds_device_;
 };
 
 }  // namespace trainperf

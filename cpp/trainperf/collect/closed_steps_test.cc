@@ -76,6 +76,18 @@ TEST_F(ClosedStepsTest, TakesAFlaggedStepOnce) {
   EXPECT_THAT(closed_.totals().flagged, ElementsAre(2, 1, 1));
 }
 
+TEST_F(ClosedStepsTest, NativeTimeIsLaunchOnceADeviceIsFed) {
+  Close(kDataStarved);
+  closed_.FeedsDevice();
+  Close(0);
+  for (const ClosedStep& step : closed_.Recent(-1)) {
+    EXPECT_EQ(step.causes_ns[static_cast<size_t>(Cause::kCompute)], 0);
+    EXPECT_EQ(step.causes_ns[static_cast<size_t>(Cause::kLaunch)], 70);
+  }
+  EXPECT_EQ(closed_.TakeFlagged().at(0).causes_ns[static_cast<size_t>(Cause::kLaunch)], 70);
+  EXPECT_EQ(closed_.totals().causes_ns[static_cast<size_t>(Cause::kLaunch)], 140);
+}
+
 TEST_F(ClosedStepsTest, RecentAfter) {
   for (int i = 0; i < 5; ++i) Close(0);
   EXPECT_THAT(Indices(closed_.Recent(2)), ElementsAre(3, 4));
