@@ -23,6 +23,40 @@ TEST(BrokenLoops, ExceptionInTheMiddleOfABatchThenANewEpoch) {
   EXPECT_EQ(loop.steps()[9].wall(), 6_ms);
 }
 
+TEST(BrokenLoops, ABatchThatIsSkippedInTheMiddle) {
+  Script loop;
+  for (int i = 0; i < 60; ++i) {
+    loop.Fetch(kTrain, 1_ms);
+    if (i == 50 || i == 51) continue;  // bad labels
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 58u);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 2);
+  EXPECT_EQ(loop.steps()[50].fetches, 3);  // their time is the next step's
+  EXPECT_EQ(loop.steps()[50].wall(), 8_ms);
+}
+
+TEST(BrokenLoops, SeveralBatchesAStepAreNotSkipped) {
+  Script pairs;  // of the same loader, in one loss
+  for (int i = 0; i < 60; ++i) {
+    pairs.Fetch(kTrain, 1_ms);
+    if (i % 3 > 0) pairs.Fetch(kTrain, 1_ms);
+    pairs.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  pairs.Exhausted(kTrain).Finish();
+  EXPECT_EQ(pairs.steps().size(), 60u);
+  EXPECT_EQ(pairs.timeline().incomplete_steps(), 0);
+  Script zipped;  // with another loader, now and then
+  for (int i = 0; i < 60; ++i) {
+    zipped.Fetch(kTrain, 1_ms);
+    if (i % 16 == 15) zipped.Fetch(kSecond, 1_ms);
+    zipped.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  zipped.Exhausted(kTrain).Finish();
+  EXPECT_EQ(zipped.timeline().incomplete_steps(), 0);
+}
+
 TEST(BrokenLoops, FetchThatRaises) {
   Script loop;
   for (int i = 0; i < 5; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);

@@ -95,7 +95,9 @@ void StepCutter::OnFetchBegin(bool open_piece) {
 
 void StepCutter::OnFetched(uint32_t loader, bool soft) {
   if (!pending_) {
-    if (!validation_open_) AddFetched(loader);
+    if (validation_open_) return;
+    if (Contains(fetched_, loader)) FetchedAgain();
+    AddFetched(loader);
     return;
   }
   if (mode_ == Mode::kExplicit && !soft) {
@@ -122,6 +124,16 @@ void StepCutter::OnFetchFailed(bool exhausted) {
     return;
   }
   DropPending();
+}
+
+// Without a backward since. In a loop that has long been seen to train on each batch by itself, the one before was
+// skipped; its time is this step's.
+void StepCutter::FetchedAgain() {
+  if (mode_ == Mode::kUndecided) {
+    several_ = true;
+  } else if (mode_ == Mode::kFetch && !several_ && !prefetching_) {
+    ++incomplete_;
+  }
 }
 
 void StepCutter::AddFetched(uint32_t loader) {

@@ -87,6 +87,7 @@ class StepCutter {
   void Decide(bool finishing);
   void Release(bool finishing);
   void Emit(size_t count);
+  void FetchedAgain();
   void AddFetched(uint32_t loader);
 
   StepWriter* const writer_;
@@ -101,6 +102,7 @@ class StepCutter {
   bool optimizer_seen_ = false;
   bool fetch_cut_seen_ = false;
   bool prefetching_ = false;  // the first backward came after several fetches from one loader
+  bool several_ = false;      // steps may take several batches from one loader
   int64_t chain_ns_ = 0;
   int64_t first_step_ns_ = 0;
   int64_t incomplete_ = 0;
