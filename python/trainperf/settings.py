@@ -96,7 +96,7 @@ def resolve(
     if gil not in GIL_TIERS:
         raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
     if cuda not in CUDA_MODES:
-        raise ValueError(f"cuda={cuda!r} is neither{_nearest(cuda, CUDA_MODES)}: use {' or '.join(CUDA_MODES)}")
+        raise ValueError(f"cuda={cuda!r} is not a mode{_nearest(cuda, CUDA_MODES)}: use {' or '.join(CUDA_MODES)}")
     _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
     _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
     _check_on_flag(on_flag)

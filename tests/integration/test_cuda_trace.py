@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trainperf
 from cuda_child import play
+from fakes import fake_libraries
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CUPTI is traced on Linux")
 
@@ -310,3 +314,41 @@ def test_a_second_watch_of_a_process_traces_again(tmp_path: Path) -> None:
     assert facts["produced"] == facts["delivered"]
     assert tier(facts).startswith("cupti-full")
     assert lost(facts) == {}
+
+
+def test_over_budget_it_goes_down_a_tier_and_says_so(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path, budget=1e-6):
+            end = time.monotonic() + 3.3
+            while time.monotonic() < end:
+                train(10)
+            tell(kernels=gpu.fake.fakecupti_kind_enabled(10), calls=gpu.fake.fakecupti_kind_enabled(5))
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"))
+        """,
+        tmp_path,
+    )
+    assert tier(facts) == "cupti-reduced: it cost more than 0.0001 % of the run"
+    assert (facts["kernels"], facts["calls"]) == (1, 0)
+    assert facts["produced"] == facts["delivered"]
+    run = facts["run"]
+    assert any("cupti-reduced" in note for note in run.notes)
+    (device,) = run.devices
+    assert 0 < device.steps.incomplete.sum() < len(device.steps.incomplete) / 2  # those in which it changed
+
+
+def test_torch_that_is_imported_after_the_watch_began(tmp_path: Path) -> None:
+    cupti, cuda = fake_libraries()
+    body = """
+        import ctypes, sys, trainperf
+        driver = ctypes.CDLL(sys.argv[3], mode=ctypes.RTLD_GLOBAL)
+        with trainperf.watch(sys.argv[1], verbose=False) as run:
+            assert "torch" not in sys.modules
+            import torch
+            assert ctypes.CDLL(sys.argv[2]).fakecupti_subscribed()
+        """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(body), str(tmp_path / "a.tpr"), cupti, cuda],
+        check=True, timeout=100, env={**os.environ, "TRAINPERF_CUPTI_PATH": cupti},
+    )  # fmt: skip
+    assert trainperf.open(tmp_path / "a.tpr").tiers["cuda"].tier == "cupti-full"
