@@ -14,7 +14,7 @@ help:
 	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
-	@echo "make fuzz   damaged traces, under AddressSanitizer, for FUZZ_SECONDS (600)"
+	@echo "make fuzz    damaged traces and buffers of CUPTI, under AddressSanitizer, each for FUZZ_SECONDS (600)"
 	@echo "make clean   remove everything built (not .venv)"
 
 setup:
@@ -63,9 +63,10 @@ asan tsan: setup
 
 fuzz: setup
 	@cmake --preset asan >/dev/null
-	@cmake --build --preset asan -j $(JOBS) --target trainperf_trace_test
+	@cmake --build --preset asan -j $(JOBS) --target trainperf_trace_test trainperf_cuda_fuzz
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} setarch $$(uname -m) -R build/asan/cpp/trainperf/trace/trainperf_trace_test \
 	  --gtest_filter='*SurvivesRandomDamage*'
+	@setarch $$(uname -m) -R build/asan/cpp/trainperf/probe/cuda/trainperf_cuda_fuzz $${FUZZ_SECONDS:-600}
 
 clean:
 	rm -rf build dist wheelhouse python/trainperf/_native*.so

@@ -60,6 +60,28 @@ std::string Demangled(const char* name) {
   return status == 0 && text != nullptr ? text.get() : name;
 }
 
+constexpr size_t PrefixSize(uint32_t kind) {
+  switch (kind) {
+    case cupti::kKindConcurrentKernel:
+      return sizeof(cupti::KernelRecord);
+    case cupti::kKindMemcpy:
+    case cupti::kKindMemcpy2:
+      return sizeof(cupti::MemcpyRecord);
+    case cupti::kKindMemset:
+      return sizeof(cupti::MemsetRecord);
+    case cupti::kKindRuntime:
+    case cupti::kKindDriver:
+    case cupti::kKindSynchronization:
+      return sizeof(cupti::ApiRecord);
+    case cupti::kKindOverhead:
+      return sizeof(cupti::OverheadRecord);
+    case cupti::kKindJit:
+      return sizeof(cupti::JitRecord);
+    default:
+      return sizeof(cupti::Record);
+  }
+}
+
 // Records are aligned to 8 bytes; their fields are read as they lie.
 template <typename Type>
 const Type& As(const cupti::Record* record) {
@@ -69,9 +91,14 @@ const Type& As(const cupti::Record* record) {
 }  // namespace
 
 void Decoder::Decode(uint8_t* buffer, size_t valid, DecodedBatch* batch) {
+  const uint8_t* const end = buffer + valid;
   cupti::Record* record = nullptr;
   while (next_record_(buffer, valid, &record) == cupti::kSuccess && record != nullptr) {
     ++stats_.records;
+    if (reinterpret_cast<const uint8_t*>(record) + PrefixSize(record->kind) > end) {  // cut off
+      ++stats_.bad;
+      continue;
+    }
     switch (record->kind) {
       case cupti::kKindConcurrentKernel:
         Kernel(As<cupti::KernelRecord>(record), batch);
