@@ -149,6 +149,7 @@ def test_the_list_oldest_first_with_trends(tmp_path: Path, capsys: pytest.Captur
     for number, ms in ((1, 10.0), (2, 10.0), (3, 13.0)):
         write(tmp_path, number, ms=ms)
     write(tmp_path, 4, name="vit", ms=40.0)
+    write(tmp_path, 5, ms=50.0, rank="1")
     (tmp_path / "torn.tpr").write_bytes(b"SQLite format 3\0" + b"x" * 10)
     assert main(["history", str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -156,6 +157,7 @@ def test_the_list_oldest_first_with_trends(tmp_path: Path, capsys: pytest.Captur
     assert [line.split()[2] for line in out[1:5]] == ["resnet", "resnet", "resnet", "vit"]
     assert "+0%" in out[2] and "+30%" in out[3] and "%" not in out[4].split("ms")[1].split("compute")[0]
     assert "resnet  ▁▁█  10 -> 13 ms" in out
+    assert "resnet rank 1" in out[5] and "%  " not in out[5].partition("ms")[2].partition("compute")[0]
     assert any(line.startswith("not read: ") and "torn.tpr" in line for line in out)
 
 
