@@ -395,7 +395,31 @@ def slow_logger(n: int = 60) -> Case:
     )
 
 
+def quick_callbacks(n: int = 100) -> Case:
+    truth = Truth()
+    title = "quick callbacks before and after the profiler's: nothing is wrong"
+    first, last = [SlowBackward(lambda: None)], [SlowEnd(lambda: None)]
+    return Case(
+        "quick_callbacks", title, "", n, "", model=Net(512), train=loader(truth, n), first=first, last=last, truth=truth
+    )
+
+
+def quick_manual(n: int = 100) -> Case:
+    truth = Truth()
+    title = "manual optimization with nothing after step(): nothing is wrong"
+    return Case("quick_manual", title, "", n, "", model=Manual(), train=loader(truth, n), truth=truth)
+
+
+def quick_validation(n: int = 100) -> Case:
+    truth = Truth()
+    title = "a quick validation every 50 steps: nothing is wrong"
+    return Case(
+        "quick_validation", title, "", n, "", model=Net(512), train=loader(truth, n), val=loader(None, 4),
+        options={"val_check_interval": 50}, truth=truth,
+    )  # fmt: skip
+
+
 CASES: tuple[Callable[[], Case], ...] = (
-    healthy, data_wait, stream, callback_after, callback_before, manual, module_dict, validation, gil_hog, checkpoints,
-    slow_logger,
+    healthy, data_wait, stream, callback_after, callback_before, quick_callbacks, manual, quick_manual, module_dict,
+    validation, quick_validation, gil_hog, checkpoints, slow_logger,
 )  # fmt: skip
