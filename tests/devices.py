@@ -30,7 +30,8 @@ class DeviceFile(RunFile):
             causes = idle(step) if callable(idle) else idle
             row = {"kernels": 100, "launches": 100} | each
             wall = facts["wall_ns"] / 1e6
-            row |= {"busy": wall - sum(causes.values()), "idle": causes, "queue_depth": queue}
+            busy = max(0.0, wall - sum(causes.values()) - 2e-5)  # what rounding the causes to nanoseconds may take
+            row |= {"busy": busy, "idle": causes, "queue_depth": queue}
             row |= {"kernel": row["busy"], "incomplete": int(step < lost)}
             self._device_steps[step][0] = device_step(facts["wall_ns"], row)
         return self

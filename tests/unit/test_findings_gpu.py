@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 from devices import DeviceFile
 from trainperf.findings.engine import find
+from trainperf.findings.rules import ALL
+from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
 from verdicts import LINUX, TRAIN, Make, abstained, loud, only, said
 
+HOST_CALLS = ("launch_kernel", "memcpy", "stream_sync", "alloc", "free", "pinned_alloc", "module_load", "jit")
 DEVICE_RULES = {f"TP5{i:02}" for i in range(1, 14)}
 
 
@@ -332,7 +337,7 @@ def test_few_kernels_that_are_most_of_the_work_are_mentioned(make: Make) -> None
 
 
 def test_gpu_bound_is_healthy_and_says_what_helps(make: Make) -> None:
-    file = make().steps(100, {("other", "gpu_wait"): 9.0}, launch=11.0).gpu({"launch": 0.5}, lead_us=4000)
+    file = make().steps(100, {("other", "gpu_wait"): 9.0}, launch=11.0).gpu({"launch": 0.4}, lead_us=4000)
     file.call("queue_full", 800, count=300).call("stream_sync", 100, count=100).kernel("gemm", 900, kind="tensor_core")
     found = said(file)
     (f,) = [f for f in found.findings if f.id == "TP513"]
@@ -341,11 +346,63 @@ def test_gpu_bound_is_healthy_and_says_what_helps(make: Make) -> None:
     assert found.verdict.text == "GPU-bound: the GPU is busy 98% of the time; nothing found above 10%"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_any_run_has_a_verdict_and_no_time_is_told_twice(make: Make, seed: int) -> None:
+    """Whatever the tables hold; the sums of what is told stay below what there is, on both clocks."""
+    random = Random(seed)
+
+    def part(most: float) -> float:
+        return random.choice((0.0, 0.0, random.random() * most, most))
+
+    file = make(source=random.choice(("", "trace")), cpus=random.choice(("", "2", "x")), cpu_quota="1.5")
+    for _ in range(random.choice((1, 2, 5, 40))):
+        cells = {(p, m): part(4) for p in PHASES for m in random.sample(MECHANISMS, 5)}
+        file.step({**cells, ("forward", "launch"): 1.0}, flags=random.choice((0, 0, 16, 32)), compile=part(1))
+    wall = file._steps[0][1]["wall_ns"] / 1e6
+    names = random.sample(CAUSES, 6)
+    idle = [{c: part(wall / 7) for c in names} for _ in file._steps]
+    file.gpu(
+        lambda step: {c: ns * file._steps[step][1]["wall_ns"] / 1e6 / wall for c, ns in idle[step].items()},
+        lead_us=random.choice((0, 3, 400)),
+        lost=random.choice((0, 1, 30)),
+        kernels=random.choice((0, 1, 900)),
+        tiny_kernels=random.choice((0, 1)),
+        starved_gaps=random.choice((0, 1, 800)),
+        exposed_copy=part(wall / 8),
+        collective=wall / 8,
+        exposed_collective=part(wall / 8),
+    )
+    for call in random.sample(HOST_CALLS, 6):
+        file.call(call, part(20), count=random.choice((1, 90)), failed=random.choice((0, 1)))
+    for i in range(random.choice((0, 1, 14))):
+        kind = random.choice(("tensor_core", "no_tensor_core", "collective", "unknown"))
+        file.kernel(f"k{i}", part(50), kind=kind, eligible=random.random() < 0.5, tiny=random.choice((0, 9)))
+    for way in random.sample(("h2d", "d2h", "d2d", "unknown"), 2):
+        file.copy(way, part(20), src=random.choice(("pageable", "pinned", "unknown")), bytes=random.choice((0, 10**7)))
+    holder = file.thread(random.choice(("", "hog")))
+    file.detail("gil_wait", part(90), thread=holder, count=random.choice((0, 30)))
+    file.detail("idle_gil_wait", part(90), thread=holder, stack=random.choice((0, file.stack(f"{TRAIN}:5 f"))))
+    file.detail("sample", part(90), phase="forward", state="python", stack=file.stack(f"{TRAIN}:5 f"))
+    if random.random() < 0.5:
+        file.loader(1, fetches=9, wait=part(90), num_workers=random.choice((0, 3)), ready={0: (4, 9), 2: (5, 9)})
+    with file.open() as run:
+        found = find(run)
+        assert found.verdict.text and len(found.findings) + len(found.abstained) <= len(ALL)
+        gpu = run.devices[0].totals
+        assert sum(f.idle_ns or 0 for f in found.findings) <= gpu.idle_ns
+        claimed: Counter[tuple[str, str]] = Counter()
+        for f in found.findings:
+            claimed.update(f.claims)
+            assert f.cost_ns >= 0 and f.title and f.severity in ("critical", "warning", "info")
+        for (phase, mechanism), ns in claimed.items():
+            assert ns <= run.matrix_ns[PHASES.index(phase), MECHANISMS.index(mechanism)]
+
+
 # What cannot be told
 
 
 def test_work_that_waits_in_the_queue_while_the_device_idles_has_no_verdict(make: Make) -> None:
-    file = make().steps(6, launch=20.0).gpu({"unknown": 8.0, "launch": 0.5})
+    file = make().steps(6, launch=20.0).gpu({"unknown": 8.0, "launch": 0.4})
     found = said(file)
     assert loud(file) == [] and "40% of the time for something that was not seen" in abstained(file, "TP501")
     assert found.verdict.text == "GPU idle 42%, 40% for something that was not seen: no clear verdict"

@@ -27,7 +27,7 @@ class FewOps:
         few = kernels[: int(limit("few_kernels"))]
         ns = sum(k.ns for k in few)
         # Of a handful of kernels a few are always most.
-        if not few or len(kernels) < 4 * len(few) or ns < limit("most_share") * device.kernel_ns or device.busy() < 0.5:
+        if not ns or len(kernels) < 4 * len(few) or ns < limit("most_share") * device.kernel_ns or device.busy() < 0.5:
             return None
         return facts.finding(
             (self.id, self.slug),

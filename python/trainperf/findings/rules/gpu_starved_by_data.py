@@ -45,6 +45,9 @@ class GpuStarvedByData:
                 f"{device.name} idled {ms(cost / facts.steps)} a step for data: "
                 f"{cost / device.idle_ns:.0%} of its idle time",
                 f"the loop spends {facts.of_step(facts.cause_ns('data_wait'))} fetching",
+                f"a step's first kernel starts {ms(device.device.totals.first_kernel_ns)} after the step does"
+                if device.device.totals.first_kernel_ns
+                else "",
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
             who=(facts.step_thread_name,),
