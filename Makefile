@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test test-versions lint format bench docs wheel asan tsan fuzz clean
+.PHONY: help setup dev demo test test-versions gpu lint format bench docs wheel asan tsan fuzz clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    all tests, on every CPython found"

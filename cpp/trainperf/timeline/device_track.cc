@@ -194,7 +194,7 @@ void DeviceTrack::Process(const PendingOp& pending, const Context& context) {
 void DeviceTrack::Idle(int64_t until_ns, const PendingOp* next, const Context& context) {
   const int64_t from_ns = std::max(settled_ns_, idle_since_ns_);
   if (until_ns <= from_ns) return;
-  const auto segment = [this](int64_t start_ns, int64_t end_ns, Cause cause, uint32_t note) {
+  const auto segment = [](int64_t start_ns, int64_t end_ns, Cause cause, uint32_t note) {
     return DeviceSegment{start_ns, end_ns, DeviceActivity::kIdle, cause, note};
   };
   const auto unseen = [&](int64_t start_ns, int64_t end_ns) {
