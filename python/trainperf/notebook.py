@@ -37,22 +37,23 @@ def mimebundle(run: Run, plain: str, notes: Sequence[str] = ()) -> dict[str, str
         from trainperf.report.model import build
 
         verdict = build(run, notes=notes).verdict.text
-        bundle["text/html"] = frame(render(run, notes=notes, embedded=True), verdict)
+        bundle["text/html"] = frame(render(run, notes=notes, embedded=True), verdict, plain)
     except Exception as error:
         log.error("the report could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
     return bundle
 
 
-def frame(page: str, verdict: str) -> str:
+def frame(page: str, verdict: str, plain: str) -> str:
     """A frame that holds the whole page: a frame that loads a file fails in VS Code, and in a notebook sent elsewhere.
 
-    Where frames are taken out (a notebook that is not trusted), the verdict below stays.
+    Where frames are taken out (a notebook that is not trusted), the verdict below stays, and opens to the whole text.
     """
     style = f"width:100%;height:{_HEIGHT}px;border:1px solid #8886;border-radius:6px;resize:vertical;overflow:auto"
     words = html.escape(verdict, quote=True)
     return (
         f'<iframe title="trainperf: {words}" sandbox srcdoc="{html.escape(page, quote=True)}" style="{style}"></iframe>'
-        f"<p><small><b>trainperf</b>: {words}</small></p>"
+        f"<details><summary><small><b>trainperf</b>: {words}</small></summary>"
+        f"<pre>{html.escape(plain, quote=True)}</pre></details>"
     )
 
 

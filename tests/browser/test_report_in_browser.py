@@ -124,11 +124,14 @@ def test_prints(browser: Any, pages: dict[str, str]) -> None:
 
 
 def test_frame_of_a_notebook_shows_the_page(browser: Any, pages: dict[str, str]) -> None:
-    output = f"<div style='width:800px'>{frame(pages['rich'], 'gil-hog & <more>')}</div>"
+    output = f"<div style='width:800px'>{frame(pages['rich'], 'gil-hog & <more>', 'Why <x>')}</div>"
     window = opened(browser, output, script=True)
     inner = window.frame_locator("iframe")
     assert "waits for the GIL" in inner.get_by_role("heading", level=1).inner_text()
     box = inner.locator("svg.timeline").bounding_box()
     assert box["width"] > 500 and box["height"] > 100
     assert "gil-hog & <more>" in window.locator("small").inner_text()
+    assert window.locator("pre").is_hidden()
+    window.locator("summary").click()
+    assert window.locator("pre").inner_text() == "Why <x>"
     window.context.close()
