@@ -96,6 +96,7 @@ def test_memory_that_grows_with_every_step(make: Make) -> None:
     f = only(remembers(make(memory_limit=str(8000 * MB)), lambda s: 1000 * MB + 20 * MB * s + noise(s)))
     assert f.id == "TP601" and f.severity == "warning" and f.cost_ns == 0
     assert "grows by 2.0 MB a step" in f.title and "are full in" in f.evidence[2]
+    assert (f.confidence, f.confidence_why) == ("high", "31 readings")
     assert said(remembers(make(), lambda s: 1000 * MB + 20 * MB * s)).verdict.text == (
         "memory-growth: the process' memory grows by 2.0 MB a step"
     )

@@ -313,6 +313,13 @@ _TABLE = (
         "eight are left: two in each quarter",
     ),
     Threshold(
+        "memory_good_readings",
+        30,
+        "readings",
+        "readings for high confidence, those of the first quarter left out",
+        "half a minute: an epoch of a small data set, after which a cache is full",
+    ),
+    Threshold(
         "memory_growth_share",
         0.05,
         "share of the memory",
