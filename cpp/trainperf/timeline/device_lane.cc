@@ -170,7 +170,7 @@ void DeviceLane::MergeCell(int64_t start_ns) {
   while (position > 0 && cells_[position - 1]->start_ns > start_ns) --position;
   if (position < 2 || cells_[position - 1]->start_ns != start_ns) return;
   Pour(*cells_[position - 1], cells_[position - 2].get());
-  if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_[position - 1]));
+  Store(std::move(cells_[position - 1]));
   cells_.erase(cells_.begin() + static_cast<ptrdiff_t>(position - 1));
 }
 
@@ -192,6 +192,12 @@ void DeviceLane::Pour(DeviceCell& from, DeviceCell* into) const {
     known->ns += more.ns;
     known->max_ns = std::max(known->max_ns, more.max_ns);
   }
+}
+
+void DeviceLane::Store(std::unique_ptr<DeviceCell> cell) {
+  size_t bytes = 0;
+  for (const DeviceSums& sums : cell->devices) bytes += sums.memory();
+  if (spare_.size() < kMaxSpare && bytes <= kMaxSpareBytes) spare_.push_back(std::move(cell));
 }
 
 // ---- Settling
@@ -237,7 +243,7 @@ void DeviceLane::SettleTo(int64_t time_ns, int64_t idle_until_ns) {
 
 void DeviceLane::Drop(int64_t until_ns) {
   while (cells_.size() > 1 && cells_[1]->start_ns <= until_ns) {
-    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_.front()));
+    Store(std::move(cells_.front()));
     cells_.pop_front();
   }
   while (!opened_.empty() && opened_.front() < until_ns) opened_.pop_front();
@@ -264,7 +270,7 @@ void DeviceLane::CloseStep(const Piece& step, const SampleSplit& split, StepReco
             [](const DeviceStep& a, const DeviceStep& b) { return a.device < b.device; });
   // The first of them holds all, and goes when the next step closes.
   for (size_t i = 1; i < count; ++i) {
-    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(cells_[i]));
+    Store(std::move(cells_[i]));
   }
   if (count > 1) cells_.erase(cells_.begin() + 1, cells_.begin() + static_cast<ptrdiff_t>(count));
   closed_.push_back(step.end_ns());

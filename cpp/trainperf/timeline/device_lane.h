@@ -67,10 +67,12 @@ class DeviceLane {
   static constexpr size_t kMaxUnjoined = 65'536;
   static constexpr size_t kMaxClosed = 64;
   static constexpr size_t kMaxSpare = 64;
+  static constexpr size_t kMaxSpareBytes = 256 * 1024;
 
   DeviceTrack* TrackOf(uint32_t device);
   void SettleTo(int64_t time_ns, int64_t idle_until_ns);
   int64_t hold_ns() const;
+  void Store(std::unique_ptr<DeviceCell> cell);
   void Pour(DeviceCell& from, DeviceCell* into) const;
   void MakeStep(const DeviceTrack& track, DeviceSums& sums, const Piece& step, IdleBlame* blame, DeviceStep* out,
                 DetailTable* details) const;

@@ -11,7 +11,6 @@ namespace trainperf {
 namespace {
 
 constexpr uint32_t kLoader = 3;
-constexpr uint32_t kAdam = 4;
 
 // A step whose device work the host launches in time: 10 kernels of 1 ms, of which the host is 8 ms ahead at the end.
 void HealthyStep(Script& loop) {

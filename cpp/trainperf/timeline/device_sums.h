@@ -37,6 +37,10 @@ class DeviceSums {
   void CompactSegments(size_t max);
   // One entry for each name.
   void MergeKernels();
+  size_t memory() const {
+    return gaps.capacity() * sizeof(IdleGap) + kernel_sums.capacity() * sizeof(KernelSum) +
+           segments.capacity() * sizeof(DeviceSegment);
+  }
 
   bool used = false;
   bool incomplete = false;

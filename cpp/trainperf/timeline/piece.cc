@@ -1,6 +1,11 @@
 #include "trainperf/timeline/piece.h"
 
 namespace trainperf {
+namespace {
+
+constexpr size_t kUsualLog = 4096;  // entries that a piece in store may keep the memory of
+
+}  // namespace
 
 void Piece::Reset(int64_t start) {
   for (uint32_t rest = used; rest != 0; rest &= rest - 1) rows[__builtin_ctz(rest)] = Measures{};
@@ -15,6 +20,7 @@ void Piece::Reset(int64_t start) {
   gap_details.Clear();
   segments.Clear();
   host_log.Clear();
+  host_log.Shrink(kUsualLog);
   spans.clear();
   pending_fetches.clear();
 }

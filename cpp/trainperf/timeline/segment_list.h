@@ -52,6 +52,11 @@ class SegmentList {
     entries_.clear();
     settled_ = 0;
   }
+  // Clear() keeps memory for the next use; this gives back what is more than `entries`.
+  void Shrink(size_t entries) {
+    if (entries_.capacity() > entries) entries_.shrink_to_fit();
+    if (lengths_.capacity() > entries) std::vector<int64_t>().swap(lengths_);
+  }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

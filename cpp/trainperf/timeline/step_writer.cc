@@ -74,7 +74,9 @@ void StepWriter::OpenCells(const std::vector<std::unique_ptr<Piece>>* open) {
 }
 
 void StepWriter::Recycle(std::unique_ptr<Piece> piece) {
-  if (spare_.size() < kMaxSpare) spare_.push_back(std::move(piece));
+  if (spare_.size() >= kMaxSpare) return;
+  piece->Reset(0);
+  spare_.push_back(std::move(piece));
 }
 
 void StepWriter::PutStep(std::unique_ptr<Piece> piece) { Put(std::move(piece), true); }
