@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, plural
-from trainperf.findings.frames import in_module, is_other_library, is_trainings_own
+from trainperf.findings.frames import in_module, is_other_library, is_trainings_own, user_frame
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -53,7 +53,7 @@ class HostCompute:
         mine: list[Detail] = []
         for phase, keep in _WHERE.items():
             here = [d for d in samples if d.phase == phase]
-            kept = [d for d in here if keep(facts.run.stack(d.stack)) and facts.spots([d])]
+            kept = [d for d in here if user_frame(stack := facts.run.stack(d.stack)) is not None and keep(stack)]
             whole = sum(d.ns for d in here)
             if kept:
                 cell = (phase, "native")
