@@ -120,7 +120,10 @@ def test_evaluation_and_logging(libraries: dict[str, Any], hooked: Install, reco
 
 def test_a_move_to_the_device(libraries: dict[str, Any], hooked: Install, recorder: Recorder) -> None:
     hooked(AccelerateLoaderHook())
-    assert libraries["accelerate.data_loader"].send_to_device([1], "cpu") == [1]
+    move = libraries["accelerate.data_loader"].send_to_device
+    assert move([1], "cpu") == [1] and move([1], torch.device("cpu")) == [1]
+    assert not recorder.marks
+    assert move([1], torch.device("cuda", 0)) == [1]
     assert recorder.words() == ["begin_phase transfer", "end_phase transfer"]
 
 

@@ -134,4 +134,18 @@ class AccelerateLoaderHook(_LibraryHook):
     needs = "accelerate.data_loader"
 
     def wrappers(self, context: Context) -> dict[str, Make]:
-        return {"send_to_device": self._phase(context, _TRANSFER)}
+        return {"send_to_device": lambda original: self._moving(original, context)}
+
+    def _moving(self, original: AnyFunction, context: Context) -> AnyFunction:
+        begin, end, switch = context.native.begin_phase, context.native.end_phase, self.switch
+
+        def send_to_device(tensor: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on or getattr(device, "type", device) == "cpu":  # from the host to the host: nothing moves
+                return original(tensor, device, *args, **kwargs)
+            begin(_TRANSFER)
+            try:
+                return original(tensor, device, *args, **kwargs)
+            finally:
+                end(_TRANSFER)
+
+        return send_to_device

@@ -32,6 +32,7 @@ _EVENTS = (
     *("on_optimizer_step", "on_step_end", "on_evaluate", "on_predict", "on_save", "on_log", "on_prediction_step"),
 )
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction_step")
+_IDLE = ("DefaultFlowCallback",)  # compares numbers: timing it would cost more
 _VALIDATION = PHASES.index("validation")
 
 
@@ -99,7 +100,7 @@ class TransformersFit:
         meter = self._meter = CostMeter(self._context)
         meter.counting = True
         for callback in callbacks:
-            if callback is self._callback:
+            if callback is self._callback or type(callback).__name__ in _IDLE:
                 continue
             kind = "logger" if type(callback).__module__.startswith("transformers.integrations") else "callback"
             for event in _EVENTS:
