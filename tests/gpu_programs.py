@@ -105,7 +105,7 @@ def gil_hog() -> None:
 
     thread = threading.Thread(target=index, name="indexer")
     thread.start()
-    train(lambda: compute(2), after=finish)
+    train(lambda: compute(2), after=nothing)
     stop.set()
     thread.join()
 
