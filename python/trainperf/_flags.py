@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # StepFlag of cpp/trainperf/timeline/records.h, by bit. The first three call on_flag.
 FLAGS = ("data_starved", "gil_contended", "host_stalled")
@@ -41,7 +41,8 @@ class Flags:
 
     steps: int  # that have closed
     counts: Mapping[str, int]  # flag -> in how many of them
-    recent: tuple[ClosedStep, ...]  # the last flagged ones, at most 1024, oldest first
+    # The last flagged ones, at most 1024, oldest first; too long to be shown with the rest.
+    recent: tuple[ClosedStep, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ with warnings.catch_warnings():
     from huggingface_cases import BATCH, Net, Rows, arguments
 
 import trainperf
-from conftest import assert_unpatched
 from trainperf.integrations.transformers import TrainPerfCallback
 from transformers import Trainer, TrainerCallback
+from unpatched import assert_unpatched
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
 N = 20  # steps

@@ -18,9 +18,9 @@ import pytest
 import torch
 import trainperf
 from children import child, train
-from conftest import assert_unpatched, patchable
 from trainperf.cli.main import main
 from trainperf.settings import resolve
+from unpatched import assert_unpatched, patchable
 
 
 @pytest.fixture

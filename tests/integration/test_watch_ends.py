@@ -16,7 +16,7 @@ import pytest
 import torch
 import trainperf
 from children import CHILD, child, train
-from conftest import assert_unpatched, patchable
+from unpatched import assert_unpatched, patchable
 
 
 @pytest.fixture
