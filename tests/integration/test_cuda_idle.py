@@ -126,3 +126,32 @@ with trainperf.watch(path, verbose=False):
     assert incomplete[31:59].all()
     assert not incomplete[:25].any() and not incomplete[66:].any()
     assert (device.steps.kernels[~incomplete] > 0).all()
+
+
+def test_a_device_that_always_has_work_in_flight(tmp_path: Path) -> None:
+    """CUPTI withholds a buffer with a record in flight; here there is one all the time, and launches are few."""
+    facts = play(
+        """
+        gpu.start()
+        with trainperf.watch(path, verbose=False):
+            end = time.monotonic() + 2.5
+            for n, batch in enumerate(DataLoader([torch.ones(1)] * 10_000, batch_size=None)):
+                gpu.launch("long", ms=8)
+                if n % 100 == 99:
+                    gpu.synchronize()  # the queue is at most 0.8 s long
+                (weight * batch).sum().backward()
+                optimizer.step()
+                if time.monotonic() > end:
+                    break
+            gpu.synchronize()
+        tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"))
+        """,
+        tmp_path,
+    )
+    run = facts["run"]
+    assert facts["produced"] == facts["delivered"]
+    assert run.dropped["cupti_late"] == 0 and run.dropped["late_events"] == 0
+    (device,) = run.devices
+    assert device.steps.incomplete.sum() == 0
+    assert device.totals.busy_ns > 0.9 * (device.totals.busy_ns + device.totals.idle_ns)
+    assert device.totals.queue_depth > 5

@@ -79,7 +79,12 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
   }
   NoteLosses(now_ns, last);
 
-  for (const CudaCallRecord& call : batch_.calls) folder_.Add(call);
+  const int64_t late_before = late_;
+  for (const CudaCallRecord& call : batch_.calls) {
+    late_ += call.end_ns < fed_until_ns_;  // its buffer was withheld for longer than we wait
+    folder_.Add(call);
+  }
+  if (late_ != late_before) MarkIncomplete();
   held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_from_));
   held_from_ = 0;
   for (const DeviceOp& op : batch_.ops) {

@@ -25,7 +25,7 @@ class BufferPool {
   static constexpr int kBuffers = 32;
   static constexpr int kReserve = 4;  // for libraries that crash on NULL: handed out, and their records discarded
   static constexpr size_t kBufferSize = size_t{1} << 20;
-  static constexpr size_t kSmallestSize = size_t{1} << 16;
+  static constexpr size_t kSmallestSize = size_t{1} << 14;
 
   struct Full {
     uint8_t* buffer;
