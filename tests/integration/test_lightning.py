@@ -280,6 +280,15 @@ def test_a_watch_of_the_programs_own_hears_of_callbacks_too(tmp_path: Path) -> N
     assert not (tmp_path / "trainperf").exists()
 
 
+def test_two_of_us_are_one(tmp_path: Path) -> None:
+    first, second = TrainPerf(verbose=False), TrainPerf(verbose=False)
+    made = trainer(tmp_path, first, callbacks=[second], fast_dev_run=N)
+    made.fit(Net(8), loader(None, N), loader(None, 2))
+    made.untouched()
+    wall_to_wall(first.run, N)
+    assert second.path == "" and len(list(tmp_path.rglob("*.tpr"))) == 1
+
+
 def test_tuner(tmp_path: Path) -> None:
     class Tunable(Net):
         lr, batch_size = 0.01, 2

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.lightning_fit import LightningFit
+
+log = logging.getLogger("trainperf")
 
 _TUNERS = frozenset({"LearningRateFinder", "BatchSizeFinder"})
 
@@ -33,16 +36,22 @@ class TrainPerfHooks(FitCallback):
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._end_fit(None)  # the one before was left without a word
+        if not self._watches(trainer):
+            log.warning("there are two TrainPerf callbacks: only the first one watches")
+            return
         # A tuner tries things out in its own on_fit_start, with other callbacks: that is no training.
         mine = trainer.callbacks.index(self) if self in trainer.callbacks else 0
         if not any(_TUNERS & {kind.__name__ for kind in type(c).__mro__} for c in trainer.callbacks[mine + 1 :]):
             self._start(trainer)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._fit is None:
+        if self._fit is None and self._watches(trainer):
             self._start(trainer)
         if self._fit is not None:
             self._fit.on_train_start()
+
+    def _watches(self, trainer: Any) -> bool:
+        return next((c for c in trainer.callbacks if isinstance(c, TrainPerfHooks)), self) is self
 
     def _start(self, trainer: Any) -> None:
         watch, own = self._begin_watch(
@@ -72,8 +81,3 @@ class TrainPerfHooks(FitCallback):
         if fit is not None and fit.end(exception):
             self._fits -= 1
             self._watch = None
-
-    # What checkpoints get.
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}

@@ -50,7 +50,7 @@ class LightningFit:
         self._tee: Any = None
         self._meter: CostMeter | None = None
         self._patches: LightningPatches | None = None
-        self._progress_bar: list[str] = []
+        self._progress_bar: list[str] | None = None  # not looked at yet
         self._logged: StepTotals | None = None  # None: figures are not logged
         hooks = watch._hooks
         if hooks is None:  # disabled, or no core
