@@ -1,6 +1,6 @@
 """The table of docs/lightning.md: what trainperf, SimpleProfiler and TraceML say of trainings whose trouble is known.
 
-python benchmarks/lightning_table.py [CASE ...]          (run.py has made .venv-bench; it is used if it is there)
+python benchmarks/lightning_table.py [CASE ...]     all, or some cases' rows (with .venv-bench, which run.py makes)
 
 Each case runs in a process of its own per tool, and measures its trouble itself each time.
 """
@@ -74,17 +74,18 @@ def main() -> int:
 
     bench = ROOT / ".venv-bench" / "bin" / "python"
     python = str(bench) if bench.exists() else sys.executable
-    wanted = sys.argv[1:]
-    rows = ["| case | truth | trainperf | SimpleProfiler | TraceML 0.5 |", "|---|---|---|---|---|"]
+    text = PAGE.read_text(encoding="utf-8")
+    before, table, after = text.partition(BEGIN)[0], text.partition(BEGIN)[2].partition(END)[0], text.partition(END)[2]
+    rows = {line.split(" | ")[0]: line for line in table.splitlines()}  # by title
+    lines = ["| case | truth | trainperf | SimpleProfiler | TraceML 0.5 |", "|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         for make in cases.CASES:
-            if not wanted or make.__name__ in wanted:
-                rows.append(row(python, make, Path(folder)))
-                print(rows[-1], flush=True)
-    if not wanted:
-        text = PAGE.read_text(encoding="utf-8")
-        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{after}", encoding="utf-8")
+            title = f"| {_title(make.__name__)[0]}"
+            if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
+                rows[title] = row(python, make, Path(folder))
+                print(rows[title], flush=True)
+            lines += [rows[title]] if title in rows else []
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
     return 0
 
 
