@@ -40,6 +40,12 @@ def main() -> int:
     pages = [page.name for page in importlib.resources.files("trainperf").joinpath("docs/findings").iterdir()]
     if not any(page.startswith("TP") for page in pages):
         raise SystemExit("check_wheel: the wheel carries no page of a finding")
+    # It draws a report: every template and the style sheet are there, and jinja2 is among what the wheel asks for.
+    environment = importlib.import_module("trainperf.report.html").environment()
+    for template in environment.list_templates():
+        environment.get_template(template)
+    if "report.html" not in environment.list_templates() or "style.css" not in environment.list_templates():
+        raise SystemExit("check_wheel: the wheel carries no template of the report")
 
     version = importlib.metadata.version("trainperf")
     script = Path(sys.executable).parent / "trainperf"
