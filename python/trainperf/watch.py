@@ -15,15 +15,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainperf._live import LiveSteps
+from trainperf._outcome import Outcome
 from trainperf._phases import NO_BRACKET, PHASES, PhaseBracket
 from trainperf._telling import start_logging, warn
 from trainperf.errors import AlreadyWatchingError, TrainperfError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from trainperf._flags import ClosedStep
-    from trainperf.findings.model import Finding
     from trainperf.hooks import Hooks
     from trainperf.hooks.between import Between
     from trainperf.run import Run
@@ -38,7 +36,7 @@ _clock = time.monotonic
 _MAX_WRONG_PHASES = 64  # a name made in the loop, f"step {i}", would otherwise be remembered for each step
 
 
-class Watch(LiveSteps):
+class Watch(LiveSteps, Outcome):
     """A watch, and the run that it makes. trainperf.watch() and trainperf.start() make it; it serves once.
 
     Entered, it watches this process until it is left. Nothing that it does raises into the loop: what fails is
@@ -118,10 +116,6 @@ class Watch(LiveSteps):
 
         decorated: F = decorate(function, lambda: Watch(self._settings))
         return decorated
-
-    @property
-    def running(self) -> bool:
-        return self._state == "running" and self._pid == os.getpid()
 
     def _start(self) -> None:
         """Called with _lock held."""
@@ -288,10 +282,6 @@ class Watch(LiveSteps):
         if self._trouble and not told:
             warn(self._trouble)
 
-    def _notes(self) -> list[str]:
-        """What the run file itself cannot say."""
-        return [self._trouble] if self._trouble else []
-
     def _stop_logging(self) -> None:
         undo, self._logging = self._logging, None
         if undo is not None:
@@ -315,59 +305,6 @@ class Watch(LiveSteps):
         atexit.unregister(self._at_exit)
         self._stop_logging()
         _left_to_parent.append(self)
-
-    # The reader's side.
-
-    @property
-    def path(self) -> str:
-        """The run file, as a str like Run.path; "" when nothing is watched."""
-        return self._path
-
-    @property
-    def run(self) -> Run:
-        """The run file, open: as it is now, and after the end as it stays."""
-        if self._run is not None:
-            return self._run
-        if not self._path:
-            raise TrainperfError(f"there is no run: {self._why_off or 'the watch has not begun'}")
-        from trainperf.run import Run
-
-        if self.running:
-            self._session.flush()
-            return Run(self._path)
-        self._run = Run(self._path)
-        return self._run
-
-    @property
-    def findings(self) -> list[Finding]:
-        """What was found, costliest first."""
-        if self._why_off:
-            return []
-        return self.run.findings
-
-    def summary(self) -> str:
-        """The verdict, as text of at most 15 lines."""
-        if self._why_off:
-            return f"trainperf: nothing was watched: {self._why_off}"
-        return self.run.summary(keep=not self._private, notes=self._notes())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The steps, as Run.to_pandas() gives them."""
-        return self.run.to_pandas()
-
-    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
-        """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""
-        from trainperf.report.html import render, write
-
-        return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What a notebook shows: the verdict as text, and the report."""
-        if not self._path:
-            return {"text/plain": self.summary() if self._why_off else repr(self)}
-        from trainperf.notebook import mimebundle
-
-        return mimebundle(self.run, self.summary(), self._notes())
 
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"

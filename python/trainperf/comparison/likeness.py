@@ -36,7 +36,7 @@ def notes(before: RunReader, after: RunReader) -> Iterator[str]:
     for which, run, other in (("first", before, after), ("second", after, before)):
         if run.meta.get("source") == "trace" != other.meta.get("source"):
             yield f"the {which} run was read from a trace, which sees other things than a watch"
-    sizes = batch_size(before), batch_size(after)
+    sizes = before.batch_size, after.batch_size
     if None not in sizes and sizes[0] != sizes[1]:
         yield f"not the same batch size: {sizes[0]} -> {sizes[1]}: a step is not the same work"
     for which, run in (("first", before), ("second", after)):
@@ -66,15 +66,6 @@ def _per_step(run: RunReader, field: str) -> float:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def batch_size(run: RunReader) -> int | None:
-    """Of the loader that was fetched from most."""
-    loaders = [loader for loader in run.loaders.values() if loader.fetches.count or loader.fetches.first_count]
-    if not loaders:
-        return None
-    size = max(loaders, key=lambda loader: loader.fetches.count).description.get("batch_size")
-    return size if isinstance(size, int) and not isinstance(size, bool) else None
 
 
 def _script(run: RunReader) -> str:

@@ -383,6 +383,15 @@ class RunReader:
     def loaders(self) -> Mapping[int, Loader]:
         return read_loaders(self._database, self.objects)
 
+    @property
+    def batch_size(self) -> int | None:
+        """Of the loader that was fetched from most; None: there was none, or it makes no batches."""
+        loaders = [loader for loader in self.loaders.values() if loader.fetches.count or loader.fetches.first_count]
+        if not loaders:
+            return None
+        size = max(loaders, key=lambda loader: loader.fetches.count).description.get("batch_size")
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
+
     # How well was it measured.
 
     @cached_property

@@ -34,7 +34,7 @@ class SlowerThanBefore:
 
         known = Past.parse(text)
         name = facts.run.meta.get("name", "")
-        size = self._batch_size(facts)
+        size = facts.run.batch_size or 0
         past = [p for p in known if not (p.batch_size and size) or p.batch_size == size]
         least = int(limit("history_min_runs"))
         if len(past) < least:
@@ -88,12 +88,6 @@ class SlowerThanBefore:
         text = facts.run.meta.get("cpus", "")
         cpus = max(1, int(text)) if text.isdigit() else 1
         return limit("compare_per_busy_machine") * min(1.0, use.others / cpus)
-
-    @staticmethod
-    def _batch_size(facts: Facts) -> int:
-        from trainperf.comparison.likeness import batch_size
-
-        return batch_size(facts.run) or 0
 
 
 def _loop(causes: dict[str, float]) -> float:

@@ -1,0 +1,86 @@
+"""What a watch has seen, as its run tells it: while it runs and afterwards."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from trainperf.errors import TrainperfError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainperf.findings.model import Finding
+    from trainperf.run import Run
+
+
+class Outcome:
+    """A part of Watch."""
+
+    _path: str
+    _private: bool
+    _why_off: str
+    _session: Any
+    _run: Run | None
+    _state: str
+    _pid: int
+    _trouble: str
+
+    @property
+    def running(self) -> bool:
+        return self._state == "running" and self._pid == os.getpid()
+
+    @property
+    def path(self) -> str:
+        """The run file, as a str like Run.path; "" when nothing is watched."""
+        return self._path
+
+    @property
+    def run(self) -> Run:
+        """The run file, open: as it is now, and after the end as it stays."""
+        if self._run is not None:
+            return self._run
+        if not self._path:
+            raise TrainperfError(f"there is no run: {self._why_off or 'the watch has not begun'}")
+        from trainperf.run import Run
+
+        if self.running:
+            self._session.flush()
+            return Run(self._path)
+        self._run = Run(self._path)
+        return self._run
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, costliest first."""
+        if self._why_off:
+            return []
+        return self.run.findings
+
+    def summary(self) -> str:
+        """The verdict, as text of at most 15 lines."""
+        if self._why_off:
+            return f"trainperf: nothing was watched: {self._why_off}"
+        return self.run.summary(keep=not self._private, notes=self._notes())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The steps, as Run.to_pandas() gives them."""
+        return self.run.to_pandas()
+
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
+        """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""
+        from trainperf.report.html import render, write
+
+        return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the verdict as text, and the report."""
+        if not self._path:
+            return {"text/plain": self.summary() if self._why_off else repr(self)}
+        from trainperf.notebook import mimebundle
+
+        return mimebundle(self.run, self.summary(), self._notes())
+
+    def _notes(self) -> list[str]:
+        """What the run file itself cannot say."""
+        return [self._trouble] if self._trouble else []
