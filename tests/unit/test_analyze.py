@@ -127,7 +127,7 @@ def test_a_trace_without_a_device_says_so(tmp_path: Path, capsys: pytest.Capture
         ("text.json", b"hello", "no JSON"),
         ("other.json", b'{"a": 1}', "no traceEvents"),
         ("none.json", b'{"traceEvents": []}', "no events"),
-        ("cut.json.gz", gzip.compress(b'{"traceEvents": []}')[:12], "compressed data"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": []}', mtime=0)[:12], "compressed data"),
         ("zip.json.gz", b"PK\x03\x04", "no JSON"),
         ("deep.json", b"[" * 100_000, "no events"),
         ("binary.json", bytes(range(256)) * 10, "no JSON"),
