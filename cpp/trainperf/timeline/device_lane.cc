@@ -22,6 +22,20 @@ bool IsWork(HostCall call) {
          call == HostCall::kMemset;
 }
 
+// Beyond the most that are kept, the rest is of no thread.
+CallSum* SumOf(ThreadId thread, HostCall call, std::vector<CallSum>* sums) {
+  const auto find = [&](ThreadId of) {
+    return std::find_if(sums->begin(), sums->end(), [&](const CallSum& s) { return s.thread == of && s.call == call; });
+  };
+  auto sum = find(thread);
+  if (sum == sums->end() && sums->size() >= kMaxSyncThreads) {
+    thread = 0;
+    sum = find(thread);
+  }
+  if (sum == sums->end()) sum = sums->insert(sums->end(), {thread, call, 0, 0, 0, 0});
+  return &*sum;
+}
+
 }  // namespace
 
 // ---- What comes
@@ -75,13 +89,7 @@ void DeviceLane::CountCall(const Event& call) {
   if (!active_ || cells_.empty()) return;
   const HostCall what = static_cast<HostCall>(call.what);
   const int64_t ns = std::min(call.end_ns - call.start_ns, kMaxCallNs);
-  std::vector<CallSum>& sums = cells_.back()->calls;
-  auto sum = std::find_if(sums.begin(), sums.end(),
-                          [&](const CallSum& s) { return s.thread == call.thread && s.call == what; });
-  if (sum == sums.end()) {
-    const ThreadId thread = sums.size() < kMaxSyncThreads ? call.thread : 0;
-    sum = sums.insert(sums.end(), {thread, what, 0, 0, 0, 0});
-  }
+  CallSum* const sum = SumOf(call.thread, what, &cells_.back()->calls);
   ++sum->count;
   sum->failed += (call.flags & kCallFailed) != 0 ? 1 : 0;
   sum->ns += ns;
@@ -181,12 +189,7 @@ void DeviceLane::Pour(DeviceCell& from, DeviceCell* into) const {
     into->devices[i].Append(from.devices[i], max_segments_);
   }
   for (const CallSum& more : from.calls) {
-    const auto known = std::find_if(into->calls.begin(), into->calls.end(),
-                                    [&](const CallSum& s) { return s.thread == more.thread && s.call == more.call; });
-    if (known == into->calls.end()) {
-      into->calls.push_back(more);
-      continue;
-    }
+    CallSum* const known = SumOf(more.thread, more.call, &into->calls);
     known->count += more.count;
     known->failed += more.failed;
     known->ns += more.ns;

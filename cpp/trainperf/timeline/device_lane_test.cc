@@ -1,5 +1,7 @@
 // The device's part of steps: what was busy, how long it idled, and which host cause each idle gap gets.
 
+#include "trainperf/timeline/device_lane.h"
+
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -389,6 +391,31 @@ TEST(DeviceLane, LateOperationsAreCountedAndTheStepAddsUp) {
   loop.Cpu(6'000_ms).RunStep();
   loop.Finish();
   EXPECT_EQ(loop.timeline().late_events(), 1);
+}
+
+TEST(DeviceLane, CallsOfMoreThreadsThanAreKeptAreOfNone) {
+  DeviceLane lane(100);
+  lane.OpenCell(1);
+  for (uint32_t thread = 1; thread <= 3000; ++thread) {
+    Event call{};
+    call.kind = EventKind::kCall;
+    call.what = static_cast<uint8_t>(thread % 2 == 0 ? HostCall::kLaunchKernel : HostCall::kAlloc);
+    call.start_ns = 10;
+    call.end_ns = 20;
+    call.thread = thread;
+    lane.OnCall(call);
+    lane.CountCall(call);
+  }
+  Piece step{};
+  step.start_ns = 1;
+  step.end = 100;
+  StepRecord record;
+  DetailTable details;
+  lane.CloseStep(step, {}, &record, &details);
+  int64_t count = 0;
+  for (const CallSum& sum : record.calls) count += sum.count;
+  EXPECT_EQ(count, 3000);
+  EXPECT_EQ(record.calls.size(), 1026u);
 }
 
 TEST(DeviceLane, MoreOperationsThanAreKept) {

@@ -20,11 +20,13 @@ uint16_t Busiest(const Trace& trace, Rank&& rank) {
   return best;
 }
 
-void CutAtMarks(const Trace& trace, StepPlan* plan) {
+// False: the plan's thread has no mark.
+bool CutAtMarks(const Trace& trace, StepPlan* plan) {
   std::vector<StepMark> marks;
   for (const StepMark& mark : trace.steps) {
     if (mark.thread == plan->thread) marks.push_back(mark);
   }
+  if (marks.empty()) return false;
   std::sort(marks.begin(), marks.end(), [](const StepMark& a, const StepMark& b) {
     return std::make_tuple(a.start_ns, -a.end_ns) < std::make_tuple(b.start_ns, -b.end_ns);
   });
@@ -44,6 +46,7 @@ void CutAtMarks(const Trace& trace, StepPlan* plan) {
   for (const StepMark& mark : marks) end_ns = std::max(end_ns, mark.end_ns);
   plan->cuts.push_back(std::max(end_ns, plan->cuts.back() + 1));
   if (!in_order) plan->note = "the trace's steps are not numbered one by one: they are counted on from its first";
+  return true;
 }
 
 }  // namespace
@@ -52,8 +55,7 @@ StepPlan PlanSteps(const Trace& trace) {
   StepPlan plan;
   if (!trace.steps.empty()) {
     plan.thread = Busiest(trace, [](const ThreadCounts& t) { return std::make_tuple(t.steps, t.ops); });
-    CutAtMarks(trace, &plan);
-    return plan;
+    if (CutAtMarks(trace, &plan)) return plan;
   }
   plan.thread = Busiest(trace, [](const ThreadCounts& t) {
     return std::make_tuple(t.python_backward, t.fetches + t.optimizers, t.ops, t.backward_ops);

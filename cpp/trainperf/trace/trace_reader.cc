@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -51,11 +52,16 @@ struct Chunk {
 class ParserPool {
  public:
   ParserPool(TraceTables* tables, int threads) {
+    threads_.reserve(static_cast<size_t>(threads));
     for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this, tables] {
-        EventParser parser(tables);
-        Work(&parser);
-      });
+      try {
+        threads_.emplace_back([this, tables] {
+          EventParser parser(tables);
+          Work(&parser);
+        });
+      } catch (const std::system_error&) {
+        return;  // fewer will do
+      }
     }
   }
   ~ParserPool() {
@@ -75,6 +81,7 @@ class ParserPool {
     }
     wake_.notify_one();
   }
+  size_t threads() const { return threads_.size(); }
   size_t pending() const { return order_.size(); }
   std::unique_ptr<Chunk> TakeFirst() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -134,7 +141,11 @@ class Reader {
     }
     {
       ParserPool pool(&trace_->tables, threads);
-      TRAINPERF_RETURN_IF_ERROR(ReadAll(&pool, static_cast<size_t>(threads) + 2));
+      if (pool.threads() == 0) {
+        return absl::ResourceExhaustedError(
+            "no thread could be started to read the trace: raise the limit of processes (ulimit -u) or of memory");
+      }
+      TRAINPERF_RETURN_IF_ERROR(ReadAll(&pool, pool.threads() + 2));
     }
     TRAINPERF_RETURN_IF_ERROR(Flush());
     TRAINPERF_RETURN_IF_ERROR(Judge());
@@ -220,14 +231,15 @@ class Reader {
     trace_->python_functions += batch->python_functions;
     trace_->first_ns = std::min(trace_->first_ns, batch->first_ns);
     trace_->last_ns = std::max(trace_->last_ns, batch->last_ns);
-    if (trace_->steps.size() < kMaxSteps) {
+    const bool keeps_steps = trace_->steps.size() < kMaxSteps;
+    if (keeps_steps) {
       trace_->steps.insert(trace_->steps.end(), batch->steps.begin(), batch->steps.end());
     }
     if (trace_->threads.size() < batch->threads.size()) trace_->threads.resize(batch->threads.size());
     for (size_t i = 0; i < batch->threads.size(); ++i) {
       ThreadCounts& all = trace_->threads[i];
       const ThreadCounts& some = batch->threads[i];
-      all.steps += some.steps;
+      if (keeps_steps) all.steps += some.steps;
       all.fetches += some.fetches;
       all.optimizers += some.optimizers;
       all.backward_ops += some.backward_ops;

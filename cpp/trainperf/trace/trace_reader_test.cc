@@ -1,5 +1,6 @@
 #include "trainperf/trace/trace_reader.h"
 
+#include <pthread.h>
 #include <zlib.h>
 
 #include <random>
@@ -271,6 +272,36 @@ TEST(TraceReaderTest, DescribesThreadsByTheirMetadata) {
   ASSERT_EQ(trace->tables.threads().size(), 1u);  // a number and its text are one thread
   EXPECT_EQ(trace->tables.threads()[0].name, "thread 55 (python)");
   EXPECT_EQ(trace->tables.threads()[0].native_tid, 55);
+}
+
+// Where no thread can be started: one clear line. A stack that fits nowhere stands for the limit of processes.
+TEST(TraceReaderTest, WithoutThreadsItSaysSo) {
+  const TempFile file(Varied(20));
+  pthread_attr_t before, none;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_init(&none);
+  pthread_attr_setstacksize(&none, size_t{1} << 47);
+  ASSERT_EQ(pthread_setattr_default_np(&none), 0);
+  const absl::Status status = ReadTrace(file.path(), {}).status();
+  EXPECT_EQ(pthread_setattr_default_np(&before), 0);
+  pthread_attr_destroy(&none);
+  pthread_attr_destroy(&before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(ReadTrace(file.path(), {}).ok());
+}
+
+// Of more marks than are kept the rest is not counted; whatever the counts say, there need not be a mark.
+TEST(TraceReaderTest, AThreadWhoseMarksWereNotKeptHasNoSteps) {
+  Trace trace(1 << 20);
+  trace.threads.resize(3);
+  trace.threads[1].steps = 1;
+  trace.threads[2].steps = 5;
+  trace.steps.push_back({10, 20, 4, 1});
+  trace.first_ns = 10;
+  trace.last_ns = 100;
+  const StepPlan plan = PlanSteps(trace);
+  EXPECT_EQ(plan.cuts, (std::vector<int64_t>{10, 100}));
+  EXPECT_NE(plan.note, "");
 }
 
 TEST(TraceReaderTest, StopsWhenItIsTold) {
