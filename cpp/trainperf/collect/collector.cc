@@ -243,21 +243,22 @@ void Collector::NameThread(int32_t native_tid, const std::string& name) {
   }
 }
 
-void Collector::RunOnOurThread(std::function<void()> command) {
-  if (!InThisProcess()) return;
+// False: it takes too long to be waited for, and may still run.
+bool Collector::RunOnOurThread(std::function<void()> command) {
+  if (!InThisProcess()) return true;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (stopping_) return;
+  if (stopping_) return true;
   commands_.push_back(std::move(command));
   const int64_t ticket = ++commands_wanted_;
   wake_.notify_all();
-  done_.wait_for(lock, kLongestCommand, [&] { return commands_done_ >= ticket || stopping_; });
+  return done_.wait_for(lock, kLongestCommand, [&] { return commands_done_ >= ticket || stopping_; });
 }
 
 bool Collector::TraceCuda(const CudaTracerOptions& options) {
   if (!options_.cuda) return false;
   const auto traced = std::make_shared<std::atomic<bool>>(false);  // outlives a wait that was given up
-  RunOnOurThread([this, options, traced] { traced->store(device_.Attach(options)); });
-  return traced->load();
+  const bool finished = RunOnOurThread([this, options, traced] { traced->store(device_.Attach(options)); });
+  return !finished || traced->load();  // one that is late may go live: the hand-over to others must know of it
 }
 
 void Collector::PauseCuda() {

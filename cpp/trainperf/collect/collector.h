@@ -79,7 +79,7 @@ class Collector {
   Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
 
   void StartGilProbes();
-  void RunOnOurThread(std::function<void()> command);
+  bool RunOnOurThread(std::function<void()> command);
   static void* Main(void* self);
   void Loop();
   void Tick(int64_t now_ns, bool last);

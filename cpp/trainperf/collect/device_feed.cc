@@ -13,6 +13,9 @@ constexpr size_t kLaunches = size_t{1} << 16;
 constexpr size_t kMaxWithoutLaunch = 4096;
 // A kernel may seem to start 8 to 9 us before its launch does, by the skew of the device's clock; not more.
 constexpr int64_t kSkewNs = 100'000;
+// What a launch costs is assumed, not measured. By that alone kernels are given up only beyond this share of the run:
+// a program that is bound by its launches makes most of them, and must not lose the figures that show it.
+constexpr double kBlindShare = 0.03;
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
@@ -136,6 +139,8 @@ void DeviceFeed::MeetDevice(uint32_t id) {
   if (devices_.empty()) writer_->SetMeta("feeds_device", "1");
   devices_.push_back(id);
   const std::string name = tracer_->driver().DeviceName(id);
+  if (incomplete_before_first_) timeline_->MarkDeviceIncomplete(id);
+  incomplete_before_first_ = false;
   writer_->SetDevice(id, name.empty() ? absl::StrCat("GPU ", id) : name, tracer_->driver().DescribeDevice(id));
 }
 
@@ -171,12 +176,15 @@ void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   if (losses.buffers > 0 && losses_before_.buffers == 0) {
     writer_->AddNote(
         "CUPTI's buffers have not come back for 5 s: a kernel that long, or another tool has taken its callbacks; the "
-        "device's figures of these steps are incomplete");
+        "device's figures of steps that end meanwhile are incomplete");
+    steps_at_loss_ = timeline_->steps_closed();
   }
   losses_before_ = losses;
   if (last) return;  // it was looked at to the end
   const bool sees_kernels = tracer_->running() && tracer_->tier() <= CudaTier::kReduced;
-  const bool blind = !sees_kernels || losses.buffers > 0;
+  // While a program waits that long for one kernel, or gives the device nothing, no step ends either.
+  const bool lost = losses.buffers > 1 || (losses.buffers > 0 && timeline_->steps_closed() > steps_at_loss_);
+  const bool blind = !sees_kernels || lost;
   SetBlind(blind, blind ? drained_ns_ : now_ns);
 }
 
@@ -192,7 +200,7 @@ void DeviceFeed::SetBlind(bool blind, int64_t since_ns) {
 
 void DeviceFeed::MarkIncomplete() {
   for (const uint32_t device : devices_) timeline_->MarkDeviceIncomplete(device);
-  if (devices_.empty()) timeline_->MarkDeviceIncomplete(0);
+  incomplete_before_first_ |= devices_.empty();
 }
 
 void DeviceFeed::MarkGaps(int64_t until_ns) {
@@ -208,9 +216,12 @@ int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs
 void DeviceFeed::EverySecond(int64_t now_ns) {
   if (tracer_ == nullptr) return;
   const int64_t cost_ns = CostNs() + drain_cpu_ns_;
+  const int64_t counted_ns = tracer_->decoded().own_ns + drain_cpu_ns_;  // what is not assumed
   if (now_ns > judged_ns_ && tracer_->running()) {
-    const double share = static_cast<double>(cost_ns - judged_cost_ns_) / static_cast<double>(now_ns - judged_ns_);
-    if (control_.Judge(share / budget_)) {
+    const auto passed_ns = static_cast<double>(now_ns - judged_ns_);
+    const double share = static_cast<double>(cost_ns - judged_cost_ns_) / passed_ns;
+    const double counted = static_cast<double>(counted_ns - judged_counted_ns_) / passed_ns;
+    if (control_.Judge(share / budget_, share > kBlindShare || counted > budget_)) {
       const CudaTier tier = control_.tier();
       gaps_.push_back({drained_ns_, now_ns});  // no step is of two tiers unmarked
       writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), " (budget ", budget_ * 100,
@@ -222,6 +233,7 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
   }
   judged_ns_ = now_ns;
   judged_cost_ns_ = cost_ns;
+  judged_counted_ns_ = counted_ns;
 
   const CudaTracer::Losses losses = tracer_->losses();
   writer_->SetOverhead("cupti", CostNs());

@@ -81,6 +81,7 @@ class DeviceFeed {
   std::vector<Gap> gaps_;
   bool blind_ = false;
   std::vector<uint32_t> devices_;
+  bool incomplete_before_first_ = false;  // something was lost before a device was known
   std::string tier_written_;
 
   struct LaunchCall {
@@ -91,8 +92,9 @@ class DeviceFeed {
   std::vector<DeviceOp> without_launch_;  // looked for once more: a copy may end before its call does
 
   CudaTracer::Losses losses_before_;
+  int64_t steps_at_loss_ = 0;
   int64_t drain_cpu_ns_ = 0;
-  int64_t judged_ns_ = 0, judged_cost_ns_ = 0;
+  int64_t judged_ns_ = 0, judged_cost_ns_ = 0, judged_counted_ns_ = 0;
   int64_t late_ = 0, unmatched_ = 0, before_launch_ = 0, unheld_ = 0;
 };
 

@@ -163,23 +163,32 @@ TEST(Correlations, WrapAndCameOutOfOrder) {
   }
 }
 
+TEST(TierControl, KernelsAreNotGivenUpForWhatIsOnlyAssumed) {
+  TierControl control;
+  for (int i = 0; i < 100; ++i) control.Judge(3, false);
+  EXPECT_EQ(control.tier(), CudaTier::kReduced);
+  EXPECT_FALSE(control.Judge(4, true));
+  EXPECT_TRUE(control.Judge(4, true));
+  EXPECT_EQ(control.tier(), CudaTier::kSync);
+}
+
 TEST(TierControl, GoesDownByPersistenceAndUpByPatience) {
   TierControl control;
-  EXPECT_FALSE(control.Judge(3));
-  EXPECT_FALSE(control.Judge(0.9));  // one second over is a spike
-  EXPECT_FALSE(control.Judge(3));
-  EXPECT_TRUE(control.Judge(3));
+  EXPECT_FALSE(control.Judge(3, true));
+  EXPECT_FALSE(control.Judge(0.9, true));  // one second over is a spike
+  EXPECT_FALSE(control.Judge(3, true));
+  EXPECT_TRUE(control.Judge(3, true));
   EXPECT_EQ(control.tier(), CudaTier::kReduced);
-  for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2));
-  EXPECT_FALSE(control.Judge(0.5));  // not well under: the count begins anew
-  for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2));
-  EXPECT_TRUE(control.Judge(0.2));
+  for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2, true));
+  EXPECT_FALSE(control.Judge(0.5, true));  // not well under: the count begins anew
+  for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2, true));
+  EXPECT_TRUE(control.Judge(0.2, true));
   EXPECT_EQ(control.tier(), CudaTier::kFull);
   int changes = 0;
-  for (int i = 0; i < 1000; ++i) changes += control.Judge(i % 40 < 2 ? 5 : 0.1);  // it would swing for ever
+  for (int i = 0; i < 1000; ++i) changes += control.Judge(i % 40 < 2 ? 5 : 0.1, true);  // it would swing for ever
   EXPECT_LE(changes, 5);
   EXPECT_EQ(control.tier(), CudaTier::kOff);
-  EXPECT_FALSE(control.Judge(0));
+  EXPECT_FALSE(control.Judge(0, true));
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ void CallFolder::TakeUpTo(int64_t watermark_ns, std::vector<Event>* events) {
     }
     begin = next;
   }
+  if (told_until_ns_.size() > kManyThreads) {
+    absl::erase_if(told_until_ns_, [&](const auto& told) { return told.second < watermark_ns - kForgetNs; });
+  }
 }
 
 void CallFolder::FoldThread(const CudaCallRecord* begin, const CudaCallRecord* end, std::vector<Event>* events) {

@@ -37,12 +37,16 @@ class CallFolder {
   // A stretch of a call before what splits it that is too short to be told.
   static constexpr int64_t kPrefixNs = 10'000;
   static constexpr size_t kMaxPending = size_t{1} << 18;
+  // Of more threads than that, those that have been silent for so long are forgotten.
+  static constexpr size_t kManyThreads = 4096;
+  static constexpr int64_t kForgetNs = 10'000'000'000;
 
   void Add(const CudaCallRecord& call);
   // Appends the kCall events that end by then, in no order between threads. Called with rising times.
   void TakeUpTo(int64_t watermark_ns, std::vector<Event>* events);
 
   size_t pending() const { return pending_.size(); }
+  size_t threads() const { return told_until_ns_.size(); }
   int64_t folded() const { return folded_; }
   int64_t without_thread() const { return without_thread_; }  // nobody's, so nothing can be said of it
 

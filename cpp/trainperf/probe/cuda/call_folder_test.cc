@@ -96,6 +96,19 @@ TEST_F(CallFolderTest, ThreadsDoNotDisturbEachOther) {
   EXPECT_THAT(Take(1000), ElementsAre("10..100 device_sync #1", "20..30 launch_kernel #2"));
 }
 
+TEST_F(CallFolderTest, ThreadsThatAreGoneAreForgotten) {
+  constexpr int64_t kSecondUs = 1'000'000;
+  for (uint32_t tid = 1; tid <= 20'000; ++tid) {
+    const int64_t at_us = tid * kSecondUs / 100;
+    folder_.Add(Call(at_us, at_us + 5, HostCall::kLaunchKernel, tid, tid));
+    folder_.Add(Call(at_us, at_us + 5, HostCall::kLaunchKernel, tid, 30'000));  // this one lives on
+    std::vector<Event> events;
+    folder_.TakeUpTo((at_us + 5) * kUs, &events);
+    ASSERT_EQ(events.size(), 2u);
+    ASSERT_LE(folder_.threads(), CallFolder::kManyThreads + 1);
+  }
+}
+
 TEST_F(CallFolderTest, WhateverComesNothingOverlapsAndTimeIsNotMade) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -96,7 +96,7 @@ absl::Status CudaTracer::Subscribe() {
 
 absl::Status CudaTracer::Attach() {
   TRAINPERF_RETURN_IF_ERROR(Subscribe());
-  // From here on an error undoes what was done, and CUPTI is not called again.
+  // From here on an error undoes what was done, and nothing else is asked of CUPTI.
   const auto attach = [&]() -> absl::Status {
     uint8_t on = 1, off = 0;
     size_t size = sizeof(on);
@@ -118,8 +118,7 @@ absl::Status CudaTracer::Attach() {
   };
   const absl::Status status = attach();
   if (!status.ok()) {
-    if (subscriber_ != nullptr && api_.Unsubscribe != nullptr) api_.Unsubscribe(subscriber_);
-    subscriber_ = nullptr;
+    Restore();
     return status;
   }
   state_ = State::kRunning;
@@ -128,8 +127,6 @@ absl::Status CudaTracer::Attach() {
   return absl::OkStatus();
 }
 
-// Leaves CUPTI as a program that never met us has it: whoever registers next gets buffers of its own making, which are
-// not zeroed.
 void CudaTracer::Detach(DecodedBatch* batch) {
   kinds_.DisableAll();
   SampleClock();
@@ -140,13 +137,19 @@ void CudaTracer::Detach(DecodedBatch* batch) {
       DecodeCompleted(batch);
     }
   }
+  Restore();
+}
+
+// Leaves CUPTI as a program that never met us has it: whoever registers next gets buffers of its own making, which are
+// not zeroed. Also after a failure: the library may still serve others.
+void CudaTracer::Restore() {
   uint8_t on = 1, off = 0;
   size_t size = sizeof(on);
   if (api_.ActivitySetAttribute != nullptr) {
     api_.ActivitySetAttribute(cupti::kAttributeZeroedOut, &size, &off);
     if (api_.can.per_thread_default) api_.ActivitySetAttribute(cupti::kAttributePerThreadBuffers, &size, &on);
   }
-  api_.SetThreadIdType(thread_id_type_before_);
+  if (api_.SetThreadIdType != nullptr) api_.SetThreadIdType(thread_id_type_before_);
   if (subscriber_ != nullptr && api_.Unsubscribe != nullptr) api_.Unsubscribe(subscriber_);
   subscriber_ = nullptr;
 }
@@ -219,8 +222,7 @@ bool CudaTracer::Drain(int64_t now_ns, DecodedBatch* batch) {
   const int64_t flushed_ns = NowNs();
   if (!Flush(0)) {
     kinds_.DisableAll();
-    if (subscriber_ != nullptr && api_.Unsubscribe != nullptr) api_.Unsubscribe(subscriber_);
-    subscriber_ = nullptr;
+    Restore();
     return false;
   }
   completed_bytes_ = 0;
@@ -267,7 +269,9 @@ void CudaTracer::SetTier(CudaTier tier) {
   tier_ = tier;
   if (state_ != State::kRunning) return;
   const absl::Status status = kinds_.Apply(tier);
-  if (!status.ok()) Fail(std::string(status.message()));
+  if (status.ok()) return;
+  Restore();
+  Fail(std::string(status.message()));
 }
 
 void CudaTracer::Stop(DecodedBatch* batch) {

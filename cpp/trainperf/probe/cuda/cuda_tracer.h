@@ -83,6 +83,7 @@ class CudaTracer {
   absl::Status Subscribe();
   absl::Status Attach();
   void Detach(DecodedBatch* batch);
+  void Restore();
   void Fail(const std::string& why);
   bool SampleClock();
   bool Flush(uint32_t flag);

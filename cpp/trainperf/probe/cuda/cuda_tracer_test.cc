@@ -53,6 +53,14 @@ class CudaTracerTest : public ::testing::Test {
     const absl::Status status = TryStart();
     ASSERT_TRUE(status.ok()) << status;
   }
+  void ExpectLeftAsItWas() {
+    for (uint32_t kind = 0; kind < 60; ++kind) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
+    EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 307));
+    EXPECT_EQ(FAKE(fake_, attribute)(5), 0);  // the next user's buffers may not be zeroed
+    EXPECT_EQ(FAKE(fake_, attribute)(9), 1);
+    EXPECT_EQ(FAKE(fake_, thread_id_type)(), 0u);
+    EXPECT_FALSE(FAKE(fake_, subscribed)());
+  }
   void Drain() { EXPECT_TRUE(tracer_->Drain(NowNs(), &batch_)) << tracer_->why(); }
 
   int64_t Delivered() const {
@@ -94,12 +102,34 @@ TEST_F(CudaTracerTest, AsksForWhatTheDesignSaysAndNothingElse) {
   EXPECT_EQ(FAKE(fake_, thread_id_type)(), 1u);
   EXPECT_TRUE(FAKE(fake_, subscribed)());
   tracer_.reset();
-  for (uint32_t kind = 0; kind < 60; ++kind) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 307));
-  EXPECT_EQ(FAKE(fake_, attribute)(5), 0);  // the next user's buffers may not be zeroed
-  EXPECT_EQ(FAKE(fake_, attribute)(9), 1);
-  EXPECT_EQ(FAKE(fake_, thread_id_type)(), 0u);
-  EXPECT_FALSE(FAKE(fake_, subscribed)());
+  ExpectLeftAsItWas();
+}
+
+TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
+  FAKE(fake_, set_result)("cuptiActivityEnable", 999);
+  EXPECT_FALSE(TryStart().ok());
+  ExpectLeftAsItWas();
+
+  FAKE(fake_, reset)();
+  Start();
+  FAKE(fake_, set_result)("cuptiActivityFlushAll", 999);
+  EXPECT_FALSE(tracer_->Drain(NowNs(), &batch_));
+  ExpectLeftAsItWas();
+
+  FAKE(fake_, reset)();
+  Start();
+  FAKE(fake_, set_result)("cuptiActivityEnable", 999);
+  tracer_->SetTier(CudaTier::kReduced);
+  EXPECT_THAT(tracer_->why(), HasSubstr("cuptiActivityEnable"));
+  ExpectLeftAsItWas();
+
+  FAKE(fake_, reset)();
+  Start();  // the subscription was given back
+  tracer_->Pause(&batch_);
+  FAKE(fake_, set_result)("cuptiActivityEnable", 999);
+  tracer_->Resume();
+  EXPECT_EQ(tracer_->tier(), CudaTier::kOff);
+  ExpectLeftAsItWas();
 }
 
 TEST_F(CudaTracerTest, Before12_5AllCallsComeAndTheDecoderFilters) {

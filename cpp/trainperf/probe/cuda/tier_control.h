@@ -1,7 +1,7 @@
 // Which tier of the tracer the budget allows.
 //
 //   TierControl control;
-//   if (control.Judge(cost_share_of_budget)) tracer->SetTier(control.tier());   // once a second
+//   if (control.Judge(cost_share_of_budget, may_go_blind)) tracer->SetTier(control.tier());   // once a second
 //
 // Down after two seconds in a row over the budget; up again after thirty at a quarter of it or less, and at most twice
 // in a run, so that it does not swing.
@@ -40,9 +40,10 @@ class TierControl {
   static constexpr double kWellUnder = 0.25;
   static constexpr int kMaxClimbs = 2;
 
-  // `share`: the tracer's cost as a share of the budget, in the last second. True: the tier has changed.
-  bool Judge(double share) {
-    over_ = share > 1 ? over_ + 1 : 0;
+  // `share`: the tracer's cost as a share of the budget, in the last second. `may_go_blind`: whether kernels may be
+  // given up for it. True: the tier has changed.
+  bool Judge(double share, bool may_go_blind) {
+    over_ = share > 1 && (may_go_blind || tier_ != CudaTier::kReduced) ? over_ + 1 : 0;
     under_ = share <= kWellUnder ? under_ + 1 : 0;
     if (over_ >= kSecondsOver && tier_ != CudaTier::kOff) {
       tier_ = static_cast<CudaTier>(static_cast<int>(tier_) + 1);
