@@ -197,6 +197,30 @@ def test_the_clock_may_be_set_and_may_be_a_counter(tmp_path: Path) -> None:
     assert lost(facts).get("cupti_clock_jumps") == 1
 
 
+def test_what_is_lost_before_a_device_is_known_makes_no_device(tmp_path: Path) -> None:
+    facts = play(
+        """
+        from ctypes import c_int64, c_uint64
+        gpu.fake.fakecupti_ticks_at.restype = c_uint64
+
+        def on_the_fourth_gpu():
+            at = [c_uint64(gpu.fake.fakecupti_ticks_at(c_int64(time.monotonic_ns() + ns))) for ns in (-200_000, 0)]
+            gpu.fake.fakecupti_put_kernel(3, 7, 0, b"kernel", *at, c_uint64(0), 0)
+
+        with trainperf.watch(path):
+            train(5, kernels=0)
+            gpu.fake.fakecupti_step_clock(-3600 * 10**9)
+            time.sleep(0.5)
+            train(20, kernels=0, between=on_the_fourth_gpu)
+        """,
+        tmp_path,
+    )
+    assert lost(facts).get("cupti_clock_jumps") == 1
+    (device,) = facts["run"].devices
+    assert device.id == 3
+    assert device.steps.incomplete.any()
+
+
 def test_fork_exit_exception_and_kill(tmp_path: Path) -> None:
     forked = play(
         """
