@@ -60,6 +60,16 @@ def _after_cell(result: Any) -> None:
         elif not result.success and here is not None and begun_by == execution(here):
             error = result.error_in_exec or result.error_before_exec
             _close(watch, f"cell In [{begun_by}] ended by {type(error).__name__} and left this watch open", type(error))
+    if not _begun:
+        _unhook()
+
+
+def _unhook() -> None:
+    while _hooked:
+        try:
+            _hooked.pop().events.unregister("post_run_cell", _after_cell)
+        except ValueError:
+            log.debug("somebody has taken our hook out of IPython")
 
 
 def close_all_left_open(why: str) -> None:

@@ -135,6 +135,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
             "%%trainperf\nthis is no python",
             "trainperf.stop()",
             "%%trainperf -o /nowhere/at/all/a.tpr\ntrain()",
+            "'_after_cell' in str(get_ipython().events.callbacks['post_run_cell'])",
             "%unload_ext trainperf",
         ),
         errors=True,
@@ -160,4 +161,5 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     assert data(notebook[15]) == []
     (failed,) = notebook[16].outputs
     assert failed.output_type == "error" and "/nowhere/at/all" in failed.evalue and "During handling" not in str(failed)
-    assert not [o for o in notebook[17].outputs if o.output_type == "error"]
+    assert data(notebook[17]) == ["False"]  # no watch runs, and nothing of ours is left in the shell
+    assert not [o for o in notebook[18].outputs if o.output_type == "error"]

@@ -180,6 +180,27 @@ def test_ctrl_c_passes_through(make: Make, recorder: Recorder, error: type[BaseE
         between.at_step()  # it is not left busy
 
 
+def test_an_interrupt_as_it_begins_does_not_end_it_for_good(
+    make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[ClosedStep] = []
+    between, session = make(seen.append)
+    session.flagged = [STARVED]
+    begin = recorder.begin_phase
+
+    def interrupted(phase: int, /) -> None:
+        begin(phase)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recorder, "begin_phase", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        between.at_step()
+    monkeypatch.undo()
+    assert recorder.words() == ["begin_phase other", "end_phase other"] and not recorder.muted
+    between.at_step()
+    assert len(seen) == 1
+
+
 def test_another_thread_finds_nothing_waiting() -> None:
     """The core says for whom: here for the thread that called step()."""
     import trainperf

@@ -102,6 +102,21 @@ def test_a_profiler_that_does_not_begin(session: Session) -> None:
     assert session.cuda == ["pause", "resume"] * 2
 
 
+def test_an_interrupt_while_it_lets_go_does_not_leave_the_gpu_unseen(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = session.pause_cuda
+
+    def interrupted() -> None:
+        pause()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "pause_cuda", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profiler._prepare_profiler("config", BOTH)
+    assert session.cuda == ["pause", "resume"]
+
+
 def test_removed_in_the_middle_of_a_profile_it_only_passes_through(recorder: Recorder, calls: list[str]) -> None:
     made = Session()
     made.traces_cuda = True

@@ -191,6 +191,24 @@ def test_grad_scaler_steps_once(hooked: Install, recorder: Recorder) -> None:
 # checkpoint
 
 
+def test_an_interrupt_as_a_checkpoint_begins_leaves_none_open(
+    hooked: Install, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked(CheckpointHook())
+    begin = recorder.begin
+
+    def interrupted(bracket: int, /) -> None:
+        begin(bracket)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recorder, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        torch.save(torch.ones(1), tmp_path / "a.pt")
+    monkeypatch.undo()
+    torch.save(torch.ones(1), tmp_path / "a.pt")
+    assert recorder.words() == ["begin CHECKPOINT", "end CHECKPOINT"] * 2
+
+
 def test_checkpoint_counts_its_bytes(hooked: Install, recorder: Recorder, tmp_path: Path) -> None:
     hooked(CheckpointHook())
     path = tmp_path / "model.pt"

@@ -82,15 +82,15 @@ class Between:
         if self._busy:
             return
         native = self._native
-        self._busy = True
-        native.begin_phase(self._other)
         try:
+            self._busy = True
+            native.begin_phase(self._other)
             native.mute(1)
             self._call()
         finally:
+            self._busy = False
             native.mute(0)
             native.end_phase(self._other)
-            self._busy = False
 
     def _call(self) -> None:
         causes = self._native.CAUSES

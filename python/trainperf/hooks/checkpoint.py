@@ -25,7 +25,7 @@ class CheckpointHook(PatchHook):
             self.patch(torch.serialization, "save", lambda original: self._wrap(original, context))
 
     def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
-        begin, end, switch = context.saves.begin, context.saves.end, self.switch
+        saves, switch = context.saves, self.switch
 
         def save(*args: Any, **kwargs: Any) -> Any:
             if not switch.on:
@@ -33,13 +33,15 @@ class CheckpointHook(PatchHook):
             target = args[1] if len(args) > 1 else kwargs.get("f")
             start = _position(target)
             written = -1
-            outermost = begin()
+            outermost = saves.outermost()
             try:
+                if outermost:
+                    saves.begin()
                 result = original(*args, **kwargs)
                 written = _written(target, start)
                 return result
             finally:
-                end(outermost, written)
+                saves.end(outermost, written)
 
         return save
 

@@ -39,9 +39,9 @@ class ProfilerHook(PatchHook):
         def begin(*args: Any, **kwargs: Any) -> Any:
             if not self.switch.on or self._away or not _wants_device(args, kwargs):
                 return original(*args, **kwargs)
-            self._away = True
-            self._context.session.pause_cuda()
             try:
+                self._away = True
+                self._context.session.pause_cuda()
                 return original(*args, **kwargs)
             except BaseException:
                 self._come_back()  # it did not begin
@@ -96,10 +96,10 @@ class CuptiMonitorHook(PatchHook):
 
         def starts(original: AnyFunction) -> AnyFunction:
             def start(monitor: Any, *args: Any, **kwargs: Any) -> Any:
-                if switch.on and id(monitor) not in running:
-                    running.add(id(monitor))
-                    session.pause_cuda()
                 try:
+                    if switch.on and id(monitor) not in running:
+                        running.add(id(monitor))
+                        session.pause_cuda()
                     return original(monitor, *args, **kwargs)
                 except BaseException:
                     leave(monitor)

@@ -19,14 +19,14 @@ class Saves:
         self._native = native
         self._written: dict[int, int] = {}  # by thread that is saving: bytes so far
 
-    def begin(self) -> bool:
-        """Whether it is the outermost."""
-        thread = threading.get_ident()
-        if thread in self._written:
-            return False
-        self._written[thread] = 0
+    def outermost(self) -> bool:
+        """Whether what begins now is not inside of another one."""
+        return threading.get_ident() not in self._written
+
+    def begin(self) -> None:
+        """The outermost's; in the try whose finally ends it, or an interrupt leaves this thread saving for good."""
+        self._written[threading.get_ident()] = 0
         self._native.begin(self._native.CHECKPOINT)
-        return True
 
     def end(self, outermost: bool, written: int = -1) -> None:
         """`written`: bytes, if the function that saved knows them by itself; -1: those that were written in it."""
@@ -34,7 +34,9 @@ class Saves:
         if not outermost:
             self._written[thread] = self._written.get(thread, 0) + max(written, 0)
             return
-        inside = self._written.pop(thread, 0)
+        if thread not in self._written:
+            return  # interrupted before it began
+        inside = self._written.pop(thread)
         self._native.end(self._native.CHECKPOINT, written if written >= 0 else inside or -1)
 
     def around(self, original: AnyFunction, switch: Switch, target: Callable[..., Any] | None = None) -> AnyFunction:
@@ -44,8 +46,10 @@ class Saves:
             if not switch.on:
                 return original(*args, **kwargs)
             written = -1
-            outermost = self.begin()
+            outermost = self.outermost()
             try:
+                if outermost:
+                    self.begin()
                 result = original(*args, **kwargs)
                 if target is not None:
                     written = file_size(target(*args, **kwargs))
