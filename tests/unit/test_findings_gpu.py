@@ -265,11 +265,23 @@ def test_allocator_churn_and_what_a_warm_up_is(make: Make) -> None:
 
 def test_an_allocation_that_had_to_be_tried_again(make: Make) -> None:
     file = make().steps(100, launch=20.0).gpu({"cuda_alloc": 0.1})
-    file.call("alloc", 5, count=40, failed=6).call("free", 5, count=60)
+    file.call("alloc", 5, count=40, failed=6, steps=6).call("free", 5, count=60)
     (f,) = [f for f in said(file).findings if f.id == "TP508"]
     assert f.severity == "info" and f.cost_ns == 0 and "6 allocations failed" in f.why
     healthy = make().steps(100, launch=20.0).gpu({"cuda_alloc": 0.1}).call("alloc", 5, count=40)
     assert "allocator-churn" not in infos(healthy)
+
+
+def test_an_error_for_memory_that_the_program_caught_is_no_full_memory(make: Make) -> None:
+    """A search for the batch size: it failed, and failed again when there was room."""
+    caught = make().steps(100, launch=20.0).gpu({"cuda_alloc": 0.1})
+    caught.call("alloc", 5, count=40, failed=2, steps=10).call("free", 5, count=60)
+    assert "allocator-churn" not in infos(caught)
+    early = make().steps(100, {("forward", "cuda_alloc"): 2.0}, launch=18.0)
+    early.gpu(lambda step: {"cuda_alloc": 15.0 if step < 10 else 0.0})
+    early.call("alloc", 150, count=40, failed=2, steps=10).call("free", 5, count=60)
+    (f,) = [f for f in said(early).findings if f.id == "TP508"]
+    assert f.severity == "info" and "at the run's start" in f.title
 
 
 def test_empty_cache_is_named(make: Make) -> None:

@@ -31,6 +31,7 @@ _FIELDS: Final = (
     *("exposed_collective_ns", "tiny_kernels", "starved_gaps", "between_ns", "first_kernels", "first_kernel_ns"),
     *("queue_depth", "incomplete"),
 )
+_MOST_IN_A_ROW: Final = MAX_NS // 32  # of fewer columns: their sum cannot overflow
 # What is nobody's doing on the host: work that was queued and waits for other work, or nothing to go by.
 _NOT_THE_HOSTS: Final = ("unknown", "collective")
 
@@ -49,6 +50,10 @@ def read_devices(database: RunDatabase, steps: StepTable) -> Sequence[Device]:
     if len(data):
         if np.abs(data.astype(np.float64)).sum(axis=0).max() > MAX_NS:
             raise database.damaged("table device_step holds times of more than a hundred years")
+        if data[:, 1:].min() < 0:
+            raise database.damaged("table device_step has a row with a negative figure")
+        if data.max() > _MOST_IN_A_ROW:
+            raise database.damaged("table device_step has a row that is years long")
         if not np.array_equal(data[:, 3] + data[:, -len(CAUSES) :].sum(axis=1), data[:, 2]):
             raise database.damaged("table device_step has a row whose busy and idle time do not sum to its time")
         if not np.isin(data[:, 0], steps.index).all():

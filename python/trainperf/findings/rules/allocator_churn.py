@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
+# An out-of-memory error that a program catches (to find its batch size) fails at first and after each making of room.
+_OF_ONE_ERROR = 3
 _CALLS = ("alloc", "free", "pinned_alloc", "pinned_free")
 
 
@@ -33,7 +35,7 @@ class AllocatorChurn:
         graded = facts.grade(cost, self.limits)
         allocs, frees = device.calls("alloc"), device.calls("free")
         pinned = device.calls("pinned_alloc", "pinned_free")
-        retried = allocs.failed > 0 and frees.count > 0
+        retried = allocs.failed > _OF_ONE_ERROR and allocs.steps > 1 and frees.count > 0
         if graded is None and not (retried and facts.steps >= limit("warn_min_steps")):
             return None
         lasts = device.late_share(device.column(["cuda_alloc"])) >= self.limits.warn
