@@ -213,6 +213,62 @@ def test_ctrl_c(tmp_path: Path) -> None:
     assert prof.run.meta["exception"] == "KeyboardInterrupt" and prof.run.step_count == 5
 
 
+def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+
+    from trainperf.integrations.lightning_fit import LightningFit
+    from trainperf.watch import _current_here
+
+    install = LightningFit._install
+
+    def interrupted(fit: LightningFit) -> None:
+        install(fit)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    prof = TrainPerf(tmp_path / "a.tpr", verbose=False)
+    made = trainer(tmp_path, prof)
+    try:
+        with monkeypatch.context() as patch, pytest.raises((SystemExit, KeyboardInterrupt)):
+            patch.setattr(LightningFit, "_install", interrupted)
+            made.fit(Net(8), loader(None, N))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    made.untouched()
+    assert _current_here() is None and not (tmp_path / "a.tpr").exists()
+
+
+def test_a_run_file_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.tpr").touch()
+    prof = TrainPerf(tmp_path / "a.tpr", verbose=False, cuda="off")
+    with pytest.raises(FileExistsError):
+        fit(tmp_path, prof=prof)
+    (tmp_path / "b.rank1.tpr").touch()
+    prof = TrainPerf(tmp_path / "b.tpr", verbose=False)
+    watch, own = prof._begin_watch("", rank=1, world_size=2)  # the others would wait for this rank
+    assert own and watch.running and "unwatched" in caplog.text
+    watch.step()
+    watch.stop()
+    assert not watch.running
+    with pytest.raises(ValueError, match="cuda"):
+        TrainPerf(cuda="no")
+
+
+def test_the_users_profiler_is_ended_when_ours_is_interrupted() -> None:
+    from trainperf.integrations.lightning_tee import make_tee
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    mine = SimpleProfiler()
+    actions = {"starts": (interrupt, lambda: None), "stops": (lambda: None, interrupt)}
+    tee = make_tee(mine, actions.get)
+    for name in actions:
+        with pytest.raises(KeyboardInterrupt), tee.profile(name):
+            pass
+    assert not mine.current_actions and set(mine.recorded_durations) == set(actions)
+
+
 def test_trouble_before_training_leaves_no_run(tmp_path: Path) -> None:
     class Unfit(Net):
         def train_dataloader(self) -> Any:
@@ -382,7 +438,8 @@ def test_figures_and_flags(tmp_path: Path) -> None:
     assert all(3 <= wait <= float(row["trainperf/step_ms"]) for wait, row in zip(waits, rows, strict=True))
     assert any(float(row["trainperf/data_starved_steps"]) > 0 for row in rows)
     logged = [d for kind, d in prof.run.objects.values() if kind == "logger"]
-    assert logged[0]["class"] == "CSVLogger" and logged[0]["hooks"]["log_metrics"]["count"] >= len(rows)
+    assert logged[0]["class"] == "CSVLogger"
+    assert 0 < logged[0]["hooks"]["log_metrics"]["count"] <= 20  # the module's loss; what we log is no cost of it
 
 
 def test_a_logger_that_breaks_under_our_figures_does_not_break_training(tmp_path: Path) -> None:

@@ -115,6 +115,25 @@ def test_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
     assert callback.run.step_count == N and callback.path == str(tmp_path / "a-2.tpr")
 
 
+def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainperf.integrations.transformers_fit import TransformersFit
+    from trainperf.watch import _current_here
+
+    time_callbacks = TransformersFit._time_callbacks
+
+    def interrupted(fit: TransformersFit, trainer: Any) -> None:
+        time_callbacks(fit, trainer)
+        raise KeyboardInterrupt
+
+    before = patchable()
+    made = trainer(tmp_path, [TrainPerfCallback(tmp_path / "a.tpr", verbose=False), boom := Boom(RuntimeError, -1)])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TransformersFit, "_time_callbacks", interrupted)
+        made.train()
+    assert _current_here() is None and "on_step_end" not in vars(boom)
+    assert_unpatched(before, patchable())
+
+
 def test_a_callback_that_was_added_later_ends_at_the_next_training(tmp_path: Path) -> None:
     """No on_init_end: nothing tells it that training raised."""
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)

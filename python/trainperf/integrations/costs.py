@@ -54,6 +54,7 @@ class CostMeter:
         self._published_ns = _now()
         self._dirty: set[int] = set()
         self.counting = False  # only what happens between the first and the last batch is summed
+        self.ours = False  # we are writing to the user's loggers: that is no cost of theirs
         self.apart = 0  # > 0: in a phase of its own (validation, a checkpoint)
         context.ticker.add("costs", self._tick)
 

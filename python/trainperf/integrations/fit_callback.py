@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from trainperf.findings.model import Finding
     from trainperf.run import Run
     from trainperf.watch import Watch
+
+log = logging.getLogger("trainperf")
 
 
 class FitCallback:
@@ -29,6 +32,7 @@ class FitCallback:
         log_metrics: bool = True,
         on_flag: Callable[..., Any] | None = None,
         gil: str = "auto",
+        cuda: str = "auto",
         sampler_hz: float = 60.0,
         budget: float = 0.01,
         flag_shares: Mapping[str, float] | None = None,
@@ -39,6 +43,7 @@ class FitCallback:
             overwrite=overwrite,
             verbose=verbose,
             gil=gil,
+            cuda=cuda,
             sampler_hz=sampler_hz,
             budget=budget,
             flag_shares=flag_shares,
@@ -58,7 +63,13 @@ class FitCallback:
             return running, False
         self._fits += 1
         watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits))
-        watch.__enter__()
+        try:
+            watch.__enter__()
+        except OSError as error:
+            if world_size == 1:
+                raise  # nothing has been trained yet, and nobody waits for us
+            log.error("this rank trains unwatched, its run file cannot be made: %s", error)
+            watch.go_without(str(error))
         self._watch = watch
         return watch, True
 

@@ -21,6 +21,10 @@ class FitWatch(Watch):
 
     _telling = False
 
+    def go_without(self, why: str) -> None:
+        """After an __enter__ that failed: runs as where there is no core, and tells why."""
+        self._why_off, self._state = why, "running"
+
     def tell(self) -> None:
         if not self._telling:
             self._telling = True

@@ -24,10 +24,11 @@ class TrainPerfHooks(FitCallback):
         log_metrics: log the mean of the steps since the last time to every logger of the trainer, at
             log_every_n_steps: trainperf/step_ms, trainperf/data_wait_ms, trainperf/gil_wait_ms and the like.
         on_flag: called with each flagged step (a ClosedStep), on the training thread between steps (docs/flags.md).
-        name, overwrite, verbose, gil, sampler_hz, budget, flag_shares: as of trainperf.watch().
+        name, overwrite, verbose, gil, cuda, sampler_hz, budget, flag_shares: as of trainperf.watch().
 
-    Where it stands in the list of callbacks does not matter. It never raises into training, adds no collective, and
-    keeps nothing in checkpoints.
+    Where it stands in the list of callbacks does not matter. It never raises into training, but at its start
+    when the run file cannot be made (with several ranks that rank logs the error, and trains unwatched).
+    It adds no collective, and keeps nothing in checkpoints.
     """
 
     _fit: LightningFit | None = None  # the one that runs
@@ -59,7 +60,8 @@ class TrainPerfHooks(FitCallback):
             rank=int(getattr(trainer, "global_rank", 0)),
             world_size=int(getattr(trainer, "world_size", 1)),
         )
-        self._fit = LightningFit(trainer, self, watch, own=own, log_metrics=self._log_metrics)
+        self._fit = LightningFit(trainer, self, watch, own=own)
+        self._fit.begin(log_metrics=self._log_metrics)  # what interrupts it finds us, by on_exception
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._fit is not None:

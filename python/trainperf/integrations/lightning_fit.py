@@ -40,7 +40,7 @@ _FACTS = (
 class LightningFit:
     """Nothing of it raises into the training."""
 
-    def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: bool, log_metrics: bool) -> None:
+    def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: bool) -> None:
         self.own = own
         self.batches_ended = 0
         self._trained = False
@@ -52,13 +52,16 @@ class LightningFit:
         self._patches: LightningPatches | None = None
         self._progress_bar: list[str] | None = None  # not looked at yet
         self._logged: StepTotals | None = None  # None: figures are not logged
-        hooks = watch._hooks
+
+    def begin(self, *, log_metrics: bool) -> None:
+        """A Ctrl-C in it passes through: end() then takes out what is in by then."""
+        hooks = self._watch._hooks
         if hooks is None:  # disabled, or no core
             return
         self._context = hooks.context
         try:
             self._install()
-            self._logged = watch.step_totals if log_metrics else None
+            self._logged = self._watch.step_totals if log_metrics else None
         except Exception as error:
             self._failed(error)
 
@@ -154,9 +157,15 @@ class LightningFit:
         figures |= {f"{cause}_ms": steps.mean_ms(cause) for cause in _FIGURES}
         figures |= {f"{flag}_steps": float(count) for flag, count in steps.flags.items()}
         step = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step)
-        for logger in trainer.loggers:
-            separator = getattr(logger, "group_separator", "/")
-            logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)
+        meter = self._meter
+        assert meter is not None
+        meter.ours = True
+        try:
+            for logger in trainer.loggers:
+                separator = getattr(logger, "group_separator", "/")
+                logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)
+        finally:
+            meter.ours = False
 
     def _look_at_metrics(self) -> None:
         """Names of the metrics that the progress bar shows of every batch; without reading a value off a device."""

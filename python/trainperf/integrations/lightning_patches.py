@@ -72,8 +72,8 @@ class LightningPatches:
             self._context.session.set_tier(f"lightning_{what}", "off", why)
             return
         ours = functools.wraps(original)(make(original))
+        self._on_objects.append((owner, name, ours))  # first: remove() looks whether it got there
         setattr(owner, name, ours)
-        self._on_objects.append((owner, name, ours))
         self._context.session.set_tier(f"lightning_{what}", "exact")
 
     def _in_phase(self, original: Any, name: str) -> Any:
@@ -114,7 +114,9 @@ class LightningPatches:
         meter = self._meter
 
         def write(self: Any, *args: Any, **kwargs: Any) -> Any:
-            cost = meter.cost_of(self, "logger", lambda: describe_class(type(self)), name) if meter.here() else None
+            if not meter.here() or meter.ours:
+                return original(self, *args, **kwargs)
+            cost = meter.cost_of(self, "logger", lambda: describe_class(type(self)), name)
             if cost is None or meter.inside(cost):
                 return original(self, *args, **kwargs)
             meter.enter(cost, meter.LOGGING)

@@ -39,14 +39,21 @@ class _Bracket:
 
     def __enter__(self) -> Any:
         value = self._inner.__enter__()
-        self._action[0]()
+        try:
+            self._action[0]()
+        except BaseException as error:  # Ctrl-C: there will be no __exit__
+            self._inner.__exit__(type(error), error, error.__traceback__)
+            raise
         return value
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Any:
-        self._action[1]()
-        return self._inner.__exit__(kind, error, traceback)
+        try:
+            self._action[1]()
+        finally:
+            swallowed = self._inner.__exit__(kind, error, traceback)
+        return swallowed
 
 
 class TeeBase:
@@ -84,10 +91,12 @@ class TeeBase:
 
     def stop(self, action_name: str) -> None:
         action = self._action(action_name)
-        if action is not None:
-            action[1]()
-        if not self._silent:
-            self.inner.stop(action_name)
+        try:
+            if action is not None:
+                action[1]()
+        finally:
+            if not self._silent:
+                self.inner.stop(action_name)
 
     def summary(self) -> Any:
         return self.inner.summary()

@@ -23,10 +23,11 @@ class TrainPerfHooks(FitCallback):
         log_metrics: add the mean of the steps since the last time to what the Trainer logs each logging_steps, and so
             to everything in report_to: trainperf/step_ms, trainperf/data_wait_ms, trainperf/gil_wait_ms ...
         on_flag: called with each flagged step (a ClosedStep), on the training thread between steps (docs/flags.md).
-        name, overwrite, verbose, gil, sampler_hz, budget, flag_shares: as of trainperf.watch().
+        name, overwrite, verbose, gil, cuda, sampler_hz, budget, flag_shares: as of trainperf.watch().
 
-    Where it stands in the list of callbacks does not matter. It never raises into training, adds no collective and no
-    synchronisation, and keeps nothing in checkpoints.
+    Where it stands in the list of callbacks does not matter. It never raises into training, but at its start
+    when the run file cannot be made (with several ranks that rank logs the error, and trains unwatched).
+    It adds no collective and no synchronisation, and keeps nothing in checkpoints.
     """
 
     _fit: TransformersFit | None = None  # the one that runs
@@ -48,9 +49,8 @@ class TrainPerfHooks(FitCallback):
             rank=int(getattr(args, "process_index", 0)),
             world_size=int(getattr(args, "world_size", 1)),
         )
-        self._fit = TransformersFit(
-            self, watch, own=own, args=args, state=state, trainer=_calling_trainer(), log_metrics=self._log_metrics
-        )
+        self._fit = TransformersFit(self, watch, own=own, args=args, state=state, log_metrics=self._log_metrics)
+        self._fit.begin(_calling_trainer())  # what interrupts it finds us, by _Train
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)

@@ -39,9 +39,7 @@ _VALIDATION = PHASES.index("validation")
 class TransformersFit:
     """Nothing of it raises into the training."""
 
-    def __init__(
-        self, callback: Any, watch: Watch, *, own: bool, args: Any, state: Any, trainer: Any, log_metrics: bool
-    ) -> None:
+    def __init__(self, callback: Any, watch: Watch, *, own: bool, args: Any, state: Any, log_metrics: bool) -> None:
         self._callback = callback
         self._watch = watch
         self._own = own
@@ -53,6 +51,9 @@ class TransformersFit:
         self._logged: StepTotals | None = watch.step_totals if log_metrics else None
         hooks = watch._hooks
         self._context = hooks.context if hooks is not None else None  # None: disabled, or no core
+
+    def begin(self, trainer: Any) -> None:
+        """A Ctrl-C in it passes through: end() then takes out what is in by then."""
         if self._context is None:
             return
         self._context.add_figures = self._add_figures
@@ -134,8 +135,8 @@ class TransformersFit:
                 meter.leave()
 
         ours = functools.wraps(original)(timed)
+        self._wrapped.append((callback, event, ours))  # first: end() looks whether it got there
         setattr(callback, event, ours)
-        self._wrapped.append((callback, event, ours))
 
     # The end
 
