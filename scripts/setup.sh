@@ -31,7 +31,7 @@ find_python() {
 
 # Prints the Debian packages that are missing, on one line.
 missing_packages() {
-  local wanted=(g++ libabsl-dev libsqlite3-dev libsimdjson-dev libisal-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev ca-certificates)
+  local wanted=(g++ ccache libabsl-dev libsqlite3-dev libsimdjson-dev libisal-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev ca-certificates)
   local python=$1 package missing=()
   if [ -z "$python" ]; then
     wanted+=(python3 python3-venv python3-dev)

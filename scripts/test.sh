@@ -18,8 +18,12 @@ part() {  # part NAME COMMAND...
 part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
 # What measures no time may share the machine with its like; the rest runs alone.
-part "unit tests, $(python -V)" python -m pytest -q -n "$(nproc)" --durations=5 tests/unit
-part "other Python tests" env NATIVE_TEST_BUILD="$PWD/build/release" python -m pytest -q --durations=15 --ignore=tests/unit tests
+timeless=(tests/unit tests/browser tests/notebook tests/packaging
+  tests/integration/test_{traces,trace_verdicts,analyze_torch,history_of_a_name,lightning_ranks}.py)
+part "tests that measure no time, $(python -V)" \
+  python -m pytest -q -n "$(nproc)" --dist loadfile --durations=5 "${timeless[@]}"
+part "tests that measure time" env NATIVE_TEST_BUILD="$PWD/build/release" \
+  python -m pytest -q --durations=15 "${timeless[@]/#/--ignore=}" tests
 # The first is .venv's own, which has just run them.
 while read -r python tag <&3; do
   mkdir -p build/py build/venv

@@ -87,6 +87,7 @@ def busy() -> None:
 def hidden_fetch() -> None:
     """The loop fetches all the time, and the GPU is further behind at each step."""
     train(lambda: compute(12), after=nothing, wait_ms=2)
+    finish()
 
 
 @program

@@ -13,7 +13,7 @@ CHROMIUM = next(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is there, asyncio has a loop that runs
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if not CHROMIUM:
