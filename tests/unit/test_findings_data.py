@@ -58,9 +58,27 @@ def test_data_starved_on_one_cpu_does_not_advise_workers(make: Make) -> None:
 def test_a_small_in_process_fetch_is_no_warning(make: Make) -> None:
     file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
     file.loader(1, fetches=500, wait=150)
+    file.detail("sample", 550, phase="backward", state="native")
     found = said(file)
     assert [(f.id, f.severity) for f in found.findings] == [("TP101", "info")]
     assert found.verdict.finding == "" and "compute-bound" in found.verdict.text
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fix"),
+    [
+        ("Digits", "class Digits:"),
+        ("TensorDataset", "sampler=BatchSampler("),
+        ("Subset(TensorDataset)", "RandomSampler(dataset), 8, drop_last"),
+        ("Subset(Digits)", "class Digits:"),
+        ("ConcatDataset(Digits)", "wrap ConcatDataset(Digits) in a class of yours"),
+    ],
+)
+def test_a_class_of_torch_is_not_to_be_changed(make: Make, dataset: str, fix: str) -> None:
+    file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
+    file.loader(1, fetches=500, wait=150, dataset=dataset)
+    (f,) = said(file).findings
+    assert fix in f.fix and not any(f"class {torchs}" in f.fix for torchs in ("Tensor", "Subset", "Concat"))
 
 
 @pytest.mark.parametrize(
@@ -76,11 +94,35 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
     for pid in (71, 72):
-        file.worker(1, pid, cpu_share=share, seconds=2, states={"R": 3} if share > 0.5 else {"S": 2, "D": 1})
+        file.worker(1, pid, cpu_share=share, seconds=5, states={"R": 6} if share > 0.5 else {"S": 5, "D": 1})
     f = only(file)
     assert f.id == "TP102" and f.where == "train.py:9"
     assert says in f.why and fix in f.fix and wont in f.will_not_help
     assert f.cost_ns == 800_000_000
+    assert f.confidence == "high" and f.confidence_why == "100 steps, 12 looks at the workers"
+    assert any("12 looks at the workers" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(("share", "states"), [(0.02, {"R": 3}), (0.97, {"R": 9}), (0.02, {"S": 9})])
+def test_few_looks_do_not_tell_what_workers_do(make: Make, share: float, states: dict[str, int]) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
+    file.worker(1, 71, cpu_share=share, seconds=2, states=states)
+    f = only(file)
+    looks = sum(states.values())
+    assert f.id == "TP102" and f.title == "the DataLoader's workers are too slow" and f.confidence == "low"
+    assert f.confidence_why == f"100 steps, {looks} looks at the workers: too few"
+    assert any(f"only {looks} looks at the workers" in e for e in f.evidence)
+    assert "run longer" in f.fix and "whether they compute or wait was not seen" in f.why
+
+
+def test_looks_at_all_loaders_of_a_kind_count_together(make: Make) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    for epoch, state in ((1, "R"), (2, "S")):
+        file.loader(epoch, fetches=50, wait=400, ready={0: (50, 400)}, num_workers=1)
+        file.worker(epoch, 70 + epoch, cpu_share=0.04, seconds=9, states={state: 10})
+    f = only(file)
+    assert any("ready to run at 50% of 20 looks" in e for e in f.evidence) and "wait themselves" in f.why
 
 
 def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
@@ -94,7 +136,7 @@ def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) ->
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
     file = make().steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
-    assert only(file).confidence == "medium"
+    assert only(file).confidence == "low"
 
 
 def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:

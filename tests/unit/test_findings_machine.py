@@ -165,6 +165,12 @@ def test_no_more_cpus_are_offered_than_there_are(make: Make, cpus: str, threads:
     assert fix in only(file.host(3, process_cpus=0.8, other_cpus=1.6)).fix
 
 
+@pytest.mark.parametrize(("threads", "fix"), [("1", "# look at what else runs:\ntop -H"), ("2", "top -H")])
+def test_fewer_torch_threads_are_offered_only_to_who_has_too_many(make: Make, threads: str, fix: str) -> None:
+    f = only(make(cpus="2", torch_threads=threads).steps(100, compute=8.0, descheduled=3.0))
+    assert f.id == "TP307" and fix in f.fix and "set_num_threads" not in f.fix
+
+
 def test_without_run_delay_nothing_is_said_to_be_descheduled_and_blocked_is_less_sure(make: Make) -> None:
     file = make().steps(100, compute=8.0, blocked_io=3.0)
     file.detail("sample", 300, phase="other", state="blocked", stack=file.stack(f"{TRAIN}:9 wait"), code=202)

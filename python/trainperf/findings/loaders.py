@@ -16,24 +16,40 @@ if TYPE_CHECKING:
     from trainperf.runfile import Loader, Worker
 
 
+TORCHS_DATASETS = {"TensorDataset", "Subset", "ConcatDataset", "StackDataset", "ChainDataset"}
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """The worker processes of one loader, summed up."""
+    """The worker processes of one loader, or of several of a kind, summed up."""
 
     count: int
     read: int  # of how many the CPU share is known
     cpu_share: float  # mean over those; of one CPU
     slowest: float  # the largest share
-    running: float  # share of the readings in which a worker ran, or was ready to
+    looks: int  # at all of them together
+    running: float  # share of the looks at which a worker ran, or was ready to
+
+    @property
+    def told(self) -> bool:
+        """Whether there is enough to say what they do."""
+        return self.read > 0 and self.looks >= limit("min_looks")
+
+    @property
+    def looked(self) -> str:
+        return f"{plural(self.looks, 'look')} at the workers"
 
     @property
     def text(self) -> str:
         if not self.read:
             return "the workers' CPU time was not seen (they lived under two seconds)"
+        if not self.told:
+            return f"only {self.looked}: too few to tell whether they compute or wait"
         each = f"each on the CPU {self.cpu_share:.0%}" if self.count > 1 else f"on the CPU {self.cpu_share:.0%}"
         busiest = f" (the busiest {self.slowest:.0%})" if self.count > 1 else ""
         return (
-            f"{plural(self.count, 'worker')}, {each} of the time{busiest}, ready to run in {self.running:.0%} of looks"
+            f"{plural(self.count, 'worker')}, {each} of the time{busiest}, "
+            f"ready to run at {self.running:.0%} of {self.looked}"
         )
 
     @property
@@ -62,6 +78,11 @@ def dataset_name(loader: Loader) -> str:
     return str(loader.description.get("dataset") or "the dataset")
 
 
+def dataset_names(loader: Loader) -> tuple[str, ...]:
+    """("Subset", "MyImages") of "Subset(MyImages)"."""
+    return tuple(dataset_name(loader).rstrip(")").split("("))
+
+
 def dataset_place(loader: Loader, facts: Facts) -> str:
     """ "train.py:41" where the dataset reads, "" when it was not recorded."""
     at = loader.description.get("dataset_at") or ""
@@ -71,8 +92,9 @@ def dataset_place(loader: Loader, facts: Facts) -> str:
     return ""
 
 
-def worker_view(loader: Loader) -> WorkerView:
-    workers: list[Worker] = list(loader.workers)
+def worker_view(loader: Loader, *others: Loader) -> WorkerView:
+    """`others`: loaders of the same kind, such as a new one in each epoch."""
+    workers: list[Worker] = [w for v in (loader, *others) for w in v.workers]
     states: dict[str, int] = {}
     for w in workers:
         for state, readings in w.states.items():
@@ -83,6 +105,7 @@ def worker_view(loader: Loader) -> WorkerView:
         read=len(shares),
         cpu_share=sum(shares) / len(shares) if shares else 0.0,
         slowest=max(shares, default=0.0),
+        looks=sum(states.values()),
         running=states.get("R", 0) / max(1, sum(states.values())),
     )
 

@@ -125,6 +125,13 @@ _TABLE = (
         "binomial: 10 of 10 is at least 74 % (95 %)",
     ),
     Threshold(
+        "min_looks",
+        10,
+        "looks",
+        "fewest looks at a loader's workers, one a second at each, before it is said what they do",
+        "min_samples; the first seconds of a worker are its start",
+    ),
+    Threshold(
         "good_samples", 50, "samples", "samples for high confidence", "binomial: a share is known to +-14 points (95 %)"
     ),
     Threshold(

@@ -13,6 +13,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Loader
 
 
 class DataStarved:
@@ -53,7 +54,7 @@ class DataStarved:
         if not cpus:
             need = min(need, 7)  # of a trace: its machine is not known
         if small:
-            fix = f"class {name}:\n    def __getitems__(self, indices): ...  # a whole batch at once, by one indexing"
+            fix = _by_batch(main, name)
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
         elif waits:
             fix = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)  # its waits then overlap"
@@ -105,3 +106,21 @@ class DataStarved:
         name = syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
+
+
+def _by_batch(loader: Loader | None, name: str) -> str:
+    """How to fetch a whole batch by one indexing; torch's own classes are not the user's to change."""
+    names = loaders.dataset_names(loader) if loader is not None else (name,)
+    own = next((n for n in names if n not in loaders.TORCHS_DATASETS), "")
+    outer = set(names[: names.index(own)]) if own else set(names)
+    if own and outer <= {"Subset"}:  # which passes a batch's indices on
+        return f"class {own}:\n    def __getitems__(self, indices): ...  # a whole batch at once, by one indexing"
+    if loader is None or own or not outer <= {"Subset", "TensorDataset"}:
+        return f"# index a whole batch at once: wrap {name} in a class of yours with __getitems__(self, indices)"
+    size = loader.description.get("batch_size") or "batch_size"
+    kind = loader.description.get("sampler") or "RandomSampler"
+    sampler = f"{kind}(dataset)" if kind in ("RandomSampler", "SequentialSampler") else "sampler"
+    return (
+        "# a whole batch by one indexing; the samplers are torch.utils.data's:\n"
+        f"DataLoader(dataset, sampler=BatchSampler({sampler}, {size}, drop_last=False), batch_size=None)"
+    )

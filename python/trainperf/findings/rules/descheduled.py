@@ -65,7 +65,9 @@ class Descheduled:
                 if load.known
                 else "who else ran is not known (a run of under two seconds)"
             )
-            fix = f"torch.set_num_threads({max(1, wants.cpus - workers)})  # and look at what else runs: top -H"
+            fix = "# look at what else runs:\ntop -H"
+            if 0 < wants.cpus < facts.torch_threads:
+                fix = f"torch.set_num_threads({max(1, wants.cpus - workers)})  # and look at what else runs: top -H"
             confidence = (
                 "medium" if confidence[0] == "high" else confidence[0],
                 f"{confidence[1]}; who else ran is not clear",

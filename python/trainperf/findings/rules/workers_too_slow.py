@@ -12,6 +12,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Confidence
 
 
 class WorkersTooSlow:
@@ -34,15 +35,22 @@ class WorkersTooSlow:
         if severity is None:
             return None
         main = max(found, key=loaders.starved_ns)
-        view = loaders.worker_view(main)
-        have = loaders.num_workers(main)
+        have, name = loaders.num_workers(main), loaders.dataset_name(main)
+        alike = [
+            v for v in found if v is not main and (loaders.num_workers(v), loaders.dataset_name(v)) == (have, name)
+        ]
+        view = loaders.worker_view(main, *alike)
         cpus = loaders.cpus(facts)
         total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
         cpu_bound = view.computes
-        if not view.read:
-            state, fix = "are too slow", f"DataLoader(..., num_workers={need})"
+        if not view.told:
+            state = "are too slow; whether they compute or wait was not seen for long enough"
+            fix = (
+                "# run longer to see whether the workers compute or wait. If they wait, or CPUs are free:\n"
+                f"DataLoader(..., num_workers={max(need, have + 1)})"
+            )
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
         elif not cpu_bound:
             state = f"wait themselves (on the CPU only {view.cpu_share:.0%} of the time: storage, network or a lock)"
@@ -65,17 +73,19 @@ class WorkersTooSlow:
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
         if not main.description.get("num_workers_known", True):
             fix = "DataLoader(..., num_workers=...)  # more than it has now"
-        name = loaders.dataset_name(main)
-        confidence = facts.confidence()
-        if not view.read:
-            confidence = ("medium", f"{confidence[1]}; what the workers do was not seen")
+        level, steps = facts.confidence()[0], plural(facts.steps, "step")
+        confidence: tuple[Confidence, str]
+        if facts.of_trace:
+            confidence = ("medium" if level == "high" else level, f"{steps}; what the workers do was not seen")
+        else:
+            confidence = (level if view.told else "low", f"{steps}, {view.looked}" + ("" if view.told else ": too few"))
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="data_wait",
             claims=claims,
             title="the DataLoader's workers are too slow"
-            if not view.read
+            if not view.told
             else (
                 "the DataLoader's workers are CPU-bound" if cpu_bound else "the DataLoader's workers wait for something"
             ),
