@@ -44,6 +44,7 @@ def write(
     file.step(compute=80.0, flags=16)
     for ms in steps:
         file.step(compute=float(ms), **causes)
+    file.detail("sample", 8.0 * len(steps), phase="backward", state="native")
     if host is not None:
         file.host(10, process_cpus=host[0], other_cpus=host[1], idle_cpus=2 - sum(host))
     return file.build()

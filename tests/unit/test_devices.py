@@ -120,7 +120,7 @@ def version_1(path: Path) -> Path:
 
 
 def test_version_1_is_read(tmp_path: Path) -> None:
-    path = version_1(RunFile(tmp_path / "a.tpr").steps(5, compute=10.0).build())
+    path = version_1(RunFile(tmp_path / "a.tpr").steps(5, compute=10.0).detail("sample", 50).build())
     with trainperf.open(path) as run:
         assert run.schema_version == 1 and run.devices == () and run.step_count == 5
         assert run.kernels(0) == () and run.copies(0) == () and run.calls() == () and run.device_segments(0) == ()

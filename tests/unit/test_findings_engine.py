@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from verdicts import Make, loud, only, said
 
 
@@ -58,6 +59,7 @@ def test_costliest_first_and_the_verdict_is_about_it(make: Make) -> None:
 
 def test_healthy(make: Make) -> None:
     file = make().steps(300, compute=9.3, python=0.3, data_wait=0.2, gil_wait=0.05, descheduled=0.15)
+    file.detail("sample", 2800, phase="backward", state="native")
     found = said(file)
     assert found.findings == ()
     assert (
@@ -65,6 +67,7 @@ def test_healthy(make: Make) -> None:
         == "compute-bound: 93% of step time is compute, most of it in backward; nothing found above 10%"
     )
     spread = make().steps(100, {("forward", "native"): 5.0, ("backward", "native"): 5.0})
+    spread.detail("sample", 1000, phase="backward", state="native")
     assert said(spread).verdict.text == "compute-bound: 100% of step time is compute; nothing found above 10%"
 
 
@@ -119,5 +122,22 @@ def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None
 
 
 def test_an_info_counts_as_told(make: Make) -> None:
-    text = said(make().steps(40, compute=10.0, validation=3.0)).verdict.text
-    assert text.startswith("compute-bound: 77%")
+    file = make().steps(40, compute=10.0, validation=3.0)
+    text = said(file.detail("sample", 400, phase="backward", state="native")).verdict.text
+    assert text.startswith("compute-bound: 77%") and text.endswith("no finding worth a warning")
+
+
+@pytest.mark.parametrize("cause", ["python", "compute"])
+def test_few_samples_do_not_tell_python_from_compute(make: Make, cause: str) -> None:
+    file = make().steps(30, **{cause: 0.99, "data_wait": 0.01})
+    few = said(file.detail("sample", 8, state=cause, count=2)).verdict.text
+    assert few.startswith("on the CPU: 99% of step time; too few samples to tell Python from compute; nothing found")
+    enough = said(file.detail("sample", 32, state=cause, count=8)).verdict.text
+    assert enough.startswith("mostly python" if cause == "python" else "compute-bound")
+
+
+def test_a_run_that_was_killed_before_anything_was_written_is_not_said_to_have_no_steps(make: Make) -> None:
+    found = said(make(ended="killed"))
+    assert found.verdict.text == "the run was killed, or still runs: nothing of its steps was written yet"
+    assert said(make(ended="exception")).verdict.text.startswith("no training step was seen")
+    assert said(make(ended="killed").steps(30, blocked_io=5.0)).verdict.finding == "TP301"

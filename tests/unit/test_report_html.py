@@ -216,6 +216,25 @@ def test_runs_with_little_in_them(tmp_path: Path) -> None:
     assert Page(render(trainperf.open(tmp_path / "one.tpr"))).words.count("step 0") >= 1
 
 
+def test_the_badge_does_not_deny_a_large_info(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(100, compute=10, validation=3)
+    with file.detail("sample", 400, phase="backward", state="native").open() as run:
+        words = Page(render(run)).words
+    assert "nothing worth a warning" in words and "no finding worth a warning" in words
+    assert "nothing to mend" not in words
+    quiet = RunFile(tmp_path / "b.tpr").steps(100, compute=10)
+    with quiet.detail("sample", 400, phase="backward", state="native").open() as run:
+        assert "nothing to mend" in Page(render(run)).words
+
+
+def test_a_run_without_samples_or_rows_gets_no_good_badge(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(100, compute=10).open() as run:
+        assert "no verdict" in Page(render(run)).words
+    with RunFile(tmp_path / "b.tpr", ended="killed").open() as run:
+        words = Page(render(run)).words
+    assert "nothing of its steps was written yet" in words and "no training step was seen" not in words
+
+
 def test_a_run_that_is_still_written(tmp_path: Path) -> None:
     path = rich(tmp_path / "a.tpr", note="x").meta(wall_ns="0").build()
     with sqlite3.connect(path) as writer:

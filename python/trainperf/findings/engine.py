@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -127,6 +127,8 @@ def _device_evidence(facts: Facts, gpu: Gpu, idle_ns: int, matters: bool) -> str
 
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
+    if not facts.steps and facts.run.ended == "killed":
+        return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "")
     if not facts.steps:
         return Verdict(
             "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
@@ -143,7 +145,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
         return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}", "")
     if gpu is not None:
-        return Verdict(_device_verdict(facts, gpu), "")
+        return Verdict(_device_verdict(facts, gpu, found), "")
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
     ns, cause = causes[0]
     share = facts.share(ns)
@@ -158,10 +160,27 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if large:
         shares = ", ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
         return Verdict(f"no clear verdict: {shares} of step time, and no rule is sure of it{missing}", "")
+    nothing = f"{_nothing(found)}{missing}"
+    samples = sum(d.count for d in facts.samples())
+    if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
+        on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
+        few = "too few samples to tell Python from compute"
+        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}; {nothing}", "")
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
-    nothing = f"nothing found above {limit('warn_share'):.0%}{missing}"
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "")
+
+
+def _nothing(found: list[Finding]) -> str:
+    """That there is no warning; not that nothing was found, where an info is as large as one."""
+    if worth_a_look(found):
+        return "no finding worth a warning"
+    return f"nothing found above {limit('warn_share'):.0%}"
+
+
+def worth_a_look(found: Iterable[Finding]) -> bool:
+    """Whether one that is no warning costs as much as one."""
+    return any(f.cost_ns and f.share >= limit("warn_share") for f in found)
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:
@@ -181,9 +200,9 @@ def _idle_text(facts: Facts, gpu: Gpu) -> str:
     return f"GPU idle {gpu.idle():.0%}{most}"
 
 
-def _device_verdict(facts: Facts, gpu: Gpu) -> str:
+def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> str:
     """Nothing was found, and the device was seen."""
-    nothing = f"nothing found above {limit('warn_share'):.0%}"
+    nothing = _nothing(found)
     if gpu.busy() >= limit("gpu_bound_share"):
         return f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}"
     unseen = facts.share(gpu.unseen_ns)

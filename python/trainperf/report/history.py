@@ -112,7 +112,7 @@ def lines(history: History, *, width: int = 80) -> list[Line]:
         left += f"{row.steps:>9,}{median:>11}"
         trend = f"{row.change:>+8.0%}" if row.change is not None else " " * 8
         style = "" if row.change is None or abs(row.change) < _FELT else ("red" if row.change > 0 else "green")
-        room = max(20, width - len(left) - len(trend) - 2)
+        room = max(10, width - len(left) - len(trend) - 2)
         out.append([(left, ""), (trend, style), ("  " + wrap(clean(row.verdict), room, 1)[0], "dim")])
     for name in sorted(names - {""}):
         medians = [row.median_ms for row in history.rows if row.label == name and row.median_ms is not None]

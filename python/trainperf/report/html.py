@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from trainperf.findings.engine import worth_a_look
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import build
@@ -63,6 +64,7 @@ def render(
             m=model,
             d=found,
             top=top,
+            large_info=worth_a_look(model.findings),
             meta=run.meta,
             embedded=embedded,
             definitions=Markup(palette.definitions()),
