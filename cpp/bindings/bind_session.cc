@@ -129,7 +129,7 @@ class Session {
     return !stopped_ && marks::enabled() && collector_->closed_steps().waiting() &&
            marks::CurrentThreadId() == collector_->step_thread();
   }
-  bool OnStepThread() const { return Running() && marks::CurrentThreadId() == collector_->step_thread(); }
+  bool OnStepThread() const { return Here() && marks::CurrentThreadId() == collector_->step_thread(); }
   py::list TakeFlagged() const { return AsList(Here() ? collector_->closed_steps().TakeFlagged() : kNoSteps); }
   py::list RecentFlagged() const { return AsList(Here() ? collector_->closed_steps().RecentFlagged() : kNoSteps); }
   py::list RecentSteps(int64_t after) const {
@@ -246,7 +246,7 @@ void BindSession(py::module_& module) {
            "True: it is traced.")
       .def("pause_cuda", &Session::PauseCuda, "Lets go of CUPTI for another user of it, until resume_cuda().")
       .def("resume_cuda", &Session::ResumeCuda)
-      .def("on_step_thread", &Session::OnStepThread, "Whether the calling thread is the one that trains.")
+      .def("on_step_thread", &Session::OnStepThread, "Whether the calling thread is the one that trains, or trained.")
       .def("take_flagged", &Session::TakeFlagged, "Steps that were flagged since the last call.")
       .def("recent_flagged", &Session::RecentFlagged, "The last 1024 flagged steps.")
       .def("recent_steps", &Session::RecentSteps, py::arg("after") = -1,

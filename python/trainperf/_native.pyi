@@ -105,7 +105,7 @@ class Session:
         """Lets go of CUPTI for another user of it, until resume_cuda(). Nests."""
     def resume_cuda(self) -> None: ...
     def on_step_thread(self) -> bool:
-        """Whether the calling thread is the one that trains."""
+        """Whether the calling thread is the one that trains; also after stop(), when the shortest run knows it."""
     # Closed steps are (index, wall_ns, StepFlags, causes_ns in the order of CAUSES), oldest first; also after
     # stop().
     def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:

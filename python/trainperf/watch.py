@@ -62,6 +62,9 @@ class Watch(LiveSteps, Outcome):
         self.gives_way = False  # to a watch that the program starts itself: `trainperf run` sets it
         self._logging: Callable[[], None] | None = None  # takes out our handler
         self._finalizer: weakref.finalize[Any, Watch] | None = None
+        self._unused: weakref.finalize[Any, Watch] | None = None  # speaks up for a watch that nobody entered
+        if not settings.disabled:
+            self._unused = weakref.finalize(self, _never_entered, self._pid)
 
     # The loop's side.
 
@@ -96,6 +99,7 @@ class Watch(LiveSteps, Outcome):
     # Life.
 
     def __enter__(self) -> Watch:
+        self._is_used()
         _enter(self)
         return self
 
@@ -106,6 +110,10 @@ class Watch(LiveSteps, Outcome):
         failed = kind is not None and not issubclass(kind, GeneratorExit)
         self._stop("exception" if failed else "normally", kind)
 
+    def _is_used(self) -> None:
+        if self._unused is not None:
+            self._unused.detach()
+
     def stop(self) -> None:
         """Ends the watch. Idempotent."""
         self._stop("normally", None)
@@ -114,6 +122,7 @@ class Watch(LiveSteps, Outcome):
         """As a decorator: each call of the function is a watch of its own."""
         from trainperf._decorate import decorate
 
+        self._is_used()
         decorated: F = decorate(function, lambda: Watch(self._settings))
         return decorated
 
@@ -203,8 +212,7 @@ class Watch(LiveSteps, Outcome):
                 return
             self._state = "stopped"
             between, self._between = self._between, None
-            if between is not None and not (ended == "normally" and self._session.on_step_thread()):
-                between = None
+            session = self._session
             try:
                 if _current is self:
                     _current = None
@@ -218,7 +226,8 @@ class Watch(LiveSteps, Outcome):
                     self._stop_logging()
                     raise
         try:
-            if between is not None:
+            # Asked only now: a run that is shorter than the collector's sleep does not know it before its end.
+            if between is not None and ended == "normally" and session.on_step_thread():
                 between.finish()
         finally:
             try:
@@ -245,7 +254,10 @@ class Watch(LiveSteps, Outcome):
                 self._trouble = str(error)
                 if session.path != self._path:  # first of all where it is: a verdict's lines are short
                     why = self._trouble.removesuffix(f"; the whole run was saved to {session.path}")
-                    self._trouble = f"the run was saved to {session.path}: {why}"
+                    why = why.removeprefix(f"the run file {self._path} could not be completed: ")
+                    self._trouble = (
+                        f"the run was saved to {session.path}: {why} ({os.path.basename(self._path)} was not completed)"
+                    )
                 log.error("%s", self._trouble)
             finally:
                 self._path, self._session = session.path, None
@@ -464,6 +476,13 @@ def _remove_file(path: str, pid: int) -> None:
                 os.unlink(path + suffix)
             except FileNotFoundError:
                 continue
+
+
+def _never_entered(pid: int) -> None:
+    if os.getpid() == pid:
+        text = "a trainperf.watch() was never entered, and watched nothing: write `with trainperf.watch():`, or start()"
+        log.warning(text)
+        warn(text)
 
 
 def _take_out(hooks: Hooks) -> None:

@@ -160,6 +160,27 @@ def test_stop_in_it(tmp_path: Path) -> None:
     assert called and not run.running and run.run.ended == "normally"
 
 
+@pytest.mark.parametrize("steps", [1, 10, 40])
+def test_a_run_shorter_than_the_collectors_sleep_has_all_its_calls(tmp_path: Path, steps: int) -> None:
+    task, got = Task(), list[ClosedStep]()
+
+    def broken(step: ClosedStep) -> None:
+        got.append(step)
+        raise KeyError("mine")
+
+    batch = torch.randn(1, 8), torch.randn(1, 1)
+    with (
+        pytest.warns(TrainperfWarning, match="on_flag raised KeyError: 'mine'") as told,
+        trainperf.watch(tmp_path / "a.tpr", verbose=False, on_flag=broken) as run,
+    ):
+        for _ in range(steps):
+            task.train(batch)
+            time.sleep(0.001)
+            run.step()
+    assert len(got) == len(run.flags.recent) >= steps / 2
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize(
     ("on_flag", "said"),
     [(3, "must be callable: give a function of one argument"), (print, None), (None, None)],

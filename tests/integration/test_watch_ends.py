@@ -133,6 +133,7 @@ def test_a_run_that_was_moved_away_is_saved_elsewhere_and_the_user_hears_of_it(
                 path.unlink()
         err = capsys.readouterr().err
         assert ("saved to" in " ".join(err.split())) == verbose
+        assert ("it was removed or replaced while it was being written" in " ".join(err.split())) == verbose
         assert watch.path != str(path) and watch.run.step_count == 5
         saved.append(Path(watch.path))
     for file in saved:
@@ -146,6 +147,27 @@ def test_warnings_that_are_errors_do_not_raise_into_the_program(path: Path, caps
         path.unlink()
     assert "saved to" in capsys.readouterr().err
     Path(watch.path).unlink()
+
+
+def test_a_watch_that_nobody_enters_says_so(path: Path) -> None:
+    """Dropped at once, or held to the end of the process; those that are used, or failed to start, say nothing."""
+    used = """
+trainperf.watch()(lambda: 0)
+with trainperf.watch(path, verbose=False):
+    try:
+        trainperf.start()
+    except trainperf.AlreadyWatchingError:
+        pass
+"""
+    for code, times in (("trainperf.watch(path)", 1), ("held = trainperf.watch(path)", 1), (used, 0)):
+        done = child(code, path)
+        assert done.stderr.count("was never entered, and watched nothing") == times, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_there_is_not_called_missing() -> None:
+    with pytest.raises(FileNotFoundError, match=r"/proc/trainperf\.tpr cannot be made in /proc: No such file"):
+        trainperf.start("/proc/trainperf.tpr")
 
 
 @pytest.mark.parametrize(("argument", "code"), [("3", 3), ("", 0), ("'bad'", 1)])

@@ -7,10 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainperf/run/run_path.h"
 #include "trainperf/run/run_test_util.h"
 #include "trainperf/run/run_writer.h"
 
@@ -56,6 +58,8 @@ TEST(RunFailureTest, RefusesBadPathsSayingTheMend) {
   EXPECT_EQ(refusal(folder.path(), true).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Exists(folder / "a.tpr"));
   EXPECT_EQ(refusal(folder / "no/such/a.tpr").code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(refusal(folder / "no/such/a.tpr").message()), HasSubstr("make it first"));
+  EXPECT_THAT(std::string(refusal("/proc/a.tpr").message()), HasSubstr("cannot be made in /proc: No such file"));
   EXPECT_EQ(refusal(folder / "a.tpr/b.tpr").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refusal("/dev/null", true).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refusal("/sys/a.tpr").code(), absl::StatusCode::kPermissionDenied);
@@ -160,6 +164,27 @@ TEST(RunFailureTest, AFullDiskLosesNothing) {
   ASSERT_TRUE(reference->Finish("normally").ok());
   EXPECT_EQ(Scalar(folder / "full.tpr", "PRAGMA integrity_check"), "ok");
   EXPECT_EQ(Dump(folder / "full.tpr"), Dump(folder / "reference.tpr"));
+}
+
+TEST(RunFailureTest, WhatIsLeftOfARescuedRunIsRemoved) {
+  TestFolder folder;
+  RandomRun run(9);
+  for (const bool replaced : {false, true}) {
+    auto writer = Create(folder / "a.tpr");
+    for (int i = 0; i < 100; ++i) run.Feed(*writer);
+    if (replaced) {  // not ours any more
+      unlink((folder / "a.tpr").c_str());
+      std::ofstream(folder / "a.tpr") << "mine";
+    } else {
+      unlink((folder / "a.tpr-wal").c_str());
+    }
+    EXPECT_FALSE(writer->Finish("normally").ok());
+    EXPECT_NE(writer->path(), folder / "a.tpr");
+    EXPECT_EQ(Number(writer->path(), "SELECT COUNT(*) FROM step"), 100);
+    EXPECT_EQ(Exists(folder / "a.tpr"), replaced);
+    EXPECT_FALSE(!replaced && Exists(folder / "a.tpr-wal"));
+    RemoveRunFile(writer->path());
+  }
 }
 
 TEST(RunFailureTest, AFullDiskHoldsBoundedMemory) {

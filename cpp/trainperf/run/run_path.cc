@@ -22,6 +22,10 @@ absl::Status RefusalOf(const std::string& path, int error) {
       return absl::AlreadyExistsError(
           absl::StrCat(path, " exists already: choose another path, or give overwrite=True to replace it"));
     case ENOENT:
+      if (access(folder.c_str(), F_OK) == 0) {  // /proc: nothing can be made in it
+        return absl::NotFoundError(absl::StrCat("the run file ", path, " cannot be made in ", folder, ": ",
+                                                std::strerror(error), ": choose another folder"));
+      }
       return absl::NotFoundError(absl::StrCat("the folder ", folder, " does not exist: make it first"));
     case ENOTDIR:
       return absl::InvalidArgumentError(absl::StrCat(folder, " is not a folder"));

@@ -213,6 +213,8 @@ class Writer : public RunWriter {
       return absl::Status(cause.code(),
                           absl::StrCat(what, "; nor could the run be saved elsewhere: ", saved.status().message()));
     }
+    // What is left of it would be taken for the run; but whatever has come in its place is not ours.
+    if (file_.IsStillAt(path_)) RemoveRunFile(path_);
     path_ = *saved;
     return absl::Status(cause.code(), absl::StrCat(what, "; the whole run was saved to ", path_));
   }
