@@ -308,3 +308,29 @@ def test_run_gives_way_to_a_scripts_own_watch(tmp_path: Path) -> None:
     assert done.stdout == "trained\n"
     assert own.exists()
     assert not outer.exists()
+
+
+# Errors of the system
+
+
+def test_a_run_file_that_exists_names_the_option(tmp_path: Path) -> None:
+    script(tmp_path, "print('trained')")
+    (tmp_path / "a.tpr").touch()
+    done = trainperf("run", "-o", "a.tpr", "train.py", cwd=tmp_path)
+    assert done.returncode == 1 and "a.tpr exists already" in done.stderr and "give -f " in done.stderr
+    assert "overwrite=True" not in done.stderr and done.stdout == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainperf", "explain"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "trainperf explain: writing the output: No space left on device\n"

@@ -16,13 +16,19 @@ def test_one_step_is_too_few(make: Make) -> None:
     assert found.findings == () and "too few" in found.verdict.text
 
 
+def test_a_stray_run_step_that_swallows_the_loop_is_named(make: Make) -> None:
+    for optimizer_steps, told in ((60, True), (2, False)):
+        text = said(make().steps(1, compute=60.0, optimizer_steps=optimizer_steps)).verdict.text
+        assert ("60 optimizer steps ran in it: once run.step() is called" in text) == told
+
+
 def test_no_step_no_findings_and_every_rule_abstains(make: Make) -> None:
     from trainperf.findings.rules import ALL
 
     found = said(make())
     assert found.findings == () and "no training step" in found.verdict.text
     assert "no torch.autograd.backward and no optimizer step ran" in found.verdict.text
-    assert "autograd.grad is not seen" in found.verdict.text
+    assert "autograd.grad with create_graph is not seen" in found.verdict.text
     assert {a.id for a in found.abstained} == {r.id for r in ALL}
 
 

@@ -282,6 +282,14 @@ def test_write_is_all_or_nothing(tmp_path: Path) -> None:
     write("lone surrogate \udcff", tmp_path / "b.html")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: full)
+    with pytest.raises(OSError, match=r"a\.html cannot be written \(No space left on device\)"):
+        write("page", tmp_path / "a.html")
+
+
 def test_a_dangling_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "a.html").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):

@@ -70,7 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def one_line(error: BaseException) -> str:
     from trainperf.report.text import clean
 
-    return clean(" ".join(str(error).split()) or type(error).__name__)
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        what = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "writing the output"
+        text = f"{what}: {error.strerror}"
+    elif isinstance(error, FileExistsError):
+        text = text.replace("give overwrite=True", "give -f")
+    return clean(" ".join(text.split()) or type(error).__name__)
 
 
 _EPILOG = """\

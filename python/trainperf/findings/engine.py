@@ -20,6 +20,7 @@ _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what traini
 _MACHINE = ("descheduled", "throttled")  # none of the loop's doing
 _IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
+_SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if not facts.steps:
         return Verdict(
             "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
-            "(torch.autograd.grad is not seen; run.step() marks steps by hand)",
+            "(torch.autograd.grad with create_graph is not seen; run.step() marks steps by hand)",
             "",
         )
     top = next((f for f in found if f.severity != "info"), None)
@@ -143,7 +144,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         return Verdict(f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}", top.id)
     if facts.steps < limit("warn_min_steps"):
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
-        return Verdict(f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}", "")
+        seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
+        return Verdict(seen, "")
     if gpu is not None:
         return Verdict(_device_verdict(facts, gpu, found), "")
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
@@ -187,6 +189,15 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     """Which part of the run is slow because of what the verdict is about."""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+
+
+def _swallowed(facts: Facts) -> str:
+    """A run.step() that stands before the loop, not in it, makes one step of the whole loop."""
+    most = int(facts.run.steps.optimizer_steps.max(initial=0))
+    if most < _SWALLOWED:
+        return ""
+    where = "it" if facts.steps == 1 else "one of them"
+    return f"; {most} optimizer steps ran in {where}: once run.step() is called, it alone says where steps end"
 
 
 def _not_seen(facts: Facts) -> str:

@@ -90,12 +90,13 @@ def write(page: str, path: str | os.PathLike[str], *, overwrite: bool = False) -
     try:
         handle, temporary = tempfile.mkstemp(prefix=".trainperf-", suffix=".html", dir=folder)
     except OSError as error:
-        raise type(error)(
-            f"{target} cannot be written ({error.strerror}): name a file in a folder that can be"
-        ) from error
+        raise _cannot(target, error) from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(page)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+                file.write(page)
+        except OSError as error:  # a full disk; it names no file
+            raise _cannot(target, error) from error
         os.chmod(temporary, 0o666 & ~_umask())
         if overwrite:
             os.replace(temporary, target)
@@ -115,6 +116,10 @@ def _claim(temporary: str, target: str) -> None:
         raise _exists(target) from None
     except OSError:  # a file system without links
         os.replace(temporary, target)
+
+
+def _cannot(target: str, error: OSError) -> OSError:
+    return type(error)(f"{target} cannot be written ({error.strerror}): name a file in a folder that can be")
 
 
 def _exists(target: str) -> FileExistsError:
