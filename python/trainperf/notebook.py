@@ -99,8 +99,8 @@ def _magic(line: str, cell: str | None = None) -> Any:
     if not source.strip():
         options.error("there is nothing to run: put it below %%trainperf, or behind %trainperf")
     _cells.close_all_left_open("%%trainperf begins another")
+    run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
     watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
-    run = _compiled(shell, source)  # before the watch begins: a SyntaxError leaves no run
     try:
         with watch:
             return run()
