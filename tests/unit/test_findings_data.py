@@ -152,6 +152,24 @@ def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
     assert f.cost_ns == 800_000_000
 
 
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        (1, [("TP103", "low"), ("TP102", "low")]),
+        (9, [("TP103", "low"), ("TP102", "low")]),
+        (10, [("TP102", "high")]),
+    ],
+)
+def test_few_looks_at_workers_do_not_hide_late_deliveries(
+    make: Make, looks: int, expected: list[tuple[str, str]]
+) -> None:
+    """Workers that compute all the time have no batch to deliver late; one look at them in "R" does not tell that."""
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (40, 320), 1: (60, 480)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.97, seconds=5, states={"R": looks})
+    assert [(f.id, f.confidence) for f in said(file).findings] == expected
+
+
 def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:
     file = make()
     hog = file.thread("hog")

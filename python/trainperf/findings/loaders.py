@@ -54,10 +54,8 @@ class WorkerView:
 
     @property
     def computes(self) -> bool:
-        """It is on the CPU; or, where CPUs are short, waits for one."""
-        return self.read > 0 and (
-            self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share")
-        )
+        """They are on the CPU; or, where CPUs are short, wait for one. Never so of workers that were hardly seen."""
+        return self.told and (self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share"))
 
     @property
     def short_of_cpu(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
-from trainperf.findings.facts import ms
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -52,6 +52,10 @@ class ReadyNotDelivered:
             why = "the pin-memory thread has not passed it on"
         else:
             why = f"taking a batch of {loaders.dataset_name(main)} out of its queue is slow (large or many tensors)"
+        confidence = facts.confidence(tier=facts.tier("gil_waits") if holder is not None else "")
+        view = loaders.worker_view(main)
+        if holder is None and loaders.starved_count(main) and not view.told:  # the workers may be too slow after all
+            confidence = ("low", f"{plural(facts.steps, 'step')}, {view.looked}: too few")
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -59,7 +63,7 @@ class ReadyNotDelivered:
             claims=claims,
             title="batches are ready but are not delivered",
             affected=min(facts.steps, count),
-            confidence=facts.confidence(tier=facts.tier("gil_waits") if holder is not None else ""),
+            confidence=confidence,
             evidence=(
                 f"{count} fetches found a batch ready and still took {ms(waited / count)} each (usual: 1 to 2 ms)",
                 f"{ms(gil)} of {ms(waited)} is waiting for the GIL" if gil else "",
