@@ -203,8 +203,10 @@ class RunFile(DeviceParts):
         self._section_steps = steps
         return self
 
-    def keep(self, step: int, why: str = "worst", *segments: tuple[str, str, float], thread: int = 0) -> RunFile:
-        """The step keeps its row and its segments, given as (phase, mechanism, ms). `thread` held the GIL in waits."""
+    def keep(
+        self, step: int, why: str = "worst", *segments: tuple[str, str, float], thread: int = 0, stack: int = 0
+    ) -> RunFile:
+        """The step keeps its row and its segments, as (phase, mechanism, ms). `thread` held the GIL in waits, there."""
         facts = self._steps[step][1]
         self._kept.append((step, why))
         at = facts["start_ns"]
@@ -218,7 +220,7 @@ class RunFile(DeviceParts):
                 phase=phase,
                 mechanism=mechanism,
                 thread=thread if mechanism == "gil_wait" else 0,
-                stack=0,
+                stack=stack if mechanism == "gil_wait" else 0,
             )
             at += _ns(ms)
         return self

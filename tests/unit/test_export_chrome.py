@@ -53,18 +53,24 @@ def check(document: Any) -> list[dict[str, Any]]:
     return list(document["traceEvents"])
 
 
+def slices(events: list[dict[str, Any]], track: str) -> list[dict[str, Any]]:
+    """Those of the track whose name begins so."""
+    (tid,) = {e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"].startswith(track)}
+    return [e for e in events if e["ph"] == "X" and e["tid"] == tid]
+
+
 def test_steps_and_phases_are_those_of_the_run(run_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "t.json.gz"
     assert main(["export", str(run_file), "-o", str(out)]) == 0
     events = check(json.loads(gzip.decompress(out.read_bytes())))
     with trainperf.open(run_file) as run:
-        steps = [e for e in events if e["ph"] == "X" and e["tid"] == 1]
+        steps = slices(events, "steps")
         assert len(steps) == run.step_count >= 29
         assert sum(e["dur"] for e in steps) == pytest.approx(run.wall_ns / 1000, abs=0.001 * len(steps))
         for event, causes in zip(steps, run.steps.causes_ns, strict=True):
             told = sum(v for k, v in event["args"].items() if k.endswith("_ms"))
             assert told == pytest.approx(causes.sum() / 1e6)
-        phases = [e for e in events if e["ph"] == "X" and e["tid"] == 2]
+        phases = slices(events, "phases")
         assert {"forward", "logging"} <= {e["name"] for e in phases}
         # Segments have no holes, so neither have the phases of a kept step.
         kept = {int(i): int(w) for i, w in zip(run.kept_steps.index, run.kept_steps.wall_ns, strict=True)}

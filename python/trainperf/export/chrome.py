@@ -1,8 +1,8 @@
 """A run as a timeline in Chrome's trace format, for ui.perfetto.dev and chrome://tracing.
 
-Tracks of the host: steps, the phases of the kept steps, GIL waits (with who held it) and collections, long spans; of
-each device: what it ran, and each idle gap with its cause. Only kept steps have a timeline of their own
-(docs/run-file.md).
+Top to bottom: the steps; what each device ran, and why it idled; the phases of the kept steps, GIL waits (with who held
+it) and collections, long spans. Only kept steps have a timeline of their own (docs/run-file.md). All of it is one
+process, as Perfetto folds several up, and a track's number is its place, as Perfetto sorts by it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from trainperf.export.files import replaced
+from trainperf.export.files import replaced, run_name
 from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run
+    from trainperf.runfile.records import Segment
 
 Event = dict[str, Any]
 
-_HOST: Final = 1  # pid of the host's tracks
-_DEVICE: Final = 1000  # and of device 0
-_STEPS, _PHASES, _WAITS, _SPANS = 1, 2, 3, 10  # tid; each kind of span has its own
+_PID: Final = 1000  # a track of the same number would be the main thread's
 _SPAN_NAMES: Final = {"loader_start": "loader starts", "first_fetch": "first fetches", "gc": "long collections"}
 _FLAGS: Final = (
     "data_starved", "gil_contended", "host_stalled", "incomplete",
@@ -61,44 +60,33 @@ def events(run: Run) -> Iterator[Event]:
     starts = [int(run.steps.start_ns[0])] if len(run.steps.start_ns) else []
     starts += [span.start_ns for kind in _kinds(run) for span in run.spans(kind)]
     starts += [reading.at_ns for reading in run.host]
-    clock = _Clock(min(starts, default=0))
-    yield from _names(run)
-    yield from _steps(run, clock)
-    yield from _kept_steps(run, clock)
-    yield from _spans(run, clock)
-    yield from _host(run, clock)
-    for device in run.devices:
-        yield from _device_names(device.id, device.name)
+    tracks = _tracks(run)
+    canvas = _Canvas(min(starts, default=0), tracks)
+    yield from _names(run, tracks)
+    yield from _steps(run, canvas)
+    yield from _kept_steps(run, canvas)
+    yield from _spans(run, canvas)
+    yield from _host(run, canvas)
     if run.devices:
-        yield from _device_segments(run, clock)
+        yield from _device_segments(run, canvas)
 
 
-class _Clock:
-    def __init__(self, zero_ns: int) -> None:
+class _Canvas:
+    """Where events are drawn: on which track, and from when on."""
+
+    def __init__(self, zero_ns: int, tracks: Iterable[str]) -> None:
         self._zero_ns = zero_ns
+        self._tids = {track: tid for tid, track in enumerate(tracks, 1)}
 
     def us(self, at_ns: int) -> float:
         return (int(at_ns) - self._zero_ns) / 1000
 
-
-def _slice(clock: _Clock, track: tuple[int, int], name: str, start_ns: int, end_ns: int, **args: Any) -> Event:
-    event: Event = {
-        "ph": "X", "pid": track[0], "tid": track[1], "name": name or "?", "ts": clock.us(start_ns),
-        "dur": (int(end_ns) - int(start_ns)) / 1000,
-    }  # fmt: skip
-    if args:
-        event["args"] = args
-    return event
-
-
-def _track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": order}}
-
-
-def _process(pid: int, name: str, order: int) -> Iterator[Event]:
-    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
-    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": order}}
+    def slice(self, track: str, name: str, start_ns: int, end_ns: int, **args: Any) -> Event:
+        event: Event = {
+            "ph": "X", "pid": _PID, "tid": self._tids[track], "name": name or "?", "ts": self.us(start_ns),
+            "dur": (int(end_ns) - int(start_ns)) / 1000,
+        }  # fmt: skip
+        return event | {"args": args} if args else event
 
 
 def _kinds(run: Run) -> list[str]:
@@ -107,18 +95,31 @@ def _kinds(run: Run) -> list[str]:
     return [kind for kind in SPAN_KINDS if run.spans(kind)]
 
 
-def _names(run: Run) -> Iterator[Event]:
+def _tracks(run: Run) -> dict[str, str]:
+    """What is written above each of them, top to bottom."""
     thread = run.step_thread
-    who = f" ({thread.name})" if thread is not None and thread.name else ""
-    yield from _process(_HOST, f"host: step thread{who}", 0)
-    yield from _track(_HOST, _STEPS, "steps", 0)
-    yield from _track(_HOST, _PHASES, "phases (kept steps)", 1)
-    yield from _track(_HOST, _WAITS, "GIL waits and collections", 2)
-    for i, kind in enumerate(_kinds(run)):
-        yield from _track(_HOST, _SPANS + i, _SPAN_NAMES.get(kind, kind), 10 + i)
+    who = f" of {thread.name}" if thread is not None and thread.name else ""
+    tracks = {"steps": "steps"}
+    for device in run.devices:
+        tracks[f"runs{device.id}"] = f"GPU {device.id} runs"
+        tracks[f"idle{device.id}"] = f"GPU {device.id} idle, why"
+    tracks |= {"phases": f"phases{who}, kept steps", "waits": f"GIL waits and collections{who}"}
+    return tracks | {kind: _SPAN_NAMES.get(kind, kind) for kind in _kinds(run)}
 
 
-def _steps(run: Run, clock: _Clock) -> Iterator[Event]:
+def _names(run: Run, tracks: dict[str, str]) -> Iterator[Event]:
+    devices = [f"GPU {device.id}: {device.name}" for device in run.devices if device.name]
+    yield _name("process", 0, ", ".join([f"trainperf {run_name(run)}", *devices]))
+    for tid, name in enumerate(tracks.values(), 1):
+        yield _name("thread", tid, name)
+        yield {"ph": "M", "pid": _PID, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _name(what: str, tid: int, name: str) -> Event:
+    return {"ph": "M", "pid": _PID, "tid": tid, "name": f"{what}_name", "args": {"name": name}}
+
+
+def _steps(run: Run, canvas: _Canvas) -> Iterator[Event]:
     steps = run.steps
     for i in range(len(steps.index)):
         first, count = int(steps.index[i]), int(steps.count[i])
@@ -130,34 +131,37 @@ def _steps(run: Run, clock: _Clock) -> Iterator[Event]:
             args["flags"] = ", ".join(flags)
         # Rows of neighbours hold their summed wall time, and steps follow on one another.
         start = int(steps.start_ns[i])
-        yield _slice(clock, (_HOST, _STEPS), name, start, start + int(steps.wall_ns[i]), **args)
+        yield canvas.slice("steps", name, start, start + int(steps.wall_ns[i]), **args)
 
 
-def _kept_steps(run: Run, clock: _Clock) -> Iterator[Event]:
+def _kept_steps(run: Run, canvas: _Canvas) -> Iterator[Event]:
     for step in sorted(int(i) for i in run.kept_steps.index):
         phase, start, end = "", 0, 0
         for segment in run.segments(step):
             if segment.mechanism in ("gil_wait", "gc"):
                 args: dict[str, Any] = {"step": step}
                 if segment.mechanism == "gil_wait":
-                    holder = segment.thread.name or str(segment.thread.native_tid) if segment.thread else "?"
-                    args["holder"] = holder
+                    args["holder"] = _thread_name(segment)
                     if frames := run.stack(segment.stack):
                         args["holder_at"] = [f"{f.function} ({f.file}:{f.line})" for f in frames]
                 name = f"GIL held by {args['holder']}" if "holder" in args else "gc"
-                yield _slice(clock, (_HOST, _WAITS), name, segment.start_ns, segment.end_ns, **args)
+                yield canvas.slice("waits", name, segment.start_ns, segment.end_ns, **args)
             if segment.phase == phase and segment.start_ns == end:
                 end = segment.end_ns
                 continue
             if end > start:
-                yield _slice(clock, (_HOST, _PHASES), phase, start, end, step=step)
+                yield canvas.slice("phases", phase, start, end, step=step)
             phase, start, end = segment.phase, segment.start_ns, segment.end_ns
         if end > start:
-            yield _slice(clock, (_HOST, _PHASES), phase, start, end, step=step)
+            yield canvas.slice("phases", phase, start, end, step=step)
 
 
-def _spans(run: Run, clock: _Clock) -> Iterator[Event]:
-    for i, kind in enumerate(_kinds(run)):
+def _thread_name(segment: Segment) -> str:
+    return segment.thread.name or str(segment.thread.native_tid) if segment.thread else "?"
+
+
+def _spans(run: Run, canvas: _Canvas) -> Iterator[Event]:
+    for kind in _kinds(run):
         for span in run.spans(kind):
             args: dict[str, Any] = {"step": span.step}
             if span.object in run.objects:
@@ -166,10 +170,10 @@ def _spans(run: Run, clock: _Clock) -> Iterator[Event]:
                 args["bytes"] = span.value
             if span.thread is not None and span.thread.name:
                 args["thread"] = span.thread.name
-            yield _slice(clock, (_HOST, _SPANS + i), kind, span.start_ns, span.end_ns, **args)
+            yield canvas.slice(kind, kind, span.start_ns, span.end_ns, **args)
 
 
-def _host(run: Run, clock: _Clock) -> Iterator[Event]:
+def _host(run: Run, canvas: _Canvas) -> Iterator[Event]:
     """Counters: what the process and the machine were doing."""
     before = None
     for reading in run.host:
@@ -178,23 +182,32 @@ def _host(run: Run, clock: _Clock) -> Iterator[Event]:
             wall = reading.at_ns - before.at_ns
             values["CPUs used by the process"] = {"value": (reading.process_cpu_ns - before.process_cpu_ns) / wall}
         for name, value in values.items():
-            yield {"ph": "C", "pid": _HOST, "name": name, "ts": clock.us(reading.at_ns), "args": value}
+            yield {"ph": "C", "pid": _PID, "name": name, "ts": canvas.us(reading.at_ns), "args": value}
         before = reading
 
 
-def _device_names(device: int, name: str) -> Iterator[Event]:
-    pid = _DEVICE + device
-    yield from _process(pid, f"device {device}{': ' + name if name else ''}", 1 + device)
-    yield from _track(pid, 1, "runs", 0)
-    yield from _track(pid, 2, "idle, and the host's cause", 1)
-
-
-def _device_segments(run: Run, clock: _Clock) -> Iterator[Event]:
+def _device_segments(run: Run, canvas: _Canvas) -> Iterator[Event]:
     for step in sorted(int(i) for i in run.kept_steps.index):
-        for segment in run.device_segments(step):
+        segments = run.device_segments(step)
+        waits = [s for s in run.segments(step) if s.mechanism == "gil_wait"] if segments else []
+        for segment in segments:
             idle = segment.what == "idle"
-            name = f"idle: {segment.cause or 'unknown'}" if idle else segment.name or segment.what
-            yield _slice(
-                clock, (_DEVICE + segment.device, 2 if idle else 1), name, segment.start_ns, segment.end_ns,
-                step=step, what=segment.what,
-            )  # fmt: skip
+            track = f"{'idle' if idle else 'runs'}{segment.device}"
+            args: dict[str, Any] = {"step": step, "what": segment.what}
+            name = segment.name or segment.what
+            if idle:
+                name = segment.cause or "unknown"
+                if name == "gil_wait" and (holder := _holder(waits, segment.start_ns, segment.end_ns)):
+                    args["holder"] = holder
+                    name += f": {holder}"
+            yield canvas.slice(track, name, segment.start_ns, segment.end_ns, **args)
+
+
+def _holder(waits: list[Segment], start_ns: int, end_ns: int) -> str:
+    """Who held the GIL for most of this time, as far as the step thread waited for it."""
+    held: dict[str, int] = {}
+    for wait in waits:
+        if wait.start_ns < end_ns and start_ns < wait.end_ns:
+            who = _thread_name(wait)
+            held[who] = held.get(who, 0) + min(wait.end_ns, end_ns) - max(wait.start_ns, start_ns)
+    return max(held, key=lambda who: held[who], default="")
