@@ -46,12 +46,15 @@ def mimebundle(run: Run, plain: str, notes: Sequence[str] = ()) -> dict[str, str
 def frame(page: str, verdict: str, plain: str) -> str:
     """A frame that holds the whole page: a frame that loads a file fails in VS Code, and in a notebook sent elsewhere.
 
+    It may run the page's own script (zoom and search), and gets at nothing of the notebook.
+
     Where frames are taken out (a notebook that is not trusted), the verdict below stays, and opens to the whole text.
     """
     style = f"width:100%;height:{_HEIGHT}px;border:1px solid #8886;border-radius:6px;resize:vertical;overflow:auto"
     words = html.escape(verdict, quote=True)
     return (
-        f'<iframe title="trainperf: {words}" sandbox srcdoc="{html.escape(page, quote=True)}" style="{style}"></iframe>'
+        f'<iframe title="trainperf: {words}" sandbox="allow-scripts" srcdoc="{html.escape(page, quote=True)}" '
+        f'style="{style}"></iframe>'
         f"<details><summary><small><b>trainperf</b>: {words}</small></summary>"
         f"<pre>{html.escape(plain, quote=True)}</pre></details>"
     )

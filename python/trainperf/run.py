@@ -47,7 +47,7 @@ class Run(RunReader):
         return summary(self, keep=keep, notes=notes)
 
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
-        """Writes the report, one HTML file without scripts or links to the network, and gives its path.
+        """Writes the report, one HTML file that loads nothing, and gives its path.
 
         Raises FileExistsError when there is a file already, unless `overwrite`; OSError when it cannot be written.
         """

@@ -98,6 +98,58 @@ def test_asks_nobody_and_needs_no_script(browser: Any, pages: dict[str, str], tm
     context.close()
 
 
+def test_flame_graph_is_searched_and_zoomed_into(browser: Any, pages: dict[str, str]) -> None:
+    window = opened(browser, pages["rich"], script=True)
+    stacks = window.locator("#stacks")
+    told, frames = stacks.locator("output"), stacks.locator("svg.flame > svg")
+
+    def widths() -> list[float]:
+        return frames.evaluate_all("all => all.map(f => f.getBoundingClientRect().width)")
+
+    before = widths()
+    assert len(before) >= 6 and stacks.locator("button").is_disabled()
+    stacks.get_by_label("Search").fill("LINEAR.py")
+    assert "1 of" in told.inner_text() and "100.0% of the time" in told.inner_text()
+    assert stacks.locator(".hit").count() == 1
+    stacks.get_by_label("Search").fill("no such thing")
+    assert "0 of" in told.inner_text() and stacks.locator(".hit").count() == 0
+    # The blocked quarter of the samples, by the pointer: it and what it is called by take the whole width.
+    blocked = next(i for i in range(len(before)) if "blocked in" in frames.nth(i).text_content())
+    frames.nth(blocked).click()
+    zoomed = widths()
+    assert zoomed[blocked] == pytest.approx(before[0], rel=0.01) and before[blocked] < before[0] / 2
+    assert sum(w > 0 for w in zoomed) < sum(w > 0 for w in before) and "blocked in" in told.inner_text()
+    # And by the keyboard alone.
+    stacks.locator("figure").focus()
+    window.keyboard.press("Escape")
+    assert widths() == pytest.approx(before, abs=0.5)
+    window.keyboard.press("ArrowUp")
+    assert told.inner_text().startswith("forward (torch/nn/linear.py:3)")
+    window.keyboard.press("ArrowDown")
+    assert "native code" in told.inner_text()  # the widest of those that it called
+    window.keyboard.press("ArrowRight")
+    assert "blocked in" in told.inner_text()
+    window.keyboard.press("Enter")
+    assert widths() == pytest.approx(zoomed, abs=0.5)
+    stacks.get_by_role("button", name="Show all").click()
+    assert widths() == pytest.approx(before, abs=0.5)
+    window.context.close()
+
+
+def test_no_script_but_ours_runs(browser: Any, pages: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "a.html"
+    alien = "<script>document.title = 'alien'</script><img src='https://example.invalid/x.png'>"
+    file.write_text(pages["rich"].replace("<main>", f"<main>{alien}"))
+    context = browser.new_context()
+    window = context.new_page()
+    failed: list[str] = []
+    window.on("requestfailed", lambda request: failed.append(request.failure))
+    window.goto(file.as_uri())
+    assert window.title().startswith("trainperf: ") and window.locator(".tools").count() == 2
+    assert failed == ["csp"]
+    context.close()
+
+
 @pytest.mark.parametrize("width", [360, 1180])
 def test_fits_its_window(browser: Any, pages: dict[str, str], width: int) -> None:
     window = opened(browser, pages["rich"], width=width, script=True)

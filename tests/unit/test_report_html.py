@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -142,12 +144,27 @@ def test_slow_first_third_is_said_and_drawn(tmp_path: Path) -> None:
 def test_json_in_the_page_is_what_show_prints(tmp_path: Path) -> None:
     with rich(tmp_path / "a.tpr").open() as run:
         page, expected = Page(render(run)), as_json.to_dict(build(run))
-    ((attributes, text),) = page.scripts  # and no other script
+    (attributes, text), ours = page.scripts
+    assert ours[0] == {}  # flame.js
     assert attributes == {"type": "application/json", "id": "trainperf-report"}
     assert json.loads(text) == json.loads(json.dumps(expected))
 
 
-def test_runs_no_script_and_loads_nothing(tmp_path: Path) -> None:
+def test_only_our_script_may_run(tmp_path: Path) -> None:
+    with rich(tmp_path / "a.tpr").open() as run:
+        page = Page(render(run))
+    policy = next(str(a["content"]) for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    (_, _), (_, script) = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert "default-src 'none'" in policy and f"script-src 'sha256-{digest}'" in policy
+    assert not re.search(r"eval\(|innerHTML|Function\(|fetch\(|import", script)
+    short = RunFile(tmp_path / "b.tpr")
+    short.step(compute=1)
+    with short.open() as run:
+        assert len(Page(render(run)).scripts) == 1  # nothing to zoom into
+
+
+def test_loads_nothing(tmp_path: Path) -> None:
     with rich(tmp_path / "a.tpr").open() as run:
         text = render(run)
     page = Page(text)
@@ -175,7 +192,7 @@ def test_names_do_not_break_out(tmp_path: Path) -> None:
     file.loader(7, fetches=3, wait=3, dataset=HOSTILE, sampler=HOSTILE)
     with file.open() as run:
         page = Page(render(run))
-    assert len(page.scripts) == 1
+    assert len(page.scripts) == 2
     assert json.loads(page.scripts[0][1])["run"]["host"] == HOSTILE
     assert not [t for t, _ in page.tags if t == "img"]
     assert "{{7*7}}" in page.words  # a template does not run what is in a name

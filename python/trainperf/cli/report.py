@@ -11,7 +11,7 @@ class Report:
     name = "report"
     help = "write a run's report as one HTML file"
     description = (
-        "Writes a run's report as one HTML file that loads nothing and runs no script: to read, to print, to send. "
+        "Writes a run's report as one HTML file that loads nothing: to read, to print, to send. "
         "RUN may be a run file, or a folder that holds the files of one run's ranks."
     )
 

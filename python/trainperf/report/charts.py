@@ -140,6 +140,7 @@ class Histogram:
     ticks: tuple[tuple[float, str], ...]  # share of the width, label
     quantiles: tuple[tuple[str, float, str], ...]  # name, share of the width, label
     beyond: str
+    tallest: tuple[float, str]  # the highest bar: share of the height, steps
 
 
 def histogram(d: Distribution) -> Histogram:
@@ -165,7 +166,7 @@ def histogram(d: Distribution) -> Histogram:
         description="; ".join(f"{name} {text}" for name, _, text in marks) + (f"; {beyond}" if beyond else ""),
     )
     axis = tuple((at(t), num(t)) for t in ticks(d.high_ms, 6, low=d.low_ms))
-    return Histogram(svg, axis, marks, beyond)
+    return Histogram(svg, axis, marks, beyond, (distribution.TALLEST, f"{max(bar.count for bar in shown):,}"))
 
 
 def worst_step(step: WorstStep) -> str:

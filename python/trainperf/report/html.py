@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no network, every chart drawn beforehand.
+"""The report as one HTML file: no network, every chart drawn beforehand, no script needed to read it.
 
 page = render(run)
 write(page, "a.html")
@@ -6,10 +6,12 @@ write(page, "a.html")
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +69,14 @@ def render(
             large_info=worth_a_look(model.findings),
             meta=run.meta,
             embedded=embedded,
+            policy=_policy(),
+            script=_script() if found.stacks or found.holders else "",
             definitions=Markup(palette.definitions()),
             data=Markup(script_safe(as_json.to_dict(model))),
             timeline=charts.step_timeline(found, model),
             histogram=charts.histogram(found.distribution) if found.distribution else None,
-            amiss=_amiss(found, model.tiers),
+            amiss=_amiss(model.tiers),
+            host_known=bool(not found.from_trace or found.host.readings or run.meta.get("platform")),
         )
     )
     return page
@@ -138,9 +143,28 @@ def script_safe(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _amiss(found: details.Details, tiers: Any) -> list[tuple[str, str]]:
-    """Probes that are less than they could be."""
-    return [(probe, text) for probe, text in sorted(tiers.items()) if is_amiss(probe, text)]
+def _amiss(tiers: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Probes that are less than they could be, by what they are; why is told once, below."""
+    found: dict[str, list[str]] = {}
+    for probe, text in sorted(tiers.items()):
+        if is_amiss(probe, text):
+            found.setdefault(text.partition(":")[0], []).append(probe)
+    return sorted(found.items())
+
+
+@lru_cache(maxsize=1)
+def _script() -> Markup:
+    """The one script of the page; without what only its readers here need."""
+    text = environment().get_template("flame.js").render()
+    return Markup("\n".join(line.strip() for line in text.splitlines() if line.strip()))
+
+
+@lru_cache(maxsize=1)
+def _policy() -> str:
+    """What the page may do: nothing comes from elsewhere, and no script but ours runs, whatever a run's names hold."""
+    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
+    nothing = "default-src 'none'; base-uri 'none'; form-action 'none'"
+    return f"{nothing}; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 @lru_cache(maxsize=1)

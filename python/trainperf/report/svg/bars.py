@@ -9,6 +9,7 @@ from trainperf.report.svg.base import esc, image, num, title
 from trainperf.report.svg.palette import Look, fill
 
 _LETTER = 7.3  # px; names that would not fit are left to the legend
+_SEEN = 0.4  # px; what is narrower is not drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def bar(
     body, x = [], 0.0
     for part in parts:
         share = part.value / whole if whole > 0 else 0.0
-        if share < 0.0004:
+        if share * wide < _SEEN:
             x += share
             continue
         inside = ""
@@ -36,9 +37,11 @@ def bar(
                 room = 9 + _LETTER * min(40, len(part.name))
                 place = f'x="2" y="{height / 2 - 9:g}" width="{room:g}" height="18" rx="2"'
                 inside = f'<rect {place} fill="{part.look.colour}"/>{inside}'
-        body.append(
-            f'<svg x="{num(100 * x)}%" width="{num(100 * share)}%" height="{height}">{title(part.text)}'
-            f'<rect class="e" width="100%" height="{height}" fill="{fill(part.look)}"/>{inside}</svg>'
-        )
+        place = f'x="{num(100 * x)}%" width="{num(100 * share)}%" height="{height}"'
+        if inside:
+            rect = f'<rect class="e" width="100%" height="{height}" fill="{fill(part.look)}"/>'
+            body.append(f"<svg {place}>{title(part.text)}{rect}{inside}</svg>")
+        else:
+            body.append(f'<rect class="e" {place} fill="{fill(part.look)}">{title(part.text)}</rect>')
         x += share
     return image(label, description, body, height=height, kind="bar")

@@ -41,11 +41,10 @@ def image(label: str, description: str, body: Iterable[str], *, height: int, vie
     With a `view_box` the picture is stretched to the width.
     """
     stretched = f' viewBox="{view_box}" preserveAspectRatio="none"' if view_box else ""
-    about = f"{label}. {description}" if description else label
-    words = f"<title>{esc(label)}</title><desc>{esc(description, 600)}</desc>"
+    words = title(label, _LONGEST) + (f"<desc>{esc(description, 600)}</desc>" if description else "")
     return (
-        f'<svg class="chart{" " + kind if kind else ""}" role="img" aria-label="{esc(about, 600)}" width="100%" '
-        f'height="{height}"{stretched}>{words}{"".join(body)}</svg>'
+        f'<svg class="chart{" " + kind if kind else ""}" role="img" width="100%" height="{height}"{stretched}>'
+        f"{words}{''.join(body)}</svg>"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trainperf.report.svg.base import image, num, title
 
 _HEIGHT = 150
+TALLEST = 146 / _HEIGHT  # the highest bar's share of the height
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def histogram(bars: Sequence[Bar], quantiles: Sequence[tuple[str, float]], *, de
     for bar in bars:
         if not bar.count:
             continue
-        height = max(1.5, (_HEIGHT - 4) * bar.count / most)
+        height = max(1.5, TALLEST * _HEIGHT * bar.count / most)
         kind = ' class="beyond"' if bar.beyond else ""
         body.append(
             f'<rect{kind} x="{num(100 * bar.first)}%" width="{num(max(0.05, 100 * (bar.end - bar.first) - 0.12))}%" '

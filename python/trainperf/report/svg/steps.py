@@ -52,8 +52,11 @@ def _piece(piece: Piece, y: int) -> str:
         if piece.look.pattern:
             room = 8 + _LETTER * min(60, len(piece.name))
             inside = f'<rect x="2" y="4" width="{room:g}" height="18" rx="2" fill="{piece.look.colour}"/>{inside}'
+    place = f'x="{num(100 * piece.start)}%" y="{y}" width="{num(100 * share)}%" height="{_LANE}"'
+    if not inside:
+        return f'<rect class="e" {place} fill="{fill(piece.look)}">{title(piece.text)}</rect>'
     return (
-        f'<svg x="{num(100 * piece.start)}%" y="{y}" width="{num(100 * share)}%" height="{_LANE}">{title(piece.text)}'
+        f"<svg {place}>{title(piece.text)}"
         f'<rect class="e" width="100%" height="{_LANE}" fill="{fill(piece.look)}"/>{inside}</svg>'
     )
 
