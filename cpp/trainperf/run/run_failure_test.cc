@@ -106,6 +106,29 @@ TEST(RunFailureTest, LeavesOneFile) {
   EXPECT_EQ(Scalar(folder / "a.tpr", "PRAGMA journal_mode"), "delete");
 }
 
+// Without a log, and yet the same: its rows, and what happens when the disk is full.
+TEST(RunFailureTest, ADisposableRunIsTheSame) {
+  TestFolder folder;
+  const auto write = [&](const std::string& name, bool disposable, rlim_t limit) {
+    RunWriterOptions options;
+    options.disposable = disposable;
+    auto writer = Create(folder / name, options);
+    RandomRun run(3);
+    for (int i = 0; i < 3000; ++i) run.Feed(*writer);
+    const FileSizeLimit full(limit);
+    return std::make_pair(writer->Finish("normally"), writer->path());
+  };
+  ASSERT_TRUE(write("log.tpr", false, RLIM_INFINITY).first.ok());
+  ASSERT_TRUE(write("none.tpr", true, RLIM_INFINITY).first.ok());
+  EXPECT_EQ(Dump(folder / "none.tpr"), Dump(folder / "log.tpr"));
+  EXPECT_FALSE(Exists(folder / "none.tpr-wal"));
+  EXPECT_FALSE(Exists(folder / "none.tpr-journal"));
+  const auto [status, path] = write("full.tpr", true, 100'000);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nor could the run be saved elsewhere"));
+  EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(Number(path, "SELECT COUNT(*) FROM meta"), 0);
+}
+
 TEST(RunFailureTest, AWriterThatIsDroppedKeepsWhatWasCommitted) {
   TestFolder folder;
   {

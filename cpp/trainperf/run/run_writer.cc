@@ -60,6 +60,7 @@ class Writer : public RunWriter {
   }
 
   absl::Status Start() {
+    if (options_.disposable) return db_.Execute("PRAGMA journal_mode = MEMORY");
     TRAINPERF_ASSIGN_OR_RETURN(const std::string mode, db_.Text("PRAGMA journal_mode = WAL"));
     if (mode != "wal") return absl::InternalError(absl::StrCat("SQLite cannot keep a log here (", mode, ")"));
     TRAINPERF_RETURN_IF_ERROR(Commit());
@@ -133,7 +134,7 @@ class Writer : public RunWriter {
     if (finished_) return result_;
     facts_.SetMeta("ended", ended);
     absl::Status written = WriteParts(db_);
-    if (written.ok() && !(file_.IsStillAt(path_) && log_.IsStillAt(path_ + "-wal"))) {
+    if (written.ok() && !(file_.IsStillAt(path_) && (options_.disposable || log_.IsStillAt(path_ + "-wal")))) {
       written = absl::NotFoundError("it was removed or replaced while it was being written");
     }
     if (written.ok()) SealIfPossible();
@@ -188,6 +189,7 @@ class Writer : public RunWriter {
 
   // One file, without its log. Where there is no space for that, file and log together are as good.
   void SealIfPossible() {
+    if (options_.disposable) return;
     db_.Execute("PRAGMA synchronous = NORMAL").IgnoreError();
     db_.Execute("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
     db_.Execute("PRAGMA journal_mode = DELETE").IgnoreError();

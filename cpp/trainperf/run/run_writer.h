@@ -27,6 +27,9 @@ namespace trainperf {
 struct RunWriterOptions {
   bool overwrite = false;
   bool feeds_device = false;  // from the first step on; else once a step says so
+  // What is written can be made again from its source: it is written at the end, without a log, and not synced. A kill
+  // in that moment leaves a damaged file, and a power cut soon after may.
+  bool disposable = false;
   int max_step_rows = 16384;  // beyond, old neighbours merge: a row then stands for several steps
   int worst_steps = 64;       // keep their segments
   int max_flagged = 256;      // flagged steps that keep their segments too, besides the worst

@@ -31,7 +31,7 @@ int64_t Part(int64_t ns, uint16_t share) {
 
 void IdleBlame::AddEntry(const SegmentList::Entry& entry, int64_t ns, Sums* sums) {
   const size_t phase = static_cast<size_t>(PhaseOf(entry.row));
-  sums->used = true;
+  sums->phases |= 1u << phase;
   if (entry.mechanism != Mechanism::kUnknown) {
     sums->told[phase][static_cast<size_t>(entry.mechanism)] += ns;
     return;
@@ -68,13 +68,14 @@ void IdleBlame::Sweep(const IdleGap& gap, Sums* sums, uint32_t device, DetailTab
                    ns, 1);
     }
   }
+  if (left_ns == 0) return;
+  sums->phases |= 1u << static_cast<size_t>(Phase::kOther);
   sums->rest[static_cast<size_t>(Phase::kOther)].unknown += left_ns;
-  sums->used |= left_ns > 0;
 }
 
 void IdleBlame::Finish(Sums* sums, bool after_sync, int64_t (&idle_ns)[kCauseCount]) const {
-  if (!sums->used) return;
-  for (size_t p = 0; p < kPhaseCount; ++p) {
+  for (; sums->phases != 0; sums->phases &= sums->phases - 1) {
+    const size_t p = static_cast<size_t>(__builtin_ctz(sums->phases));
     Measures& rest = sums->rest[p];
     // The step's own run delay is settled by now: the same part of it was throttling here.
     const Measures& whole = step_.rows[p];
@@ -90,8 +91,9 @@ void IdleBlame::Finish(Sums* sums, bool after_sync, int64_t (&idle_ns)[kCauseCou
       const Cause cause = CauseOf(static_cast<Phase>(p), static_cast<Mechanism>(m), true);
       idle_ns[static_cast<size_t>(after_sync ? AfterSync(cause) : cause)] += ns[m] + sums->told[p][m];
     }
+    rest = {};
+    sums->told[p] = {};
   }
-  *sums = Sums{};
 }
 
 void IdleBlame::Explain(const std::vector<IdleGap>& gaps, uint32_t device, int64_t (&idle_ns)[kCauseCount],
@@ -103,6 +105,10 @@ void IdleBlame::Explain(const std::vector<IdleGap>& gaps, uint32_t device, int64
 }
 
 Cause IdleBlame::CauseOfEntry(const SegmentList::Entry& entry, bool after_sync) {
+  if (entry.mechanism != Mechanism::kUnknown) {
+    const Cause cause = CauseOf(PhaseOf(entry.row), entry.mechanism, true);
+    return after_sync ? AfterSync(cause) : cause;
+  }
   int64_t ns[kCauseCount] = {};
   AddEntry(entry, 1'000'000, &plain_);
   Finish(&plain_, after_sync, ns);

@@ -30,7 +30,7 @@ class IdleBlame {
   struct Sums {
     std::array<Measures, kPhaseCount> rest;                              // on CPU, blocked ... : not yet split
     std::array<std::array<int64_t, kMechanismCount>, kPhaseCount> told;  // exactly
-    bool used = false;
+    uint32_t phases = 0;                                                 // bit p: one of them is not all zero
   };
 
   void Sweep(const IdleGap& gap, Sums* sums, uint32_t device, DetailTable* details);

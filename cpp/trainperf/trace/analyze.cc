@@ -103,6 +103,7 @@ absl::StatusOr<TraceSummary> AnalyzeTrace(const std::string& trace_path, const A
   stacks.Init();
   RunWriterOptions writer_options;
   writer_options.overwrite = options.overwrite;
+  writer_options.disposable = true;  // the trace is still there
   writer_options.feeds_device = trace->device.count() > 0;
   TRAINPERF_ASSIGN_OR_RETURN(const std::unique_ptr<RunWriter> writer,
                              RunWriter::Create(options.output, writer_options));
