@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,39 @@ def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(TransformersFit, "_time_callbacks", interrupted)
         made.train()
     assert _current_here() is None and "on_step_end" not in vars(boom)
+    assert_unpatched(before, patchable())
+
+
+def test_nothing_stays_in_the_trainer_or_its_class(tmp_path: Path) -> None:
+    """From on_init_end to the end of the first training Trainer.train is ours; a trainer dies when it is let go of."""
+    before = patchable()
+    gc.disable()
+    try:
+        callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+        trainer(tmp_path, [callback]).train()  # a temporary: nothing else holds it
+        assert callback.run.step_count == N
+        assert_unpatched(before, patchable())
+        unused, used = trainer(tmp_path, [TrainPerfCallback(verbose=False)]), trainer(tmp_path, [callback])
+        used.train()
+        assert "train" not in vars(unused) and "train" not in vars(used)  # so it pickles as far as it would without
+        models = [weakref.ref(unused.model), weakref.ref(used.model)]
+        del unused, used
+        assert [model() for model in models] == [None, None]
+        assert_unpatched(before, patchable())
+    finally:
+        gc.enable()
+
+
+def test_a_second_training_that_raises_is_over_when_it_is_asked_for(tmp_path: Path) -> None:
+    before = patchable()
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    failing = trainer(tmp_path, [callback])
+    failing.train()
+    failing.add_callback(Boom(RuntimeError))
+    with pytest.raises(RuntimeError, match="boom"):
+        failing.train()
+    assert callback.run.ended == "exception" and callback.run.step_count == 5
+    assert callback.path == str(tmp_path / "a-2.tpr")
     assert_unpatched(before, patchable())
 
 

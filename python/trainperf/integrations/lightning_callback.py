@@ -65,7 +65,7 @@ class TrainPerfHooks(FitCallback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._fit is not None:
-            self._fit.on_batch_end(batch_idx)
+            self._fit.on_batch_end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None:

@@ -61,7 +61,7 @@ class LightningFit:
         self._context = hooks.context
         try:
             self._install()
-            self._logged = self._watch.step_totals if log_metrics else None
+            self._logged = self._watch.step_totals if log_metrics and self._trainer.loggers else None
         except Exception as error:
             self._failed(error)
 
@@ -98,9 +98,11 @@ class LightningFit:
             cost = self._callback_cost(key, hook)
             return None if cost is None else (partial(meter.enter, cost, meter.CALLBACK), meter.leave)
         if name.endswith("].train_dataloader_next"):
-            return self._batch_begins, _nothing
+            return partial(self._first_batch_begins, name), _nothing
         if name.startswith("[Strategy]"):
-            return self._transfer if name.endswith(".batch_to_device") else None
+            # From the host to the host nothing moves.
+            moves = name.endswith(".batch_to_device") and self._trainer.strategy.root_device.type != "cpu"
+            return self._transfer if moves else None
         if name.endswith(".on_after_batch_transfer") and name.startswith("[LightningModule]"):
             module = self._trainer.lightning_module
             return self._other if _overrides(module, "on_after_batch_transfer", "DataHooks") else None
@@ -118,23 +120,25 @@ class LightningFit:
                 return cost
         return None
 
-    def _batch_begins(self) -> None:
+    def _first_batch_begins(self, name: str) -> None:
         if self._meter is not None:
             self._meter.counting = True
+        if self._tee is not None:
+            self._tee.forget(name)
 
     # The trainer's hooks.
 
     def on_train_start(self) -> None:
         self._trained = True
 
-    def on_batch_end(self, batch_idx: int) -> None:
+    def on_batch_end(self) -> None:
         self.batches_ended += 1
         if self.batches_ended in _LOOK_AT_METRICS:
             try:
                 self._look_at_metrics()
             except Exception as error:
                 self._context.fail("lightning", error)
-        if self._logged is not None and self._trainer.loggers:
+        if self._logged is not None:
             try:
                 self._log_figures(self._logged)
             except Exception as error:
@@ -145,8 +149,7 @@ class LightningFit:
         """What the steps took that have closed since the last time, to every logger; never by self.log()."""
         trainer = self._trainer
         connector = getattr(trainer, "_logger_connector", None)
-        due = getattr(connector, "should_update_logs", self.batches_ended % trainer.log_every_n_steps == 0)
-        if not due:
+        if not getattr(connector, "should_update_logs", self.batches_ended % trainer.log_every_n_steps == 0):
             return
         now = self._watch.step_totals
         steps = now.since(before)

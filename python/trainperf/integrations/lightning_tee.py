@@ -1,46 +1,66 @@
 """A Lightning profiler that hears what the trainer does, and passes everything on to the user's own.
 
 Lightning brackets each of its actions with `trainer.profiler.profile("[Callback]Mine.on_train_batch_end")`: nothing
-else tells where one callback ends and the next begins. Actions that mean nothing to us cost one look into a dictionary.
+else tells where one callback ends and the next begins. There are some 30 of them a step, of which few mean anything to
+us: where the user has no profiler, asking for one of the others is one look into a dictionary, without a Python call.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextlib import ContextDecorator
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
 _MAX_ACTIONS = 4096  # a name made in the loop, f"step {i}", must not be remembered for each step
 
 # What an action is to us: called when it starts, and when it stops. None: nothing.
-Action = tuple[Callable[[], None], Callable[[], None]]
+Action = tuple[Callable[[], object], Callable[[], object]]
 
 
-class _Nothing:
-    __slots__ = ()
+class _Unheard(ContextDecorator):
+    """An action that nobody listens to. Used again and again, also within itself."""
 
-    def __enter__(self) -> None:
-        return None
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> str:
+        return self._name
 
     def __exit__(self, *_: object) -> None:
         return None
 
 
-_NOTHING = _Nothing()
+class _Heard(ContextDecorator):
+    """An action that only we listen to. Used again and again, also within itself."""
+
+    def __init__(self, name: str, action: Action, thread: int) -> None:
+        self._name = name
+        self._start, self._stop = action
+        self._thread = thread
+
+    def __enter__(self) -> str:
+        if get_ident() == self._thread:
+            self._start()
+        return self._name
+
+    def __exit__(self, *_: object) -> None:
+        if get_ident() == self._thread:
+            self._stop()
 
 
-class _Bracket:
-    __slots__ = ("_action", "_inner")
+class _HeardByBoth(ContextDecorator):
+    """One use of an action that the user's profiler listens to as well."""
 
     def __init__(self, action: Action, inner: Any) -> None:
-        self._action = action
+        self._start, self._stop = action
         self._inner = inner
 
     def __enter__(self) -> Any:
         value = self._inner.__enter__()
         try:
-            self._action[0]()
+            self._start()
         except BaseException as error:  # Ctrl-C: there will be no __exit__
             self._inner.__exit__(type(error), error, error.__traceback__)
             raise
@@ -50,10 +70,24 @@ class _Bracket:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Any:
         try:
-            self._action[1]()
+            self._stop()
         finally:
             swallowed = self._inner.__exit__(kind, error, traceback)
         return swallowed
+
+
+class _Brackets(dict[str, Any]):
+    """What profile() returns, by name; what is not there yet is made when it is asked for."""
+
+    def __init__(self, tee: TeeBase) -> None:
+        self._tee = tee
+
+    def __missing__(self, name: str) -> Any:
+        action = self._tee.action(name)
+        bracket = _Unheard(name) if action is None else _Heard(name, action, self._tee.thread)
+        if len(self) < _MAX_ACTIONS:
+            self[name] = bracket
+        return bracket
 
 
 class TeeBase:
@@ -61,38 +95,45 @@ class TeeBase:
 
     def __init__(self, inner: Any, look_up: Callable[[str], Action | None]) -> None:
         self.inner = inner
+        self.thread = get_ident()
         self._look_up = look_up
         self._actions: dict[str, Action | None] = {}
-        self._thread = threading.get_ident()
         # Lightning's own that does nothing need not be asked.
         self._silent = type(inner).__name__ == "PassThroughProfiler"
+        self._brackets = _Brackets(self)
+        if self._silent:
+            vars(self)["profile"] = self._brackets.__getitem__
 
-    def _action(self, name: str) -> Action | None:
+    def action(self, name: str) -> Action | None:
         try:
-            action = self._actions[name]
+            return self._actions[name]
         except KeyError:
             action = self._look_up(name)
             if len(self._actions) < _MAX_ACTIONS:
                 self._actions[name] = action
-        return action if action is not None and threading.get_ident() == self._thread else None
+            return action
+
+    def forget(self, name: str) -> None:
+        """From now on the action means nothing to us."""
+        self._actions[name] = None
+        self._brackets.pop(name, None)
 
     def profile(self, action_name: str) -> Any:
-        action = self._action(action_name)
-        if action is None:
-            return _NOTHING if self._silent else self.inner.profile(action_name)
-        return _Bracket(action, _NOTHING if self._silent else self.inner.profile(action_name))
+        action = self.action(action_name)
+        inner = self.inner.profile(action_name)
+        return inner if action is None or get_ident() != self.thread else _HeardByBoth(action, inner)
 
     def start(self, action_name: str) -> None:
         if not self._silent:
             self.inner.start(action_name)
-        action = self._action(action_name)
-        if action is not None:
+        action = self.action(action_name)
+        if action is not None and get_ident() == self.thread:
             action[0]()
 
     def stop(self, action_name: str) -> None:
-        action = self._action(action_name)
+        action = self.action(action_name)
         try:
-            if action is not None:
+            if action is not None and get_ident() == self.thread:
                 action[1]()
         finally:
             if not self._silent:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from typing import Any
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
 
+from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.transformers_fit import TransformersFit
+
+if TYPE_CHECKING:
+    from trainperf.watch import Watch
 
 _MAX_FRAMES = 12
 
@@ -31,12 +36,12 @@ class TrainPerfHooks(FitCallback):
     """
 
     _fit: TransformersFit | None = None  # the one that runs
-    _training = 0  # > 0: in trainer.train(), which tells us when it raises
+    _training = 0  # > 0: in trainer.train(), and told when it raises
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer = _calling_trainer()
-        if trainer is not None and not isinstance(vars(trainer).get("train"), _Train):
-            trainer.train = _Train(trainer.train, self)
+        if trainer is not None:
+            raised.expect(trainer)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._fit is not None:
@@ -50,7 +55,7 @@ class TrainPerfHooks(FitCallback):
             world_size=int(getattr(args, "world_size", 1)),
         )
         self._fit = TransformersFit(self, watch, own=own, args=args, state=state, log_metrics=self._log_metrics)
-        self._fit.begin(_calling_trainer())  # what interrupts it finds us, by _Train
+        self._fit.begin(_calling_trainer())  # what interrupts it finds us, by `raised`
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)
@@ -60,32 +65,81 @@ class TrainPerfHooks(FitCallback):
         if fit is not None:
             fit.end(error, ended=ended)
 
+    @property
+    def watch(self) -> Watch:
+        fit = self._fit
+        if fit is not None and not self._training and fit.thread == threading.get_ident() and not _in_training():
+            self._end(None, ended=False)  # it raised, and nobody told us
+        return super().watch
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_training": 0}
 
 
-class _Train:
-    """trainer.train of a trainer that has our callback: no event tells that training raised."""
+class _Raised:
+    """Hears when trainer.train() raises, which no event tells.
 
-    def __init__(self, train: Any, callback: TrainPerfHooks) -> None:
-        functools.update_wrapper(self, train)
-        self._callback = callback
+    `Trainer.train` is wrapped while there is a trainer that has our callback and has not trained yet: from its
+    on_init_end on, as wrapping it in on_train_begin is too late for the call that is running. The trainer itself gets
+    nothing, so it is freed, and can be pickled, as ever.
+    """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        callback = self._callback
-        callback._training += 1
-        try:
-            return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
-        except BaseException as error:
-            callback._end(error)
-            raise
-        finally:
-            callback._training -= 1
+    def __init__(self) -> None:
+        self._expected: dict[int, weakref.ref[Any]] = {}
+        self._patch: Patch | None = None
+
+    def expect(self, trainer: Any) -> None:
+        key = id(trainer)
+        self._expected[key] = weakref.ref(trainer, lambda _: self._forget(key))
+        if self._patch is None:
+            self._patch = Patch(_trainer_class(), "train", self._wrap)
+
+    def _forget(self, key: int) -> None:
+        self._expected.pop(key, None)
+        if not self._expected and self._patch is not None:
+            patch, self._patch = self._patch, None
+            patch.remove()
+
+    def _wrap(self, original: AnyFunction) -> AnyFunction:
+        def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            callbacks = getattr(getattr(trainer, "callback_handler", None), "callbacks", ())
+            ours = [callback for callback in callbacks if isinstance(callback, TrainPerfHooks)]
+            for callback in ours:
+                callback._training += 1
+            try:
+                return original(trainer, *args, **kwargs)
+            except BaseException as error:
+                for callback in ours:
+                    callback._end(error)
+                raise
+            finally:
+                for callback in ours:
+                    callback._training -= 1
+                self._forget(id(trainer))
+
+        return train
+
+
+raised = _Raised()
+
+
+def _trainer_class() -> Any:
+    return getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+
+
+def _in_training() -> bool:
+    """Whether this thread is in some Trainer's train()."""
+    kind, frame = _trainer_class(), sys._getframe(1).f_back
+    while kind is not None and frame is not None:
+        if frame.f_code.co_name == "train" and isinstance(frame.f_locals.get("self"), kind):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _calling_trainer() -> Any:
     """The Trainer whose event this is, which no event is given: the `self` of its frame. None when it is not found."""
-    kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    kind = _trainer_class()
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame.f_back is None or kind is None:

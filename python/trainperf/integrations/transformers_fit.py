@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import threading
 from typing import Any
 
 from trainperf._flags import StepTotals
@@ -40,6 +41,7 @@ class TransformersFit:
     """Nothing of it raises into the training."""
 
     def __init__(self, callback: Any, watch: Watch, *, own: bool, args: Any, state: Any, log_metrics: bool) -> None:
+        self.thread = threading.get_ident()
         self._callback = callback
         self._watch = watch
         self._own = own
