@@ -27,7 +27,8 @@ class Run(RunReader):
     """
 
     @cached_property
-    def _found(self) -> Findings:
+    def judged(self) -> Findings:
+        """What the rules say: the verdict, the findings, and what could not be looked at."""
         from trainperf.findings import find  # here, and below: for a light import
 
         return find(self)
@@ -35,7 +36,7 @@ class Run(RunReader):
     @property
     def findings(self) -> list[Finding]:
         """What was found, costliest first."""
-        return list(self._found.findings)
+        return list(self.judged.findings)
 
     def summary(self, *, keep: bool = True, notes: Sequence[str] = ()) -> str:
         """The verdict, as text of at most 15 lines.

@@ -33,7 +33,7 @@ def played(name: str, path: Path) -> Findings:
     assert done.returncode == 0, done.stderr
     with trainperf.open(path) as run:
         assert run.tiers["cuda"].tier == "cupti-full", run.tiers["cuda"]
-        return run._found
+        return run.judged
 
 
 def loud(found: Findings) -> set[str]:

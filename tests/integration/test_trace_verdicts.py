@@ -36,7 +36,7 @@ def test_the_verdict_on_a_real_trace(name: str, tmp_path: Path) -> None:
         pytest.skip(f"{file} is not on this machine")
     analyze(str(file), str(tmp_path / "a.tpr"))
     with trainperf.open(tmp_path / "a.tpr") as run:
-        found = run._found
+        found = run.judged
         says, ids = VERDICTS[name]
         assert found.verdict.text.startswith(says), found.verdict.text
         assert {f.id for f in found.findings if f.severity != "info"} == ids

@@ -83,12 +83,12 @@ def test_host_calls_equal_those_of_the_trace(file: Path, runs: dict[str, trainpe
 
 def test_the_verdicts_are_those_of_a_person_who_reads_the_trace(runs: dict[str, trainperf.Run]) -> None:
     """Why, for each: docs/trace-verdicts.md."""
-    top = {name: run._found.verdict.finding for name, run in runs.items()}
+    top = {name: run.judged.verdict.finding for name, run in runs.items()}
     # Its device idles for the host's launches; nearly half of its collectives hides behind computation.
     assert top["a100_6steps_dataloader"] == "TP510"
     # Kernels that wait 160 ms in the queue of an idle device wait for what the trace does not hold.
     assert "TP501" not in {f.id for f in runs["ddp_5steps_syncs"].findings}
-    assert "TP501" in {a.id for a in runs["ddp_5steps_syncs"]._found.abstained}
+    assert "TP501" in {a.id for a in runs["ddp_5steps_syncs"].judged.abstained}
     # Busy a quarter of its time, with nothing in the queue.
     assert top["nccl_3steps"] in ("TP501", "TP506")
     for name in ("cpu_only", "no_gpu_rank"):

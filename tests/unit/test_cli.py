@@ -79,7 +79,8 @@ def files_that_are_no_runs(tmp_path: Path) -> list[Path]:
     whole = RunFile(tmp_path / "whole.tpr").steps(500, compute=3.0).build().read_bytes()
     (tmp_path / "cut.tpr").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "bad.tpr").write_bytes(whole[:200] + bytes(len(whole) - 200))
-    names = ["missing.tpr", ".", "empty.tpr", "text.tpr", "cut.tpr", "bad.tpr"]
+    (tmp_path / "folder").mkdir()
+    names = ["missing.tpr", "folder", "empty.tpr", "text.tpr", "cut.tpr", "bad.tpr"]
     return [tmp_path / name for name in names]
 
 

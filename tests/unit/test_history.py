@@ -34,7 +34,7 @@ def found(tmp_path: Path, before: list[Past], steps: int = 60, host: bool = True
     if host:
         file.host(10, process_cpus=1.0, idle_cpus=1.0)
     with file.open() as run:
-        outcomes = [*run._found.findings, *run._found.abstained]
+        outcomes = [*run.judged.findings, *run.judged.abstained]
     return next((o for o in outcomes if o.id == "TP403"), None)
 
 
@@ -90,7 +90,7 @@ def test_other_batch_sizes_do_not_count(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "now.tpr", name="resnet", history=Past.dump(before)).steps(60, compute=80.0)
     file.loader(1, fetches=60, wait=1, batch_size=64)
     with file.open() as run:
-        outcome = next(a for a in run._found.abstained if a.id == "TP403")
+        outcome = next(a for a in run.judged.abstained if a.id == "TP403")
     assert "0 earlier runs of the name resnet on this host (and 5 of another batch size)" in outcome.why
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from runfiles import RunFile
+from trainperf import ranks
+from trainperf.cli.main import main
 from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
-from trainperf.report.details import bins, distribution, flames, gil, ranks, trend
+from trainperf.report.details import bins, distribution, flames, gil, trend
 from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
 
 
@@ -188,3 +192,35 @@ def test_ranks_of_one_job_are_told_from_several_runs(
     assert found is not None and [r.rank for r in found.ranks] == [0, 1]
     for run in runs:
         run.close()
+
+
+def test_ranks_are_shown_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "job7"
+    folder.mkdir()
+    for rank, own in enumerate((9.0, 12.0, 9.0)):
+        file = RunFile(folder / f"x.rank{rank}.tpr", host=f"node-{rank}", ended="killed" if rank == 2 else "normally")
+        file.steps(40, {("backward", "blocked"): 13 - own, ("fetch", "native"): own}).build()
+    RunFile(tmp_path / "job7" / "y.rank0.tpr").steps(3, compute=1).build()
+    pattern = str(folder / "x.rank*.tpr")
+    assert main(["show", pattern]) == 0
+    out = capsys.readouterr().out
+    assert " ".join(out.split()).startswith(
+        "trainperf Rank 1 is the straggler: 12.0 ms a step of its own work, the others"
+    )
+    assert re.search(r"^1 node-1 +13.0 +12.0  data-starved", out, re.M)
+    assert "\nOf rank 1, the straggler:\ntrainperf  data-starved" in out and out.count("\nTP101 ") == 1
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["show", pattern, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["straggler"] == 1 and document["verdict"]["text"] == document["ranks"][1]["verdict"]
+    assert [r["ended"] for r in document["ranks"]] == ["normally", "normally", "killed"]
+    assert main(["report", pattern]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "x.html")
+    assert 'id="ranks"' in (folder / "x.html").read_text()
+    # Two runs in one folder; and one rank's file that cannot be read.
+    assert main(["show", str(folder)]) == 1
+    assert "name one of them, or all ranks of one by a pattern ('y.rank*.tpr')" in capsys.readouterr().err
+    (folder / "x.rank2.tpr").write_bytes(b"")
+    assert main(["show", pattern]) == 0
+    captured = capsys.readouterr()
+    assert "straggler" in captured.out and captured.err.startswith("trainperf show: ") and "x.rank2.tpr" in captured.err

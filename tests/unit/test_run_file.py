@@ -184,7 +184,7 @@ def refusal(path: Path) -> str:
         )
         _ = (run.worst_steps, run.segments(0), run.overhead_ns, run.dropped, run.notes, run.lead_ns, run.incomplete)
         _ = ([run.details(kind) for kind in schema.DETAIL_KINDS], [run.spans(kind) for kind in schema.SPAN_KINDS])
-        _ = (run.span_total("gc"), run.wall_ms_quantile(0.5), run.steps_with("gc"), run.stack(2), run._wall_histogram)
+        _ = (run.span_total("gc"), run.wall_ms_quantile(0.5), run.steps_with("gc"), run.stack(2), run.wall_histogram)
     text = str(caught.value)
     assert "\n" not in text and len(text) < 300 and str(path) in text
     return text

@@ -13,21 +13,26 @@ class Compare:
     name = "compare"
     help = "say what changed from one run to another, and whether it is noise"
     description = (
-        "Compares two runs: how much faster or slower the second is, through which causes, and how sure that is. "
+        "Compares two runs: how much faster or slower the second is, through which causes, and how sure that is. Of "
+        "jobs of several ranks (folders, or patterns): their mean step, and each rank. "
         "Exit codes: 0 no difference beyond noise, 5 a difference, 4 cannot tell; with --fail-over: 3 a regression, "
         "4 cannot tell, 0 otherwise."
     )
     epilog = """\
 examples:
   trainperf compare before.tpr after.tpr
+  trainperf compare before/ after/              all ranks of two jobs, paired by their numbers
   trainperf compare main.tpr branch.tpr --fail-over 5%      in CI: exit code 3 when 5 % slower, beyond noise
   trainperf compare before.tpr after.tpr -o changed.html
   trainperf compare before.tpr after.tpr --json | jq .causes.data_wait
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("before", metavar="A", help="the run to compare with (a.tpr)")
-        parser.add_argument("after", metavar="B", help="the run in question (b.tpr)")
+        parser.add_argument(
+            "before", metavar="A", help="the run to compare with: a.tpr, or a folder or pattern of its ranks"
+        )
+        parser.add_argument("after", metavar="B", help="the run in question, likewise")
+        parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # a pattern that the shell took
         why = "exit with 3 when B is slower by this much (5%%), and surely"
         parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
         why = "what two runs of one program are known to differ by here, when nothing else runs (default: 5%%)"
@@ -39,12 +44,17 @@ examples:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
-        from trainperf.comparison import compare
+        from trainperf.comparison import compare_jobs
+        from trainperf.ranks import open_job
         from trainperf.report import compare_console, compare_json, console
-        from trainperf.run import Run
+        from trainperf.report.text import clean
 
-        with Run(args.before) as before, Run(args.after) as after, working("comparing"):
-            comparison = compare(before, after, seed=args.seed, between_runs=args.noise)
+        if args.more:
+            parser.error("compare takes two: quote a pattern, as in trainperf compare 'a.rank*.tpr' 'b.rank*.tpr'")
+        with open_job(args.before) as before, open_job(args.after) as after, working("comparing"):
+            comparison = compare_jobs(before, after, seed=args.seed, between_runs=args.noise)
+        for line in (*before.unreadable, *after.unreadable):
+            print(f"trainperf compare: {clean(line)}", file=sys.stderr)
         if args.output:
             from trainperf.report import compare_html, html
 

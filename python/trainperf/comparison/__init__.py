@@ -1,4 +1,5 @@
-"""Two runs, held against each other: what changed, by which cause, and whether it is more than noise.
+"""Two runs, held against each other: what changed, by which cause, and whether it is more than noise. A run may be the
+ranks of a job.
 
     from trainperf.comparison import compare
 
@@ -10,7 +11,7 @@ Statistics only: trainperf.report.compare_* show it. The method is described in 
 
 from __future__ import annotations
 
-from trainperf.comparison.judge import compare
-from trainperf.comparison.model import Change, Comparison, Side
+from trainperf.comparison.judge import compare, compare_jobs
+from trainperf.comparison.model import Change, Comparison, RankChange, Side
 
-__all__ = ["Change", "Comparison", "Side", "compare"]
+__all__ = ["Change", "Comparison", "RankChange", "Side", "compare", "compare_jobs"]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+import numpy as np
 
 from trainperf.comparison import likeness, words
 from trainperf.comparison.bootstrap import Floats, draw, interval, replicates
-from trainperf.comparison.model import Change, Comparison, Kind, Relative, Side
+from trainperf.comparison.model import Change, Comparison, Kind, RankChange, Relative, Side
 from trainperf.comparison.sample import Sample, sample
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.ranks import Job, ranks, same_ranks, straggler
 from trainperf.run import Run
 
 _LONGEST_NAME: Final = 200
@@ -23,12 +27,41 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
     `between_runs`: the share by which two runs of one program are known to differ here; by default what thresholds.md
     says. Raises RunFileError when a file turns out to be damaged.
     """
-    devices = bool(before.devices and after.devices)
-    a, b = sample(before, devices=devices), sample(after, devices=devices)
-    sides = _side(before, a), _side(after, b)
-    machine = likeness.machine(before, after, between_runs)
-    notes = (*likeness.notes(before, after), *words.busy(machine))
-    why_not = _why_not(before, after, a, b) or (machine.left_out and likeness.kept_off_too_long(before, after))
+    return _compare((before,), (after,), names=(before.path, after.path), seed=seed, between_runs=between_runs)
+
+
+def compare_jobs(before: Job, after: Job, *, seed: int = 0, between_runs: float | None = None) -> Comparison:
+    """The same of all ranks: of their mean step, and of each rank.
+
+    Raises TrainperfError when the two have not the same ranks.
+    """
+    same_ranks(before, after)
+    if len(before.runs) == 1:
+        return compare(before.runs[0], after.runs[0], seed=seed, between_runs=between_runs)
+    names = before.name, after.name
+    return _compare(before.runs, after.runs, numbers=before.numbers, names=names, seed=seed, between_runs=between_runs)
+
+
+def _compare(
+    before: Sequence[Run],
+    after: Sequence[Run],
+    *,
+    numbers: Sequence[int] = (0,),
+    names: tuple[str, str],
+    seed: int,
+    between_runs: float | None,
+) -> Comparison:
+    several = len(before) > 1
+    runs = list(zip(before, after, strict=True))
+    devices = all(run.devices for pair in runs for run in pair)
+    steps = [(sample(a, devices=devices), sample(b, devices=devices)) for a, b in runs]
+    sides = (
+        _side(before, [a for a, _ in steps], names[0]),
+        _side(after, [b for _, b in steps], names[1]),
+    )
+    machine = likeness.machine_of_all(runs, between_runs)
+    notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
+    why_not = _why_not(runs, steps, numbers) or (machine.left_out and likeness.kept_off_too_long(runs))
     if why_not:
         return Comparison(
             kind="unknown",
@@ -39,12 +72,16 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
             total=None,
             notes=notes,
         )
+    # The same stretches of all ranks: what slows them down together is no chance of each.
     starts = draw(2 * seed)
-    paired = abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps)
+    paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
     other = starts if paired else draw(2 * seed + 1)
-    drawn = replicates(a.values, a.count, starts), replicates(b.values, b.count, other)
-    changes = {name: _change(name, a, b, drawn, machine.between_runs) for name in a.columns}
-    total = changes["loop" if machine.left_out else "wall"]
+    means = [(a.means, b.means) for a, b in steps]
+    drawn = [(replicates(a.values, a.count, starts), replicates(b.values, b.count, other)) for a, b in steps]
+    columns = steps[0][0].columns
+    changes = _changes(columns, _over_ranks(means), _over_ranks(drawn), machine.between_runs)
+    name = "loop" if machine.left_out else "wall"
+    total = changes[name]
     relative, kind = _relative(total), _kind(_relative(total))
     loop = _relative(changes["loop"])
     if machine.others is None and _disagree(relative, loop):
@@ -54,6 +91,11 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
         if machine.left_out:
             verdict += words.without_machine(changes["wall"], changes["loop"])
     gone, new = _findings(before, after)
+    by_rank = [
+        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), name)
+        for number, of_rank, drawn_ in zip(numbers, means, drawn, strict=True)
+        if several
+    ]
     return Comparison(
         kind=kind,
         verdict=verdict,
@@ -65,6 +107,7 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
         causes=_largest_first(changes[name] for name in CAUSES),
         phases=_largest_first(changes[f"phase {name}"] for name in PHASES),
         devices=_devices(changes) if devices else (),
+        ranks=tuple(by_rank),
         machine_left_out=machine.left_out,
         gone=gone,
         new=new,
@@ -72,24 +115,47 @@ def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | Non
     )
 
 
-def _side(run: Run, steps: Sample) -> Side:
-    verdict = run._found.verdict
-    finding = next((f for f in run._found.findings if f.id == verdict.finding), None)
-    median = run.wall_ms_quantile(0.5)
+def _side(runs: Sequence[Run], steps: Sequence[Sample], name: str) -> Side:
+    beside = ranks(runs) if len(runs) > 1 else None
+    lead = runs[straggler(runs)] if beside is not None else runs[0]
+    verdict = lead.judged.verdict
+    finding = next((f for f in lead.judged.findings if f.id == verdict.finding), None)
+    medians = [m for run in runs if not math.isnan(m := run.wall_ms_quantile(0.5))]
     return Side(
-        path=run.path,
-        name=run.meta.get("name", "")[:_LONGEST_NAME],
-        started=run.meta.get("started", ""),
+        path=name,
+        name=lead.meta.get("name", "")[:_LONGEST_NAME],
+        started=lead.meta.get("started", ""),
         label=finding.slug if finding is not None else verdict.text.partition(":")[0],
-        steps=steps.steps,
-        left_out=steps.left_out,
-        steps_per_row=steps.steps_per_row,
-        median_ms=None if math.isnan(median) else median,
+        steps=min(s.steps for s in steps),
+        left_out=max(s.left_out for s in steps),
+        steps_per_row=max(s.steps_per_row for s in steps),
+        median_ms=statistics.median(medians) if medians else None,
+        ranks=len(runs),
+        straggler=beside.straggler if beside is not None else None,
     )
 
 
-def _why_not(before: Run, after: Run, a: Sample, b: Sample) -> str:
+def _over_ranks(each: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Before and after, their means over the ranks."""
+    before: Floats = np.mean([a for a, _ in each], axis=0)
+    after: Floats = np.mean([b for _, b in each], axis=0)
+    return before, after
+
+
+def _rank(number: int, changes: dict[str, Change], total: str) -> RankChange:
+    return RankChange(number, changes[total], max((changes[c] for c in CAUSES), key=lambda c: abs(c.difference)))
+
+
+def _why_not(runs: Sequence[tuple[Run, Run]], steps: Sequence[tuple[Sample, Sample]], numbers: Sequence[int]) -> str:
     """Why there is nothing to be said; "" when there is."""
+    for number, (before, after), (a, b) in zip(numbers, runs, steps, strict=True):
+        why = _why_not_one(before, after, a, b)
+        if why:
+            return f"rank {number}: {why}" if len(runs) > 1 else why
+    return ""
+
+
+def _why_not_one(before: Run, after: Run, a: Sample, b: Sample) -> str:
     for which, run in (("first", before), ("second", after)):
         if not run.step_count:
             return f"no training step was seen in the {which} run ({run.path})"
@@ -105,12 +171,16 @@ def _why_not(before: Run, after: Run, a: Sample, b: Sample) -> str:
     return ""
 
 
-def _change(name: str, a: Sample, b: Sample, drawn: tuple[Floats, Floats], between_runs: float) -> Change:
-    column = a.columns.index(name)
-    before, after = a.mean(name), b.mean(name)
-    spread = between_runs * max(before, after)
-    low, high = interval(drawn[0][:, column], drawn[1][:, column], after - before, spread)
-    return Change(name.removeprefix("phase ").removeprefix("idle "), before, after, low, high)
+def _changes(
+    columns: Sequence[str], means: tuple[Floats, Floats], drawn: tuple[Floats, Floats], between_runs: float
+) -> dict[str, Change]:
+    found = {}
+    for i, name in enumerate(columns):
+        before, after = float(means[0][i]), float(means[1][i])
+        spread = between_runs * max(before, after)
+        low, high = interval(drawn[0][:, i], drawn[1][:, i], after - before, spread)
+        found[name] = Change(name.removeprefix("phase ").removeprefix("idle "), before, after, low, high)
+    return found
 
 
 def _relative(total: Change) -> Relative:
@@ -142,7 +212,10 @@ def _devices(changes: dict[str, Change]) -> tuple[Change, ...]:
     return (changes["device busy"], changes["device idle"], *causes)
 
 
-def _findings(before: Run, after: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Gone, and new."""
-    a, b = ({f.id: f"{f.id} {f.slug}" for f in run.findings if f.severity != "info"} for run in (before, after))
+def _findings(before: Sequence[Run], after: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Gone, and new; of any rank."""
+    a, b = (
+        {f.id: f"{f.id} {f.slug}" for run in runs for f in run.findings if f.severity != "info"}
+        for runs in (before, after)
+    )
     return tuple(a[id] for id in a if id not in b), tuple(b[id] for id in b if id not in a)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainperf.comparison.sample import MACHINE
@@ -22,6 +23,17 @@ _FACTS = {
     "python": "Python",
     "world_size": "number of ranks",
 }
+
+
+def notes_of_all(runs: Sequence[tuple[RunReader, RunReader]], numbers: Sequence[int]) -> Iterator[str]:
+    """What holds for all ranks is said once; else of which it does."""
+    found: dict[str, list[int]] = {}
+    for number, (before, after) in zip(numbers, runs, strict=True):
+        for note in notes(before, after):
+            found.setdefault(note, []).append(number)
+    for note, which in found.items():
+        some = len(which) < len(runs)
+        yield f"{'rank' if len(which) == 1 else 'ranks'} {', '.join(map(str, which))}: {note}" if some else note
 
 
 def notes(before: RunReader, after: RunReader) -> Iterator[str]:
@@ -87,9 +99,19 @@ class Machine:
     left_out: bool  # time kept off the CPUs tells of the machine, not of the loop
 
 
-def machine(before: RunReader, after: RunReader, between_runs: float | None = None) -> Machine:
-    """`between_runs`: what is known of this machine when it is quiet; None: the usual."""
+def machine(
+    before: RunReader, after: RunReader, between_runs: float | None = None, ranks: Sequence[Mapping[str, float]] = ()
+) -> Machine:
+    """`between_runs`: what is known of this machine when it is quiet; None: the usual.
+
+    `ranks`: CPUs that all ranks of a job used on each host, before and after; the other ranks are no other processes.
+    """
     a, b = cpu_use(before), cpu_use(after)
+    if ranks and a is not None and b is not None:
+        a, b = (
+            dataclasses.replace(use, others=max(0.0, use.others - (of_job.get(_host(run), use.own) - use.own)))
+            for use, of_job, run in zip((a, b), ranks, (before, after), strict=True)
+        )
     quiet = limit("compare_between_runs") if between_runs is None else between_runs
     busy = max(quiet, limit("compare_between_busy_runs"))
     if a is None or b is None:
@@ -106,9 +128,32 @@ def machine(before: RunReader, after: RunReader, between_runs: float | None = No
     return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
 
 
-def kept_off_too_long(before: RunReader, after: RunReader) -> str:
+def machine_of_all(runs: Sequence[tuple[RunReader, RunReader]], between_runs: float | None = None) -> Machine:
+    """The busiest of the ranks' machines: a rank that is kept waiting keeps the others waiting."""
+    own = [_own_by_host(side) for side in zip(*runs, strict=True)]
+    each = [machine(before, after, between_runs, own) for before, after in runs]
+    others = [m.others for m in each if m.others is not None]
+    known = (max(a for a, _ in others), max(b for _, b in others)) if len(others) == len(each) else None
+    return Machine(max(m.between_runs for m in each), known, any(m.left_out for m in each))
+
+
+def _own_by_host(runs: Sequence[RunReader]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for run in runs:
+        use = cpu_use(run)
+        if use is not None:
+            found[_host(run)] = found.get(_host(run), 0.0) + use.own
+    return found
+
+
+def _host(run: RunReader) -> str:
+    return run.meta.get("host", "")
+
+
+def kept_off_too_long(runs: Sequence[tuple[RunReader, RunReader]]) -> str:
     """Why a busy machine lets nothing be said; "" when it does."""
-    which, share = max((("first", _kept_off(before)), ("second", _kept_off(after))), key=lambda pair: pair[1])
+    each = [(which, _kept_off(run)) for pair in runs for which, run in zip(("first", "second"), pair, strict=True)]
+    which, share = max(each, key=lambda found: found[1])
     if share < limit("compare_kept_off"):
         return ""
     return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time; run it again"

@@ -29,18 +29,29 @@ class Change:
         return self.low > 0 or self.high < 0
 
 
+@dataclass(frozen=True, slots=True)
+class RankChange:
+    """One rank of both runs."""
+
+    rank: int
+    total: Change
+    cause: Change  # the one that changed most
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two runs."""
+    """One of the two runs; of several ranks what their mean, or where it is said the straggler, shows."""
 
     path: str
     name: str
     started: str
-    label: str  # its verdict in a word: "data-starved", "compute-bound"
-    steps: int  # compared
+    label: str  # its verdict in a word: "data-starved", "compute-bound"; of several ranks the straggler's
+    steps: int  # compared; of several ranks the fewest
     left_out: int  # warm-up steps, and in long runs their neighbours in the same row
     steps_per_row: int  # > 1: a long run, whose rows are means of so many neighbouring steps
     median_ms: float | None
+    ranks: int = 1
+    straggler: int | None = None  # which rank keeps the others waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +66,7 @@ class Comparison:
     causes: tuple[Change, ...] = ()  # all that either run has, the largest difference first; they sum to the whole step
     phases: tuple[Change, ...] = ()
     devices: tuple[Change, ...] = ()  # busy, idle, and then what they idled for; () unless both runs have some
+    ranks: tuple[RankChange, ...] = ()  # () of a single run; all else is of their mean step
     machine_left_out: bool = False  # `total` and `relative` are without descheduled and throttled time
     gone: tuple[str, ...] = ()  # findings of the first run that the second does not have: "TP101 data-starved"
     new: tuple[str, ...] = ()

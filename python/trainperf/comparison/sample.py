@@ -31,6 +31,12 @@ class Sample:
     def rows(self) -> int:
         return len(self.count)
 
+    @property
+    def means(self) -> Floats:
+        """Per step, (columns,)."""
+        found: Floats = self.values.sum(axis=0) / max(1, self.steps)
+        return found
+
     def mean(self, column: str) -> float:
         return float(self.values[:, self.columns.index(column)].sum() / self.steps) if self.steps else 0.0
 

@@ -54,6 +54,15 @@ def busy(machine: Machine) -> Iterator[str]:
         yield _others(*machine.others)
 
 
+def stragglers(before: Side, after: Side) -> Iterator[str]:
+    if before.straggler == after.straggler:
+        if before.straggler is not None:
+            yield f"the straggler is rank {before.straggler} in both"
+        return
+    a, b = ("none" if n is None else f"rank {n}" for n in (before.straggler, after.straggler))
+    yield f"the straggler: {a} -> {b}"
+
+
 def _others(before: float, after: float) -> str:
     return f"other processes used {before:.1f} CPUs in the first run and {after:.1f} in the second"
 

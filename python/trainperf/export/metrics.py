@@ -31,4 +31,4 @@ def facts(run: Run) -> dict[str, str]:
     """Of the run, for a tracker's parameters or notes."""
     wanted = ("trainperf", "started", "host", "torch", "python", "name", "rank")
     found = {f"{PREFIX}{key}": run.meta[key] for key in wanted if run.meta.get(key)}
-    return found | {f"{PREFIX}verdict": run._found.verdict.text[:500]}
+    return found | {f"{PREFIX}verdict": run.judged.verdict.text[:500]}

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainperf.ranks import Rank, Ranks
 from trainperf.report.details import Details
 from trainperf.report.details.bins import Bins
 from trainperf.report.details.devices import DevicePanel
 from trainperf.report.details.distribution import Distribution
 from trainperf.report.details.flames import Flame
 from trainperf.report.details.loader import LoaderPanel
-from trainperf.report.details.ranks import Rank, Ranks
 from trainperf.report.details.worst import Piece, WorstStep
 from trainperf.report.model import ReportModel
 from trainperf.report.svg import bars, distribution, flame, spark, stack, steps

@@ -10,6 +10,7 @@ from trainperf.findings.thresholds import limit
 from trainperf.report.text import Line, clean, middle, wrap
 
 _INDENT: Final = 6
+_MOST_RANKS: Final = 16
 _STYLE: Final = {"faster": "bold green", "slower": "bold red", "same": "bold", "unknown": "bold yellow"}
 
 
@@ -20,7 +21,7 @@ def lines(comparison: Comparison, *, width: int = 80) -> list[Line]:
         out.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, _STYLE[c.kind])])
     out += _side("From", c.before, width) + _side("To", c.after, width)
     if c.total is not None:
-        out += _table(c, c.total)
+        out += _table(c, c.total) + _ranks(c)
     for label, findings in (("Gone", c.gone), ("New", c.new)):
         if findings:
             out += _block(label, ", ".join(findings), width, 2)
@@ -31,6 +32,8 @@ def lines(comparison: Comparison, *, width: int = 80) -> list[Line]:
 
 def _side(label: str, side: Side, width: int) -> list[Line]:
     facts = [f"{side.steps:,} step{'s' if side.steps != 1 else ''}"]
+    if side.ranks > 1:
+        facts.insert(0, f"{side.ranks:,} ranks")
     if side.median_ms is not None:
         facts.append(f"median {side.median_ms:.4g} ms")
     if side.left_out:
@@ -60,6 +63,21 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     busy_and_idle = c.devices[:2]
     out += [_row(x.name, x, digits, indent=0) for x in busy_and_idle]
     out += [_row(x.name, x, digits, indent=2) for x in c.devices[2:] if max(x.before, x.after) >= least]
+    return out
+
+
+def _ranks(c: Comparison) -> list[Line]:
+    """The rank that changed most comes first, with the cause that it changed through."""
+    rows = sorted(c.ranks, key=lambda r: -abs(r.total.difference))
+    digits = 2 if max((max(r.total.before, r.total.after) for r in rows), default=0.0) < 100 else 1
+    out: list[Line] = []
+    for r in rows[:_MOST_RANKS]:
+        line = _row(f"rank {r.rank}", r.total, digits, indent=0)
+        if r.cause.told:
+            line.append((f"  {r.cause.name}", "dim"))
+        out.append(line)
+    if len(rows) > _MOST_RANKS:
+        out.append([(" " * _INDENT + f"{len(rows) - _MOST_RANKS:,} more ranks changed less", "dim")])
     return out
 
 

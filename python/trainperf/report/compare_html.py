@@ -25,7 +25,14 @@ def render(comparison: Comparison) -> str:
     rows, machine, others = _rows(c)
     least = limit("show_share") * max(c.total.before, c.total.after) if c.total else 0.0
     devices = [*c.devices[:2], *(x for x in c.devices[2:] if max(x.before, x.after) >= least)]
-    reach = max((max(abs(x.low), abs(x.high)) for x in (c.wall, c.total, *rows, *machine, *devices) if x), default=0.0)
+    reach = max(
+        (
+            max(abs(x.low), abs(x.high))
+            for x in (c.wall, c.total, *rows, *machine, *devices, *(r.total for r in c.ranks))
+            if x
+        ),
+        default=0.0,
+    )
     page: str = (
         environment()
         .get_template("compare.html")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from trainperf.comparison.model import Change, Comparison
+from trainperf.comparison.model import Change, Comparison, RankChange
 
 SCHEMA_VERSION: Final = 1
 
@@ -27,9 +27,14 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
         "causes": {change.name: _change(change) for change in c.causes},
         "phases": {change.name: _change(change) for change in c.phases},
         "devices": {change.name: _change(change) for change in c.devices},
+        **({"ranks": [_rank(r) for r in c.ranks]} if c.ranks else {}),
         "findings": {"gone": list(c.gone), "new": list(c.new)},
         "notes": list(c.notes),
     }
+
+
+def _rank(rank: RankChange) -> dict[str, Any]:
+    return {"rank": rank.rank, **_change(rank.total), "cause": {"name": rank.cause.name, **_change(rank.cause)}}
 
 
 def _change(change: Change) -> dict[str, float | bool]:

@@ -28,6 +28,7 @@ from trainperf.report.tiers import is_amiss
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from trainperf.ranks import Ranks
     from trainperf.run import Run
 
 _PLACES = {
@@ -42,22 +43,20 @@ def render(
     run: Run,
     *,
     notes: Sequence[str] = (),
-    others: Sequence[Run] = (),
-    unreadable: Sequence[str] = (),
+    ranks: Ranks | None = None,
     embedded: bool = False,
 ) -> str:
     """The page as text.
 
     Args:
         notes: to be shown before the run's own.
-        others: the other ranks of the same job, for the strip of ranks.
-        unreadable: why files of other ranks could not be read, a line each.
+        ranks: all ranks of the job, beside each other; the page is about `run`, one of them.
         embedded: within a notebook: without what belongs to a page of its own.
 
     Raises RunFileError when the file turns out to be damaged.
     """
     model = build(run, notes=notes)
-    found = details.build(run, model, others=others, unreadable=unreadable)
+    found = details.build(run, model, ranks=ranks)
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     page: str = (
         environment()
@@ -72,7 +71,7 @@ def render(
             policy=_policy(),
             script=_script() if found.stacks or found.holders else "",
             definitions=Markup(palette.definitions()),
-            data=Markup(script_safe(as_json.to_dict(model))),
+            data=Markup(script_safe(as_json.to_dict(model, ranks=ranks))),
             timeline=charts.step_timeline(found, model),
             histogram=charts.histogram(found.distribution) if found.distribution else None,
             amiss=_amiss(model.tiers),

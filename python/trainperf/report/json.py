@@ -9,6 +9,7 @@ from trainperf.report.model import DevicePart, Part, ReportModel
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
+    from trainperf.ranks import Ranks
     from trainperf.run import Run
     from trainperf.runfile import Device
 
@@ -25,7 +26,7 @@ FLAGS: Final = (
 )
 
 
-def to_dict(model: ReportModel) -> dict[str, Any]:
+def to_dict(model: ReportModel, *, ranks: Ranks | None = None) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "trainperf": model.trainperf,
@@ -53,6 +54,28 @@ def to_dict(model: ReportModel) -> dict[str, Any]:
         "overhead": {"ms_per_step": model.overhead_ms_per_step, "share": model.overhead_share},
         "dropped": {"events": sum(model.dropped.get(k, 0) for k in ("marks", "samples")), **model.dropped},
         "notes": list(model.notes),
+        **(_ranks(ranks) if ranks is not None else {}),
+    }
+
+
+def _ranks(found: Ranks) -> dict[str, Any]:
+    """Beside what the rest says of one of them."""
+    return {
+        "straggler": found.straggler,
+        "ranks": [
+            {
+                "rank": r.rank,
+                "host": r.host,
+                "file": r.file,
+                "steps": r.steps,
+                "mean_ms": r.mean_ms,
+                "own_ms": r.own_ms,
+                "causes": dict(r.causes),
+                "verdict": r.verdict,
+                "ended": r.ended,
+            }
+            for r in found.ranks
+        ],
     }
 
 

@@ -74,7 +74,7 @@ class ReportModel:
 
 def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
     """`notes` stand before the run's own. Raises RunFileError when the file turns out to be damaged."""
-    found = run._found
+    found = run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
     # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.

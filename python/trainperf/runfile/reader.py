@@ -162,7 +162,7 @@ class RunReader:
         return float(np.quantile(wall, q)) / 1e6 if len(wall) else float("nan")
 
     def _histogram_quantile(self, q: float, warm_up: bool) -> float:
-        bins = [row for row in self._wall_histogram if warm_up or row[0] == 0]
+        bins = [row for row in self.wall_histogram if warm_up or row[0] == 0]
         total = sum(steps for *_, steps, _ in bins)
         seen = 0
         for _, _, _, steps, wall_ns in sorted(bins, key=lambda row: row[1]):
@@ -172,7 +172,7 @@ class RunReader:
         return float("nan")
 
     @cached_property
-    def _wall_histogram(self) -> list[tuple[int, int, int, int, int]]:
+    def wall_histogram(self) -> list[tuple[int, int, int, int, int]]:
         rows = self._database.rows("wall_histogram", "iiiii")
         if any(row[3] <= 0 for row in rows):
             raise self._database.damaged("wall_histogram has a bin without steps")

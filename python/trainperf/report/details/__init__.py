@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Facts
-from trainperf.report.details import bins, devices, distribution, flames, gil, host, loader, ranks, trend, worst
+from trainperf.report.details import bins, devices, distribution, flames, gil, host, loader, trend, worst
 
 if TYPE_CHECKING:
+    from trainperf.ranks import Ranks
     from trainperf.report.model import ReportModel
     from trainperf.run import Run
 
@@ -29,15 +29,14 @@ class Details:
     host: host.Host
     stacks: flames.Flame | None
     holders: flames.Flame | None
-    ranks: ranks.Ranks | None
+    ranks: Ranks | None  # of the same job
     script: str
     from_trace: bool  # of another profiler, rather than watched
     overhead: tuple[tuple[str, int], ...]  # place, ns
     abstained: tuple[tuple[str, tuple[str, ...]], ...]  # why, and the rules that could not look because of it
 
 
-def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadable: Sequence[str] = ()) -> Details:
-    """`others`: the other ranks of the same job."""
+def build(run: Run, model: ReportModel, *, ranks: Ranks | None = None) -> Details:
     facts = Facts(run)
     panels, left_out = loader.loader_panels(run, facts)
     return Details(
@@ -52,7 +51,7 @@ def build(run: Run, model: ReportModel, *, others: Sequence[Run] = (), unreadabl
         host=host.host(run),
         stacks=flames.step_thread(run, facts),
         holders=flames.gil_holders(run, facts),
-        ranks=ranks.ranks([run, *others], unreadable=unreadable) if others or unreadable else None,
+        ranks=ranks,
         script=_script(run),
         from_trace=run.meta.get("source") == "trace",
         abstained=_by_reason(model),

@@ -42,7 +42,7 @@ def distribution(run: Run) -> Distribution | None:
         values = table.wall_ns[(table.flags & _WARM_UP) == 0] / 1e6
         weights = np.ones(len(values), dtype=np.int64)
     else:  # merged rows: the file has a histogram of its own, with bins of at most 1.6 %
-        rows = [row for row in run._wall_histogram if row[0] == 0]
+        rows = [row for row in run.wall_histogram if row[0] == 0]
         values = np.array([wall_ns / steps / 1e6 for _, _, _, steps, wall_ns in rows])
         weights = np.array([steps for _, _, _, steps, _ in rows], dtype=np.int64)
     longest = float(values.max())

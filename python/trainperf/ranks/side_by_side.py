@@ -1,22 +1,19 @@
-"""Several ranks beside each other: each one's causes, and who keeps the others waiting. Ranks meet here, offline."""
+"""Several ranks beside each other: each one's causes, and who keeps the others waiting."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from trainperf.errors import RunFileError, TrainperfError
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
+from trainperf.ranks.files import number
 
 if TYPE_CHECKING:
     from trainperf.run import Run
 
-_RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
 _MOST: Final = 40
 _STRAGGLES: Final = 0.05  # of a step: by so much more of its own work than the usual rank's
 # Where a rank waits for the others: in a collective, or (gloo, on CPUs) blocked within backward or the optimizer.
@@ -45,33 +42,6 @@ class Ranks:
     unreadable: tuple[str, ...]  # one line each
 
 
-def rank_of(path: str | os.PathLike[str]) -> int | None:
-    """3 for a.rank3.tpr."""
-    found = _RANK.match(Path(path).stem)
-    return int(found["rank"]) if found else None
-
-
-def files_of(folder: Path) -> list[Path]:
-    """The run files in a folder. Raises TrainperfError when there is none."""
-    files = sorted(p for p in folder.glob("*.tpr") if p.is_file())
-    if not files:
-        raise TrainperfError(f"{folder} has no run file (*.tpr): give a run file, or a folder of one run's ranks")
-    return files
-
-
-def one_job(runs: Sequence[Run]) -> None:
-    """Raises TrainperfError unless the runs are the ranks of one job, each there once."""
-    if len(runs) < 2:
-        return
-    paths = [Path(run.path) for run in runs]
-    jobs = {found["stem"] if (found := _RANK.match(p.stem)) else "" for p in paths}
-    numbers = [_known_number(run) for run in runs]
-    worlds = {run.meta.get("world_size", "") for run in runs}
-    if len(jobs) > 1 or len(worlds) > 1 or None in numbers or len(set(numbers)) < len(numbers):
-        names = ", ".join(p.name for p in paths[:4]) + (" ..." if len(paths) > 4 else "")
-        raise TrainperfError(f"{paths[0].parent} has several runs ({names}): name one of them")
-
-
 def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
     """None for a single run: there is nothing to compare."""
     rows = tuple(sorted((_rank(i, run) for i, run in enumerate(runs)), key=lambda r: r.rank))
@@ -98,7 +68,7 @@ def straggler(runs: Sequence[Run]) -> int:
     """Which of the runs a report should be about: the straggler's, else the first rank's."""
     found = ranks(runs)
     wanted = found.straggler if found is not None else None
-    numbers = [_number(i, run) for i, run in enumerate(runs)]
+    numbers = [number(i, run) for i, run in enumerate(runs)]
     return numbers.index(wanted) if wanted is not None else numbers.index(min(numbers))
 
 
@@ -109,43 +79,6 @@ def _shown(rows: tuple[Rank, ...]) -> tuple[Rank, ...]:
     return tuple(sorted(by_work[: _MOST * 3 // 4] + by_work[-(_MOST // 4) :], key=lambda r: r.rank))
 
 
-def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that can be read, and a line for each that cannot.
-
-    Raises RunFileError when none can, TrainperfError when they are not of one job.
-    """
-    from trainperf.run import Run
-
-    runs: list[Run] = []
-    errors: list[str] = []
-    for file in files:
-        try:
-            runs.append(Run(file))
-        except RunFileError as error:
-            errors.append(str(error))
-    if not runs:
-        raise RunFileError(errors[0])
-    try:
-        one_job(runs)
-    except TrainperfError:
-        for run in runs:
-            run.close()
-        raise
-    return runs, errors
-
-
-def _known_number(run: Run) -> int | None:
-    """Of the file's name; else as the job told (a trace that was analyzed is named after the trace)."""
-    named = rank_of(run.path)
-    told = run.meta.get("rank", "")
-    return named if named is not None else int(told) if told.isdecimal() else None
-
-
-def _number(position: int, run: Run) -> int:
-    found = _known_number(run)
-    return position if found is None else found
-
-
 def _rank(position: int, run: Run) -> Rank:
     steps = max(1, run.step_count)
     matrix = run.matrix_ns
@@ -153,14 +86,14 @@ def _rank(position: int, run: Run) -> Rank:
         int(matrix[PHASES.index(phase), MECHANISMS.index(mechanism)]) for phase, mechanism in _WAITS
     )
     return Rank(
-        rank=_number(position, run),
+        rank=number(position, run),
         host=run.meta.get("host", ""),
         file=os.path.basename(run.path),
         steps=run.step_count,
         mean_ms=run.wall_ns / steps / 1e6,
         causes=tuple((c, ns / steps / 1e6) for c in CAUSES if (ns := run.cause_ns(c)) > 0),
         own_ms=max(0, run.wall_ns - waits) / steps / 1e6,
-        verdict=run._found.verdict.text,
+        verdict=run.judged.verdict.text,
         ended=run.ended,
     )
 

@@ -1,0 +1,149 @@
+"""Which run files are the ranks of one job: those of a folder, or those that a pattern matches."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trainperf.errors import RunFileError, TrainperfError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from trainperf.run import Run
+
+_RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Its runs, open, by number of their rank; a context manager that closes them."""
+
+    name: str  # as it was asked for
+    runs: tuple[Run, ...]
+    numbers: tuple[int, ...]
+    unreadable: tuple[str, ...]  # a line for each file that could not be read
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for run in self.runs:
+            run.close()
+
+
+def open_job(name: str | os.PathLike[str]) -> Job:
+    """The run of a file, or the ranks of a folder or pattern.
+
+    Raises RunFileError when none can be read, TrainperfError when they are not of one job.
+    """
+    runs, unreadable = open_all(files_of(Path(name)))
+    numbered = sorted(((number(i, run), run) for i, run in enumerate(runs)), key=lambda pair: pair[0])
+    return Job(os.fspath(name), tuple(r for _, r in numbered), tuple(n for n, _ in numbered), tuple(unreadable))
+
+
+def files_of(name: Path) -> list[Path]:
+    """A run file, the run files in a folder, or those that a pattern matches.
+
+    Raises TrainperfError when a folder or a pattern has none.
+    """
+    if name.is_dir():
+        files = sorted(p for p in name.glob("*.tpr") if p.is_file())
+        if not files:
+            raise TrainperfError(f"{name} has no run file (*.tpr): give a run file, or a folder of one run's ranks")
+        return files
+    if not name.exists() and glob.has_magic(str(name)):
+        files = sorted(p for p in map(Path, glob.glob(str(name))) if p.is_file())
+        if not files:
+            raise TrainperfError(f"{name} matches no file: give a run file, a folder of one run's ranks, or a pattern")
+        return files
+    return [name]
+
+
+def open_all(files: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and a line for each that cannot.
+
+    Raises RunFileError when none can, TrainperfError when they are not of one job.
+    """
+    from trainperf.run import Run
+
+    runs: list[Run] = []
+    errors: list[str] = []
+    for file in files:
+        try:
+            runs.append(Run(file))
+        except RunFileError as error:
+            errors.append(str(error))
+    if not runs:
+        raise RunFileError(errors[0])
+    try:
+        _one_job(runs)
+    except TrainperfError:
+        for run in runs:
+            run.close()
+        raise
+    return runs, errors
+
+
+def _one_job(runs: Sequence[Run]) -> None:
+    """Raises TrainperfError unless the runs are the ranks of one job, each there once."""
+    if len(runs) < 2:
+        return
+    paths = [Path(run.path) for run in runs]
+    jobs = {found["stem"] if (found := _RANK.match(p.stem)) else "" for p in paths}
+    numbers = [_known_number(run) for run in runs]
+    worlds = {run.meta.get("world_size", "") for run in runs}
+    if len(jobs) > 1 or len(worlds) > 1 or None in numbers or len(set(numbers)) < len(numbers):
+        names = ", ".join(p.name for p in paths[:4]) + (" ..." if len(paths) > 4 else "")
+        some = f", or all ranks of one by a pattern ('{stem}.rank*.tpr')" if (stem := max(jobs)) else ""
+        raise TrainperfError(f"{paths[0].parent} has several runs ({names}): name one of them{some}")
+
+
+def same_ranks(before: Job, after: Job) -> None:
+    """Raises TrainperfError unless both have the same ranks."""
+    a, b = set(before.numbers), set(after.numbers)
+    if a == b or (len(a) == 1 and len(b) == 1):  # of one file each, whatever their numbers: they were named so
+        return
+    raise TrainperfError(
+        f"{before.name} has {_ranks(a)}, {after.name} has {_ranks(b)}: "
+        "give two runs with the same ranks, or one rank's file of each"
+    )
+
+
+def _ranks(numbers: set[int]) -> str:
+    return f"rank {_numbers(numbers)}" if len(numbers) == 1 else f"ranks {_numbers(numbers)}"
+
+
+def _numbers(numbers: set[int]) -> str:
+    """ "0-3, 7"."""
+    parts: list[list[int]] = []
+    for n in sorted(numbers):
+        if parts and n == parts[-1][-1] + 1:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def rank_of(path: str | os.PathLike[str]) -> int | None:
+    """3 for a.rank3.tpr."""
+    found = _RANK.match(Path(path).stem)
+    return int(found["rank"]) if found else None
+
+
+def number(position: int, run: Run) -> int:
+    """Of its rank; its place among the files when nothing tells."""
+    found = _known_number(run)
+    return position if found is None else found
+
+
+def _known_number(run: Run) -> int | None:
+    """Of the file's name; else as the job told (a trace that was analyzed is named after the trace)."""
+    named = rank_of(run.path)
+    told = run.meta.get("rank", "")
+    return named if named is not None else int(told) if told.isdecimal() else None
