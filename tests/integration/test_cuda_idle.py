@@ -69,6 +69,25 @@ case("blocked_io", lambda: (gpu.synchronize(), time.sleep(0.006), gpu.launch("la
     assert "hog" in holders
 
 
+def test_another_thread_that_launches_is_blamed_for_what_it_did(tmp_path: Path) -> None:
+    """The loop sleeps until a thread of its own has allocated and launched: only that one knows why the GPU idles."""
+    play(
+        CASES
+        + """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as pool:
+    ahead = lambda: pool.submit(lambda: (gpu.call(20, ms=6), gpu.launch("ahead", ms=0.1))).result()
+    case("ahead", lambda: (gpu.synchronize(), ahead()))
+""",
+        tmp_path,
+    )
+    (device,) = trainperf.open(tmp_path / "a.tpr.ahead").devices
+    causes = device.totals.idle_causes_ns
+    idle = device.totals.idle_ns - causes["descheduled"]
+    assert causes["cuda_alloc"] > 0.6 * idle, {k: v / 1e6 for k, v in causes.items() if v}
+    assert causes["blocked_io"] < 0.1 * idle
+
+
 def test_the_user_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     play(CASES + "case('hog', hog=Hog(), steps=40)", tmp_path)
     path = str(tmp_path / "a.tpr.hog")

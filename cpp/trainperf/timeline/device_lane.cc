@@ -13,7 +13,6 @@ constexpr int64_t kFirstHoldNs = 500'000'000;  // while it is not known how long
 constexpr int64_t kEnoughOps = 256;
 constexpr size_t kMaxSyncThreads = 1024;
 constexpr int64_t kMaxCallNs = int64_t{1} << 50;  // no sum overflows
-constexpr size_t kMaxHostThreads = 64;
 
 bool IsRuntimeCall(HostCall call) { return call != HostCall::kCpuOp && call != HostCall::kPython; }
 
@@ -63,7 +62,12 @@ int64_t DeviceLane::OnCall(const Event& call) {
   launch.thread = call.thread;
   launch.graph = what == HostCall::kLaunchGraph;
   launch.kernel = launch.graph || what == HostCall::kLaunchKernel;
-  if (const auto sync = sync_ends_.find(call.thread); sync != sync_ends_.end()) launch.sync_end_ns = sync->second;
+  const auto synced_ns = [&](ThreadId thread) {
+    const auto sync = sync_ends_.find(thread);
+    return sync == sync_ends_.end() ? 0 : sync->second;
+  };
+  launch.sync_end_ns = synced_ns(call.thread);
+  launch.step_sync_end_ns = synced_ns(step_thread_);
   int64_t waited_until_ns = 0;
   if (!unjoined_.empty()) {
     const auto op = unjoined_.find(correlation);
@@ -120,6 +124,7 @@ void DeviceLane::OnOp(const DeviceOp& op) {
     pending.launch_start_ns = launch->start_ns;
     pending.launch_end_ns = launch->end_ns;
     pending.sync_end_ns = launch->sync_end_ns;
+    pending.step_sync_end_ns = launch->step_sync_end_ns;
     pending.thread = launch->thread;
     pending.graph = launch->graph;
     pending.first_of_launch = !launch->begun;
@@ -137,12 +142,6 @@ void DeviceLane::MarkIncomplete(uint32_t device) {
   std::vector<DeviceSums>& devices = cells_.back()->devices;
   while (devices.size() <= track->position()) devices.emplace_back();
   devices[track->position()].used = devices[track->position()].incomplete = true;
-}
-
-void DeviceLane::AddHostThread(ThreadId thread) {
-  if (std::find(host_threads_.begin(), host_threads_.end(), thread) != host_threads_.end()) return;
-  if (host_threads_.size() >= kMaxHostThreads) host_threads_.erase(host_threads_.begin());
-  host_threads_.push_back(thread);
 }
 
 // ---- Cells
@@ -234,7 +233,7 @@ void DeviceLane::SettleAll(int64_t until_ns) { SettleTo(until_ns, until_ns); }
 
 void DeviceLane::SettleTo(int64_t time_ns, int64_t idle_until_ns) {
   if (time_ns <= settled_ns_) return;
-  const DeviceTrack::Context context = {&cells_, &launches_, &closed_, names_, &host_threads_};
+  const DeviceTrack::Context context = {&cells_, &launches_, &closed_, names_, step_thread_};
   int64_t settled_ns = time_ns;
   for (const auto& track : tracks_) {
     settled_ns = std::min(settled_ns, track->Settle(time_ns, idle_until_ns, context));
@@ -263,7 +262,8 @@ void DeviceLane::CloseStep(const Piece& step, const SampleSplit& split, StepReco
   DeviceCell& cell = count > 0 && cells_.front()->start_ns >= step.start_ns ? *cells_.front() : none;
   for (size_t i = 1; i < count && &cell != &none; ++i) Pour(*cells_[i], &cell);
   record->calls = cell.calls;
-  IdleBlame blame(step, split);
+  launcher_logs_.Drop(step.start_ns);
+  IdleBlame blame(step, split, launcher_logs_);
   for (const auto& track : tracks_) {
     while (cell.devices.size() <= track->position()) cell.devices.emplace_back();
     record->devices.emplace_back();

@@ -22,6 +22,7 @@
 #include "trainperf/base/name_table.h"
 #include "trainperf/timeline/device_track.h"
 #include "trainperf/timeline/idle_blame.h"
+#include "trainperf/timeline/launcher_logs.h"
 
 namespace trainperf {
 
@@ -47,7 +48,9 @@ class DeviceLane {
   void OnOp(const DeviceOp& op);
   void MarkIncomplete(uint32_t device);
   // What this thread does is in the host's log of pieces.
-  void AddHostThread(ThreadId thread);
+  void SetStepThread(ThreadId thread) { step_thread_ = thread; }
+  // What the others do that give it work.
+  LauncherLogs& launchers() { return launcher_logs_; }
 
   void OpenCell(int64_t start_ns);
   void MergeCell(int64_t start_ns);
@@ -83,7 +86,8 @@ class DeviceLane {
   bool feeds_ = false;
   LaunchTable launches_;
   absl::flat_hash_map<ThreadId, int64_t> sync_ends_;
-  std::vector<ThreadId> host_threads_;
+  ThreadId step_thread_ = 0;
+  LauncherLogs launcher_logs_;
   std::vector<std::unique_ptr<DeviceTrack>> tracks_;
   absl::flat_hash_map<uint64_t, std::pair<size_t, DeviceOp>>
       unjoined_;  // operations whose call has not come: the track

@@ -341,20 +341,6 @@ TEST(DeviceLane, LaunchBoundIsLaunch) {
   EXPECT_EQ(step.device().first_kernel_ns, 10_us);
 }
 
-// The launching thread is one whose doings are not known: nothing is said of it.
-TEST(DeviceLane, AnUnknownThreadsGapIsUnknown) {
-  Script loop;
-  loop.RunStep();
-  HealthyStep(loop);
-  loop.RunStep();
-  loop.Begin(Bracket::kFetch, kLoader).Blocked(10_ms);
-  loop.On(5).Launch(10_us, 1_ms).On(1);
-  loop.End(Bracket::kFetch, kFetchedBatch).Launch(10_us, 2_ms).Backward(10_us).Sync().RunStep();
-  loop.Finish();
-  EXPECT_GE(loop.steps()[1].idle(Cause::kUnknown), 10_ms);
-  EXPECT_LT(loop.steps()[1].idle(Cause::kDataWait), 100_us);
-}
-
 TEST(DeviceLane, BackwardOnAutogradsThread) {
   Script loop;
   loop.RunStep();

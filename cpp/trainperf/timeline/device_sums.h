@@ -16,16 +16,22 @@ namespace trainperf {
 struct IdleGap {
   int64_t start_ns;
   int64_t end_ns;
-  int64_t ns;       // that it stands for: more than its length when others were merged into it
-  bool after_sync;  // the host had waited for the device before: what it needed to refill it is the wait's fault
+  int64_t ns;  // that it stands for: more than its length when others were merged into it
+  // The thread had waited for the device before: what it needed to refill it is the wait's fault.
+  bool after_sync;
+  bool after_step_sync;  // the step thread had, when `launcher` is another
+  ThreadId launcher;     // of the work that ended it; 0: the step thread, or none came
+
+  // DeviceSegment::name of an idle one, until its cause is known: what a segment cannot say of the gap. Not 0.
+  uint32_t note() const { return launcher << 3 | (after_step_sync ? 4u : 0u) | (after_sync ? 2u : 0u) | 1u; }
+  static IdleGap OfNote(int64_t start_ns, int64_t end_ns, uint32_t note) {
+    return {start_ns, end_ns, end_ns - start_ns, (note & 2) != 0, (note & 4) != 0, note >> 3};
+  }
 };
 
 class DeviceSums {
  public:
   static constexpr size_t kMaxGaps = 65'536;
-  // DeviceSegment::name of an idle one, until the host's log has named its cause.
-  static constexpr uint32_t kToExplain = 1;
-  static constexpr uint32_t kToExplainAfterSync = 2;
 
   void Reset();
   // `later` follows on this one.

@@ -37,6 +37,7 @@ void DeviceTrack::Join(uint64_t correlation, const Launch& launch) {
     pending.launch_start_ns = launch.start_ns;
     pending.launch_end_ns = launch.end_ns;
     pending.sync_end_ns = launch.sync_end_ns;
+    pending.step_sync_end_ns = launch.step_sync_end_ns;
     pending.thread = launch.thread;
     pending.graph = launch.graph;
     pending.first_of_launch = first;
@@ -210,7 +211,7 @@ void DeviceTrack::Idle(int64_t until_ns, const PendingOp* next, const Context& c
     });
   };
   int64_t host_until_ns = until_ns;
-  bool after_sync = false;
+  IdleGap gap{};
   if (next == nullptr) {
     if (context.launches->empty() || context.launches->HasQueued()) return unseen(from_ns, until_ns);
   } else {
@@ -220,19 +221,22 @@ void DeviceTrack::Idle(int64_t until_ns, const PendingOp* next, const Context& c
       return unseen(from_ns, until_ns);
     }
     host_until_ns = std::clamp(next->launch_end_ns, from_ns, until_ns);
-    after_sync = next->sync_end_ns >= idle_since_ns_ - kSyncSlackNs && next->sync_end_ns > 0;
+    const auto waited = [&](int64_t end_ns) { return end_ns > 0 && end_ns >= idle_since_ns_ - kSyncSlackNs; };
+    gap.after_sync = waited(next->sync_end_ns);
+    gap.after_step_sync = waited(next->step_sync_end_ns);
+    if (next->thread != context.step_thread) gap.launcher = next->thread;
     ++SumsOf(*(*context.cells)[CellAt(until_ns, context)]).starved_gaps;
-    const std::vector<ThreadId>& known = *context.host_threads;
-    if (std::find(known.begin(), known.end(), next->thread) == known.end()) {
+    if (next->thread == 0) {
       unseen(from_ns, host_until_ns);
       host_until_ns = from_ns;
     }
   }
   ForEachCell(from_ns, host_until_ns, context, [&](DeviceSums& sums, int64_t a_ns, int64_t b_ns) {
-    sums.AddGap({a_ns, b_ns, b_ns - a_ns, after_sync});
-    sums.AddSegment(
-        segment(a_ns, b_ns, Cause::kUnknown, after_sync ? DeviceSums::kToExplainAfterSync : DeviceSums::kToExplain),
-        max_segments_);
+    gap.start_ns = a_ns;
+    gap.end_ns = b_ns;
+    gap.ns = b_ns - a_ns;
+    sums.AddGap(gap);
+    sums.AddSegment(segment(a_ns, b_ns, Cause::kUnknown, gap.note()), max_segments_);
   });
   const int64_t rest_from_ns = next != nullptr ? std::clamp(next->launch_end_ns, from_ns, until_ns) : until_ns;
   if (until_ns - rest_from_ns <= kLatencyNs) {

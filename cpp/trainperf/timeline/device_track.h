@@ -33,6 +33,7 @@ struct PendingOp {
   int64_t launch_start_ns = -1;  // -1: no call is known
   int64_t launch_end_ns = 0;
   int64_t sync_end_ns = 0;
+  int64_t step_sync_end_ns = 0;
   ThreadId thread = 0;
   bool graph = false;
   bool first_of_launch = false;
@@ -52,7 +53,7 @@ class DeviceTrack {
     LaunchTable* launches;
     const std::deque<int64_t>* closed;  // the ends of the last steps, in order
     const NameTable* names;
-    const std::vector<ThreadId>* host_threads;  // what they did is in the host's log
+    ThreadId step_thread;
   };
 
   // In any order.

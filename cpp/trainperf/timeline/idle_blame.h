@@ -10,6 +10,7 @@
 
 #include "trainperf/timeline/detail_table.h"
 #include "trainperf/timeline/device_sums.h"
+#include "trainperf/timeline/launcher_logs.h"
 #include "trainperf/timeline/piece.h"
 #include "trainperf/timeline/sample_split.h"
 
@@ -18,7 +19,8 @@ namespace trainperf {
 class IdleBlame {
  public:
   // Of one finished step, whose rows are phases by now.
-  IdleBlame(const Piece& step, const SampleSplit& split) : step_(step), split_(split) {}
+  IdleBlame(const Piece& step, const SampleSplit& split, const LauncherLogs& launchers)
+      : step_(step), split_(split), launchers_(launchers) {}
 
   // Gaps in order. Adds their causes to `idle_ns`, and the GIL's holders to `details`.
   void Explain(const std::vector<IdleGap>& gaps, uint32_t device, int64_t (&idle_ns)[kCauseCount],
@@ -33,13 +35,27 @@ class IdleBlame {
     uint32_t phases = 0;                                                 // bit p: one of them is not all zero
   };
 
-  void Sweep(const IdleGap& gap, Sums* sums, uint32_t device, DetailTable* details);
-  static void AddEntry(const SegmentList::Entry& entry, int64_t ns, Sums* sums);
+  // Who says what the host did in a gap.
+  enum class Teller : uint8_t {
+    kStepThread,
+    kLauncher,  // the other thread that ended it
+    kOnlooker,  // the step thread, of a gap that another one ended
+  };
+
+  template <typename Visit>
+  void WalkStep(int64_t start_ns, int64_t end_ns, Teller teller, Visit&& visit);
+  template <typename Visit>
+  void Walk(const IdleGap& gap, Visit&& visit);
+  void Sweep(const IdleGap& gap, uint32_t device, DetailTable* details);
+  void AddEntry(const SegmentList::Entry& entry, int64_t ns, const IdleGap& gap, Teller teller);
+  void AddUnknown(Phase phase, int64_t ns);
   void Finish(Sums* sums, bool after_sync, int64_t (&idle_ns)[kCauseCount]) const;
-  Cause CauseOfEntry(const SegmentList::Entry& entry, bool after_sync);
+  Cause CauseOfEntry(const SegmentList::Entry& entry, int64_t ns, const IdleGap& gap, Teller teller);
+  Cause Largest();  // of what was added; empties
 
   const Piece& step_;
   const SampleSplit& split_;
+  const LauncherLogs& launchers_;
   size_t at_ = 0;  // where the sweep of the log is
   Sums plain_{};
   Sums synced_{};

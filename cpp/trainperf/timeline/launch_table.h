@@ -18,7 +18,8 @@ struct Launch {
   uint64_t correlation = 0;  // 0: none
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int64_t sync_end_ns = 0;  // of the last call before it in which its thread waited for the device
+  int64_t sync_end_ns = 0;       // of the last call before it in which its thread waited for the device
+  int64_t step_sync_end_ns = 0;  // in which the step thread did
   ThreadId thread = 0;
   bool graph = false;
   bool kernel = false;  // of a kernel or a graph

@@ -147,6 +147,9 @@ void StepLane::OnHold(const Event& event) {
   if (!running_) return;
   stretch_details_.Add({DetailKind::kHold, row_, SampleState::kPython, event.object, event.stack, 0},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
+  if (event.object == stand_in_ && stand_in_ != 0 && in_backward()) {
+    AddStandIns(std::max(event.start_ns, stand_in_ns_), event.end_ns, Mechanism::kPython);
+  }
 }
 
 void StepLane::OnHost(const Event& event) {

@@ -31,7 +31,7 @@ class StepLane {
   // Calls and waits of other threads. The one that launches work while the step thread is blocked in backward is
   // autograd's, and stands in for it.
   void OnOthersCall(const Event& event, int64_t waits_until_ns);
-  void OnOthersGilWait(const Event& event);
+  void OnOthersEvent(const Event& event);  // waits for the GIL, collections
   // Of any thread.
   void OnHold(const Event& event);
   void OnHost(const Event& event);
@@ -41,7 +41,6 @@ class StepLane {
 
   int64_t last_mark_ns() const { return meter_.mark_ns(); }
   bool in_backward() const { return stack_.open(Bracket::kBackward); }
-  ThreadId stand_in() const { return stand_in_; }  // 0: none yet
   // A device is fed: keeps what its idle time is explained by.
   void KeepHostLog();
   const StepCutter& cutter() const { return cutter_; }
@@ -61,6 +60,7 @@ class StepLane {
 
   void CloseStretch(const Event& mark);
   void AddCall(const Event& event, int64_t waits_until_ns, bool stand_in);
+  void AddStandIns(int64_t start_ns, int64_t end_ns, Mechanism mechanism);
   void AddCallPart(int64_t start_ns, int64_t end_ns, Mechanism mechanism, StretchMeter::Caller caller);
   void AddWait(const Event& event, int64_t start_ns, int64_t end_ns, int64_t cursor_ns);
   void FlushSamples();
@@ -102,9 +102,10 @@ class StepLane {
   SegmentList stretch_segments_;
 
   // Of the backward that may be open.
-  ThreadId stand_in_ = 0;
+  ThreadId stand_in_ = 0;  // 0: none yet
   bool stand_in_called_ = false;
-  int64_t stand_in_ns_ = 0;  // its last call's end
+  int64_t stand_in_ns_ = 0;     // its last call's end
+  int64_t stand_in_gc_ns_ = 0;  // where its open collection began; 0: none
 
   // Of the validation that may be open.
   uint32_t validation_object_ = 0;  // the module that opened it

@@ -63,13 +63,27 @@ void StepLane::OnOthersCall(const Event& event, int64_t waits_until_ns) {
   AddCall(event, waits_until_ns, true);
 }
 
-void StepLane::OnOthersGilWait(const Event& event) {
-  if (!running_ || event.thread != stand_in_ || !in_backward()) return;
-  const int64_t cursor_ns = meter_.cursor_ns();
-  const int64_t start_ns = std::max(event.start_ns, cursor_ns);
-  if (meter_.AddCall(start_ns, event.end_ns, Mechanism::kGilWait, StretchMeter::Caller::kStandIn) > 0) {
-    stand_in_ns_ = std::max(stand_in_ns_, event.end_ns);
-    AddWait(event, start_ns, event.end_ns, cursor_ns);
+void StepLane::AddStandIns(int64_t start_ns, int64_t end_ns, Mechanism mechanism) {
+  AddCallPart(start_ns, end_ns, mechanism, StretchMeter::Caller::kStandIn);
+  stand_in_ns_ = std::max(stand_in_ns_, end_ns);
+}
+
+void StepLane::OnOthersEvent(const Event& event) {
+  if (!running_ || event.thread != stand_in_ || stand_in_ == 0 || !in_backward()) return;
+  if (event.kind == EventKind::kGilWait) {
+    const int64_t cursor_ns = meter_.cursor_ns();
+    const int64_t start_ns = std::max(event.start_ns, cursor_ns);
+    if (meter_.AddCall(start_ns, event.end_ns, Mechanism::kGilWait, StretchMeter::Caller::kStandIn) > 0) {
+      stand_in_ns_ = std::max(stand_in_ns_, event.end_ns);
+      AddWait(event, start_ns, event.end_ns, cursor_ns);
+    }
+  } else if (event.what == static_cast<uint8_t>(Bracket::kGc)) {
+    if (event.kind == EventKind::kBegin) {
+      stand_in_gc_ns_ = event.end_ns;
+    } else if (event.kind == EventKind::kEnd && stand_in_gc_ns_ > 0) {
+      AddStandIns(std::max(stand_in_gc_ns_, stand_in_ns_), event.end_ns, Mechanism::kGc);
+      stand_in_gc_ns_ = 0;
+    }
   }
 }
 

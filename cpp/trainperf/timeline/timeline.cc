@@ -136,15 +136,14 @@ class Timeline::Impl {
     if (event.thread == thread_) {
       lane_->OnCall(event, waited_until_ns);
     } else {
+      device_.launchers().OnCall(event, waited_until_ns);
       lane_->OnOthersCall(event, waited_until_ns);
-      if (lane_->stand_in() != 0 && device_.active()) device_.AddHostThread(lane_->stand_in());
     }
   }
 
   // The first sign of a device.
   void OpenDevices() {
     device_seen_ = true;
-    if (thread_ != 0) device_.AddHostThread(thread_);
     if (lane_) lane_->KeepHostLog();
     writer_.OpenCells(lane_ ? &lane_->cutter().pieces() : nullptr);
   }
@@ -158,11 +157,9 @@ class Timeline::Impl {
 
   void SetStepThread(ThreadId thread) {
     thread_ = thread;
+    device_.SetStepThread(thread);
     lane_.emplace(&writer_, &loaders_, floor_ns_);
-    if (device_seen_) {
-      lane_->KeepHostLog();
-      device_.AddHostThread(thread);
-    }
+    if (device_seen_) lane_->KeepHostLog();
     early_.Replay([this](const Event& event) { Dispatch(event); },
                   [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
   }
@@ -171,6 +168,7 @@ class Timeline::Impl {
     switch (event.kind) {
       case EventKind::kHold:
         lane_->OnHold(event);
+        if (device_seen_) device_.launchers().OnHold(event);
         return;
       case EventKind::kHost:
         lane_->OnHost(event);
@@ -179,7 +177,8 @@ class Timeline::Impl {
         break;
     }
     if (event.thread != thread_) {
-      if (event.kind == EventKind::kGilWait) lane_->OnOthersGilWait(event);
+      lane_->OnOthersEvent(event);
+      if (device_seen_) device_.launchers().OnEvent(event);
       others_.Add(event);
       if (BeginsBackward(event)) ConsiderTakeOver(event);
       return;
