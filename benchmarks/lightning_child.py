@@ -30,6 +30,7 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 ACTIONS = {
     "data_wait": ("train_dataloader_next",),
     "stream": ("train_dataloader_next",),
+    "other_loader": ("train_dataloader_next",),
     "callback_after": ("[Callback]SlowEnd.",),
     "callback_before": ("[Callback]SlowBackward.",),
     "validation": ("val_next", "validation_step", "on_validation"),

@@ -70,6 +70,16 @@ class Stream(IterableDataset[Any]):
         return (self.rows[index] for index in range(len(self.rows)))
 
 
+class Batches:
+    """The same, and no DataLoader either."""
+
+    def __init__(self, truth: Truth | None, length: int, slow: Slow) -> None:
+        self.stream = Stream(truth, length, slow)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.stream)
+
+
 def loader(truth: Truth | None, length: int, slow: Slow = lambda index: None) -> DataLoader[Any]:
     return DataLoader(Rows(truth, length, slow), batch_size=None)
 
@@ -241,6 +251,17 @@ def stream(n: int = 60) -> Case:
     train = DataLoader(Stream(truth, n, lambda _: truth.sleep(4)), batch_size=None)
     title = "a slow dataset without a length: one batch is fetched ahead"
     return Case("stream", title, "data_wait", n, "data-starved", model=Net(), train=train, truth=truth)
+
+
+def other_loader(n: int = 30) -> Case:
+    """Two epochs, four batches an update."""
+    truth = Truth()
+    title = "the same, from an object of one's own that is no DataLoader"
+    return Case(
+        "other_loader", title, "data_wait", 2 * n, "data-starved", model=Net(),
+        train=Batches(truth, n, lambda _: truth.sleep(4)),
+        options={"max_epochs": 2, "accumulate_grad_batches": 4}, truth=truth,
+    )  # fmt: skip
 
 
 def healthy(n: int = 100) -> Case:
@@ -421,6 +442,6 @@ def quick_validation(n: int = 100) -> Case:
 
 
 CASES: tuple[Callable[[], Case], ...] = (
-    healthy, data_wait, stream, callback_after, callback_before, quick_callbacks, manual, quick_manual, module_dict,
-    validation, quick_validation, gil_hog, checkpoints, slow_logger,
+    healthy, data_wait, stream, other_loader, callback_after, callback_before, quick_callbacks, manual, quick_manual,
+    module_dict, validation, quick_validation, gil_hog, checkpoints, slow_logger,
 )  # fmt: skip

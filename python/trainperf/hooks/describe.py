@@ -31,6 +31,12 @@ def describe_loader(loader: Any) -> dict[str, Any]:
     )
 
 
+def describe_other_loader(loader: Any) -> dict[str, Any]:
+    """Of what yields batches and is no DataLoader."""
+    at = _where_read(loader) or _where(getattr(type(loader), "__next__", None))
+    return {"dataset": type(loader).__qualname__, "dataset_at": at, "kind": "iterable", "is_dataloader": False}
+
+
 def describe_iterator(iterator: Any) -> dict[str, Any]:
     """Of the loader that made this iterator before the watch began: what the iterator remembers of it."""
     sampler = getattr(iterator, "_index_sampler", None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainperf._phases import PHASES
+from trainperf.hooks.describe import describe_other_loader
 from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import LightningPatches, describe_class, where
@@ -98,7 +100,8 @@ class LightningFit:
             cost = self._callback_cost(key, hook)
             return None if cost is None else (partial(meter.enter, cost, meter.CALLBACK), meter.leave)
         if name.endswith("].train_dataloader_next"):
-            return partial(self._first_batch_begins, name), _nothing
+            fetch = self._fetch_of_other_loaders()
+            return fetch if fetch is not None else (partial(self._first_batch_begins, name), _nothing)
         if name.startswith("[Strategy]"):
             # From the host to the host nothing moves.
             moves = name.endswith(".batch_to_device") and self._trainer.strategy.root_device.type != "cpu"
@@ -126,10 +129,47 @@ class LightningFit:
         if self._tee is not None:
             self._tee.forget(name)
 
+    def _fetch_of_other_loaders(self) -> Action | None:
+        """A fetch from what is no DataLoader, which marks its own fetches; None when that is all there is."""
+        from torch.utils.data import DataLoader
+
+        loaders = getattr(getattr(self._trainer.fit_loop, "_combined_loader", None), "flattened", None)
+        if not loaders or any(isinstance(loader, DataLoader) for loader in loaders):
+            return None
+        native, meter, first = self._context.native, self._meter, loaders[0]
+        assert meter is not None
+        try:
+            number = self._context.objects.id_of(first, "loader", lambda: describe_other_loader(first))
+        except TypeError:  # a list has no weak references
+            number = 0
+
+        def begin() -> None:
+            meter.counting = True
+            native.begin(native.FETCH, number)
+
+        def end() -> None:
+            raised = sys.exc_info()[0]  # we are called in a finally
+            native.end(native.FETCH, native.FETCH_EXHAUSTED if raised is StopIteration else native.FETCHED_BATCH)
+
+        return begin, end
+
     # The trainer's hooks.
 
     def on_train_start(self) -> None:
         self._trained = True
+        if self._meter is not None:
+            try:
+                self._mark_fetched_ahead()
+            except Exception as error:
+                self._context.fail("lightning", error)
+
+    def _mark_fetched_ahead(self) -> None:
+        """Batches that are there before the profiler is told of any: without them the last one has no step."""
+        fetch = self._fetch_of_other_loaders()
+        if fetch is not None:
+            for _ in getattr(getattr(self._trainer.fit_loop, "_data_fetcher", None), "batches", ()):
+                fetch[0]()
+                fetch[1]()
 
     def on_batch_end(self) -> None:
         self.batches_ended += 1
@@ -180,7 +220,7 @@ class LightningFit:
     def _describe(self) -> None:
         trainer, session = self._trainer, self._context.session
         package = type(trainer).__module__.partition(".trainer")[0]
-        version = str(getattr(__import__("sys").modules.get(package), "__version__", ""))
+        version = str(getattr(sys.modules.get(package), "__version__", ""))
         facts: dict[str, Any] = {"package": package, "version": version, "strategy": type(trainer.strategy).__name__}
         for name in _FACTS:
             facts[name] = getattr(trainer, name, None)

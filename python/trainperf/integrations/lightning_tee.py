@@ -91,18 +91,13 @@ class _Brackets(dict[str, Any]):
 
 
 class TeeBase:
-    """The behaviour; make_tee() adds the base class Profiler of the Lightning package in use."""
+    """The behaviour; make_tee() adds the base class, a Profiler of the Lightning package in use."""
 
     def __init__(self, inner: Any, look_up: Callable[[str], Action | None]) -> None:
         self.inner = inner
         self.thread = get_ident()
         self._look_up = look_up
         self._actions: dict[str, Action | None] = {}
-        # Lightning's own that does nothing need not be asked.
-        self._silent = type(inner).__name__ == "PassThroughProfiler"
-        self._brackets = _Brackets(self)
-        if self._silent:
-            vars(self)["profile"] = self._brackets.__getitem__
 
     def action(self, name: str) -> Action | None:
         try:
@@ -116,7 +111,6 @@ class TeeBase:
     def forget(self, name: str) -> None:
         """From now on the action means nothing to us."""
         self._actions[name] = None
-        self._brackets.pop(name, None)
 
     def profile(self, action_name: str) -> Any:
         action = self.action(action_name)
@@ -124,8 +118,7 @@ class TeeBase:
         return inner if action is None or get_ident() != self.thread else _HeardByBoth(action, inner)
 
     def start(self, action_name: str) -> None:
-        if not self._silent:
-            self.inner.start(action_name)
+        self.inner.start(action_name)
         action = self.action(action_name)
         if action is not None and get_ident() == self.thread:
             action[0]()
@@ -136,8 +129,7 @@ class TeeBase:
             if action is not None and get_ident() == self.thread:
                 action[1]()
         finally:
-            if not self._silent:
-                self.inner.stop(action_name)
+            self.inner.stop(action_name)
 
     def summary(self) -> Any:
         return self.inner.summary()
@@ -151,11 +143,6 @@ class TeeBase:
     def teardown(self, *args: Any, **kwargs: Any) -> Any:
         return self.inner.teardown(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":  # half made
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
     def __del__(self) -> None:
         """The base class' would end the profiling of the user's."""
 
@@ -164,11 +151,38 @@ class TeeBase:
         return _itself, (self.inner,)
 
 
+class _OverUsers(TeeBase):
+    """Around a profiler of the user's, whose attributes it has."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # half made
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class _OverNone(TeeBase):
+    """In the place of Lightning's own that does nothing, which need not be asked. No __getattr__: a class that has one
+    makes each look at an attribute three, and there are 30 a step."""
+
+    def __init__(self, inner: Any, look_up: Callable[[str], Action | None]) -> None:
+        super().__init__(inner, look_up)
+        vars(self).update({**vars(inner), **vars(self)})
+        self._brackets = _Brackets(self)
+        vars(self)["profile"] = self._brackets.__getitem__
+
+    def forget(self, name: str) -> None:
+        super().forget(name)
+        self._brackets.pop(name, None)
+
+
 def _itself(inner: Any) -> Any:
     return inner
 
 
 def make_tee(inner: Any, look_up: Callable[[str], Action | None]) -> Any:
     """A Profiler, as the Lightning package of `inner` knows it, around `inner`."""
-    base = next((c for c in type(inner).__mro__ if c.__name__ == "Profiler"), object)
-    return type("TrainPerfProfiler", (TeeBase, base), {})(inner, look_up)
+    kind = type(inner)
+    if kind.__name__ == "PassThroughProfiler":
+        return type("TrainPerfProfiler", (_OverNone, kind), {})(inner, look_up)
+    base = next((c for c in kind.__mro__ if c.__name__ == "Profiler"), object)
+    return type("TrainPerfProfiler", (_OverUsers, base), {})(inner, look_up)

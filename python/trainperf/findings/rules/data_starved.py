@@ -53,7 +53,10 @@ class DataStarved:
         need = max(1, math.ceil(cost / rest))
         if not cpus:
             need = min(need, 7)  # of a trace: its machine is not known
-        if small:
+        if main is not None and not main.description.get("is_dataloader", True):
+            fix = f"# make batches ahead: {name} as an IterableDataset, in a DataLoader(..., num_workers={need})"
+            wont = ""
+        elif small:
             fix = _by_batch(main, name)
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
         elif waits:
@@ -85,7 +88,7 @@ class DataStarved:
                     else f"; {1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}"
                 ),
                 f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
-                f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus else "",
+                f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus and wont else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.place(top.frame)
