@@ -33,6 +33,8 @@ def nothing_stays_patched() -> Iterator[None]:
             module = getattr(item, "__module__", None) or type(item).__module__
             code = getattr(item, "__code__", None)
             assert not str(module).startswith("trainperf"), what
+            for holder in (item, getattr(item, "__self__", None)):
+                assert not type(holder).__module__.startswith("trainperf"), what
             assert code is None or "trainperf" not in code.co_filename.rpartition("/")[0].rpartition("/python/")[2], (
                 what
             )

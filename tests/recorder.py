@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainperf import _native
+
 BRACKETS = (
     "FETCH",
     "LOADER_START",
@@ -107,6 +109,11 @@ class Recorder:
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3
     FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE, CALLBACK = range(len(BRACKETS))
+
+    # Wrappers in C that call our begin and end.
+    fetch_function = staticmethod(_native.fetch_function)
+    backward_function = staticmethod(_native.backward_function)
+    step_functions = staticmethod(_native.step_functions)
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []

@@ -9,9 +9,10 @@
 
 namespace trainperf {
 
-void BindMarks(pybind11::module_& module);    // Requires GIL.
-void BindSession(pybind11::module_& module);  // Requires GIL.
-void BindTrace(pybind11::module_& module);    // Requires GIL.
+void BindMarks(pybind11::module_& module);     // Requires GIL.
+void BindBrackets(pybind11::module_& module);  // Requires GIL.
+void BindSession(pybind11::module_& module);   // Requires GIL.
+void BindTrace(pybind11::module_& module);     // Requires GIL.
 
 // The one table from status to Python exception. Requires GIL. Throws when `status` is not OK.
 void ThrowIfError(const absl::Status& status);

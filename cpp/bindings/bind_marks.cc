@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bindings/bind.h"
+#include "bindings/marks_python.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/marks.h"
 
@@ -128,7 +129,14 @@ uint64_t TstateIdOfThisThread() {
   return state != nullptr ? PyThreadState_GetID(state) : 0;
 }
 
+bool IsFunction(PyObject* object, PyCFunction function) {
+  return PyCFunction_Check(object) != 0 && PyCFunction_GET_FUNCTION(object) == function;
+}
+
 }  // namespace
+
+bool IsOwnBegin(PyObject* function) { return IsFunction(function, AsPyCFunction(PyBegin)); }
+bool IsOwnEnd(PyObject* function) { return IsFunction(function, AsPyCFunction(PyEnd)); }
 
 void BindMarks(py::module_& module) {
   if (PyModule_AddFunctions(module.ptr(), kMethods) != 0) throw py::error_already_set();

@@ -42,6 +42,45 @@ def flags_waiting() -> bool:
 def gc_callback(phase: str, info: dict[str, int], /) -> None:
     """For gc.callbacks: writes the GC bracket without a Python frame."""
 
+class BracketFunction:
+    """A function of the loop with a bracket around it, in C; bound, pickled and called as what it stands for."""
+
+    @property
+    def slow(self) -> Any: ...
+    @property
+    def before(self) -> Any: ...  # of step_functions(): hooks for torch's optimizers
+    @property
+    def after(self) -> Any: ...
+    __call__: Callable[..., Any]
+    def know(self, thing: object, number: int, /) -> None:
+        """From now on `thing` is met without Python. Who says so calls forget() before it dies."""
+
+    def forget(self) -> None:
+        """All that it knows."""
+
+    def switch_on(self, slow: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any], /) -> None: ...
+    def switch_off(self) -> None:
+        """From now on it only passes through."""
+
+# `begin` and `end`: those above, or a stand-in's.
+def fetch_function(
+    original: Callable[..., Any],
+    slow: Callable[..., Any],  # for iterators that it does not know: takes its place
+    is_grad_enabled: Callable[[], bool],
+    begin: Callable[..., Any],
+    end: Callable[..., Any],
+    /,
+) -> BracketFunction: ...
+def backward_function(
+    original: Callable[..., Any],
+    first: Callable[[], Any],  # called before the first
+    graph_task: Callable[[], int],  # -1: no backward runs
+    tick: Callable[[], Any],  # called after a backward, at most ten times a second
+    begin: Callable[..., Any],
+    end: Callable[..., Any],
+    /,
+) -> BracketFunction: ...
+def step_functions() -> BracketFunction: ...
 def analyze_trace(
     path: str,
     output: str,  # "": a private temporary file

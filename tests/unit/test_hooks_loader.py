@@ -170,7 +170,8 @@ def test_pinned_batches_count_on_both_sides_of_the_pin_thread(hooked: Install, r
 
     from trainperf.hooks.dataloader import _Fetches
 
-    hook = inspect.getclosurevars(dataloader._BaseDataLoaderIter.__next__).nonlocals["known"].__self__
+    slow = dataloader._BaseDataLoaderIter.__next__.slow  # type: ignore[attr-defined]
+    hook = inspect.getclosurevars(slow).nonlocals["known"].__self__
     known = hook[id(iterator)]
     hook[id(iterator)] = _Fetches(known.loader, True, True, known.reference)
     results, iterator._worker_result_queue = iterator._worker_result_queue, Waiting()

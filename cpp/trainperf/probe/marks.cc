@@ -158,11 +158,12 @@ void ReadClocks(Local& local, Event* event) {
   local.delay_read_cpu_ns = read_cpu_ns;
 }
 
-void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
+// Returns when; 0 when nothing was written.
+int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
   Local& local = Current();
-  if (local.muted) return;
+  if (local.muted) return 0;
   if (local.ring == nullptr) {
-    if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return;
+    if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return 0;
   }
   Event event{};
   event.kind = kind;
@@ -184,13 +185,14 @@ void Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint
   local.cpu_ns = event.cpu_ns;
   local.ring->TryPush(event);
   // Summed here and not in one shared counter, which threads would fight for.
-  if (++local.marks % kTimedMark != 0) return;
+  if (++local.marks % kTimedMark != 0) return event.end_ns;
   g_marks.fetch_add(kTimedMark, std::memory_order_relaxed);
   // One that was preempted took the machine's time, not ours.
   const int64_t took_ns = NowNs() - entered_ns;
-  if (local.off_cpu.works() ? !local.off_cpu.StillOn() : took_ns > kPreemptedNs) return;
+  if (local.off_cpu.works() ? !local.off_cpu.StillOn() : took_ns > kPreemptedNs) return event.end_ns;
   g_timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
   g_timed.fetch_add(1, std::memory_order_relaxed);
+  return event.end_ns;
 }
 
 }  // namespace
@@ -236,8 +238,8 @@ void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase
   if (enabled()) Write(EventKind::kBegin, bracket, object, value, flags, phase);
 }
 
-void End(Bracket bracket, int64_t value, Phase phase) {
-  if (enabled()) Write(EventKind::kEnd, bracket, 0, value, 0, phase);
+int64_t End(Bracket bracket, int64_t value, Phase phase) {
+  return enabled() ? Write(EventKind::kEnd, bracket, 0, value, 0, phase) : 0;
 }
 
 void Step() {

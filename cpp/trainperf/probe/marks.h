@@ -33,7 +33,7 @@ void ReleaseRingOfDead(ThreadId id);
 bool CanReadRunDelay();
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);
-void End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);
+int64_t End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);  // when, by NowNs(); 0: nothing was marked
 void Step();
 
 // What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.

@@ -72,27 +72,13 @@ class BackwardHook(PatchHook):
     def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
         import torch
 
-        begin, end, bracket = context.native.begin, context.native.end, context.native.BACKWARD
-        switch, ticker, clock = self.switch, context.ticker, time.monotonic
-        is_compiling = torch.compiler.is_dynamo_compiling
         # -1 outside of backward. One inside of another (reentrant checkpointing) is no second one, and would make a
         # device's autograd thread look like a step thread. (A tensor subclass comes back to us too, through
         # __torch_function__: brackets nest, and the timeline counts the outermost.)
         graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not switch.on or graph_task() != -1:
-                return original(*args, **kwargs)
-            if self._engine is not None:
-                self._no_engine()
-            begin(bracket)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                end(bracket)
-                if clock() >= ticker.due:
-                    ticker.tick()
-
+        native, tick = context.native, context.ticker.tick_if_due
+        backward = native.backward_function(original, self._no_engine, graph_task, tick, native.begin, native.end)
+        self.switch.turns_off(backward)
         return backward
 
 

@@ -37,7 +37,7 @@ class PatchHook:
         self._patches.append(Patch(owner, attribute, make))
 
     def remove(self) -> None:
-        self.switch.on = False
+        self.switch.off()
         while self._patches:
             self._patches[-1].remove()
             self._patches.pop()  # after: an interrupt between the two must not lose it

@@ -6,7 +6,9 @@ import threading
 from typing import Any
 
 from trainperf.hooks.context import Context
-from trainperf.hooks.patch import Switch, wrapper_codes
+from trainperf.hooks.patch import Switch, vanishing, wrapper_codes
+
+_vanished: set[Any] = set()  # those of `vanishing` that Dynamo knows of: once in a process, for good
 
 
 class CompileHook:
@@ -14,7 +16,8 @@ class CompileHook:
 
     A wrapper of ours that is called between two compiled pieces of the user's code would be compiled as a frame of its
     own, and lose its marks: Dynamo is told to run these as they are. A wrapper that Dynamo meets *inside* of what it
-    compiles looks at torch.compiler.is_dynamo_compiling(), which is a constant there, and vanishes.
+    compiles looks at torch.compiler.is_dynamo_compiling(), which is a constant there, and vanishes. For one in C it is
+    told of a function that does nothing.
     """
 
     name = "compile"
@@ -59,6 +62,12 @@ class CompileHook:
             for code in tuple(wrapper_codes):
                 skip_code(code)
             self._codes_told = len(wrapper_codes)
+        if len(vanishing) != len(_vanished):
+            from torch.compiler import substitute_in_graph
+
+            for function in vanishing - _vanished:
+                _vanished.add(function)
+                substitute_in_graph(function, skip_signature_check=True)(_nothing)
         for callbacks, ours in (
             (self._handler.start_callbacks, self._start),
             (self._handler.end_callbacks, self._stop),
@@ -67,8 +76,12 @@ class CompileHook:
                 callbacks.append(ours)
 
     def remove(self) -> None:
-        self._switch.on = False
+        self._switch.off()
         for name, ours in (("start_callbacks", self._start), ("end_callbacks", self._stop)):
             callbacks: Any = getattr(self._handler, name, ())  # no handler, or a torch that has renamed its lists
             if ours in callbacks:
                 callbacks.remove(ours)
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainperf.hooks.saves import Saves
 
 if TYPE_CHECKING:
+    from trainperf._native import BracketFunction
     from trainperf.hooks.between import Between
 
 log = logging.getLogger("trainperf")
@@ -64,6 +65,12 @@ class Native(Protocol):
     def gc_callback(self, phase: str, info: dict[str, int], /) -> None: ...
     def mute(self, on: int, /) -> None: ...
     def flags_waiting(self) -> bool: ...
+    @property
+    def fetch_function(self) -> Callable[..., BracketFunction]: ...
+    @property
+    def backward_function(self) -> Callable[..., BracketFunction]: ...
+    @property
+    def step_functions(self) -> Callable[[], BracketFunction]: ...
 
 
 class Session(Protocol):
@@ -138,6 +145,10 @@ class Ticker:
     def discard(self, hook: str) -> None:
         self._chores = [kept for kept in self._chores if kept[0] != hook]
 
+    def tick_if_due(self) -> None:
+        if time.monotonic() >= self.due:
+            self.tick()
+
     def tick(self) -> None:
         self.due = time.monotonic() + _TICK_SECONDS
         for hook, chore in self._chores:
@@ -155,6 +166,7 @@ class Objects:
         self._session = session
         self._ids: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.known = self._ids.get  # of id(thing), for hot paths: (its reference, its id) or None
+        self.gone: list[Callable[[], None]] = []  # called when one of the things is no more
         self._last = 0
         self._counts: dict[str, int] = {}
         self._free: dict[tuple[str, str], list[int]] = {}  # ids of dead objects, by kind and description
@@ -172,9 +184,11 @@ class Objects:
     def set(self, thing: Any, number: int, freed_as: tuple[str, str]) -> None:
         """Makes `number` the id of `thing` as well."""
         key = id(thing)
-        ids, free = self._ids, self._free
+        ids, free, gone = self._ids, self._free, self.gone
 
         def forget(_: weakref.ref[Any]) -> None:
+            for tell in gone:
+                tell()
             ids.pop(key, None)
             free.setdefault(freed_as, []).append(number)
 

@@ -14,12 +14,15 @@ What `ready` means. It is the number of batches that the workers had finished wh
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_iterator, describe_loader
 from trainperf.hooks.patch import AnyFunction
+
+if TYPE_CHECKING:
+    from trainperf._native import BracketFunction
 
 
 class _Fetches:
@@ -42,6 +45,7 @@ class DataLoaderHook(PatchHook):
         super().__init__()
         self._iterators: dict[int, _Fetches] = {}
         self._orphans: dict[int, tuple[weakref.ref[Any], int]] = {}  # by their sampler; see _loader_id
+        self._fast: BracketFunction | None = None  # __next__ in C, for iterators without workers
 
     def install(self, context: Context) -> None:
         from torch.utils.data import dataloader
@@ -74,6 +78,8 @@ class DataLoaderHook(PatchHook):
                 between.at_fetch()
             try:
                 state = known(id(self)) or adopt(self, 0)
+                if fast is not None and not state.counts:
+                    fast.know(self, state.loader)  # the next fetch comes here no more
                 ready, stashed, may_be_behind = -1, 0, False
                 if state.counts:
                     tasks = self._task_info
@@ -89,7 +95,7 @@ class DataLoaderHook(PatchHook):
                         may_be_behind = ready > 0
                 begin(fetch, state.loader, ready, 0 if is_grad_enabled() else grad_disabled)
             except Exception as error:
-                switch.on = False
+                switch.off()
                 context.fail(name, error)
                 return original(self)
             try:
@@ -106,12 +112,17 @@ class DataLoaderHook(PatchHook):
                     if len(self._task_info) - self._tasks_outstanding - stashed >= ready:
                         how = batch_came_behind
                 except Exception as error:
-                    switch.on = False
+                    switch.off()
                     context.fail(name, error)
             end(fetch, how)
             return batch
 
-        return __next__
+        if between is not None:
+            fast = None
+            return __next__
+        self._fast = fast = native.fetch_function(original, __next__, is_grad_enabled, begin, end)
+        switch.turns_off(fast)
+        return fast
 
     def _wrap_iter(self, original: AnyFunction) -> AnyFunction:
         import torch
@@ -130,7 +141,7 @@ class DataLoaderHook(PatchHook):
                 loader = loader_id(self)
                 begin(start, loader)
             except Exception as error:
-                switch.on = False
+                switch.off()
                 context.fail(name, error)
                 return original(self)
             try:
@@ -141,7 +152,7 @@ class DataLoaderHook(PatchHook):
                 if isinstance(iterator, base):
                     adopt(iterator, loader)
             except Exception as error:
-                switch.on = False
+                switch.off()
                 context.fail(name, error)
             return iterator
 
@@ -184,7 +195,13 @@ class DataLoaderHook(PatchHook):
             except (AttributeError, NotImplementedError):  # another kind of queue; macOS has no sem_getvalue
                 counts = False
         key, iterators = id(iterator), self._iterators
-        state = _Fetches(loader, counts, pinned, weakref.ref(iterator, lambda _: iterators.pop(key, None) and None))
+
+        def forget(_: weakref.ref[Any]) -> None:
+            iterators.pop(key, None)
+            if self._fast is not None:
+                self._fast.forget()
+
+        state = _Fetches(loader, counts, pinned, weakref.ref(iterator, forget))
         iterators[key] = state
         for worker in getattr(iterator, "_workers", ()):
             pid = getattr(worker, "pid", None)

@@ -46,7 +46,7 @@ class EvalModeHook(PatchHook):
                 elif now and not was:
                     end(bracket)
             except Exception as error:
-                switch.on = False
+                switch.off()
                 context.fail(name, error)
             return result
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainperf.hooks.context import Context
-from trainperf.hooks.patch import Switch, remember
+from trainperf.hooks.context import Context, Native
+from trainperf.hooks.patch import Switch, remember, vanishing
+
+if TYPE_CHECKING:
+    from trainperf._native import BracketFunction
+
+# The hooks in C, made once and used again: Dynamo cannot be made to forget what it was told of them. Not given back
+# while a watch has them.
+_free: list[BracketFunction] = []
+_made = False
 
 
 class OptimizerHook:
@@ -15,6 +23,7 @@ class OptimizerHook:
     def __init__(self) -> None:
         self._switch = Switch()
         self._handles: list[Any] = []
+        self._fast: BracketFunction | None = None
 
     def install(self, context: Context) -> None:
         import torch
@@ -24,19 +33,26 @@ class OptimizerHook:
         known, id_of, name, switch = context.objects.known, context.objects.id_of, self.name, self._switch
         between = context.between
         is_compiling = torch.compiler.is_dynamo_compiling
+        # Before 2.6 torch cannot be told what to compile in their place.
+        fast = self._fast = (
+            _take(context.native) if between is None and hasattr(torch.compiler, "substitute_in_graph") else None
+        )
 
         # torch calls no hook when a step raises: the bracket that was left open is the timeline's to close.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_compiling() or not switch.on:
                 return
-            entry = known(id(optimizer))
-            if entry is not None:
-                begin(bracket, entry[1])
-                return
             try:
-                begin(bracket, id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__}))
+                entry = known(id(optimizer))
+                if entry is None:
+                    number = id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__})
+                else:
+                    number = entry[1]
+                begin(bracket, number)
+                if fast is not None:
+                    fast.know(optimizer, number)  # its next step comes here no more
             except Exception as error:
-                switch.on = False
+                switch.off()
                 context.fail(name, error)
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -47,11 +63,31 @@ class OptimizerHook:
 
         remember(before)
         remember(after)
-        self._handles.append(register_optimizer_step_pre_hook(before))
-        self._handles.append(register_optimizer_step_post_hook(after))
+        hooks: tuple[Any, Any] = (before, after)
+        if fast is not None:
+            context.objects.gone.append(fast.forget)
+            fast.switch_on(before, begin, end)
+            switch.turns_off(fast)
+            hooks = (fast.before, fast.after)
+        self._handles.append(register_optimizer_step_pre_hook(hooks[0]))
+        self._handles.append(register_optimizer_step_post_hook(hooks[1]))
 
     def remove(self) -> None:
-        self._switch.on = False
+        self._switch.off()
         while self._handles:
             self._handles[-1].remove()
             self._handles.pop()
+        fast, self._fast = self._fast, None
+        if fast is not None:
+            _free.append(fast)
+
+
+def _take(native: Native) -> BracketFunction | None:
+    """None: another watch has it."""
+    global _made
+    if not _made:
+        _made = True
+        functions = native.step_functions()
+        vanishing.update((functions.before, functions.after))
+        _free.append(functions)
+    return _free.pop() if _free else None

@@ -5,22 +5,36 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainperf._native import BracketFunction
 
 AnyFunction = Callable[..., Any]
 _MISSING = object()
 
 # Code of every wrapper ever put in, for Dynamo to leave alone (compiling.py). Small: a def has one code object.
 wrapper_codes: set[types.CodeType] = set()
+# Functions in C that Dynamo may meet in what it compiles, where they are to vanish.
+vanishing: set[types.BuiltinFunctionType] = set()
 
 
 class Switch:
     """Whether a hook's wrappers report, or only pass through (it was removed under someone else's patch, or failed)."""
 
-    __slots__ = ("on",)
+    __slots__ = ("_functions", "on")
 
     def __init__(self) -> None:
         self.on = True
+        self._functions: list[BracketFunction] = []  # wrappers in C, which do not look at us
+
+    def turns_off(self, function: BracketFunction) -> None:
+        self._functions.append(function)
+
+    def off(self) -> None:
+        self.on = False
+        for function in self._functions:
+            function.switch_off()
 
 
 class Patch:

@@ -1,0 +1,384 @@
+// Functions of the loop with a bracket around them, as objects in C: a wrapper in Python costs a step several times
+// what its marks do, most of it cold caches (its frame, its code, its cells) just after torch's kernels.
+//
+//   next = _native.fetch_function(original, slow, is_grad_enabled, begin, end)     # in the place of __next__
+//   next.know(iterator, loader_id)     # from now on without Python; other iterators go to slow(iterator)
+//
+// They bind, pickle and look like the function that they stand for (functools.wraps sets what is to be seen), leave
+// exceptions alone, and have no code that Dynamo could trace. `begin` and `end` are _native's own, or a stand-in's that
+// is called. Requires GIL, all of it.
+
+#include <Python.h>
+#include <structmember.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "bindings/bind.h"
+#include "bindings/marks_python.h"
+#include "trainperf/base/clock.h"
+#include "trainperf/event/event.h"
+#include "trainperf/probe/marks.h"
+
+namespace py = pybind11;
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kTickNs = 100'000'000;  // as hooks/context.py has it
+constexpr size_t kKnown = 4;              // loaders that are zipped, optimizers of a GAN
+
+struct Known {
+  PyObject* thing;  // borrowed: who tells us of it also tells us when it goes
+  uint32_t number;
+};
+
+// What a call reads stands first, and together.
+struct BracketFunction {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  bool on;
+  PyObject* original;
+  PyObject* begin;  // nullptr: our own, called without Python
+  PyObject* end;
+  PyObject* ask;   // is_grad_enabled(); whether a backward is running already
+  PyObject* slow;  // for what is not known; for a backward: called once, before the first
+  PyObject* tick;
+  int64_t next_tick_ns;
+  size_t next_known;
+  Known known[kKnown];
+  PyObject* before;  // of an optimizer's step: the two functions, which have no object of this type around them
+  PyObject* after;
+  PyObject* dict;
+  PyObject* weak_references;
+};
+
+BracketFunction* Self(PyObject* object) { return reinterpret_cast<BracketFunction*>(object); }
+
+const Known* Find(const BracketFunction& function, PyObject* thing) {
+#ifndef Py_GIL_DISABLED
+  for (const Known& known : function.known) {
+    if (known.thing == thing) return &known;
+  }
+#endif
+  return nullptr;
+}
+
+// False, with an exception set: only a stand-in for the marks can fail.
+bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, uint8_t flags) {
+  if (function.begin == nullptr) {
+    marks::Begin(bracket, object, -1, flags);
+    return true;
+  }
+  PyObject* done = PyObject_CallFunction(function.begin, "iIii", static_cast<int>(bracket), object, -1, flags);
+  Py_XDECREF(done);
+  return done != nullptr;
+}
+
+// Returns when. Leaves an exception that is set as it is.
+int64_t End(const BracketFunction& function, Bracket bracket, int value) {
+  if (function.end == nullptr) return marks::End(bracket, value);
+  const py::error_scope kept;
+  PyObject* done = PyObject_CallFunction(function.end, "ii", static_cast<int>(bracket), value);
+  if (done == nullptr) PyErr_WriteUnraisable(function.end);
+  Py_XDECREF(done);
+  return NowNs();
+}
+
+PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
+  BracketFunction& function = *Self(self);
+  if (!function.on) return PyObject_Vectorcall(function.original, args, count, names);
+  const Known* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
+  if (known == nullptr) return PyObject_Vectorcall(function.slow, args, count, names);
+  PyObject* enabled = PyObject_CallNoArgs(function.ask);
+  if (enabled == nullptr || !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled)) {
+    Py_XDECREF(enabled);
+    PyErr_Clear();
+    return PyObject_Vectorcall(function.slow, args, count, names);  // meets the error too, and knows what to do
+  }
+  Py_DECREF(enabled);
+  Py_INCREF(self);  // the watch may end in the middle
+  PyObject* batch = PyObject_Vectorcall(function.original, args, count, names);
+  int how = kFetchedBatch;
+  if (batch == nullptr) how = PyErr_ExceptionMatches(PyExc_StopIteration) != 0 ? kFetchExhausted : kFetchRaised;
+  End(function, Bracket::kFetch, how);
+  Py_DECREF(self);
+  return batch;
+}
+
+// Chores of the hooks, with whatever exception the backward left. An exception of theirs (Ctrl-C) goes before it.
+PyObject* Tick(BracketFunction* function, PyObject* result) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyObject* done = PyObject_CallNoArgs(function->tick);
+  function->next_tick_ns = NowNs() + kTickNs;
+  if (done != nullptr) {
+    Py_DECREF(done);
+    PyErr_Restore(type, value, trace);
+    return result;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  Py_XDECREF(result);
+  return nullptr;
+}
+
+PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
+  BracketFunction& function = *Self(self);
+  if (!function.on) return PyObject_Vectorcall(function.original, args, count, names);
+  PyObject* task = PyObject_CallNoArgs(function.ask);
+  if (task == nullptr) return nullptr;
+  const bool outermost = PyLong_AsLong(task) == -1;
+  Py_DECREF(task);
+  if (!outermost) return PyObject_Vectorcall(function.original, args, count, names);
+  if (PyObject* first = function.slow) {
+    function.slow = nullptr;
+    PyObject* done = PyObject_CallNoArgs(first);
+    Py_DECREF(first);
+    if (done == nullptr) return nullptr;
+    Py_DECREF(done);
+  }
+  if (!Begin(function, Bracket::kBackward, 0, 0)) return nullptr;
+  Py_INCREF(self);
+  PyObject* result = PyObject_Vectorcall(function.original, args, count, names);
+  const int64_t now_ns = End(function, Bracket::kBackward, 0);
+  if (now_ns >= function.next_tick_ns && function.on) result = Tick(&function, result);
+  Py_DECREF(self);
+  return result;
+}
+
+// torch calls these with (optimizer, args, kwargs), and takes None for "nothing changed".
+PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  const BracketFunction& function = *Self(self);
+  if (!function.on) Py_RETURN_NONE;
+  const Known* known = count == 3 ? Find(function, args[0]) : nullptr;
+  if (known == nullptr) return PyObject_Vectorcall(function.slow, args, static_cast<size_t>(count), nullptr);
+  if (!Begin(function, Bracket::kOptimizer, known->number, 0)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* AfterStep(PyObject* self, PyObject* const*, Py_ssize_t) {
+  const BracketFunction& function = *Self(self);
+  if (function.on) End(function, Bracket::kOptimizer, 0);
+  Py_RETURN_NONE;
+}
+
+// What Python calls of them.
+
+PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  BracketFunction& function = *Self(self);
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "know(thing, number) takes two arguments");
+    return nullptr;
+  }
+  const unsigned long number = PyLong_AsUnsignedLong(args[1]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  function.known[function.next_known++ % kKnown] = {args[0], static_cast<uint32_t>(number)};
+  Py_RETURN_NONE;
+}
+
+PyObject* Forget(PyObject* self, PyObject*) {
+  for (Known& known : Self(self)->known) known = Known{};
+  Py_RETURN_NONE;
+}
+
+PyObject* SwitchOff(PyObject* self, PyObject*) {
+  Self(self)->on = false;
+  return Forget(self, nullptr);
+}
+
+void Set(PyObject** field, PyObject* value) {
+  PyObject* old = *field;
+  Py_XINCREF(value);
+  *field = value;
+  Py_XDECREF(old);
+}
+
+void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end) {
+  Set(&function->begin, IsOwnBegin(begin) ? nullptr : begin);
+  Set(&function->end, IsOwnEnd(end) ? nullptr : end);
+}
+
+PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count != 3) {
+    PyErr_SetString(PyExc_TypeError, "switch_on(slow, begin, end) takes three arguments");
+    return nullptr;
+  }
+  Set(&Self(self)->slow, args[0]);
+  SetMarks(Self(self), args[1], args[2]);
+  Self(self)->on = true;
+  Py_RETURN_NONE;
+}
+
+// Pickled and copied by name, as functions are.
+PyObject* Reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
+
+PyObject* Repr(PyObject* self) {
+  PyObject* name = PyObject_GetAttrString(self, "__qualname__");
+  if (name == nullptr) {
+    PyErr_Clear();
+    return PyUnicode_FromFormat("<bracket function at %p>", self);
+  }
+  PyObject* text = PyUnicode_FromFormat("<function %U at %p>", name, self);
+  Py_DECREF(name);
+  return text;
+}
+
+PyObject* Bind(PyObject* self, PyObject* object, PyObject*) {
+  if (object == nullptr || object == Py_None) {
+    Py_INCREF(self);
+    return self;
+  }
+  return PyMethod_New(self, object);
+}
+
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  BracketFunction& function = *Self(self);
+  Py_VISIT(Py_TYPE(self));
+  for (PyObject* held : {function.original, function.begin, function.end, function.ask, function.slow, function.tick,
+                         function.before, function.after, function.dict}) {
+    Py_VISIT(held);
+  }
+  return 0;
+}
+
+int Clear(PyObject* self) {
+  BracketFunction& function = *Self(self);
+  function.on = false;
+  for (PyObject** held : {&function.original, &function.begin, &function.end, &function.ask, &function.slow,
+                          &function.tick, &function.before, &function.after, &function.dict}) {
+    Set(held, nullptr);
+  }
+  return 0;
+}
+
+void Dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (Self(self)->weak_references != nullptr) PyObject_ClearWeakRefs(self);
+  Clear(self);
+  PyObject_GC_Del(self);
+  Py_DECREF(type);
+}
+
+template <typename Function>
+PyCFunction AsPyCFunction(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyMethodDef kMethods[] = {
+    {"know", AsPyCFunction(Know), METH_FASTCALL, "know(thing, number, /): who says so calls forget() before it dies"},
+    {"forget", Forget, METH_NOARGS, "forget(): all that it knows"},
+    {"switch_on", AsPyCFunction(SwitchOn), METH_FASTCALL, "switch_on(slow, begin, end, /)"},
+    {"switch_off", SwitchOff, METH_NOARGS, "switch_off(): from now on it only passes through"},
+    {"__reduce__", Reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef kMembers[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(BracketFunction, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(BracketFunction, dict), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(BracketFunction, weak_references), READONLY, nullptr},
+    {"slow", T_OBJECT, offsetof(BracketFunction, slow), READONLY, nullptr},
+    {"before", T_OBJECT, offsetof(BracketFunction, before), READONLY, nullptr},
+    {"after", T_OBJECT, offsetof(BracketFunction, after), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef kGetSet[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot kSlots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(&Dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(&Traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(&Clear)},
+    {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(&Bind)},
+    {Py_tp_repr, reinterpret_cast<void*>(&Repr)},
+    {Py_tp_methods, kMethods},
+    {Py_tp_members, kMembers},
+    {Py_tp_getset, kGetSet},
+    {0, nullptr},
+};
+
+PyType_Spec kSpec = {"trainperf._native.BracketFunction", sizeof(BracketFunction), 0,
+                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                         Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                     kSlots};
+
+PyTypeObject* g_type = nullptr;
+
+BracketFunction* Make(vectorcallfunc call) {
+  BracketFunction* function = PyObject_GC_New(BracketFunction, g_type);
+  if (function == nullptr) return nullptr;
+  memset(reinterpret_cast<char*>(function) + sizeof(PyObject), 0, sizeof(BracketFunction) - sizeof(PyObject));
+  function->vectorcall = call;
+  return function;
+}
+
+PyObject* Finished(BracketFunction* function, bool on) {
+  function->on = on;
+  PyObject_GC_Track(reinterpret_cast<PyObject*>(function));
+  return reinterpret_cast<PyObject*>(function);
+}
+
+PyObject* FetchFunction(PyObject*, PyObject* args) {
+  PyObject *original, *slow, *ask, *begin, *end;
+  if (PyArg_ParseTuple(args, "OOOOO:fetch_function", &original, &slow, &ask, &begin, &end) == 0) return nullptr;
+  BracketFunction* function = Make(&CallFetch);
+  if (function == nullptr) return nullptr;
+  Set(&function->original, original);
+  Set(&function->slow, slow);
+  Set(&function->ask, ask);
+  SetMarks(function, begin, end);
+  return Finished(function, true);
+}
+
+PyObject* BackwardFunction(PyObject*, PyObject* args) {
+  PyObject *original, *first, *ask, *tick, *begin, *end;
+  if (PyArg_ParseTuple(args, "OOOOOO:backward_function", &original, &first, &ask, &tick, &begin, &end) == 0) {
+    return nullptr;
+  }
+  BracketFunction* function = Make(&CallBackward);
+  if (function == nullptr) return nullptr;
+  Set(&function->original, original);
+  Set(&function->slow, first);
+  Set(&function->ask, ask);
+  Set(&function->tick, tick);
+  SetMarks(function, begin, end);
+  return Finished(function, true);
+}
+
+PyMethodDef kBeforeStep = {"before_step", AsPyCFunction(BeforeStep), METH_FASTCALL, nullptr};
+PyMethodDef kAfterStep = {"after_step", AsPyCFunction(AfterStep), METH_FASTCALL, nullptr};
+
+PyObject* StepFunctions(PyObject*, PyObject*) {
+  BracketFunction* function = Make(nullptr);
+  if (function == nullptr) return nullptr;
+  PyObject* self = Finished(function, false);
+  function->before = PyCFunction_New(&kBeforeStep, self);
+  function->after = PyCFunction_New(&kAfterStep, self);
+  if (function->before != nullptr && function->after != nullptr) return self;
+  Py_DECREF(self);
+  return nullptr;
+}
+
+PyMethodDef kFunctions[] = {
+    {"fetch_function", FetchFunction, METH_VARARGS, "fetch_function(original, slow, is_grad_enabled, begin, end, /)"},
+    {"backward_function", BackwardFunction, METH_VARARGS,
+     "backward_function(original, first, graph_task, tick, begin, end, /)"},
+    {"step_functions", StepFunctions, METH_NOARGS, "step_functions()"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void BindBrackets(py::module_& module) {
+  g_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kSpec));
+  if (g_type == nullptr || PyModule_AddFunctions(module.ptr(), kFunctions) != 0) throw py::error_already_set();
+  module.attr("BracketFunction") = py::handle(reinterpret_cast<PyObject*>(g_type));
+}
+
+}  // namespace trainperf

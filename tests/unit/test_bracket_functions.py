@@ -1,0 +1,234 @@
+"""Wrappers in C: no Python of ours runs in a step, and nobody can tell them from what they stand for."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from recorder import Recorder, Session
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from trainperf._native import backward_function, fetch_function
+from trainperf.hooks.backward import BackwardHook
+from trainperf.hooks.dataloader import DataLoaderHook
+from trainperf.hooks.optimizer import OptimizerHook
+
+Install = Callable[..., Session]
+
+
+def frames_of_ours(run: Callable[[], object]) -> list[str]:
+    """Python functions of the hooks that ran in it."""
+    seen: list[str] = []
+
+    def profile(frame: Any, event: str, _: object) -> None:
+        if event == "call" and "/trainperf/hooks/" in frame.f_code.co_filename:
+            seen.append(frame.f_code.co_name)
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_a_step_runs_no_python_of_ours(hooked: Install, recorder: Recorder) -> None:
+    hooked(DataLoaderHook(), BackwardHook(), OptimizerHook())
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    batches = iter(DataLoader([torch.ones(2)] * 9, batch_size=None))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (next(batches) * weight).sum().backward()
+        optimizer.step()
+
+    assert {"__next__", "before"} <= set(frames_of_ours(step))  # so that it can be seen
+    recorder.marks.clear()
+    assert frames_of_ours(step) == []
+    brackets = ["FETCH", "BACKWARD", "OPTIMIZER"]
+    assert recorder.words() == [f"{kind} {bracket}" for bracket in brackets for kind in ("begin", "end")]
+    assert [mark.object for mark in recorder.marks if mark.kind == "begin"] == [1, 0, 2]
+
+
+def test_more_loaders_and_optimizers_than_it_can_keep_in_mind(hooked: Install, recorder: Recorder) -> None:
+    hooked(DataLoaderHook(), OptimizerHook())
+    loaders = [iter(DataLoader([torch.ones(1)] * 5, batch_size=None)) for _ in range(7)]
+    optimizers = [torch.optim.SGD([torch.ones(1, requires_grad=True)]) for _ in range(7)]
+    for _ in range(5):
+        for loader, optimizer in zip(loaders, optimizers, strict=True):
+            next(loader)
+            optimizer.step()
+    fetched = [mark.object for mark in recorder.of("FETCH") if mark.kind == "begin"]
+    stepped = [mark.object for mark in recorder.of("OPTIMIZER") if mark.kind == "begin"]
+    assert fetched == list(range(1, 8)) * 5 and stepped == list(range(8, 15)) * 5
+
+
+def test_what_takes_the_place_of_a_dead_one_is_not_taken_for_it(hooked: Install, recorder: Recorder) -> None:
+    session = hooked(DataLoaderHook(), OptimizerHook())
+    for _ in range(20):  # each at the address of the one before it, as it happens
+        loader = DataLoader([torch.ones(1)] * 2, batch_size=None)
+        list(loader)
+        optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)])
+        optimizer.step()
+        optimizer.step()
+        del loader, optimizer
+    for bracket, kind in (("FETCH", "loader"), ("OPTIMIZER", "optimizer")):
+        met = list(dict.fromkeys(mark.object for mark in recorder.of(bracket) if mark.kind == "begin"))
+        assert len(met) == 20 and {session.objects[number][0] for number in met} == {kind}
+
+
+@pytest.mark.parametrize("attribute", ["__next__", "backward"])
+def test_it_looks_like_what_it_stands_for(hooked: Install, attribute: str) -> None:
+    owner: Any = _BaseDataLoaderIter if attribute == "__next__" else torch.autograd
+    plain = getattr(owner, attribute)
+    hooked(DataLoaderHook(), BackwardHook())
+    patched = getattr(owner, attribute)
+    assert patched is not plain and callable(patched) and inspect.isroutine(patched)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        assert getattr(patched, name) == getattr(plain, name)
+    assert patched.__wrapped__ is plain and inspect.signature(patched) == inspect.signature(plain)
+    assert inspect.getsource(patched) == inspect.getsource(plain)
+    assert repr(patched).startswith(f"<function {plain.__qualname__} at ")
+    assert pickle.loads(pickle.dumps(patched)) is patched
+    assert copy.copy(patched) is patched and copy.deepcopy(patched) is patched
+    patched.mine = 1
+    assert patched.mine == 1 and weakref.ref(patched)() is patched
+
+
+def test_it_binds_as_a_method(hooked: Install) -> None:
+    hooked(DataLoaderHook())
+    iterator = iter(DataLoader([torch.ones(1) * i for i in range(4)], batch_size=None))
+    bound = iterator.__next__
+    assert inspect.ismethod(bound) and bound.__self__ is iterator
+    assert [bound().item(), _BaseDataLoaderIter.__next__(iterator).item(), next(iterator).item()] == [0.0, 1.0, 2.0]
+    for wrong in ((), (iterator, iterator)):
+        with pytest.raises(TypeError):
+            _BaseDataLoaderIter.__next__(*wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        _BaseDataLoaderIter.__next__(self=iterator, more=1)  # type: ignore[call-arg]
+
+
+def test_arguments_results_and_errors_go_through(recorder: Recorder) -> None:
+    def original(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("fails"):
+            raise kwargs["fails"]
+        return args, kwargs
+
+    firsts: list[int] = []
+    calls = backward_function(
+        original, lambda: firsts.append(1), lambda: -1, lambda: None, recorder.begin, recorder.end
+    )
+    assert calls(1, 2, x=3) == ((1, 2), {"x": 3}) and calls() == ((), {})
+    error = ZeroDivisionError("theirs")
+    with pytest.raises(ZeroDivisionError) as caught:
+        calls(fails=error)
+    assert caught.value is error and error.__context__ is None
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 3 and firsts == [1]
+
+
+def test_an_interrupt_in_a_chore_is_the_users() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    recorder = Recorder()
+    calls = backward_function(abs, int, lambda: -1, interrupted, recorder.begin, recorder.end)
+    with pytest.raises(KeyboardInterrupt):
+        calls(-1)
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+    assert calls(-1) == 1  # and not again for a while
+
+
+def test_how_a_fetch_ended(recorder: Recorder) -> None:
+    things: list[Any] = [1]
+
+    def original(it: object) -> Any:
+        if not things:
+            raise StopIteration
+        thing = things.pop()
+        if isinstance(thing, Exception):
+            raise thing
+        return thing
+
+    thing = object()
+    calls = fetch_function(original, pytest.fail, torch.is_grad_enabled, recorder.begin, recorder.end)
+    calls.know(thing, 7)
+    assert calls(thing) == 1
+    with torch.no_grad(), pytest.raises(StopIteration):
+        calls(thing)
+    things.append(KeyError("lost"))
+    with pytest.raises(KeyError, match="lost"):
+        calls(thing)
+    begins, ends = ([mark for mark in recorder.marks if mark.kind == kind] for kind in ("begin", "end"))
+    assert [mark.flags for mark in begins] == [0, recorder.GRAD_DISABLED, 0] and {mark.object for mark in begins} == {7}
+    assert [mark.value for mark in ends] == [recorder.FETCHED_BATCH, recorder.FETCH_EXHAUSTED, recorder.FETCH_RAISED]
+
+
+def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
+    def broken(*_: int) -> None:
+        raise LookupError
+
+    thing = object()
+    calls = fetch_function(abs, lambda _: "slow", torch.is_grad_enabled, broken, recorder.end)
+    calls.know(thing, 1)
+    assert calls(thing) == "slow" and recorder.marks == []
+    calls.switch_off()
+    assert calls(-2) == 2
+
+
+def test_the_original_may_take_the_wrapper_away() -> None:
+    """As a watch does that ends within the call."""
+    recorder, held = Recorder(), []
+
+    def original() -> str:
+        held.pop().switch_off()
+        gc.collect()
+        return "done"
+
+    held.append(backward_function(original, int, lambda: -1, int, recorder.begin, recorder.end))
+    assert held[0]() == "done"
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    recorder.begin = recorder.end = lambda *_: None  # type: ignore[method-assign]
+    fetch = fetch_function(lambda it: it, int, torch.is_grad_enabled, recorder.begin, recorder.end)
+    backward = backward_function(lambda it: it, int, lambda: -1, int, recorder.begin, recorder.end)
+    fetch.know(thing, 1)
+    held = [thing, fetch, backward, recorder.begin, None, True, torch.is_grad_enabled]
+    for _ in range(2):  # the first fills caches
+        before = [sys.getrefcount(one) for one in held]
+        for _ in range(500):
+            fetch(thing)
+            backward(thing)
+    grown = [sys.getrefcount(one) - count for one, count in zip(held, before, strict=True)]
+    assert max(grown) < 50, grown
+    dead = weakref.ref(backward)
+    held.clear()
+    del backward
+    assert dead() is None
+    fetch.itself = fetch  # type: ignore[attr-defined]
+    dead = weakref.ref(fetch)
+    del fetch
+    gc.collect()
+    assert dead() is None
