@@ -6,11 +6,12 @@ B A, A B ...), each pair of neighbours gives one ratio, and the figure is the me
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -92,6 +93,58 @@ class Block:
     mean_ns: float  # has everything in it, and the machine's noise
     middle_ns: float  # the median step: steady on a busy machine, blind to what happens to few steps
     cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does
+
+
+def block_of(marks: Sequence[tuple[int, int]]) -> Block:
+    """Of (wall ns, CPU ns) at the end of each step."""
+    wall, cpu = ([b - a for a, b in itertools.pairwise(column)] for column in zip(*marks, strict=True))
+    return Block(statistics.mean(wall), statistics.median(wall), statistics.median(cpu))
+
+
+def rounds(kinds: Mapping[str, Callable[[], Block]], count: int) -> dict[str, list[Block]]:
+    """`count` rounds, each of which runs every kind once, in an order of its own."""
+    rng, names = random.Random(0), list(kinds)
+    result: dict[str, list[Block]] = {name: [] for name in names}
+    for _ in range(count):
+        rng.shuffle(names)
+        for name in names:
+            result[name].append(kinds[name]())
+    return result
+
+
+def training_figures(
+    title: str,
+    train: Callable[..., Block],
+    with_ours: Callable[[], Block],
+    others: Mapping[str, Callable[[], Block]],
+    *,
+    count: int,
+    note: str,
+) -> list[Figure]:
+    """Rows on a framework's step with our callback, with other tools, and with nothing: the noise of the rest.
+
+    Each is held against the mean of the two trainings of its round that had nothing.
+    """
+    got = rounds({"none": train, "nothing": train, "TrainPerf": with_ours, **others}, count)
+
+    def ratios(name: str, value: Callable[[Block], float]) -> list[float]:
+        first, second = ([value(block) for block in got[plain]] for plain in ("none", "nothing"))
+        if name == "nothing":
+            return [b / a for a, b in zip(first, second, strict=True)]
+        return [2 * value(c) / (a + b) for a, b, c in zip(first, second, got[name], strict=True)]
+
+    result = []
+    for name in ("TrainPerf", "nothing", *others):
+        target = 1.01 if name == "TrainPerf" else None
+        for what, value in (
+            ("median step", lambda block: block.middle_ns),
+            ("the training thread's CPU time", lambda block: block.cpu_ns),
+        ):
+            values = ratios(name, value)
+            result.append(ratio_figure(f"{title}: {name}, {what}", values, target=target, note=note))
+    values = ratios("TrainPerf", lambda block: block.mean_ns)
+    result.insert(2, ratio_figure(f"{title}: TrainPerf, mean step", values, note="with all the machine's noise"))
+    return result
 
 
 class Loop:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import logging
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from benchmarks.harness import Block, Figure, paired, paired_ratios, pinned, ratio_figure
+from benchmarks.harness import Block, Figure, block_of, paired_ratios, pinned, ratio_figure, training_figures
 
 CHILD = Path(__file__).with_name("lightning_child.py")
 TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
@@ -31,12 +31,10 @@ class Timed:
 
         class Ends(pl.Callback):
             def on_train_start(self, *_: Any) -> None:
-                self.ns: list[int] = []
-                self.cpu: list[int] = []
+                self.marks: list[tuple[int, int]] = []
 
             def on_train_batch_end(self, *_: Any) -> None:
-                self.ns.append(time.perf_counter_ns())
-                self.cpu.append(time.thread_time_ns())
+                self.marks.append((time.perf_counter_ns(), time.thread_time_ns()))
 
         class Model(pl.LightningModule):
             def __init__(self) -> None:
@@ -60,10 +58,10 @@ class Timed:
         self._trainer, self._model, self._ends, self._loader = pl.Trainer, Model, Ends, DataLoader
         self.size = size or 64
         for _ in range(0 if size else 4):  # the time of a step is nearly linear in its batch, but for Lightning's own
-            step_ms = self.fit([], {}).middle_ns / 1e6
+            step_ms = self.fit().middle_ns / 1e6
             self.size = max(8, int(self.size * max(0.2, (TARGET_MS - 0.8) / max(0.2, step_ms - 0.8))))
 
-    def fit(self, callbacks: list[Any], options: dict[str, Any]) -> Block:
+    def fit(self, callbacks: Sequence[Any] = (), options: Mapping[str, Any] = MappingProxyType({})) -> Block:
         import torch
 
         batch = (torch.randn(self.size, 64), torch.randint(0, 10, (self.size,)))
@@ -75,12 +73,7 @@ class Timed:
         with pinned(), tempfile.TemporaryDirectory() as folder:
             trainer._default_root_dir = folder
             trainer.fit(self._model(), self._loader([batch] * STEPS, batch_size=None))  # type: ignore[arg-type]
-        ns, cpu = (list(map(_difference, itertools.pairwise(marks[SKIPPED:]))) for marks in (ends.ns, ends.cpu))
-        return Block(statistics.mean(ns), statistics.median(ns), statistics.median(cpu))
-
-
-def _difference(pair: tuple[int, int]) -> int:
-    return pair[1] - pair[0]
+        return block_of(ends.marks[SKIPPED:])
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
@@ -91,44 +84,23 @@ def figures(*, quick: bool = False) -> list[Figure]:
         return _figures(6 if quick else 24)
 
 
-def _figures(pairs: int) -> list[Figure]:
+def _figures(count: int) -> list[Figure]:
     from lightning.pytorch.profilers import SimpleProfiler
     from trainperf.integrations.lightning import TrainPerf
 
     timed = Timed()
-    step_ms = timed.fit([], {}).middle_ns / 1e6
-    name, note = f"Lightning, {step_ms:.1f} ms steps with / without", f"{pairs} pairs of {STEPS - SKIPPED} steps"
+    step_ms = timed.fit().middle_ns / 1e6
+    name, note = f"Lightning, {step_ms:.1f} ms steps with / without", f"{count} rounds of {STEPS - SKIPPED} steps"
 
     def with_trainperf() -> Block:
         with tempfile.TemporaryDirectory() as folder:
-            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)], {})
-
-    def plain() -> Block:
-        return timed.fit([], {})
+            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)])
 
     def with_simple() -> Block:
-        return timed.fit([], {"profiler": SimpleProfiler()})
+        return timed.fit(options={"profiler": SimpleProfiler()})
 
-    blocks = paired(plain, with_trainperf, pairs)
-    result = [
-        ratio_figure(f"{name}: TrainPerf", [b.mean_ns / a.mean_ns for a, b in blocks], target=1.01, note=note),
-        ratio_figure(
-            f"{name}: TrainPerf, median step", [b.middle_ns / a.middle_ns for a, b in blocks], target=1.01, note="same"
-        ),
-        ratio_figure(
-            f"{name}: TrainPerf, the training thread's CPU time",
-            [b.cpu_ns / a.cpu_ns for a, b in blocks],
-            target=1.01,
-            note="same; a busy machine hardly moves it",
-        ),
-    ]
-    for peer, other in (("nothing", plain), ("SimpleProfiler", with_simple)):
-        blocks = paired(plain, other, max(4, pairs // 3))
-        middle = [b.middle_ns / a.middle_ns for a, b in blocks]
-        result.append(ratio_figure(f"{name}: {peer}, median step", middle, note=f"{len(middle)} pairs"))
-        cpu = [b.cpu_ns / a.cpu_ns for a, b in blocks]
-        result.append(ratio_figure(f"{name}: {peer}, the training thread's CPU time", cpu, note="same"))
-    return [*result, _traceml(name, str(timed.size), max(2, pairs // 6))]
+    result = training_figures(name, timed.fit, with_trainperf, {"SimpleProfiler": with_simple}, count=count, note=note)
+    return [*result, _traceml(name, str(timed.size), max(2, count // 6))]
 
 
 def _traceml(name: str, size: str, pairs: int) -> Figure:

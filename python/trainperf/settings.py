@@ -17,6 +17,8 @@ GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 CUDA_MODES = ("auto", "off")
 ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
 
+# What all processes of a job agree on without asking one another.
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _MAX_SAMPLER_HZ = 2000.0
@@ -43,20 +45,36 @@ class Settings:
     rank: int | None = None  # None: not a distributed job
     world_size: int = 1
 
+    @property
+    def several_ranks(self) -> bool:
+        return self.rank is not None and self.world_size > 1
+
     def run_path(self) -> str:
         """Where the run file goes. With several ranks each has its own file: a.tpr becomes a.rank3.tpr."""
-        path = self.path
-        if not path and self.directory:
-            script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
-            stem = self.name or script.strip("-") or "run"
-            stamp = time.strftime("%Y%m%d-%H%M%S")
-            path = os.path.join(
-                self.directory, f"{file_stem(stem)}-{stamp}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}.tpr"
-            )
-        if path and self.rank is not None and self.world_size > 1:
-            root, extension = os.path.splitext(path)
-            path = f"{root}.rank{self.rank}{extension}"
-        return path
+        if self.path or not self.directory:
+            return self._of_rank(self.path)
+        if self.several_ranks:  # a name that all of them can make without asking one another
+            for number in range(1, 10_000):
+                path = self._of_rank(os.path.join(self.directory, f"{self.job_name()}-{number}.tpr"))
+                if not os.path.exists(path):
+                    return path
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}"
+        return self._of_rank(os.path.join(self.directory, f"{self.stem()}-{stamp}.tpr"))
+
+    def _of_rank(self, path: str) -> str:
+        root, extension = os.path.splitext(path)
+        return f"{root}.rank{self.rank}{extension}" if path and self.several_ranks else path
+
+    def stem(self) -> str:
+        script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
+        return file_stem(self.name or script.strip("-") or "run")
+
+    def job_name(self) -> str:
+        """The same on each rank of a job, another for the next job where its environment says so."""
+        import zlib
+
+        job = zlib.crc32("|".join(os.environ.get(variable, "") for variable in _JOB).encode())
+        return f"{self.stem()}-{job:08x}"
 
 
 def file_stem(name: str) -> str:

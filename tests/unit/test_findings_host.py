@@ -57,6 +57,16 @@ def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
     assert "meanwhile uploader runs Python for 50% of it, in compress (train.py:77)" in f.evidence
 
 
+def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
+    cells = {("backward", "blocked"): 4.0, ("backward", "native"): 4.0, ("other", "python"): 2.0}
+    for world_size, says in (("2", "waits in backward for the other ranks"), ("1", "waits for a lock in the loop")):
+        file = make().meta(world_size=world_size).steps(100, cells)
+        at = file.stack(f"{TRAIN}:31 train")
+        file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=at)
+        f = only(file)
+        assert f.id == "TP301" and says in f.title and ("FOLDER" in f.fix) == (world_size == "2")
+
+
 def test_host_python_is_the_users_own(make: Make) -> None:
     file = make().steps(100, compute=6.0, python=4.0)
     file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from trainperf.watch import Watch
 
 if TYPE_CHECKING:
     from trainperf.settings import Settings
-
-# What all processes of a job agree on without asking one another.
-_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 class FitWatch(Watch):
@@ -57,19 +53,8 @@ def placed(settings: Settings, root: str, *, rank: int, world_size: int, fit: in
     if not folder or settings.world_size == 1:
         return dataclasses.replace(settings, directory=folder)
     for number in range(1, 10_000):
-        path = os.path.join(folder, f"{job_name(settings)}-{number}", "run.tpr")
+        path = os.path.join(folder, f"{settings.job_name()}-{number}", "run.tpr")
         here = dataclasses.replace(settings, path=path, directory=os.path.dirname(path))
         if not os.path.exists(here.run_path()):
             return here
     return dataclasses.replace(settings, directory=folder)
-
-
-def job_name(settings: Settings) -> str:
-    """The same on each rank of a job, another for the next job where its environment says so."""
-    import zlib
-
-    script = os.path.splitext(os.path.basename(sys.argv[0]))[0] if sys.argv else ""
-    stem = settings.name or script.strip("-") or "run"
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
-    job = zlib.crc32("|".join(os.environ.get(variable, "") for variable in _JOB).encode())
-    return f"{safe}-{job:08x}"

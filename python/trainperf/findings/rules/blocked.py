@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import is_stdlib_file, user_frame
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
@@ -35,6 +35,10 @@ _FIXES = {
     "process": (
         "# run it beside training (subprocess.Popen, looked at later) or less often",
         "a faster device: the loop waits for a child process",
+    ),
+    "ranks": (
+        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files",
+        "anything on this rank, if another one is late",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster device: the loop is asleep"),
 }
@@ -63,6 +67,8 @@ class Blocked:
             kind = "queue"
         elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             kind = "process"  # its pipes
+        elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims):
+            kind = "ranks"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         fed = kind == "queue" and bool(background)
         words = {
@@ -72,6 +78,7 @@ class Blocked:
             "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
             "socket": "waits for a socket",
             "process": "waits for a child process",
+            "ranks": "waits in backward for the other ranks",
             "other": "is blocked",
         }[kind]
         if fed:
@@ -101,7 +108,7 @@ class Blocked:
             severity=severity,
             cause="blocked_io",
             claims=claims,
-            title=f"the training thread {words} in the loop",
+            title=f"the training thread {words}{'' if kind == 'ranks' else ' in the loop'}",
             affected=affected,
             confidence=confidence,
             evidence=(
@@ -138,6 +145,12 @@ class Blocked:
             if top is None or (at is not None and (at.file, at.function) == (top.frame.file, top.frame.function)):
                 calls[d.code] = calls.get(d.code, 0) + d.ns
         return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
+
+    @staticmethod
+    def _exchanges_gradients(facts: Facts, claims: Mapping[Cell, int]) -> bool:
+        """Backward waits for a lock only for other threads: in a job of several ranks for those that exchange."""
+        in_backward = sum(ns for (phase, _), ns in claims.items() if phase == "backward")
+        return int(facts.run.meta.get("world_size") or 1) > 1 and in_backward >= 0.5 * sum(claims.values())
 
     @staticmethod
     def _in_subprocess(stack: Sequence[Frame]) -> bool:

@@ -1,0 +1,93 @@
+"""How much longer a step of Hugging Face's Trainer takes with TrainPerfCallback."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Block, Figure, block_of, pinned, training_figures
+
+TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
+
+
+class Timed:
+    """A healthy training with the Trainer on one thread of torch, timed from step to step after its first ones."""
+
+    def __init__(self) -> None:
+        import torch
+        import transformers
+
+        class Ends(transformers.TrainerCallback):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.marks: list[tuple[int, int]] = []
+
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                self.marks.append((time.perf_counter_ns(), time.thread_time_ns()))
+
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = torch.nn.Sequential(
+                    torch.nn.Linear(64, 384), torch.nn.ReLU(), torch.nn.Linear(384, 384), torch.nn.ReLU(),
+                    torch.nn.Linear(384, 10),
+                )  # fmt: skip
+
+            def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+                return {"loss": torch.nn.functional.cross_entropy(self.net(x), labels)}
+
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self._module, self._ends, self._net = transformers, Ends, Net
+        self.size = 64
+        for _ in range(4):  # the time of a step is nearly linear in its batch, but for the Trainer's own
+            step_ms = self.train().middle_ns / 1e6
+            self.size = max(8, int(self.size * max(0.2, (TARGET_MS - 0.8) / max(0.2, step_ms - 0.8))))
+
+    def train(self, callbacks: Sequence[Any] = ()) -> Block:
+        import torch
+
+        batch = {"x": torch.randn(self.size, 64), "labels": torch.randint(0, 10, (self.size,))}
+        ends = self._ends()
+        with pinned(), tempfile.TemporaryDirectory() as folder:
+            arguments = self._module.TrainingArguments(
+                output_dir=folder, per_device_train_batch_size=1, max_steps=STEPS, report_to=[], disable_tqdm=True,
+                log_level="error", logging_strategy="no", save_strategy="no", use_cpu=True,
+            )  # fmt: skip
+            self._module.Trainer(
+                model=self._net(), args=arguments, train_dataset=[batch] * STEPS, data_collator=_first,
+                callbacks=[*callbacks, ends],
+            ).train()  # fmt: skip
+        return block_of(ends.marks[SKIPPED:])
+
+
+def _first(rows: list[Any]) -> Any:
+    return rows[0]
+
+
+def figures(*, quick: bool = False) -> list[Figure]:
+    if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("accelerate") is None:
+        return [Figure("Trainer step with / without", None, note="transformers or accelerate is not installed")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _figures(6 if quick else 24)
+
+
+def _figures(count: int) -> list[Figure]:
+    from trainperf.integrations.transformers import TrainPerfCallback
+
+    timed = Timed()
+    step_ms = timed.train().middle_ns / 1e6
+
+    def with_trainperf() -> Block:
+        with tempfile.TemporaryDirectory() as folder:
+            return timed.train([TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
+
+    return training_figures(
+        f"Hugging Face, {step_ms:.1f} ms steps with / without", timed.train, with_trainperf, {},
+        count=count, note=f"{count} rounds of {STEPS - SKIPPED} steps",
+    )  # fmt: skip

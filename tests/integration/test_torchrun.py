@@ -1,0 +1,43 @@
+"""A plain loop under torchrun: a run file per rank, of one name, and rank 0 prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trainperf
+from trainperf.settings import Settings
+
+pytest.importorskip("trainperf._native")
+pytest.importorskip("torch")
+
+
+@pytest.mark.timeout(100)
+def test_two_ranks(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("torchrun_child.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),
+         f"{tmp_path}/"],
+        check=False, capture_output=True, text=True, timeout=90, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("16 steps)") == 1  # one verdict
+    files = sorted(tmp_path.glob("*.tpr"))
+    stems, ranks = zip(*(file.name.rsplit(".", 2)[:2] for file in files), strict=True)
+    assert ranks == ("rank0", "rank1") and stems[0] == stems[1] and stems[0].startswith("torchrun_child-")
+    for file in files:
+        with trainperf.open(file) as run:
+            assert run.step_count == 16 and run.meta["ended"] == "normally" and run.meta["world_size"] == "2"
+
+
+def test_ranks_agree_on_a_name_and_the_next_job_has_another(tmp_path: Path) -> None:
+    ranks = [Settings(directory=str(tmp_path), rank=rank, world_size=2) for rank in range(2)]
+    first = [rank.run_path() for rank in ranks]
+    assert [path.replace("rank1", "rank0") for path in first] == [first[0]] * 2 and first[0] != first[1]
+    for path in first:
+        Path(path).touch()
+    second = [rank.run_path() for rank in ranks]
+    assert len({*first, *second}) == 4 and second[1].replace("rank1", "rank0") == second[0]
