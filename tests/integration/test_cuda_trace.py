@@ -197,6 +197,44 @@ def test_the_clock_may_be_set_and_may_be_a_counter(tmp_path: Path) -> None:
     assert lost(facts).get("cupti_clock_jumps") == 1
 
 
+def test_a_program_that_ends_before_its_device_does(tmp_path: Path) -> None:
+    """Its last work is waited for a moment; what takes longer is cut off, and only the steps it ran in are marked."""
+    facts = play(
+        """
+        def run(name, ms):
+            gpu.start()
+            with trainperf.watch(f"{path}.{name}", verbose=False):
+                for n, batch in enumerate(DataLoader([torch.ones(1)] * 30, batch_size=None)):
+                    for i in range(10):
+                        gpu.launch("gemm", ms=0.2)
+                    (weight * batch).sum().backward()
+                    optimizer.step()
+                    if n < 27:
+                        gpu.synchronize()
+                    elif n == 27:
+                        gpu.launch("last", ms=ms)
+            gpu.synchronize()
+        run("soon", 60)
+        run("late", 1500)
+        """,
+        tmp_path,
+    )
+    assert facts["stderr"] == ""
+    for name in ("soon", "late"):
+        run = trainperf.open(tmp_path / f"a.tpr.{name}")
+        (device,) = run.devices
+        steps = len(device.steps.incomplete)
+        assert steps >= 29
+        assert not device.steps.incomplete[:26].any(), device.steps.incomplete
+        assert (device.steps.busy_ns + device.steps.idle_ns == run.steps.wall_ns[:steps]).all()
+        if name == "soon":
+            assert not device.steps.incomplete.any()
+            assert run.dropped["cupti_zero_time"] == 0
+        else:
+            assert run.dropped["cupti_zero_time"] > 0
+            assert device.steps.incomplete[-1]
+
+
 def test_what_is_lost_before_a_device_is_known_makes_no_device(tmp_path: Path) -> None:
     facts = play(
         """

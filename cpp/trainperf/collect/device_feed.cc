@@ -80,7 +80,6 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
     tracer_->Drain(now_ns, &batch_);
     WriteTier();
   }
-  NoteLosses(now_ns, last);
 
   const int64_t late_before = late_;
   for (const CudaCallRecord& call : batch_.calls) {
@@ -90,8 +89,10 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
   if (late_ != late_before) MarkIncomplete();
   held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_from_));
   held_from_ = 0;
-  for (const DeviceOp& op : batch_.ops) {
+  for (DeviceOp& op : batch_.ops) {
     late_ += op.end_ns < fed_until_ns_;
+    if (last && op.start_ns >= now_ns) continue;
+    if (last) op.end_ns = std::min(op.end_ns, now_ns);  // what comes after the watch is not its own
     held_.push_back(op);
   }
   batch_.calls.clear();
@@ -109,6 +110,8 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
   const size_t first = events->size();
   folder_.TakeUpTo(until, events);
   for (size_t i = first; i < events->size(); ++i) RememberCall((*events)[i]);
+  NoteLosses(now_ns, last);
+  batch_.cut_off.clear();
   std::vector<DeviceOp> again;
   again.swap(without_launch_);
   for (const DeviceOp& op : again) {
@@ -168,11 +171,23 @@ void DeviceFeed::CheckLaunch(const DeviceOp& op) {
   }
 }
 
+// Work that was cut off ran after its launch, and before it was looked for.
+int64_t DeviceFeed::LostSince() const {
+  int64_t since_ns = INT64_MAX;
+  for (const uint64_t correlation : batch_.cut_off) {
+    const LaunchCall& call = launches_[correlation % kLaunches];
+    since_ns = std::min(since_ns, correlation != 0 && call.correlation == correlation ? call.start_ns : drained_ns_);
+  }
+  return since_ns;
+}
+
 // The host's idea of the device has a hole from the last look to this one.
 void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   const CudaTracer::Losses losses = tracer_->losses();
-  const bool grew = losses.total() - losses.buffers > losses_before_.total() - losses_before_.buffers;
-  if (grew) gaps_.push_back({drained_ns_, now_ns});
+  const auto lost_ops = [](const CudaTracer::Losses& l) { return l.total() - l.buffers; };
+  const int64_t grew = lost_ops(losses) - lost_ops(losses_before_);
+  const bool only_cut_off = !batch_.cut_off.empty() && grew == static_cast<int64_t>(batch_.cut_off.size());
+  if (grew > 0) gaps_.push_back({only_cut_off ? LostSince() : drained_ns_, now_ns});
   if (losses.buffers > 0 && losses_before_.buffers == 0) {
     writer_->AddNote(
         "CUPTI's buffers have not come back for 5 s: a kernel that long, or another tool has taken its callbacks; the "

@@ -58,6 +58,7 @@ class DeviceFeed {
 
   void WriteTier();
   void NoteLosses(int64_t now_ns, bool last);
+  int64_t LostSince() const;
   void SetBlind(bool blind, int64_t since_ns);
   void MarkIncomplete();
   void MarkGaps(int64_t until_ns);

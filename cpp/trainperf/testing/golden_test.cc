@@ -47,6 +47,11 @@ TEST(Golden, TheRealLibraryWalksOurBuffers) {
   const absl::StatusOr<CuptiApi> real = CuptiApi::Load({}, path);
   ASSERT_TRUE(real.ok()) << real.status();
   ASSERT_GE(real->version, cupti::kVersion12_4);
+  // All symbols that we ask for exist; those of a version only from there on.
+  EXPECT_TRUE(real->GetResultString && real->Unsubscribe && real->ActivityGetNumDroppedRecords &&
+              real->ActivitySetAttribute && real->SetThreadIdType && real->GetThreadIdType);
+  EXPECT_EQ(real->can.filter_calls, real->version >= cupti::kVersion12_5);
+  EXPECT_EQ(real->SubscribeV2 != nullptr, real->version >= cupti::kVersion13_0);
 
   Fake fake;
   FAKE(fake, reset)();

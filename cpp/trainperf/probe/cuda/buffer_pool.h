@@ -57,6 +57,8 @@ class BufferPool {
   // When the oldest buffer that was not given back yet was handed out; 0: there is none. The reserve does not count.
   int64_t OldestOutNs() const;
   int out() const;
+  // Of these, how many have something written in them, as far as can be seen: an idle CUPTI may keep an empty one.
+  int begun() const;
   bool ok() const { return base_ != nullptr; }  // false: no memory
 
   // In a forked child: every request gets the reserve, every completion is ignored.

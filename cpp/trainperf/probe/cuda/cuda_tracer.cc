@@ -19,6 +19,7 @@ constexpr int64_t kSettleNs = 2'000'000;
 constexpr int64_t kSecondReadingNs = 2'000'000;
 constexpr int kClockTries = 5;
 constexpr int64_t kLostAfterNs = 5'000'000'000;
+constexpr int64_t kLookAgainNs = 4'000'000;
 constexpr double kBufferSeconds = 0.25;  // a buffer should fill in that time
 // What a record costs the thread that makes it: 0.28 us per launch with CONCURRENT_KERNEL alone was measured by others
 // on an RTX 3090; a call's record is smaller. benchmarks/gpu_overhead.py measures both.
@@ -274,8 +275,23 @@ void CudaTracer::SetTier(CudaTier tier) {
   Fail(std::string(status.message()));
 }
 
+// A program that ends is not done with its last step before the device is.
+void CudaTracer::AwaitLastWork(DecodedBatch* batch) {
+  const int64_t until_ns = NowNs() + kLastWorkNs;
+  while (Flush(0)) {
+    DecodeCompleted(batch);
+    if (pool_.begun() == 0 || NowNs() >= until_ns) return;
+    const timespec pause = {0, kLookAgainNs};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 void CudaTracer::Stop(DecodedBatch* batch) {
-  if (state_ == State::kRunning) Detach(batch);
+  if (state_ == State::kRunning) {
+    SampleClock();
+    AwaitLastWork(batch);
+    Detach(batch);
+  }
   if (state_ != State::kFailed) state_ = State::kStopped;
 }
 

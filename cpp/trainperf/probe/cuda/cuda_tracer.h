@@ -52,7 +52,9 @@ class CudaTracer {
   bool paused() const { return state_ == State::kPaused; }
 
   void SetTier(CudaTier tier);
-  void Stop(DecodedBatch* batch);  // idempotent
+  // Waits up to kLastWorkNs for what is in flight. Idempotent.
+  void Stop(DecodedBatch* batch);
+  static constexpr int64_t kLastWorkNs = 200'000'000;
 
   bool running() const { return state_ == State::kRunning; }
   CudaTier tier() const { return running() || paused() ? tier_ : CudaTier::kOff; }
@@ -82,6 +84,7 @@ class CudaTracer {
 
   absl::Status Subscribe();
   absl::Status Attach();
+  void AwaitLastWork(DecodedBatch* batch);
   void Detach(DecodedBatch* batch);
   void Restore();
   void Fail(const std::string& why);

@@ -181,10 +181,38 @@ TEST_F(CudaTracerTest, AForcedFlushAtTheEndCountsWhatItCutOff) {
   Start();
   FAKE(fake_, put_kernel)(0, 7, 1, "endless", fake_.Ticks(NowNs()), 0, 0, 1);
   fake_.Kernel(2, NowNs() - 2000, NowNs() - 1000);
+  const int64_t before_ns = NowNs();
   tracer_->Stop(&batch_);
+  EXPECT_GE(NowNs() - before_ns, CudaTracer::kLastWorkNs);
+  EXPECT_LT(NowNs() - before_ns, 10 * CudaTracer::kLastWorkNs);
   EXPECT_EQ(batch_.ops.size(), 1u);
   EXPECT_EQ(tracer_->losses().zero_time, 1);
+  EXPECT_THAT(batch_.cut_off, ::testing::ElementsAre(batch_.ops[0].correlation - 1));
   ExpectNothingLost();
+}
+
+TEST_F(CudaTracerTest, WorkInFlightAtTheEndIsWaitedFor) {
+  Start();
+  FAKE(fake_, launch)("long", 7, 40 * kMs);
+  FAKE(fake_, launch)("longer", 7, 40 * kMs);
+  const int64_t before_ns = NowNs();
+  tracer_->Stop(&batch_);
+  EXPECT_GE(NowNs() - before_ns, 80 * kMs);
+  EXPECT_EQ(batch_.ops.size(), 2u);
+  EXPECT_EQ(tracer_->losses().total(), 0);
+  EXPECT_TRUE(batch_.cut_off.empty());
+  ExpectNothingLost();
+  ExpectLeftAsItWas();
+}
+
+TEST_F(CudaTracerTest, AnEmptyBufferThatCuptiKeepsIsNotWaitedFor) {
+  Start();
+  Launches(10, 1, NowNs() - kMs);
+  FAKE(fake_, hoard)(1);
+  const int64_t before_ns = NowNs();
+  tracer_->Stop(&batch_);
+  EXPECT_LT(NowNs() - before_ns, CudaTracer::kLastWorkNs);
+  EXPECT_EQ(batch_.ops.size(), 10u);
 }
 
 TEST_F(CudaTracerTest, OutOfBuffersTheRecordsAreRefusedAndCounted) {

@@ -7,6 +7,13 @@
 #ifdef TRAINPERF_CUPTI_HEADERS
 #include <cuda.h>
 #include <cupti_version.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+
+#include "trainperf/probe/cuda/call_table.h"
 // After it:
 #include <cupti_activity.h>
 #include <cupti_callbacks.h>
@@ -143,6 +150,30 @@ static_assert(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000 == 211 &&
 
 TEST(CuptiAbi, OurPrefixesAreTheHeaders) {
   RecordProperty("cupti_api_version", CUPTI_API_VERSION);  // the static_asserts above are the test
+}
+
+// Each call of our table by its name; a call that these headers do not know yet (or any more) is passed over.
+TEST(CuptiAbi, OurCallNumbersAreTheHeaders) {
+  std::map<std::string, int> numbers;
+  for (const char* header : {"cupti_runtime_cbid.h", "cupti_driver_cbid.h"}) {
+    std::ifstream file(std::string(TRAINPERF_CUPTI_HEADERS "/") + header);
+    const std::regex entry("CUPTI_(RUNTIME|DRIVER)_TRACE_CBID_(\\w+)\\s*=\\s*(\\d+)");
+    for (std::string line; std::getline(file, line);) {
+      std::smatch found;
+      if (std::regex_search(line, found, entry)) numbers[found[1].str() + found[2].str()] = std::stoi(found[3]);
+    }
+  }
+  ASSERT_GT(numbers.size(), 1000u);
+  int count = 0, compared = 0;
+  const trainperf::CudaCall* calls = trainperf::CudaCalls(&count);
+  for (int i = 0; i < count; ++i) {
+    const bool driver = calls[i].api == trainperf::CudaApi::kDriver;
+    const auto found = numbers.find(std::string(driver ? "DRIVER" : "RUNTIME") + calls[i].name);
+    if (found == numbers.end()) continue;
+    EXPECT_EQ(calls[i].cbid, found->second) << calls[i].name;
+    ++compared;
+  }
+  EXPECT_GT(compared, count * 9 / 10);
 }
 #else
 TEST(CuptiAbi, OurPrefixesAreTheHeaders) { GTEST_SKIP() << "no CUPTI headers on this machine (CUDA_HOME)"; }

@@ -12,6 +12,7 @@ namespace trainperf {
 namespace {
 
 constexpr size_t kMaxKnownNames = 16384;  // addresses; names are bounded by their own table
+constexpr size_t kMaxCutOff = 65'536;
 
 CopyDirection DirectionOf(uint8_t copy_kind) {
   switch (copy_kind) {  // CUpti_ActivityMemcpyKind; A: array, D: device memory
@@ -156,6 +157,13 @@ bool Decoder::Times(uint64_t start, uint64_t end, int64_t* start_ns, int64_t* en
   return true;
 }
 
+bool Decoder::OpTimes(uint64_t start, uint64_t end, uint32_t correlation, DeviceOp* op, DecodedBatch* batch) {
+  if ((start == 0 || end == 0) && batch->cut_off.size() < kMaxCutOff) {
+    batch->cut_off.push_back(correlations_.Widen(correlation));
+  }
+  return Times(start, end, &op->start_ns, &op->end_ns);
+}
+
 uint32_t Decoder::NameOf(const char* name) {
   if (name == nullptr || *name == '\0') return 0;
   const auto known = known_names_.find(name);
@@ -171,7 +179,7 @@ uint32_t Decoder::NameOf(const char* name) {
 
 void Decoder::Kernel(const cupti::KernelRecord& record, DecodedBatch* batch) {
   DeviceOp op{};
-  if (!Times(record.start, record.end, &op.start_ns, &op.end_ns)) return;
+  if (!OpTimes(record.start, record.end, record.correlation, &op, batch)) return;
   ++stats_.kernels;
   op.kind = DeviceOpKind::kKernel;
   op.correlation = correlations_.Widen(record.correlation);
@@ -185,7 +193,7 @@ void Decoder::Kernel(const cupti::KernelRecord& record, DecodedBatch* batch) {
 
 void Decoder::Copy(const cupti::MemcpyRecord& record, uint32_t correlation, DecodedBatch* batch) {
   DeviceOp op{};
-  if (!Times(record.start, record.end, &op.start_ns, &op.end_ns)) return;
+  if (!OpTimes(record.start, record.end, correlation, &op, batch)) return;
   ++stats_.copies;
   op.kind = DeviceOpKind::kMemcpy;
   op.direction = record.kind == cupti::kKindMemcpy2 ? CopyDirection::kPeerToPeer : DirectionOf(record.copy_kind);
@@ -201,7 +209,7 @@ void Decoder::Copy(const cupti::MemcpyRecord& record, uint32_t correlation, Deco
 
 void Decoder::Memset(const cupti::MemsetRecord& record, DecodedBatch* batch) {
   DeviceOp op{};
-  if (!Times(record.start, record.end, &op.start_ns, &op.end_ns)) return;
+  if (!OpTimes(record.start, record.end, record.correlation, &op, batch)) return;
   ++stats_.copies;
   op.kind = DeviceOpKind::kMemset;
   op.correlation = correlations_.Widen(record.correlation);

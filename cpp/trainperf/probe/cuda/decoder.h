@@ -29,6 +29,8 @@ namespace trainperf {
 struct DecodedBatch {
   std::vector<DeviceOp> ops;
   std::vector<CudaCallRecord> calls;
+  // Of operations without times; 0: it is not known of which.
+  std::vector<uint64_t> cut_off;
 };
 
 struct DecoderStats {
@@ -64,6 +66,7 @@ class Decoder {
   void Jit(const cupti::JitRecord& record, DecodedBatch* batch);
   // False (and counted) when there is nothing to go by.
   bool Times(uint64_t start, uint64_t end, int64_t* start_ns, int64_t* end_ns);
+  bool OpTimes(uint64_t start, uint64_t end, uint32_t correlation, DeviceOp* op, DecodedBatch* batch);
   uint32_t NameOf(const char* name);
 
   struct KnownName {
