@@ -163,8 +163,10 @@ absl::Status DeviceRows::WriteKernels(Database& db, uint32_t id, const Device& d
   std::vector<std::pair<uint32_t, const Kernel*>> order;
   order.reserve(device.kernels.size());
   for (const auto& [name, kernel] : device.kernels) order.emplace_back(name, &kernel);
-  const auto costlier = [](const auto& a, const auto& b) {
-    return std::tie(b.second->ns, a.first) < std::tie(a.second->ns, b.first);
+  const auto name_of = [this](uint32_t name) { return names_ != nullptr ? names_->name(name) : std::string(); };
+  const auto costlier = [&](const auto& a, const auto& b) {
+    if (a.second->ns != b.second->ns) return a.second->ns > b.second->ns;
+    return name_of(a.first) < name_of(b.first);  // ids tell only who came first
   };
   const size_t shown = std::min(order.size(), kMaxKernels);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(), costlier);
@@ -177,7 +179,7 @@ absl::Status DeviceRows::WriteKernels(Database& db, uint32_t id, const Device& d
   };
   for (size_t i = 0; i < shown; ++i) {
     const auto& [name, kernel] = order[i];
-    TRAINPERF_RETURN_IF_ERROR(put(names_ != nullptr ? names_->name(name) : std::string(), *kernel, 0));
+    TRAINPERF_RETURN_IF_ERROR(put(name_of(name), *kernel, 0));
   }
   if (shown == order.size()) return absl::OkStatus();
   Kernel rest;

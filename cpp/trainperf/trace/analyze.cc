@@ -123,10 +123,10 @@ absl::StatusOr<TraceSummary> AnalyzeTrace(const std::string& trace_path, const A
     const auto keep_on = [&] { return !options.progress || options.progress(kReadShare); };
     TRAINPERF_RETURN_IF_ERROR(Convert(trace.get(), plan, &stacks, &feed, keep_on, &stats));
     timeline.Finish(trace->last_ns - trace->zero_ns());
-    for (const uint32_t id : stats.loaders) {
+    for (const ConvertStats::Loader& loader : stats.loaders) {
       // Its iterator's class tells whether it has workers, but not how many.
-      const bool alone = trace->tables.host_names().name(id).find("_SingleProcess") != std::string::npos;
-      writer->SetObject(id, "loader",
+      const bool alone = trace->tables.host_names().name(loader.name).find("_SingleProcess") != std::string::npos;
+      writer->SetObject(loader.object, "loader",
                         alone ? R"({"num_workers": 0})" : R"({"num_workers": 1, "num_workers_known": false})");
     }
     if (stats.too_deep > 0) {

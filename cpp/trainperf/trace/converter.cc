@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "trainperf/trace/host_lane.h"
 #include "trainperf/trace/launch_queue.h"
 #include "trainperf/trace/trace_stacks.h"
@@ -37,6 +38,7 @@ class Converter {
       HostRecord record = *next;
       record.start_ns -= zero_ns_;
       record.end_ns -= zero_ns_;
+      record.thread = trace_->thread_ids[record.thread];
       while (next_cut_ < plan_.cuts.size() && plan_.cuts[next_cut_] - zero_ns_ <= record.start_ns) Cut();
       Add(record);
       if (++records % kReleaseEvery != 0) continue;
@@ -83,16 +85,19 @@ class Converter {
     } else if (in_backward_ && on_step_thread && record.start_ns >= backward_end_ns_) {
       EndBackward();  // the step thread goes on
     }
-    if (record.kind == RecordKind::kAnnotation) {
-      if (on_step_thread) CutAt(record);
-      const bool fetch = static_cast<TraceBracket>(record.what) == TraceBracket::kFetch;
-      std::vector<uint32_t>& loaders = stats_->loaders;
-      if (fetch && loaders.size() < kMaxLoaders &&
-          std::find(loaders.begin(), loaders.end(), record.name) == loaders.end()) {
-        loaders.push_back(record.name);
-      }
-    }
-    lane.Add(record);
+    if (record.kind == RecordKind::kAnnotation && on_step_thread) CutAt(record);
+    lane.Add(record, ObjectOf(record));
+  }
+
+  // Loaders and optimizers are told apart by the names of their spans, and counted as they come.
+  uint32_t ObjectOf(const HostRecord& record) {
+    const TraceBracket bracket = static_cast<TraceBracket>(record.what);
+    const bool fetch = bracket == TraceBracket::kFetch;
+    if (record.kind != RecordKind::kAnnotation || (!fetch && bracket != TraceBracket::kOptimizer)) return 0;
+    const uint32_t next = static_cast<uint32_t>(objects_.size() + 1);
+    const auto [object, added] = objects_.try_emplace(record.name, next);
+    if (added && fetch && stats_->loaders.size() < kMaxLoaders) stats_->loaders.push_back({next, record.name});
+    return object->second;
   }
 
   // Traces without marks and without a backward: an annotation is the mark.
@@ -205,6 +210,7 @@ class Converter {
   std::vector<std::unique_ptr<HostLane>> lanes_;
   std::vector<HostLane*> in_use_;
   std::vector<HostLane*> heads_;
+  absl::flat_hash_map<uint32_t, uint32_t> objects_;  // by name
   bool infer_backward_ = false;
   bool in_backward_ = false;
   int64_t backward_end_ns_ = 0;

@@ -22,9 +22,13 @@
 namespace trainperf {
 
 struct ConvertStats {
-  int64_t too_deep = 0;           // spans left out
-  int64_t queue_full = 0;         // launches that waited for room
-  std::vector<uint32_t> loaders;  // names of the spans of fetches, which are their objects too
+  struct Loader {
+    uint32_t object;
+    uint32_t name;  // of its spans
+  };
+  int64_t too_deep = 0;    // spans left out
+  int64_t queue_full = 0;  // launches that waited for room
+  std::vector<Loader> loaders;
 };
 
 // `stacks` may be null. Stops with a Cancelled status when `go_on` gives false.

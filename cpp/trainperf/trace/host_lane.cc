@@ -128,7 +128,7 @@ void HostLane::AdvanceTo(int64_t now_ns) {
   while (!stack_.empty() && stack_.back().record.end_ns <= now_ns) CloseTop();
 }
 
-void HostLane::Add(const HostRecord& record) {
+void HostLane::Add(const HostRecord& record, uint32_t object) {
   AdvanceTo(record.start_ns);
   if (record.kind == RecordKind::kAnnotation) {
     // record_function's __enter__ is a Python function in which the span begins that outlives it.
@@ -153,7 +153,7 @@ void HostLane::Add(const HostRecord& record) {
   if (BracketOf(record, &bracket)) {
     Event event = Make(EventKind::kBegin, record.start_ns, record.start_ns);
     event.what = static_cast<uint8_t>(bracket);
-    event.object = bracket == Bracket::kFetch || bracket == Bracket::kOptimizer ? record.name : 0;
+    event.object = object;
     if (bracket == Bracket::kFetch) event.value = -1;
     events_.push_back(event);
   }

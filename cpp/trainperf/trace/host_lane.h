@@ -30,8 +30,9 @@ class HostLane {
 
   HostLane(ThreadId thread, TraceStacks* stacks) : thread_(thread), stacks_(stacks) {}
 
-  // In order of HostRecordOrder, not before what AdvanceTo() or Mark() were told.
-  void Add(const HostRecord& record);
+  // In order of HostRecordOrder, not before what AdvanceTo() or Mark() were told. `object`: the loader or optimizer
+  // that a fetch or a step of an optimizer is of.
+  void Add(const HostRecord& record, uint32_t object = 0);
   // Whatever is open goes on after it, in a piece of its own.
   void Mark(EventKind kind, Bracket bracket, int64_t at_ns);
   // As Mark(), at a time that is past already, but not before the thread's last mark or closed span.

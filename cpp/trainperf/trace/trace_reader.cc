@@ -3,17 +3,16 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <mutex>
+#include <numeric>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/base/status_macros.h"
 #include "trainperf/trace/byte_source.h"
+#include "trainperf/trace/event_parser.h"
+#include "trainperf/trace/parser_pool.h"
 #include "trainperf/trace/top_level.h"
 
 namespace trainperf {
@@ -21,6 +20,8 @@ namespace {
 
 constexpr size_t kMaxChunk = 16 << 20;  // an event that is longer is read a byte at a time
 constexpr int kMaxThreads = 4;
+// In flight: enough that no thread runs dry while another, whose chunk is next, waits for a CPU.
+constexpr size_t kChunksPerThread = 6;
 
 // Where text of events may be cut: behind a } that a comma and the beginning of another event follow. It may be wrong
 // (the same can stand inside an event): what comes out of the cut is checked before it is used. 0: nowhere.
@@ -39,89 +40,6 @@ size_t LastBoundary(std::string_view text) {
   }
   return 0;
 }
-
-struct Chunk {
-  std::vector<char> text;  // and padding
-  size_t size = 0;
-  size_t used = 0;
-  EventBatch batch;
-  bool done = false;
-};
-
-// Threads that parse and sort chunks, which come back in order.
-class ParserPool {
- public:
-  ParserPool(TraceTables* tables, int threads) {
-    threads_.reserve(static_cast<size_t>(threads));
-    for (int i = 0; i < threads; ++i) {
-      try {
-        threads_.emplace_back([this, tables] {
-          EventParser parser(tables);
-          Work(&parser);
-        });
-      } catch (const std::system_error&) {
-        return;  // fewer will do
-      }
-    }
-  }
-  ~ParserPool() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  void Submit(std::unique_ptr<Chunk> chunk) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      todo_.push_back(chunk.get());
-      order_.push_back(std::move(chunk));
-    }
-    wake_.notify_one();
-  }
-  size_t threads() const { return threads_.size(); }
-  size_t pending() const { return order_.size(); }
-  std::unique_ptr<Chunk> TakeFirst() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return order_.front()->done; });
-    std::unique_ptr<Chunk> chunk = std::move(order_.front());
-    order_.pop_front();
-    return chunk;
-  }
-
- private:
-  void Work(EventParser* parser) {
-    for (;;) {
-      Chunk* chunk = nullptr;
-      {
-        std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !todo_.empty(); });
-        if (stopping_) return;
-        chunk = todo_.front();
-        todo_.pop_front();
-      }
-      chunk->batch.Clear();
-      chunk->used = parser->Parse(chunk->text.data(), chunk->size, &chunk->batch);
-      std::stable_sort(chunk->batch.host.begin(), chunk->batch.host.end(), HostRecordOrder());
-      std::stable_sort(chunk->batch.device.begin(), chunk->batch.device.end(), DeviceOpOrder());
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        chunk->done = true;
-      }
-      done_.notify_one();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable done_;
-  std::deque<Chunk*> todo_;
-  std::deque<std::unique_ptr<Chunk>> order_;  // only the owner's thread changes it
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
-};
 
 class Reader {
  public:
@@ -145,9 +63,10 @@ class Reader {
         return absl::ResourceExhaustedError(
             "no thread could be started to read the trace: raise the limit of processes (ulimit -u) or of memory");
       }
-      TRAINPERF_RETURN_IF_ERROR(ReadAll(&pool, pool.threads() + 2));
+      TRAINPERF_RETURN_IF_ERROR(ReadAll(&pool, pool.threads() * kChunksPerThread));
     }
     TRAINPERF_RETURN_IF_ERROR(Flush());
+    OrderThreads();
     TRAINPERF_RETURN_IF_ERROR(Judge());
     return std::move(trace_);
   }
@@ -207,8 +126,6 @@ class Reader {
     if (spare_.empty()) return std::make_unique<Chunk>();
     std::unique_ptr<Chunk> chunk = std::move(spare_.back());
     spare_.pop_back();
-    chunk->done = false;
-    chunk->used = 0;
     return chunk;
   }
 
@@ -225,6 +142,7 @@ class Reader {
   }
 
   absl::Status Take(EventBatch* batch) {
+    const int64_t events_before = trace_->events;
     trace_->events += batch->events;
     trace_->bad_times += batch->bad_times;
     trace_->refused += batch->refused;
@@ -239,6 +157,7 @@ class Reader {
     for (size_t i = 0; i < batch->threads.size(); ++i) {
       ThreadCounts& all = trace_->threads[i];
       const ThreadCounts& some = batch->threads[i];
+      if (some.first_event < INT64_MAX) all.first_event = std::min(all.first_event, events_before + some.first_event);
       if (keeps_steps) all.steps += some.steps;
       all.fetches += some.fetches;
       all.optimizers += some.optimizers;
@@ -252,8 +171,7 @@ class Reader {
 
   // What was read a byte at a time.
   absl::Status Flush() {
-    std::stable_sort(patient_batch_.host.begin(), patient_batch_.host.end(), HostRecordOrder());
-    std::stable_sort(patient_batch_.device.begin(), patient_batch_.device.end(), DeviceOpOrder());
+    patient_batch_.Sort();
     const absl::Status taken = Take(&patient_batch_);
     patient_batch_.Clear();
     return taken;
@@ -295,6 +213,26 @@ class Reader {
     if (!options_.progress || source_->file_bytes() <= 0) return absl::OkStatus();
     const double share = static_cast<double>(source_->done_bytes()) / static_cast<double>(source_->file_bytes());
     return options_.progress(std::min(share, 1.0)) ? absl::OkStatus() : absl::CancelledError("stopped");
+  }
+
+  // Numbers threads as the file names them, whichever parser met them first: the same trace makes the same run.
+  void OrderThreads() {
+    const size_t count = trace_->tables.threads().size();
+    std::vector<ThreadCounts>& counts = trace_->threads;
+    counts.resize(count + 1);
+    std::vector<uint16_t> order(count);
+    std::iota(order.begin(), order.end(), uint16_t{1});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint16_t a, uint16_t b) { return counts[a].first_event < counts[b].first_event; });
+    std::vector<ThreadCounts> ordered(count + 1);
+    trace_->thread_ids.assign(count + 1, 0);
+    for (size_t i = 0; i < count; ++i) {
+      ordered[i + 1] = counts[order[i]];
+      trace_->thread_ids[order[i]] = static_cast<uint16_t>(i + 1);
+    }
+    counts.swap(ordered);
+    for (StepMark& mark : trace_->steps) mark.thread = trace_->thread_ids[mark.thread];
+    trace_->tables.OrderThreads(order);
   }
 
   absl::Status Judge() {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainperf/trace/event_parser.h"
+#include "trainperf/trace/event_batch.h"
 #include "trainperf/trace/run_sorter.h"
 #include "trainperf/trace/trace_record.h"
 #include "trainperf/trace/trace_tables.h"
@@ -25,7 +25,7 @@ namespace trainperf {
 
 struct TraceReadOptions {
   int threads = 0;                 // that parse; 0: as the machine has
-  size_t chunk_bytes = 1 << 20;    // of text
+  size_t chunk_bytes = 256 << 10;  // of text: with its index it fits into a core's cache
   size_t memory_bytes = 64 << 20;  // of records, before they go to a temporary file
   // Told the share of the file that is read, now and then; false stops, with a Cancelled status.
   std::function<bool(double)> progress;
@@ -44,6 +44,7 @@ struct Trace {
   RunSorter<DeviceOp, DeviceOpOrder> device;
   std::vector<StepMark> steps;        // in the file's order
   std::vector<ThreadCounts> threads;  // by thread id
+  std::vector<uint16_t> thread_ids;   // by HostRecord::thread, which depends on which parser was the first to meet it
   TraceTables tables;
   std::vector<TraceDevice> devices;  // as the trace describes them, whether they are used or not
   int64_t rank = -1;                 // -1: the trace does not say

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "gmock/gmock.h"
+#include "trainperf/trace/json_value.h"
 #include "trainperf/trace/trace_test_util.h"
 
 namespace trainperf {
@@ -73,6 +74,48 @@ TEST(TraceReaderTest, ReadsStampsByTheirDigits) {
                           "1e300", "2305843009213694", "0x10", "\"5\"", "null", "1e", "true", "12abc"}) {
     EXPECT_EQ(parse(bad), -1) << bad;
   }
+}
+
+TEST(TraceReaderTest, ReadsStampsOfAnyLength) {
+  std::mt19937_64 random(3);
+  for (int digits = 1; digits <= 18; ++digits) {
+    for (int i = 0; i < 200; ++i) {
+      std::string text;
+      for (int d = 0; d < digits; ++d) text += static_cast<char>('0' + random() % 10);
+      const int64_t micros = std::stoll(text);
+      const bool fits = micros < (int64_t{1} << 61) / 1000;
+      int64_t ns = -1;
+      ASSERT_EQ(ParseMicros(text + ".25", &ns), fits) << text;
+      if (fits) {
+        ASSERT_EQ(ns, micros * 1000 + 250) << text;
+      }
+      text[random() % text.size()] = static_cast<char>("/:a \xb0\x80"[random() % 6]);
+      ASSERT_FALSE(ParseMicros(text, &ns)) << text;
+    }
+  }
+}
+
+// Whichever parser meets a thread first: it has the number of its place in the file.
+TEST(TraceReaderTest, ThreadsAreNumberedInTheOrderOfTheFile) {
+  TraceText text;
+  std::vector<std::string> keys;
+  for (int tid = 300; tid > 0; --tid) {
+    text.Op("op", tid, 1, tid).Step(400 - tid, tid, 1, tid);
+    keys.push_back(absl::StrCat("7/", tid));
+  }
+  TraceReadOptions options;
+  options.chunk_bytes = 400;
+  options.threads = 4;
+  const auto trace = MustRead(text.text(), options);
+  ASSERT_NE(trace, nullptr);
+  std::vector<std::string> found;
+  for (const auto& thread : trace->tables.threads()) found.push_back(thread.key);
+  EXPECT_EQ(found, keys);
+  for (const HostRecord& r : HostRecords(trace.get())) {
+    EXPECT_EQ(trace->thread_ids[r.thread], 301 - (r.start_ns / 1000)) << r.start_ns;
+  }
+  for (const StepMark& mark : trace->steps) EXPECT_EQ(mark.thread, 301 - mark.start_ns / 1000);
+  for (size_t i = 1; i < trace->threads.size(); ++i) EXPECT_EQ(trace->threads[i].ops, 1);
 }
 
 TEST(TraceReaderTest, ReadsOldAndNewSpellings) {

@@ -1,6 +1,7 @@
 #include "trainperf/trace/trace_tables.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trainperf {
 
@@ -26,6 +27,15 @@ bool TraceTables::Device(uint32_t id) {
   if (devices_.size() >= kMaxDevices) return false;
   devices_.push_back(id);
   return true;
+}
+
+void TraceTables::OrderThreads(const std::vector<uint16_t>& order) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<ThreadInfo> ordered;
+  ordered.reserve(order.size());
+  for (const uint16_t id : order) ordered.push_back(std::move(threads_[id - size_t{1}]));
+  threads_.swap(ordered);
+  for (size_t i = 0; i < threads_.size(); ++i) thread_ids_[threads_[i].key] = static_cast<uint16_t>(i + 1);
 }
 
 std::vector<TraceTables::ThreadInfo> TraceTables::threads() const {

@@ -38,6 +38,8 @@ class TraceTables {
   const NameTable& kernels() const { return kernels_; }
   const NameTable& host_names() const { return host_; }
   std::vector<ThreadInfo> threads() const;  // of thread 1, 2 ...
+  // From now on thread `order[i]` is thread i + 1.
+  void OrderThreads(const std::vector<uint16_t>& order);
   const std::vector<uint32_t>& devices() const { return devices_; }
 
  private:

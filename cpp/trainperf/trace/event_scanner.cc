@@ -1,0 +1,187 @@
+#include "trainperf/trace/event_scanner.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace trainperf {
+namespace {
+
+constexpr size_t kMaxDepth = 1024;
+
+// A third of a trace's events; they begin with their phase, so that the rest of them need not be looked at.
+bool IsArrow(char phase) { return phase == 's' || phase == 'f' || phase == 't'; }
+
+bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+// `text` stands where a key begins, so that there is room for any key behind it.
+template <size_t kSize>
+bool IsKey(const char* text, const char (&key)[kSize]) {
+  return std::memcmp(text, key, kSize - 1) == 0;
+}
+
+}  // namespace
+
+struct EventScanner::Index {
+  std::unique_ptr<simdjson::internal::dom_parser_implementation> parser;
+  size_t capacity = 0;
+
+  bool Find(const char* text, size_t size) {
+    if (size > capacity || parser == nullptr) {
+      const size_t wanted = std::max<size_t>(size, 4096);
+      parser.reset();
+      capacity = 0;
+      if (simdjson::get_active_implementation()->create_dom_parser_implementation(wanted, kMaxDepth, parser) !=
+          simdjson::SUCCESS) {
+        return false;
+      }
+      capacity = wanted;
+    }
+    return parser->stage1(reinterpret_cast<const uint8_t*>(text), size, simdjson::stage1_mode::regular) ==
+           simdjson::SUCCESS;
+  }
+};
+
+EventScanner::EventScanner() : index_(std::make_unique<Index>()) {
+  static_assert(kPadding >= simdjson::SIMDJSON_PADDING);
+}
+EventScanner::~EventScanner() = default;
+
+void EventScanner::Begin(const char* text, size_t size) {
+  text_ = text;
+  size_ = size;
+  count_ = next_ = used_ = 0;
+  if (size >= UINT32_MAX || !index_->Find(text, size)) return;
+  at_ = index_->parser->structural_indexes.get();
+  count_ = index_->parser->n_structural_indexes;
+}
+
+bool EventScanner::Next(EventFields* fields) {
+  while (next_ < count_ && *At(next_) == ',') ++next_;
+  if (next_ >= count_) {
+    if (count_ > 0) used_ = size_;
+    return false;
+  }
+  used_ = at_[next_];
+  if (*At(next_) != '{') return false;
+  *fields = EventFields();
+  const size_t after = ReadEvent(next_ + 1, fields);
+  if (after == kBroken) return false;
+  next_ = after;
+  return true;
+}
+
+std::string_view EventScanner::Token(size_t i) const {
+  const char* const begin = At(i);
+  const char* end = At(i + 1);  // a piece follows every value: , } or ]
+  while (end > begin + 1 && IsSpace(end[-1])) --end;
+  return {begin, static_cast<size_t>(end - begin)};
+}
+
+size_t EventScanner::SkipNested(size_t i) const {
+  int64_t depth = 1;
+  while (i < count_ && depth > 0) {
+    const char c = *At(i++);
+    // { and [ are 0x7b and 0x5b, } and ] two more.
+    depth += (c & 0xdf) == 0x5b;
+    depth -= (c & 0xdf) == 0x5d;
+  }
+  return depth == 0 ? i : kBroken;
+}
+
+// Calls on_field(key, i) for each field of an object: `key` is behind the quote, `i` is where its value begins. It
+// gives where to go on.
+template <typename Field>
+size_t EventScanner::ForEachField(size_t i, Field&& on_field) const {
+  while (i < count_) {
+    const char* const key = At(i);
+    if (*key == '}') return i + 1;
+    if (*key == ',') {
+      ++i;
+      continue;
+    }
+    if (*key != '"' || i + 3 >= count_ || *At(i + 1) != ':') return kBroken;
+    i += 2;
+    switch (*At(i)) {
+      case '}':
+      case ']':
+      case ',':
+      case ':':
+        return kBroken;
+      default:
+        i = on_field(key + 1, i);
+    }
+  }
+  return kBroken;
+}
+
+size_t EventScanner::ReadArgs(size_t i, EventFields* fields) const {
+  return ForEachField(i, [&](const char* key, size_t value) {
+    const char first = *At(value);
+    if (first == '{' || first == '[') return SkipNested(value + 1);
+    switch (*key) {
+      case 'c':
+        if (IsKey(key, "correlation\"")) fields->correlation = Token(value);
+        break;
+      case 'd':
+        if (IsKey(key, "device\"")) fields->device = Token(value);
+        break;
+      case 's':
+        if (IsKey(key, "stream\"")) fields->stream = Token(value);
+        break;
+      case 'b':
+        if (IsKey(key, "bytes\"")) fields->bytes = Token(value);
+        break;
+      case 'g':
+        if (IsKey(key, "graph node id\"")) fields->graph = Token(value);
+        break;
+      case 'n':
+        if (IsKey(key, "name\"")) fields->label = Token(value);
+        break;
+      default:
+        break;
+    }
+    return value + 1;
+  });
+}
+
+size_t EventScanner::ReadEvent(size_t i, EventFields* fields) const {
+  return ForEachField(i, [&](const char* key, size_t value) {
+    const char first = *At(value);
+    if (first == '{') return IsKey(key, "args\"") ? ReadArgs(value + 1, fields) : SkipNested(value + 1);
+    if (first == '[') return SkipNested(value + 1);
+    switch (*key) {
+      case 'p':
+        if (IsKey(key, "ph\"")) {
+          const std::string_view phase = Token(value);
+          fields->phase = phase.size() == 3 ? phase[1] : '?';
+          if (IsArrow(fields->phase)) {
+            const size_t after = SkipNested(value + 1);
+            return after == kBroken ? kBroken : after - 1;
+          }
+        } else if (IsKey(key, "pid\"")) {
+          fields->pid = Token(value);
+        }
+        break;
+      case 'c':
+        if (IsKey(key, "cat\"")) fields->category = Token(value);
+        break;
+      case 'n':
+        if (IsKey(key, "name\"")) fields->name = Token(value);
+        break;
+      case 't':
+        if (IsKey(key, "ts\"")) fields->ts = Token(value);
+        if (IsKey(key, "tid\"")) fields->tid = Token(value);
+        break;
+      case 'd':
+        if (IsKey(key, "dur\"")) fields->dur = Token(value);
+        break;
+      default:
+        break;
+    }
+    return value + 1;
+  });
+}
+
+}  // namespace trainperf
