@@ -58,10 +58,12 @@ class Timed:
                 output_dir=folder, per_device_train_batch_size=1, max_steps=STEPS, report_to=[], disable_tqdm=True,
                 log_level="error", logging_strategy="no", save_strategy="no", use_cpu=True,
             )  # fmt: skip
-            self._module.Trainer(
+            trainer = self._module.Trainer(
                 model=self._net(), args=arguments, train_dataset=[batch] * STEPS, data_collator=_first,
                 callbacks=[*callbacks, ends],
-            ).train()  # fmt: skip
+            )  # fmt: skip
+            trainer.remove_callback(self._module.PrinterCallback)
+            trainer.train()
         return block_of(ends.marks[SKIPPED:])
 
 

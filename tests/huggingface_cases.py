@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from trainperf.integrations.transformers import TrainPerfCallback
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from truth import Truth
+from truth import KnownTrouble, Truth
 
 BATCH = 4
 Slow = Callable[[], object]
@@ -63,37 +63,18 @@ class Net(nn.Module):
 
 
 @dataclass
-class Case:
-    """`cause`: where the trouble should be seen ("": healthy); "callback": in the cost of that callback."""
+class Case(KnownTrouble):
+    """One training."""
 
     title: str
     cause: str
     steps: int
-    finding: str = ""  # the slug of the first finding; "": none
+    finding: str = ""
     who: str = ""
     truth: Truth = field(default_factory=Truth)
     gil: bool = False
-    fix: str = ""  # what the first finding's must have in it
+    fix: str = ""
     train: Callable[[Path], Any] = lambda path: None  # path of the run file -> Watch
-
-    @property
-    def share(self) -> tuple[float, float]:
-        """The true share of the loop. What the trouble was kept from a CPU has a cause of its own. A range, since a
-        wait for the GIL ends when the thread runs again, so that the delay of waking up is part of it or not."""
-        truth = self.truth
-        if self.gil:  # the loop blocks in nothing else
-            ns = truth.wall_ns - truth.cpu_ns
-            return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
-        ns = truth.ns if self.cause == "callback" else truth.ns - truth.delay_ns
-        return ns / truth.wall_ns, ns / truth.wall_ns
-
-    def reported(self, run: Any) -> float:
-        if not self.cause:
-            return 0.0
-        if self.cause != "callback":
-            return float(run.cause_ns(self.cause) / run.wall_ns)
-        own = [d["hooks"] for kind, d in run.objects.values() if kind == "callback" and d["class"] == self.who]
-        return float(sum(hook["other_ns"] for hooks in own for hook in hooks.values()) / run.wall_ns)
 
 
 class Hog:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
 
 from _common import run_delay_ns
-from truth import Truth
+from truth import KnownTrouble, Truth
 
 BATCH = 8
 Slow = Callable[[int], object]
@@ -176,14 +176,14 @@ class SlowBackward(pl.Callback):
 
 
 @dataclass
-class Case:
-    """One training. `cause`: where its trouble should be seen; "callback"/"logger": in the cost of that object."""
+class Case(KnownTrouble):
+    """One training."""
 
     name: str
     title: str
-    cause: str  # "": healthy
+    cause: str
     steps: int
-    finding: str  # the slug that the verdict is about; "": none
+    finding: str
     who: str = ""
     model: Any = None
     train: Any = None
@@ -194,26 +194,6 @@ class Case:
     truth: Truth = field(default_factory=Truth)
     gil: bool = False
     hog: threading.Thread | None = None
-
-    @property
-    def share(self) -> tuple[float, float]:
-        """The true share of the loop's time, as a range: a wait for the GIL ends when the thread runs again, so that
-        the delay of waking up is part of it or not. The cost of a callback or logger is all of its time."""
-        truth = self.truth
-        if self.gil:  # the loop blocks in nothing else
-            ns = truth.wall_ns - truth.cpu_ns
-            return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
-        ns = truth.ns if self.cause in ("callback", "logger") else truth.ns - truth.delay_ns
-        return ns / truth.wall_ns, ns / truth.wall_ns
-
-    def reported(self, run: Any) -> float:
-        """What a run of trainperf says of it."""
-        if not self.cause:
-            return 0.0
-        if self.cause not in ("callback", "logger"):
-            return float(run.cause_ns(self.cause) / run.wall_ns)
-        own = [d["hooks"] for kind, d in run.objects.values() if kind == self.cause and d["class"] == self.who]
-        return float(sum(hook["other_ns"] for hooks in own for hook in hooks.values()) / run.wall_ns)
 
     def fit(self, callbacks: list[Any], root: str, **options: Any) -> Any:
         """Trains, with `callbacks` where a user would put them; returns the trainer."""

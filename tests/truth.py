@@ -1,12 +1,13 @@
-"""What a trouble costs, by the clock of the program that has it."""
+"""What a trouble costs, by the clock of the program that has it, and whether a run says the same of it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
 
@@ -51,3 +52,73 @@ class Truth:
             end = time.perf_counter_ns() + int(ms * 1e6)
             while time.perf_counter_ns() < end:
                 pass
+
+
+TOLERANCE = 0.03  # of the loop's time
+
+
+class KnownTrouble:
+    """A training with one trouble that it times itself; its subclasses know how to train."""
+
+    cause: str  # where the trouble should be seen ("": healthy); "callback", "logger": in the cost of that object
+    steps: int
+    finding: str  # the slug of the first finding; "": none
+    who: str
+    truth: Truth
+    gil: bool
+    fix: str = ""  # what the first finding's must have in it
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """The true share of the loop's time, as a range: a wait for the GIL ends when the thread runs again, so that
+        the delay of waking up is part of it or not. The cost of a callback or logger is all of its time; elsewhere,
+        what the trouble was kept from a CPU has a cause of its own."""
+        truth = self.truth
+        if self.gil:  # the loop blocks in nothing else
+            ns = truth.wall_ns - truth.cpu_ns
+            return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
+        ns = truth.ns if self.cause in ("callback", "logger") else truth.ns - truth.delay_ns
+        return ns / truth.wall_ns, ns / truth.wall_ns
+
+    def reported(self, run: Any) -> float:
+        if not self.cause:
+            return 0.0
+        if self.cause not in ("callback", "logger"):
+            return float(run.cause_ns(self.cause) / run.wall_ns)
+        own = [d["hooks"] for kind, d in run.objects.values() if kind == self.cause and d["class"] == self.who]
+        return float(sum(hook["other_ns"] for hooks in own for hook in hooks.values()) / run.wall_ns)
+
+    def problems(self, run: Any, findings: list[Any]) -> list[str]:
+        wrong = []
+        low, high = self.share
+        reported = self.reported(run)
+        tolerance = TOLERANCE + 0.1 * run.cause_ns("descheduled") / run.wall_ns  # which no two clocks see quite alike
+        if not low - tolerance <= reported <= high + tolerance:
+            wrong.append(f"{self.cause} is {reported:.3f}, not {low:.3f} to {high:.3f}")
+        # A busy machine has a right to be told of.
+        told = [f for f in findings if f.severity != "info" and f.slug not in ("descheduled", "cpu-oversubscription")]
+        first = told[0].slug if told else ""
+        if first != self.finding:
+            wrong.append(f"the first finding is {first or 'none'}, not {self.finding or 'none'}")
+        elif self.who and not any(self.who in who for who in told[0].who):
+            wrong.append(f"who is {told[0].who}, not {self.who}")
+        elif told and self.fix not in told[0].fix:
+            wrong.append(f"the fix is {told[0].fix!r}, without {self.fix!r}")
+        return wrong
+
+
+def assert_told(attempt: Callable[[int], tuple[KnownTrouble, Any]], attempts: int = 3) -> None:
+    """`attempt`: trains once, and returns (the case, its watch or callback). Machines are shared: one must be right."""
+    wrong = []
+    for number in range(attempts):
+        case, watch = attempt(number)
+        run = watch.run
+        # Whatever the machine did: no step is lost, and no time.
+        assert run.step_count == case.steps and run.incomplete == 0
+        assert run.meta["ended"] == "normally"
+        ends = run.steps.start_ns + run.steps.wall_ns
+        assert (ends[:-1] == run.steps.start_ns[1:]).all()
+        wrong = case.problems(run, watch.findings)
+        if not wrong:
+            return
+    raise AssertionError("; ".join(wrong))
