@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Everything that `make test` runs after set-up and build: C++ tests, Python tests, native tests on the other CPythons.
-# Goes on after a failure, and closes with what each part took.
+# Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
+# beside them. All others share the machine, a test or a CPython for each core.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
+export NATIVE_TEST_BUILD="$PWD/build/release"
 
 summary=()
 failed=0
@@ -12,23 +14,30 @@ part() {  # part NAME COMMAND...
   shift
   printf '\n== %s\n' "$name"
   "$@" || { verdict=FAILED; failed=1; }
-  summary+=("$(printf '%-44s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
+  summary+=("$(printf '%-52s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
+}
+
+# The first is .venv's own, which runs them with all the others.
+mapfile -t others < <(python scripts/pythons.py | tail -n +2)
+on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
+  local at_once=$1
+  shift
+  mkdir -p build/py build/venv
+  # shellcheck disable=SC2016 # what each prints comes in one piece
+  printf '%s\n' "${others[@]}" | xargs -r -P "$at_once" -I '{}' bash -c '
+    read -r python tag <<<"$1"
+    said=$(scripts/test_other_python.sh "$python" "$tag" "${@:2}" 2>&1) || { failed=$?; printf "%s\n" "-- $tag" "$said"; exit "$failed"; }
+    printf "%s\n" "-- $tag" "$said"' - '{}' "$@"
 }
 
 part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
-# What measures no time may share the machine with its like; the rest runs alone.
-timeless=(tests/unit tests/browser tests/notebook tests/packaging
-  tests/integration/test_{traces,trace_verdicts,analyze_torch,history_of_a_name,lightning_ranks}.py)
-part "tests that measure no time, $(python -V)" \
-  python -m pytest -q -n "$(nproc)" --dist loadfile --durations=5 "${timeless[@]}"
-part "tests that measure time" env NATIVE_TEST_BUILD="$PWD/build/release" \
-  python -m pytest -q --durations=15 "${timeless[@]/#/--ignore=}" tests
-# The first is .venv's own, which has just run them, and has timed what they cost.
-while read -r python tag <&3; do
-  mkdir -p build/py build/venv
-  part "native tests, $tag" scripts/test_other_python.sh "$python" "$tag" -k "not what_it_costs"
-done 3< <(python scripts/pythons.py | tail -n +2)
+part "tests that share the machine, $(python -V)" \
+  python -m pytest -q -m "not alone" -n "$(nproc)" --dist loadfile --durations=8 tests
+part "tests that run alone" python -m pytest -q -m alone --durations=15 tests
+part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
+# What the hook costs is timed on one CPython.
+part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
 
 printf '\n'
 printf '%s\n' "${summary[@]}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import torch
+import warm
 
 CHILD = """
 import os, sys, signal, threading, time
@@ -37,9 +37,6 @@ def train(n: int = 10) -> None:
 def child(
     body: str, path: Path, *, code: int = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD + textwrap.dedent(body), str(path)],
-        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **(env or {})},
-    )  # fmt: skip
+    done = warm.run(["-c", CHILD + textwrap.dedent(body), str(path)], env={**os.environ, **(env or {})})
     assert done.returncode == code, done.stdout + done.stderr
     return done

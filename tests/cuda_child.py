@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import trainperf
+import warm
 from fakes import fake_libraries
 
 TESTS = Path(__file__).resolve().parent
@@ -48,11 +47,10 @@ def play(body: str, tmp_path: Path, *, code: int = 0, env: dict[str, str] | None
     """What the child told, with its run (None: none was written) as "run"."""
     cupti, cuda = fake_libraries()
     path = tmp_path / "a.tpr"
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(body), str(path), cupti, cuda, str(TESTS)],
-        capture_output=True, text=True, timeout=100, check=False,
+    done = warm.run(
+        ["-c", PRELUDE + textwrap.dedent(body), str(path), cupti, cuda, str(TESTS)],
         env={**os.environ, "TRAINPERF_CUPTI_PATH": cupti, "TRAINPERF_LOG_LEVEL": "error", **(env or {})},
-    )  # fmt: skip
+    )
     assert done.returncode == code, done.stdout + done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     facts = {key: value for line in told for key, value in line.items()}

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from gpu_loop import needs_gpu, trainer, watched
 from trainperf.run import Run
 
-pytestmark = needs_gpu
+pytestmark = [pytest.mark.alone, needs_gpu]
 
 
 def idle_shares(run: Run) -> dict[str, float]:

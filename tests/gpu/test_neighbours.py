@@ -14,7 +14,7 @@ import trainperf
 from gpu_loop import needs_gpu, trainer, watched
 from torch.profiler import ProfilerActivity, profile
 
-pytestmark = needs_gpu
+pytestmark = [pytest.mark.alone, needs_gpu]
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 
 

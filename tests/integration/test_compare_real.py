@@ -11,6 +11,8 @@ import trainperf
 from children import train
 from trainperf.comparison import compare
 
+pytestmark = pytest.mark.alone
+
 
 class Sleepy(torch.utils.data.Dataset[torch.Tensor]):
     def __init__(self, seconds: float) -> None:

@@ -40,6 +40,7 @@ def case(name, between=lambda: None, data=None, hog=calm, steps=25, **options):
 """
 
 
+@pytest.mark.alone
 def test_each_idle_gap_has_the_cause_that_was_injected(tmp_path: Path) -> None:
     play(
         CASES
@@ -69,6 +70,7 @@ case("blocked_io", lambda: (gpu.synchronize(), time.sleep(0.006), gpu.launch("la
     assert "hog" in holders
 
 
+@pytest.mark.alone
 def test_another_thread_that_launches_is_blamed_for_what_it_did(tmp_path: Path) -> None:
     """The loop sleeps until a thread of its own has allocated and launched: only that one knows why the GPU idles."""
     play(
@@ -88,6 +90,7 @@ with ThreadPoolExecutor(1) as pool:
     assert causes["blocked_io"] < 0.1 * idle
 
 
+@pytest.mark.alone
 def test_the_user_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     play(CASES + "case('hog', hog=Hog(), steps=40)", tmp_path)
     path = str(tmp_path / "a.tpr.hog")
@@ -147,6 +150,7 @@ with trainperf.watch(path, verbose=False):
     assert (device.steps.kernels[~incomplete] > 0).all()
 
 
+@pytest.mark.alone
 def test_a_device_that_always_has_work_in_flight(tmp_path: Path) -> None:
     """CUPTI withholds a buffer with a record in flight; here there is one all the time, and launches are few."""
     facts = play(

@@ -378,6 +378,7 @@ def test_a_second_watch_of_a_process_traces_again(tmp_path: Path) -> None:
     assert lost(facts) == {}
 
 
+@pytest.mark.alone
 def test_over_budget_it_goes_down_a_tier_and_says_so(tmp_path: Path) -> None:
     facts = play(
         """

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("trainperf._native")
+pytestmark = pytest.mark.alone
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -52,6 +52,7 @@ def slow_ones(steps: list[ClosedStep]) -> set[int]:
     return {step.index for step in steps if "data_starved" in step.flags and not step.warm_up}
 
 
+@pytest.mark.alone
 def test_flags_live_and_at_the_end(tmp_path: Path) -> None:
     task, got, threads, during = Task(), list[ClosedStep](), set[int](), list[int]()
 
@@ -86,6 +87,7 @@ def test_flags_live_and_at_the_end(tmp_path: Path) -> None:
     assert run.step_totals.since(run.step_totals).steps == 0
 
 
+@pytest.mark.alone
 def test_a_slow_callback_is_the_programs_own_time(tmp_path: Path) -> None:
     """30 ms in it: `other`, and neither a fetch, nor a step, nor our overhead. Though it trains and logs itself."""
     task, aside, called = Task(), Task(), list[int]()
@@ -208,6 +210,7 @@ def test_without_a_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert off.flags.recent == () and off.step_totals.mean_ms() == 0.0
 
 
+@pytest.mark.alone
 def test_asking_costs_next_to_nothing() -> None:
     """0.06 us, which is three empty methods: no lock, no system call."""
     from trainperf import _native

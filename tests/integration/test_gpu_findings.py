@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,11 +12,15 @@ pytest.importorskip("torch")
 pytest.importorskip("trainperf._native")
 
 import trainperf
+import warm
 from fakes import fake_libraries
 from trainperf.findings.engine import Findings
 from trainperf.findings.model import Finding
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CUPTI is traced on Linux")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CUPTI is traced on Linux"),
+]
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu_programs.py"
 MACHINES = {"TP307", "TP602"}  # others that use the CPUs: no fault of the loop's
@@ -25,11 +28,7 @@ MACHINES = {"TP307", "TP602"}  # others that use the CPUs: no fault of the loop'
 
 def played(name: str, path: Path) -> Findings:
     cupti, cuda = fake_libraries()
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), name, str(path), cupti, cuda],
-        capture_output=True, text=True, timeout=100, check=False,
-        env={**os.environ, "TRAINPERF_CUPTI_PATH": cupti},
-    )  # fmt: skip
+    done = warm.run([str(SCRIPT), name, str(path), cupti, cuda], env={**os.environ, "TRAINPERF_CUPTI_PATH": cupti})
     assert done.returncode == 0, done.stderr
     with trainperf.open(path) as run:
         assert run.tiers["cuda"].tier == "cupti-full", run.tiers["cuda"]

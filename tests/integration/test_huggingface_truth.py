@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     from huggingface_cases import CASES, Case
     from truth import assert_told
 
-pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
+pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")]
 
 
 @pytest.mark.parametrize("make", CASES, ids=[make.__name__ for make in CASES])

@@ -18,7 +18,7 @@ with warnings.catch_warnings():
 
 from trainperf.integrations.lightning import TrainPerf
 
-pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
+pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")]
 
 
 @pytest.mark.parametrize("make", CASES, ids=[make.__name__ for make in CASES])

@@ -39,6 +39,7 @@ def call_from_native_thread(function: Callable[[], None], calls: int) -> None:
         assert libc.pthread_join(thread, None) == 0
 
 
+@pytest.mark.alone
 def test_a_native_thread_is_one_thread(tmp_path: Path) -> None:
     compare_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     stop = threading.Event()
@@ -112,6 +113,7 @@ def test_drops_of_an_earlier_watch_are_not_this_ones(tmp_path: Path) -> None:
     assert not (second.run.steps.flags & 8).any()
 
 
+@pytest.mark.alone
 def test_threads_that_fetch_and_end_leave_room_for_others(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         task = Task()
@@ -148,6 +150,7 @@ assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert "refused: no thread could be started" in done.stdout
 
 
+@pytest.mark.alone
 def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
     stop = threading.Event()
     hold = ctypes.PyDLL(None).usleep

@@ -71,6 +71,7 @@ def play(python: tuple[str, Path], scenario: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("scenario", ["truth_20ms", "truth_2ms", "truth_100us", "truth_two_hogs"])
 def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> None:
     seen = play(python, scenario)
@@ -144,6 +145,7 @@ def test_install_and_uninstall_under_contention(python: tuple[str, Path]) -> Non
     assert seen["open_waits"] == []
 
 
+@pytest.mark.alone
 def test_shares_of_two_hogs(python: tuple[str, Path]) -> None:
     seen = play(python, "hold_shares")
     for name in ("long", "short"):
@@ -151,6 +153,7 @@ def test_shares_of_two_hogs(python: tuple[str, Path]) -> None:
     assert seen["stats"]["stacks"]
 
 
+@pytest.mark.alone
 def test_estimated_waits(python: tuple[str, Path]) -> None:
     seen = play(python, "procfs")
     assert seen["stats"]["waits"]
@@ -161,6 +164,7 @@ def test_estimated_waits(python: tuple[str, Path]) -> None:
     assert seen["estimated"] == pytest.approx(seen["true"], rel=1.0 if starved else 0.2), seen
 
 
+@pytest.mark.alone
 def test_what_the_watched_thread_is_seen_doing(python: tuple[str, Path]) -> None:
     seen = play(python, "states")
     wanted = {"python": "python", "native": "native", "sleep": "blocked", "lock": "blocked", "gil_wait": "gil_wait"}
@@ -181,6 +185,7 @@ def test_sub_interpreters_come_and_go(python: tuple[str, Path]) -> None:
     assert play(python, "subinterpreter")["hook_calls"] > 0
 
 
+@pytest.mark.alone
 def test_what_it_costs(python: tuple[str, Path]) -> None:
     """Generous bounds; benchmarks measure it."""
     seen = play(python, "cost")
