@@ -172,6 +172,9 @@ def test_what_the_watched_thread_is_seen_doing(python: tuple[str, Path]) -> None
         assert seen[act]["samples"] > 20, (act, seen[act])
         assert seen[act]["seen"].get(state, 0) > 0.85 * seen[act]["samples"], (act, seen[act])
         assert seen[act]["functions"].get("states", 0) > 0.85 * seen[act]["samples"], (act, seen[act])
+    # And who else was where, while it slept in the lock.
+    assert seen["beside"]["looks"] > 20
+    assert seen["beside"]["there"] > 0.9 * seen["beside"]["looks"], seen["beside"]
     assert seen["python"]["functions"]["spin_in_python"] > 0.85 * seen["python"]["samples"]
 
 

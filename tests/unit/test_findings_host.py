@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.model import Finding
 from verdicts import TRAIN, Make, loud, only, said
 
 
@@ -65,6 +66,38 @@ def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
         file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=at)
         f = only(file)
         assert f.id == "TP301" and says in f.title and ("FOLDER" in f.fix) == (world_size == "2")
+
+
+def asleep_beside(make: Make, *others: tuple[str, str, float]) -> Finding:
+    """The loop sleeps 590 ms in a lock; the others are threads: name, innermost frame, ms of it there."""
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    for name, frame, ms in others:
+        stack = file.stack(frame, f"{TRAIN}:70 upload")
+        file.detail("beside", ms, phase="other", thread=file.thread(name), stack=stack)
+        file.detail("beside", 900, phase="backward", thread=file.thread("elsewhere"), stack=stack)
+    return only(file)
+
+
+def test_who_sleeps_with_the_lock_that_is_waited_for(make: Make) -> None:
+    f = asleep_beside(
+        make, ("uploader", f"{TRAIN}:77 send", 560), ("idle", "/usr/lib/python3.11/queue.py:171 get", 590)
+    )
+    assert f.who == ("MainThread", "uploader")
+    assert f.why.endswith("wait_for_lock (train.py:31), while uploader is in send (train.py:77)")
+    assert "meanwhile uploader is in send (train.py:77) for 95% of it" in f.evidence
+    assert not any("idle" in e or "elsewhere" in e for e in f.evidence)
+
+
+def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
+    f = asleep_beside(make, ("one", f"{TRAIN}:77 send", 560), ("two", f"{TRAIN}:80 beat", 590))
+    assert f.who == ("MainThread",) and "while" not in f.why
+    assert [e.split()[1] for e in f.evidence if e.startswith("meanwhile")] == ["two", "one"]
+
+
+def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
+    f = asleep_beside(make, ("uploader", f"{TRAIN}:77 send", 200))
+    assert f.who == ("MainThread",) and not any("uploader" in e for e in f.evidence)
 
 
 def test_host_python_is_the_users_own(make: Make) -> None:

@@ -28,6 +28,7 @@ enum class EventKind : uint8_t {
   kHost,     // the cgroup's throttled time: `value` is its cumulative ns at end_ns; thread is 0
   kCall,     // `thread` spent [start_ns, end_ns] in a call; `what` is a HostCall, `value` its correlation (0: none),
              // `object` the stream. Those of one thread do not overlap
+  kBeside,  // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns, end_ns]
 };
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).

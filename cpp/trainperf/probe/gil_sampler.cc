@@ -32,6 +32,7 @@ constexpr int64_t kMinPeriodNs = 100'000;
 constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for more than this
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
+constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
 // A short run, and the start of any, needs samples soon: the first come closer together.
 constexpr int64_t kDenseSamples = 128;
 constexpr int64_t kDenseFactor = 4;
@@ -92,7 +93,8 @@ class Sampler : public GilSampler {
   bool SleepUntil(int64_t until_ns);
   void Tick(int64_t now_ns, int64_t start_ns, uint8_t flags);
   Holder LookAtHolder();
-  void LookAtWatched(const Holder& holder, Event* event);
+  bool LookAtWatched(const Holder& holder, Event* event);
+  void LookBeside(Event event);
   StackId StackOf(const ThreadState& state);
   bool FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, ThreadState* state);
   uint32_t Random();
@@ -234,8 +236,9 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
     event.object = 0;
     event.stack = 0;
     event.kind = EventKind::kSample;
-    LookAtWatched(holder, &event);
+    const bool in_lock = LookAtWatched(holder, &event);
     ring_.TryPush(event);
+    if (in_lock) LookBeside(event);
     if (options_.estimate_waits && event.what == static_cast<uint8_t>(SampleState::kGilWait)) {
       event.kind = EventKind::kGilWait;
       event.what = static_cast<uint8_t>(GilWaitKind::kEstimate);
@@ -296,7 +299,8 @@ bool Sampler::FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, Thre
   return false;
 }
 
-void Sampler::LookAtWatched(const Holder& holder, Event* event) {
+// Whether it sleeps in a lock, and its thread state was found.
+bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
   const ThreadInfo& info = ThreadTable::Get().info(event->thread);
   const int32_t tid = info.native_tid.load(std::memory_order_relaxed);
   const uint64_t tstate_id = info.tstate_id.load(std::memory_order_relaxed);
@@ -324,10 +328,38 @@ void Sampler::LookAtWatched(const Holder& holder, Event* event) {
 
   if (holds) {
     event->stack = holder.stack;
-    return;
+    return false;
   }
   ThreadState state;
-  if (FindThreadState(tstate_id, any_tstate_, event->end_ns, &state)) event->stack = StackOf(state);
+  if (!FindThreadState(tstate_id, any_tstate_, event->end_ns, &state)) return false;
+  event->stack = StackOf(state);
+  return event->what == static_cast<uint8_t>(SampleState::kBlocked) && ThreadLook::IsFutex(look.syscall);
+}
+
+// Where the other threads are: one of them is to let the watched one go on. Its thread state is where the walk begins.
+void Sampler::LookBeside(Event event) {
+  event.kind = EventKind::kBeside;
+  event.thread = 0;
+  event.what = 0;
+  event.value = 0;
+  int left = kMaxBeside;
+  for (const bool forward : {true, false}) {
+    ThreadState state;
+    uint64_t at = watched_tstate_;
+    while (left > 0 && ReadThreadState(memory_, at, &state)) {
+      if (at != watched_tstate_) {
+        --left;
+        event.stack = StackOf(state);
+        ThreadState again;  // it may have ended while it was read
+        if (event.stack != 0 && ReadThreadState(memory_, at, &again) && again.id == state.id) {
+          event.object = ThreadTable::Get().FindOrAdd(state.native_tid, state.id);
+          ring_.TryPush(event);
+        }
+      }
+      at = forward ? state.next : state.prev;
+      if (at == 0) break;
+    }
+  }
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 //   auto sampler = GilSampler::Start(options);        // Requires GIL (to find it); the thread itself never takes it
 //   (*sampler)->Watch(step_thread_id);                // Thread-safe; 0: nobody
-//   (*sampler)->Drain([](const Event& e) { ... });    // one consumer: kHold and kSample events
+//   (*sampler)->Drain([](const Event& e) { ... });    // one consumer: kHold, kSample, kBeside
 //
 // With exact waits it gives hold shares, and splits on-CPU and blocked time; without, it also estimates the waits (tier
 // "procfs"): kGilWait events of the watched thread, each standing for one sampling gap.

@@ -10,8 +10,8 @@
 
 namespace trainperf {
 
-inline constexpr std::array<const char*, kDetailKindCount> kDetailKindNames = {"gil_wait", "sample", "hold",
-                                                                               "gc",       "call",   "idle_gil_wait"};
+inline constexpr std::array<const char*, kDetailKindCount> kDetailKindNames = {
+    "gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside"};
 inline constexpr std::array<const char*, kSpanKindCount> kSpanKindNames = {
     "loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback"};
 

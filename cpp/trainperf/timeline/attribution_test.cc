@@ -349,6 +349,19 @@ TEST(Attribution, HoldsAreKeptByPhaseOfTheStepThread) {
   EXPECT_EQ(loop.Details(DetailKind::kHold).size(), 6u);
 }
 
+TEST(Attribution, WhoStoodBesideASleepIsKeptByItsPhase) {
+  Script loop;
+  Loop(loop, 3, [&](int) { loop.Blocked(2_ms).Beside(5, 70).Beside(6, 71); });
+  const std::vector<Detail> found = loop.Details(DetailKind::kBeside);
+  ASSERT_EQ(found.size(), 6u);
+  for (const Detail& detail : found) {
+    EXPECT_EQ(detail.phase, Phase::kForward);
+    EXPECT_EQ(detail.ns, 4_ms);
+    EXPECT_EQ(detail.stack, detail.thread == 5 ? 70u : 71u);
+  }
+  EXPECT_TRUE(loop.Details(DetailKind::kHold).empty());
+}
+
 TEST(Attribution, FetchesKnowTheirGilWait) {
   Script loop;
   for (int i = 0; i < 3; ++i) {

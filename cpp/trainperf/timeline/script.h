@@ -185,6 +185,15 @@ class Script {
     e.stack = stack;
     return Put(e);
   }
+  // Where another thread was while this one slept in a lock.
+  Script& Beside(ThreadId other, StackId stack, int64_t ns = 4_ms) {
+    Event e = Make(EventKind::kBeside);
+    e.thread = 0;
+    e.start_ns = now_ - ns;
+    e.object = other;
+    e.stack = stack;
+    return Put(e);
+  }
   Script& Throttled(int64_t cumulative_ns) {
     Event e = Make(EventKind::kHost);
     e.thread = 0;

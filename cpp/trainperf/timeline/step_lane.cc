@@ -143,9 +143,9 @@ void StepLane::FlushSamples() {
   stretch_samples_.clear();
 }
 
-void StepLane::OnHold(const Event& event) {
+void StepLane::OnOther(DetailKind kind, const Event& event) {
   if (!running_) return;
-  stretch_details_.Add({DetailKind::kHold, row_, SampleState::kPython, event.object, event.stack, 0},
+  stretch_details_.Add({kind, row_, SampleState::kPython, event.object, event.stack, 0},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
   if (event.object == stand_in_ && stand_in_ != 0 && in_backward()) {
     AddStandIns(std::max(event.start_ns, stand_in_ns_), event.end_ns, Mechanism::kPython);

@@ -33,7 +33,7 @@ class StepLane {
   void OnOthersCall(const Event& event, int64_t waits_until_ns);
   void OnOthersEvent(const Event& event);  // waits for the GIL, collections
   // Of any thread.
-  void OnHold(const Event& event);
+  void OnOther(DetailKind kind, const Event& event);  // kHold, kBeside
   void OnHost(const Event& event);
   void MarkIncomplete();
   void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }

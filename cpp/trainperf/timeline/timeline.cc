@@ -167,8 +167,11 @@ class Timeline::Impl {
   void Dispatch(const Event& event) {
     switch (event.kind) {
       case EventKind::kHold:
-        lane_->OnHold(event);
+        lane_->OnOther(DetailKind::kHold, event);
         if (device_seen_) device_.launchers().OnHold(event);
+        return;
+      case EventKind::kBeside:
+        lane_->OnOther(DetailKind::kBeside, event);
         return;
       case EventKind::kHost:
         lane_->OnHost(event);

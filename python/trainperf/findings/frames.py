@@ -30,6 +30,7 @@ _TORCH_CHECKOUT = re.compile(
 )
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell|^In \[")
 
 
@@ -70,6 +71,11 @@ def is_other_library(file: str) -> bool:
 def in_module(frames: Sequence[FrameLike]) -> bool:
     """Called by a module: a part of the model."""
     return any(_MODULE.search(f.file) for f in frames)
+
+
+def is_waiting(frames: Sequence[FrameLike]) -> bool:
+    """In a lock, a queue or a selector of the standard library's."""
+    return bool(frames) and is_stdlib_file(frames[0].file) and os.path.basename(frames[0].file) in _WAITS
 
 
 def user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:

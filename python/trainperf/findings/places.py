@@ -41,6 +41,15 @@ class Holder:
     spot: Spot | None
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A thread that went on while the training thread slept."""
+
+    name: str
+    share: float  # of that time
+    spot: Spot
+
+
 class Places:
     """A run, asked for its threads and stacks. Holds no state but caches."""
 
@@ -152,6 +161,23 @@ class Places:
             if at is not None:
                 return Spot(at, "", d.ns, d.count, 1.0, stack)
         return None
+
+    def beside(self, phases: Iterable[str] | None = None) -> list[Beside]:
+        """Where other threads stood for most of the time that the training thread slept in these phases, in a lock or
+        a queue; their share is of that time. Those that waited for a lock or a queue themselves are left out."""
+        in_phases = set(phases) if phases is not None else None
+        asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
+        by_thread: dict[int, list[Detail]] = {}
+        for d in self.run.detail_totals("beside"):
+            if d.thread is not None and (in_phases is None or d.phase in in_phases):
+                by_thread.setdefault(d.thread.id, []).append(d)
+        out: list[Beside] = []
+        for group in by_thread.values():
+            spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
+            ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
+            if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
+                out.append(Beside(self.thread_name(group[0].thread), min(1.0, ns / asleep), spots[0]))
+        return sorted(out, key=lambda b: -b.share)
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
         """Who besides the training thread holds the GIL most while that is in these phases; its share is of the holds.

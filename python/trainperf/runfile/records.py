@@ -52,7 +52,7 @@ class Thread:
 class Detail:
     """A sum over the steps of one section; see DetailKind in records.h."""
 
-    kind: Literal["gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait"]
+    kind: Literal["gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside"]
     section: int
     phase: str
     state: str  # samples: python, native, parallel, blocked, gil_wait, unknown; call: which

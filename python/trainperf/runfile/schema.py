@@ -40,7 +40,7 @@ CAUSES: Final = (
     *("data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait", "gc"),
     *("checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"),
 )
-DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait")
+DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside")
 SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback")
 
 STEP_COLUMNS: Final = (

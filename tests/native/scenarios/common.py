@@ -12,9 +12,22 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import gil_truth as truth
 
-__all__ = ["GIL_WAIT", "HAND_OFF", "HOLD", "SAMPLE", "STATES", "TAKE", "hog", "line_of_mark", "pin", "running", "truth"]
+__all__ = [
+    "BESIDE",
+    "GIL_WAIT",
+    "HAND_OFF",
+    "HOLD",
+    "SAMPLE",
+    "STATES",
+    "TAKE",
+    "hog",
+    "line_of_mark",
+    "pin",
+    "running",
+    "truth",
+]
 
-GIL_WAIT, SAMPLE, HOLD = 3, 4, 5  # EventKind
+GIL_WAIT, SAMPLE, HOLD, BESIDE = 3, 4, 5, 8  # EventKind
 TAKE, HAND_OFF, ESTIMATE = 0, 1, 2  # GilWaitKind
 STATES = ("python", "native", "parallel", "blocked", "gil_wait", "unknown")
 

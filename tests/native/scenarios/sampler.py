@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from common import GIL_WAIT, HOLD, SAMPLE, STATES, hog, pin, running, truth
+from common import BESIDE, GIL_WAIT, HOLD, SAMPLE, STATES, hog, pin, running, truth
 
 
 def hold_shares() -> dict[str, Any]:
@@ -84,6 +84,11 @@ def spin_in_python(until_ns: int) -> int:
     return x
 
 
+def sleeps_beside(stop: threading.Event) -> None:
+    while not stop.is_set():
+        time.sleep(0.05)
+
+
 def states() -> dict[str, Any]:
     """What the watched thread is seen doing, in four acts; and its stack."""
     truth.begin()
@@ -123,6 +128,11 @@ def states() -> dict[str, Any]:
         result["gil_wait"] = act(lambda: truth.timed_acquires(15, 1_000))
     for value in result.values():
         value["codes"] = sorted(value["codes"])
+    with running(sleeps_beside):
+        lock.acquire(timeout=0.3)
+        beside = [e for e in truth.drain_sampler() if e["kind"] == BESIDE]
+    names = [{name.rpartition(".")[2] for _, name, _ in truth.stack(e["stack"])} for e in beside]
+    result["beside"] = {"looks": len(beside), "there": sum("sleeps_beside" in of for of in names)}
     result["stats"] = truth.sampler_stats()
     truth.stop_sampler()
     truth.uninstall()

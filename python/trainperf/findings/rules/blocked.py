@@ -85,15 +85,17 @@ class Blocked:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
-        other = facts.busiest_other(phases) if kind in ("lock", "queue") else None
-        meanwhile = ""
-        if other is not None and other.ns >= limit("felt_share") * cost:
-            at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
-            meanwhile = f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
+        beside = facts.beside(phases) if kind in ("lock", "queue") else []
+        busiest, meanwhile = (
+            self._busiest(facts, phases, cost) if kind in ("lock", "queue") and not beside else ("", "")
+        )
         fix, wont = _FIXES[kind]
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
+        if len(beside) == 1:  # of several it is not known who is waited for
+            busiest = beside[0].name
+            why += f", while {busiest} is in {facts.label(beside[0].spot)}"
         affected = facts.affected("blocked_io")
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
@@ -119,14 +121,24 @@ class Blocked:
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
                 feeder,
+                *(f"meanwhile {h.name} is in {facts.label(h.spot)} for {h.share:.0%} of it" for h in beside[:3]),
                 meanwhile,
             ),
-            who=(facts.step_thread_name, other.name if meanwhile and other is not None else ""),
+            who=(facts.step_thread_name, busiest),
             where=facts.place(top.frame) if top is not None else feeds_at,
             why=why,
             fix=fix,
             will_not_help=wont,
         )
+
+    @staticmethod
+    def _busiest(facts: Facts, phases: set[str], cost: int) -> tuple[str, str]:
+        """Who runs Python while it waits, and for how much of it."""
+        other = facts.busiest_other(phases)
+        if other is None or other.ns < limit("felt_share") * cost:
+            return "", ""
+        at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
+        return other.name, f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
 
     @staticmethod
     def _feeder(facts: Facts, background: Sequence[Loader]) -> tuple[str, str]:
