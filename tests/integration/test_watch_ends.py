@@ -253,7 +253,7 @@ def test_fork_inside(path: Path) -> None:
                 run.stop()
                 with trainperf.watch(path + ".child", verbose=False) as own:
                     train(3)
-                ok = ok and own.run.step_count == 3
+                ok = ok and own.run.step_count == 3 and own.run.step_thread.name == "MainThread"
                 sys.stderr.flush()
                 if not ok:
                     os._exit(1)

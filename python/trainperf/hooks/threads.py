@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from trainperf.hooks.context import Context
@@ -33,6 +34,8 @@ class ThreadNamesHook:
             for thread in tuple(threading._active.values())  # type: ignore[attr-defined]
             if not isinstance(thread, threading._DummyThread)
         }
+        # In a forked child CPython goes on with the number that its thread had in the parent.
+        named[os.getpid()] = threading.main_thread().name
         for native_tid in unnamed:
             name = named.get(native_tid) or _kernel_name(native_tid)
             if name:
