@@ -95,7 +95,7 @@ class Blocked:
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
         if len(beside) == 1:  # of several it is not known who is waited for
             busiest = beside[0].name
-            why += f", while {busiest} is in {facts.label(beside[0].spot)}"
+            why = f"{busiest} is in {facts.label(beside[0].spot)} while {why}"
         affected = facts.affected("blocked_io")
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
