@@ -29,7 +29,8 @@ demo: setup
 	@cmake --build --preset release -j $(JOBS) --target _native
 	@python examples/demo.py
 
-test: setup
+test:
+	@scripts/setup.sh --tests
 	@cmake --preset release >/dev/null
 	@scripts/test.sh
 

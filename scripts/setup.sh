@@ -2,11 +2,18 @@
 # Brings a Debian machine to where everything can be built and tested: Debian packages, .venv, Python packages.
 # Does nothing, in a fraction of a second, when all is there.
 #
+#   scripts/setup.sh --tests                            also what only tests need: Chromium, MLflow, W&B
 #   PYTHON=/usr/bin/python3.12 scripts/setup.sh        another Python than the first suitable one
 #   TORCH_REQUIREMENT="torch==2.13.0+cpu" scripts/setup.sh   another torch, say of an index that pip is set up for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+tests=no
+case "${1:-}" in
+  --tests) tests=yes ;;
+  "") ;;
+  *) printf 'setup: %s is no option: there is --tests\n' "$1" >&2; exit 2 ;;
+esac
 torch=${TORCH_REQUIREMENT:-torch==2.13.0}
 venv=.venv
 suitable='import sys; sys.exit(not (sys.version_info >= (3, 10) and sys.implementation.name == "cpython"))'
@@ -46,20 +53,35 @@ missing_packages() {
   echo "${missing[*]:-}"
 }
 
-install_packages() {
-  local as_root=()
-  if [ "$(id -u)" != 0 ]; then
-    if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
-      die "some Debian packages are missing; run this, then try again:
-  sudo apt-get update && sudo apt-get install -y $*"
-    fi
-    as_root=(sudo)
-  fi
+as_root=()
+may_install() {
+  [ "$(id -u)" != 0 ] || return 0
+  command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; } || return 1
+  as_root=(sudo)
+}
+
+apt_install() {
   say "installing Debian packages: $*"
   # A third party's repository that does not answer is no reason to stop: the install tells whether the packages are there.
   "${as_root[@]}" apt-get update -qq || say "apt-get update had errors; going on"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
-    die "apt-get could not install: $*"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+install_packages() {
+  may_install || die "some Debian packages are missing; run this, then try again:
+  sudo apt-get update && sudo apt-get install -y $*"
+  apt_install "$@" || die "apt-get could not install: $*"
+}
+
+# Tests of what people look at want it; without it they are skipped, and all else is tested.
+install_chromium() {
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    ! command -v "$name" >/dev/null || return 0
+  done
+  if ! command -v apt-get >/dev/null || ! may_install || ! apt_install chromium; then
+    say "there is no Chromium, so tests in a browser are skipped: sudo apt-get install -y chromium"
+  fi
 }
 
 python=$(find_python)
@@ -73,6 +95,7 @@ if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
 else
   say "not a Debian system: Abseil, SQLite, simdjson, ISA-L, GoogleTest and a C++ compiler must be there already"
 fi
+[ $tests = no ] || install_chromium
 [ -n "$python" ] || die "no CPython >= 3.10 found; name one with PYTHON=..."
 
 if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
@@ -93,4 +116,17 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   printf '#!%s\nimport sys\n\nfrom trainperf.cli.main import main\n\nsys.exit(main())\n' "$PWD/$venv/bin/python" >"$venv/bin/trainperf"
   chmod +x "$venv/bin/trainperf"
   echo "$key" >"$stamp"
+fi
+
+if [ $tests = yes ]; then
+  stamp=$venv/.trainperf-setup-tests
+  key=$({ cat scripts/requirements-trackers.txt; echo "$key"; } | sha256sum)
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
+    say "installing what only tests need into $venv"
+    if "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-trackers.txt; then
+      echo "$key" >"$stamp"
+    else
+      say "pip could not install MLflow and W&B; tests of the exports to them are skipped"
+    fi
+  fi
 fi

@@ -17,7 +17,7 @@ CHROMIUM = next(
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if not CHROMIUM:
-        pytest.skip("needs Chromium: apt-get install chromium")
+        pytest.skip("needs Chromium: scripts/setup.sh --tests")
     with playwright.sync_playwright() as running:
         launched = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield launched
