@@ -62,14 +62,14 @@ def test_says_what_a_job_waits_for(tmp_path: Path, private: Path, capsys: pytest
     told = capsys.readouterr().out
     assert "data" in told.splitlines()[0]
     assert "GPU" in told
-    assert "trainperf show" not in told, "a private file cannot be shown again"
+    assert "trainperf show" not in told and "trainperf report" not in told, "a private file cannot be shown again"
     assert list(private.iterdir()) == []
 
 
 def test_the_run_file_is_an_ordinary_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = write(tmp_path / "t.json", job()), tmp_path / "a.tpr"
     assert main(["analyze", str(trace), "-o", str(out)]) == 0
-    assert "trainperf show" in capsys.readouterr().out
+    assert "trainperf report" in capsys.readouterr().out
     assert main(["show", str(out)]) == 0
     capsys.readouterr()
     assert main(["show", str(out), "--json", "--steps"]) == 0

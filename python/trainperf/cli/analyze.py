@@ -98,12 +98,8 @@ examples:
             if title:
                 rank = "" if done.rank is None else f", rank {done.rank}"
                 print(f"== {clean(trace)}{rank}")
-            lines = console.show_lines(report, width=width) if not title else console.summary_lines(report, width=width)
-            if done.private:  # nothing to look at again
-                lines = [
-                    line for line in lines if not (line and line[0][0].startswith("More  ") and "show" in line[1][0])
-                ]
-            console.emit(lines, sys.stdout)
+            lines = console.summary_lines if title else console.show_lines
+            console.emit(lines(report, width=width, keep=not done.private), sys.stdout)
 
 
 def _remove(path: str) -> None:

@@ -61,9 +61,10 @@ example:
             print()
             return 0
         print("trainperf {trainperf}, Python {python}, torch {torch}, {platform}".format(**found))
+        longest = max(map(len, tiers), default=0)
         for probe, tier in tiers.items():
             what = f" ({_WHAT[probe]})" if probe in _WHAT else ""
-            print(f"  {probe:<14} {clean(tier['tier'])}{': ' + clean(tier['why']) if tier['why'] else ''}{what}")
+            print(f"  {probe:<{longest}} {clean(tier['tier'])}{': ' + clean(tier['why']) if tier['why'] else ''}{what}")
         for note in found["notes"]:
             print(f"  note: {clean(note)}")
         return 0

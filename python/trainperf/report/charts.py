@@ -43,6 +43,18 @@ def mean_step(model: ReportModel) -> str:
     return bars.bar(parts, whole=model.wall_ns, label="The mean step by cause", description=words, height=44)
 
 
+def mean_phases(model: ReportModel) -> str:
+    """The same by what the loop was doing."""
+    order = list(PHASE_LOOKS)
+    shown = sorted((p for p in model.phases if p.ns > 0), key=lambda p: order.index(p.name))
+    parts = [
+        bars.Part(p.name, PHASE_LOOKS[p.name], p.ns, f"{p.name}: {duration(p.ms_per_step)} per step, {p.share:.1%}")
+        for p in shown
+    ]
+    words = ", ".join(f"{p.name} {p.share:.0%}" for p in sorted(shown, key=lambda p: -p.ns)[:6])
+    return bars.bar(parts, whole=model.wall_ns, label="The mean step by phase", description=words, height=26)
+
+
 def legend(model: ReportModel) -> list[Legend]:
     """Costliest first; what is under half a percent is one entry."""
     parts = sorted((p for p in model.causes if p.ns > 0), key=lambda p: -p.ns)

@@ -100,9 +100,15 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     return lines + tail
 
 
-def show_lines(model: ReportModel, *, width: int = 80) -> list[Line]:
+def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
     """The verdict, then each finding with its evidence, then what could not be looked at."""
-    lines = summary_lines(dataclasses.replace(model, notes=()), width=width)  # they come in full below
+    lines = summary_lines(dataclasses.replace(model, notes=()), width=width, keep=False)  # notes come in full below
+    phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]
+    if phases:
+        told = ", ".join(f"{p.name} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
+        lines += _block("Phase", told, width, 2)
+    if keep:
+        lines.append(_more("trainperf report ", model, width))
     for f in model.findings:
         lines.append([])
         head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
@@ -257,14 +263,13 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
         lines = []
     lines += _notes(model, width, max_lines)
     if keep:
-        command = "trainperf show "
-        lines.append(
-            [
-                (f"{'More':<{_INDENT}}", "bold"),
-                (command + middle(_quoted(model.path), width - _INDENT - len(command)), ""),
-            ]
-        )
+        lines.append(_more("trainperf show ", model, width))
     return lines
+
+
+def _more(command: str, model: ReportModel, width: int) -> Line:
+    path = middle(_quoted(model.path), width - _INDENT - len(command))
+    return [(f"{'More':<{_INDENT}}", "bold"), (command + path, "")]
 
 
 def _ended(model: ReportModel) -> str:

@@ -202,7 +202,17 @@ def environment() -> Environment:
 
 
 _CHARTS = (
-    *("mean_step", "worst_step", "worst_bar", "device_bar", "ready_bars", "fetch_bar", "rank_bar", "flame_graph"),
+    *(
+        "mean_step",
+        "mean_phases",
+        "worst_step",
+        "worst_bar",
+        "device_bar",
+        "ready_bars",
+        "fetch_bar",
+        "rank_bar",
+        "flame_graph",
+    ),
     "sparkline",
 )
 

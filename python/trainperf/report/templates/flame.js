@@ -68,7 +68,9 @@ for (const svg of document.querySelectorAll("svg.flame")) {
   };
   const hit = event => frames.find(f => f.e.contains(event.target));
   svg.addEventListener("click", event => hit(event) && (go(hit(event)), zoom(here)));
-  svg.addEventListener("mouseover", event => hit(event) && (told.textContent = hit(event).words));
+  svg.addEventListener("mousemove", event => {
+    if ((event.movementX || event.movementY) && hit(event)) told.textContent = hit(event).words; // not when frames move
+  });
   search.addEventListener("input", find);
   whole.addEventListener("click", () => zoom(root));
   figure.addEventListener("keydown", event => {
