@@ -15,9 +15,9 @@ import os as _os
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from trainperf._flags import ClosedStep
 from trainperf.errors import AlreadyWatchingError, RunFileError, TrainperfError, TrainperfWarning
 from trainperf.watch import Watch, phase, start, step, stop, watch
+from trainperf.watching.closed_steps import ClosedStep
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -59,12 +59,12 @@ def open(path: str | _os.PathLike[str]) -> Run:
 
 def load_ipython_extension(ipython: _Any) -> None:
     """`%load_ext trainperf`: adds %trainperf and %%trainperf."""
-    from trainperf.notebook import load
+    from trainperf.notebook.magics import load
 
     load(ipython)
 
 
 def unload_ipython_extension(ipython: _Any) -> None:
-    from trainperf.notebook import unload
+    from trainperf.notebook.magics import unload
 
     unload(ipython)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from trainperf._allowance import cpu_quota, memory_limit
+from trainperf.container import cpu_quota, memory_limit
 from trainperf.settings import Settings
 
 
@@ -86,6 +86,6 @@ def describe_end(session: Any) -> None:
     if not meta:
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
     if "IPython" in sys.modules:
-        from trainperf import _cells
+        from trainperf.notebook import cells
 
-        session.set_meta("cells", _cells.names())
+        session.set_meta("cells", cells.names())

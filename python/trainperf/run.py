@@ -68,6 +68,6 @@ class Run(RunReader):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What a notebook shows: the verdict as text, and the report."""
-        from trainperf.notebook import mimebundle
+        from trainperf.notebook.page import mimebundle
 
         return mimebundle(self, self.summary())

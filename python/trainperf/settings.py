@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainperf._flags import FLAGS
+from trainperf.watching.closed_steps import FLAGS
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 CUDA_MODES = ("auto", "off")

@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainperf._live import LiveSteps
-from trainperf._outcome import Outcome
-from trainperf._phases import NO_BRACKET, PHASES, PhaseBracket
-from trainperf._telling import start_logging, warn
 from trainperf.errors import AlreadyWatchingError, TrainperfError
+from trainperf.watching.live import LiveSteps
+from trainperf.watching.outcome import Outcome
+from trainperf.watching.phases import NO_BRACKET, PHASES, PhaseBracket
+from trainperf.watching.telling import start_logging, warn
 
 if TYPE_CHECKING:
-    from trainperf._flags import ClosedStep
     from trainperf.hooks import Hooks
     from trainperf.hooks.between import Between
     from trainperf.run import Run
     from trainperf.settings import Settings
+    from trainperf.watching.closed_steps import ClosedStep
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,7 +120,7 @@ class Watch(LiveSteps, Outcome):
 
     def __call__(self, function: F) -> F:
         """As a decorator: each call of the function is a watch of its own."""
-        from trainperf._decorate import decorate
+        from trainperf.watching.decorator import decorate
 
         self._is_used()
         decorated: F = decorate(function, lambda: Watch(self._settings))
@@ -424,9 +424,9 @@ def _enter(new: Watch) -> None:
             running._discard("the program watches itself")
             running = None
         if running is not None and "IPython" in sys.modules:
-            from trainperf import _cells
+            from trainperf.notebook import cells
 
-            if _cells.left_open(running):
+            if cells.left_open(running):
                 running = None
         if running is not None and not new._settings.disabled:
             what = f" (into {running.path})" if running.path else ""
@@ -441,9 +441,9 @@ def _enter(new: Watch) -> None:
             if not new._settings.disabled:
                 _current = new
                 if "IPython" in sys.modules:
-                    from trainperf import _cells
+                    from trainperf.notebook import cells
 
-                    _cells.begins(new)
+                    cells.begins(new)
         except BaseException:  # Ctrl-C just here
             _current = None
             new._abandon()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from runfiles import RunFile
-from trainperf.notebook import frame
+from trainperf.notebook.page import frame
 from trainperf.report.html import render
 from trainperf.runfile import WARM_UP
 

@@ -15,8 +15,8 @@ import trainperf
 from children import child
 from loops import Task, check_wall_to_wall, phase_share
 from torch.utils.data import DataLoader, Dataset
-from trainperf._flags import ClosedStep
 from trainperf.errors import TrainperfWarning
+from trainperf.watching.closed_steps import ClosedStep
 
 STEPS = 60
 

@@ -152,7 +152,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     assert text.rstrip().endswith("None)")
     assert stream(notebook[8]).startswith("\r0/3\r1/3\r2/3") and len(pages(notebook[8])) == 1
     failed = next(o for o in notebook[8].outputs if o.output_type == "error")
-    assert failed.ename == "KeyboardInterrupt" and "notebook.py" not in "".join(failed.traceback)
+    assert failed.ename == "KeyboardInterrupt" and "magics.py" not in "".join(failed.traceback)
     assert data(notebook[9]) == ["('exception', 3, False)"]
     assert data(notebook[11]) == ["5"]
     assert "unrecognized arguments: --nonsense" in stream(notebook[12])

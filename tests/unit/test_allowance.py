@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainperf._allowance import cpu_quota, memory_limit
+from trainperf.container import cpu_quota, memory_limit
 
 
 @pytest.fixture

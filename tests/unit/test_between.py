@@ -11,12 +11,12 @@ import pytest
 import torch
 from recorder import Recorder, Session
 from torch.utils.data import DataLoader
-from trainperf._flags import ClosedStep
 from trainperf.errors import TrainperfWarning
 from trainperf.hooks import Hooks
 from trainperf.hooks.between import Between
 from trainperf.hooks.dataloader import DataLoaderHook
 from trainperf.hooks.optimizer import OptimizerHook
+from trainperf.watching.closed_steps import ClosedStep
 
 STARVED = (7, 100_000_000, 1 | 16, (60_000_000, 0, 40_000_000))
 

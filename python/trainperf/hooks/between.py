@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from trainperf._flags import ClosedStep
-from trainperf._telling import log, warn
 from trainperf.hooks.context import Native, Session
+from trainperf.watching.closed_steps import ClosedStep
+from trainperf.watching.telling import log, warn
 
 OnFlag = Callable[[ClosedStep], Any]
 

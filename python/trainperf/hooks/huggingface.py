@@ -10,10 +10,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from trainperf._phases import PHASES
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.patch import AnyFunction
+from trainperf.watching.phases import PHASES
 
 Make = Callable[[AnyFunction], AnyFunction]
 

@@ -8,16 +8,16 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainperf._phases import PHASES
 from trainperf.hooks.describe import describe_other_loader
 from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import LightningPatches, describe_class, where
 from trainperf.integrations.lightning_tee import Action, make_tee
 from trainperf.watch import Watch
+from trainperf.watching.phases import PHASES
 
 if TYPE_CHECKING:
-    from trainperf._flags import StepTotals
+    from trainperf.watching.closed_steps import StepTotals
 
 log = logging.getLogger("trainperf")
 

@@ -8,12 +8,12 @@ import sys
 import threading
 from typing import Any
 
-from trainperf._flags import StepTotals
-from trainperf._phases import PHASES
 from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import describe_class, where
 from trainperf.watch import Watch
+from trainperf.watching.closed_steps import StepTotals
+from trainperf.watching.phases import PHASES
 
 _FIGURES = ("data_wait", "gil_wait", "blocked_io")  # few: the Trainer prints them too
 _FACTS = (

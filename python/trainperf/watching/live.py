@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from trainperf._flags import FLAGS, ClosedStep, Flags, StepTotals
+from trainperf.watching.closed_steps import FLAGS, ClosedStep, Flags, StepTotals
 
 
 class LiveSteps:

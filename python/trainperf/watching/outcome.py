@@ -77,7 +77,7 @@ class Outcome:
         """What a notebook shows: the verdict as text, and the report."""
         if not self._path:
             return {"text/plain": self.summary() if self._why_off else repr(self)}
-        from trainperf.notebook import mimebundle
+        from trainperf.notebook.page import mimebundle
 
         return mimebundle(self.run, self.summary(), self._notes())
 

@@ -1,4 +1,4 @@
-"""In a notebook: the report as a cell's output, and `%%trainperf`.
+"""`%%trainperf`, which watches a cell, and `%trainperf`, which watches a line.
 
 %load_ext trainperf
 
@@ -10,54 +10,15 @@ from __future__ import annotations
 
 import argparse
 import ast
-import html
 import importlib
 import inspect
-import logging
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainperf import _cells
+from trainperf.notebook import cells
 
 if TYPE_CHECKING:
-    from trainperf.run import Run
     from trainperf.watch import Watch
-
-log = logging.getLogger("trainperf")
-
-_HEIGHT: Final = 680
-
-
-def mimebundle(run: Run, plain: str, notes: Sequence[str] = ()) -> dict[str, str]:
-    """The verdict as text, and the report as a frame within the page. Never raises: text is better than nothing."""
-    bundle = {"text/plain": plain}
-    try:
-        from trainperf.report.html import render
-        from trainperf.report.model import build
-
-        verdict = build(run, notes=notes).verdict.text
-        bundle["text/html"] = frame(render(run, notes=notes, embedded=True), verdict, plain)
-    except Exception as error:
-        log.error("the report could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
-    return bundle
-
-
-def frame(page: str, verdict: str, plain: str) -> str:
-    """A frame that holds the whole page: a frame that loads a file fails in VS Code, and in a notebook sent elsewhere.
-
-    It may run the page's own script (zoom and search), and gets at nothing of the notebook.
-
-    Where frames are taken out (a notebook that is not trusted), the verdict below stays, and opens to the whole text.
-    """
-    style = f"width:100%;height:{_HEIGHT}px;border:1px solid #8886;border-radius:6px;resize:vertical;overflow:auto"
-    words = html.escape(verdict, quote=True)
-    return (
-        f'<iframe title="trainperf: {words}" sandbox="allow-scripts" srcdoc="{html.escape(page, quote=True)}" '
-        f'style="{style}"></iframe>'
-        f"<details><summary><small><b>trainperf</b>: {words}</small></summary>"
-        f"<pre>{html.escape(plain, quote=True)}</pre></details>"
-    )
 
 
 def load(shell: Any) -> None:
@@ -86,7 +47,7 @@ def _magic(line: str, cell: str | None = None) -> Any:
     import trainperf
 
     __tracebackhide__ = True  # IPython leaves our frames out of the cell's traceback
-    shell = _cells.shell()
+    shell = cells.shell()
     options = _Options(prog="%trainperf" if cell is None else "%%trainperf", add_help=False)
     options.add_argument("-o", "--output")
     options.add_argument("-f", "--force", action="store_true")
@@ -101,7 +62,7 @@ def _magic(line: str, cell: str | None = None) -> Any:
     source = cell if cell is not None else " ".join(args.statement)
     if not source.strip():
         options.error("there is nothing to run: put it below %%trainperf, or behind %trainperf")
-    _cells.close_all_left_open("%%trainperf begins another")
+    cells.close_all_left_open("%%trainperf begins another")
     run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
     watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
     try:
@@ -147,7 +108,7 @@ def _compiled(shell: Any, source: str) -> Any:
     It is compiled under a cell's name, so that tracebacks and findings name the cell's own lines.
     """
     code = "\n" + shell.transform_cell(source)  # line 1 is the magic's
-    name = shell.compile.cache(code, _cells.execution(shell), raw_code=source)
+    name = shell.compile.cache(code, cells.execution(shell), raw_code=source)
     tree = shell.transform_ast(ast.parse(code, name))
     last: ast.Expression | None = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):

@@ -1,0 +1,1 @@
+"""The parts of a Watch, which watch.py puts together."""
