@@ -154,6 +154,16 @@ def modules() -> None:
 
 
 @program
+def autotuning() -> None:
+    """Each step has a new shape, for which an autotuner (of Triton's file and function) times three candidates."""
+    code = "def _bench(trials):\n    for trial in trials:\n        trial()\n        wait()"
+    names: dict[str, Callable[..., None]] = {"wait": finish}
+    exec(compile(code, "/opt/site-packages/triton/runtime/autotuner.py", "exec"), names)
+    trials = [lambda i=i: gpu.launch(f"triton_{i}", ms=4) for i in range(3)]
+    train(lambda: compute(8), before=lambda: names["_bench"](trials), after=nothing)
+
+
+@program
 def collectives() -> None:
     def work() -> None:
         compute(16)

@@ -95,7 +95,13 @@ def test_many_small_launches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "id"),
-    [("allocations", "TP508"), ("modules", "TP509"), ("collectives", "TP510"), ("float32", "TP512")],
+    [
+        ("allocations", "TP508"),
+        ("modules", "TP509"),
+        ("autotuning", "TP514"),
+        ("collectives", "TP510"),
+        ("float32", "TP512"),
+    ],
 )
 def test_the_device_rules(name: str, id: str, tmp_path: Path) -> None:
     judged(name, {id}, tmp_path)

@@ -14,7 +14,7 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
 from verdicts import LINUX, TRAIN, Make, abstained, loud, only, said
 
 HOST_CALLS = ("launch_kernel", "memcpy", "stream_sync", "alloc", "free", "pinned_alloc", "module_load", "jit")
-DEVICE_RULES = {f"TP5{i:02}" for i in range(1, 14)}
+DEVICE_RULES = {f"TP5{i:02}" for i in range(1, 15)}
 
 
 @pytest.fixture
@@ -302,6 +302,44 @@ def test_module_loading_in_steady_state_and_as_a_warm_up(make: Make) -> None:
     assert f.id == "TP509" and "compiled again and again" in f.title
     warm_up = loading(lambda step: {"module_load": 15.0 if step < 10 else 0.0})
     assert loud(warm_up) == [] and "module-loading" in infos(warm_up)
+
+
+TUNERS = {
+    "Triton": ("/x/site-packages/triton/runtime/autotuner.py:149 _bench", "cache_results=True"),
+    "Inductor": (
+        "/x/site-packages/torch/_inductor/runtime/triton_heuristics.py:1500 benchmark_all_configs",
+        "dynamic=",
+    ),
+    "cuDNN": ("/x/site-packages/torch/nn/modules/conv.py:548 _conv_forward", "cudnn.benchmark = False"),
+}
+
+
+def tuning(file: DeviceFile, frame: str, *, sections: range = range(64), state: str = "event_sync") -> DeviceFile:
+    """4 ms of 20 in each step are spent in a function that the model's own calls."""
+    file.steps(64, {("forward", "gpu_wait"): 4.0}, launch=16.0).gpu({"gpu_wait": 0.2})
+    stack = file.stack(frame, f"{TRAIN}:12 Net.forward", f"{TRAIN}:30 train")
+    for section in sections:
+        file.detail("call", 256 / len(sections), state=state, stack=stack, section=section)
+    return file.call(state, 256, count=6400)
+
+
+@pytest.mark.parametrize("by", TUNERS)
+def test_kernels_are_tuned_again_and_again(make: Make, by: str) -> None:
+    frame, fix = TUNERS[by]
+    f = only(tuning(make(), frame))
+    assert (f.id, f.slug) == ("TP514", "autotuning") and f.title == f"{by} tunes kernels again and again"
+    assert f.cost_ms_per_step == pytest.approx(4.0) and fix in f.fix and f.where.startswith("train.py:12")
+    warm_up = tuning(make(), frame, sections=range(8))
+    assert "autotuning" in infos(warm_up) and loud(warm_up) == []
+
+
+def test_what_is_no_tuning(make: Make) -> None:
+    conv, triton = TUNERS["cuDNN"][0], "/x/site-packages/triton/runtime/autotuner.py:210 run"
+    assert "autotuning" not in {f.slug for f in said(tuning(make(), triton)).findings}  # a launch of what was found
+    assert "autotuning" not in {f.slug for f in said(tuning(make(), conv, state="launch_kernel")).findings}
+    full = tuning(make(), conv).call("alloc", 5, count=10, failed=5)  # memory ran out: the allocator waits
+    assert "autotuning" not in {f.slug for f in said(full).findings}
+    assert "no sample says" in abstained(make().steps(100, launch=20.0).gpu({}), "TP514")
 
 
 def test_exposed_communication(make: Make) -> None:

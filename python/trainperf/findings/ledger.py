@@ -44,6 +44,9 @@ class Ledger:
         """The host's time in a cause that nobody has told."""
         return {cell: left for cell in self._facts.cells(cause) if (left := self._host[cell]) > 0}
 
+    def left(self, cell: Cell) -> int:
+        return self._host.get(cell, 0)
+
     def idle(self, causes: Iterable[str]) -> dict[str, int]:
         """The device's idleness for these causes that nobody has told; empty without a device."""
         idle = self._idle or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainperf.findings.model import Rule
 from trainperf.findings.rules.allocator_churn import AllocatorChurn
+from trainperf.findings.rules.autotuning import Autotuning
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.compile_warmup import CompileWarmup
@@ -47,6 +48,7 @@ from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
 ALL: tuple[Rule, ...] = (
     CompileWarmup(),
+    Autotuning(),
     WorkerStartup(),
     ReadyNotDelivered(),
     WorkersTooSlow(),
