@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -186,4 +187,21 @@ def test_frame_of_a_notebook_shows_the_page(browser: Any, pages: dict[str, str])
     assert window.locator("pre").is_hidden()
     window.locator("summary").click()
     assert window.locator("pre").inner_text() == "Why <x>"
+    window.context.close()
+
+
+def test_frame_of_a_notebook_holds_within_a_stricter_one(browser: Any, pages: dict[str, str]) -> None:
+    """As VS Code shows outputs: in a sandbox of its own, whose policy lets only its own scripts run."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-x'"
+    style = "body.vscode-dark{--vscode-foreground:#ccc;color:#ccc;background:#1e1e1e}table,h1{display:none}"
+    webview = (
+        f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style>'
+        f'<body class="vscode-dark">{frame(pages["rich"], "gil-hog", "Why")}</body>'
+    )
+    around = f'<iframe sandbox="allow-scripts" width="900" height="800" srcdoc="{html.escape(webview)}"></iframe>'
+    window = opened(browser, around, dark=True, script=True)
+    inner = window.frame_locator("iframe").frame_locator("iframe")
+    inner.locator("svg.timeline").wait_for()
+    assert "waits for the GIL" in inner.get_by_role("heading", level=1).inner_text()
+    assert inner.locator("svg.flame").count() == 2 and inner.locator(".tools").count() == 0  # they read without
     window.context.close()
