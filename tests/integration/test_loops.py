@@ -103,6 +103,30 @@ def test_gan(tmp_path: Path) -> None:
     assert (run.steps.backwards == 2).all() and (run.steps.optimizer_steps == 2).all()
 
 
+@pytest.mark.parametrize("with_loader", [True, False])
+def test_sharpness_aware(tmp_path: Path, with_loader: bool) -> None:
+    """SAM: forward and backward, a climb by hand, forward and backward again from there, and one optimizer step."""
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader() if with_loader else (batch() for _ in range(N)):
+            task.optimizer.zero_grad()
+            task.loss(b).backward()
+            climbs = [0.05 * p.grad for p in task.model.parameters() if p.grad is not None]
+            for sign in (1, -1):
+                with torch.no_grad():
+                    for p, climb in zip(task.model.parameters(), climbs, strict=True):
+                        p.add_(climb, alpha=sign)
+                if sign == 1:
+                    task.optimizer.zero_grad()
+                    task.loss(b).backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and run.incomplete == 0
+    assert (run.steps.backwards == 2).all() and (run.steps.optimizer_steps == 1).all()
+
+
 def test_lbfgs(tmp_path: Path) -> None:
     task = Task(torch.optim.LBFGS, max_iter=4)
 
