@@ -65,6 +65,18 @@ def paired(base: Callable[[], T], other: Callable[[], T], pairs: int) -> list[tu
     return result
 
 
+def sandwiched(base: Callable[[], T], other: Callable[[], T], count: int) -> list[tuple[T, T, T]]:
+    """(base() before it, other(), base() after it), `count` times: base other base other ... base.
+
+    A machine that grows slower or faster by the minute does so for the base as well, on both sides.
+    """
+    bases, others = [base()], []
+    for _ in range(count):
+        others.append(other())
+        bases.append(base())
+    return list(zip(bases, others, bases[1:], strict=False))
+
+
 def paired_ratios(base: Callable[[], float], other: Callable[[], float], pairs: int) -> list[float]:
     """other() / base() of neighbouring runs."""
     return [b / a for a, b in paired(base, other, pairs)]
@@ -93,6 +105,7 @@ class Block:
     mean_ns: float  # has everything in it, and the machine's noise
     middle_ns: float  # the median step: steady on a busy machine, blind to what happens to few steps
     cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does
+    thread_ns: float  # CPU time of the thread that trains: likewise, without the helpers
 
 
 def block_of(marks: Sequence[tuple[int, int]]) -> Block:
@@ -176,21 +189,21 @@ class Loop:
         """Trains `steps` batches."""
         loader, model, loss, optimizer = self._make_loader(steps), self.model, self.loss, self.optimizer
         ends, now = [], time.perf_counter_ns
-        cpu, start = time.process_time_ns(), now()
+        cpu, thread, start = time.process_time_ns(), time.thread_time_ns(), now()
         for x, y in loader:
             optimizer.zero_grad()
             loss(model(x), y).backward()
             optimizer.step()
             ends.append(now())
-        cpu = time.process_time_ns() - cpu
+        cpu, thread = time.process_time_ns() - cpu, time.thread_time_ns() - thread
         middle = statistics.median(end - begin for begin, end in zip([start, *ends], ends, strict=False))
-        return Block((ends[-1] - start) / steps, middle, cpu / steps)
+        return Block((ends[-1] - start) / steps, middle, cpu / steps, thread / steps)
 
-    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int) -> Block:
-        """The same within a context, whose entry, exit and first steps are not timed.
+    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int, warm_up: int) -> Block:
+        """The same within a context, whose entry, exit and `warm_up` first steps are not timed.
 
         What replaces methods makes CPython forget what it knew of their classes; some steps later it knows it again.
         """
         with context(), pinned():
-            self.run(max(2, steps // 16))
+            self.run(warm_up)
             return self.run(steps)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from benchmarks.harness import Block, Figure, Loop, paired, ratio_figure
+from benchmarks.harness import Block, Figure, Loop, ratio_figure, sandwiched
 
 
 def watch() -> AbstractContextManager[Any]:
@@ -34,43 +35,58 @@ def gilknocker() -> Any:
         knocker.stop()
 
 
-Pairs = list[tuple[Block, Block]]
+Sandwiches = list[tuple[Block, Block, Block]]
+# The first samples of a watch come four times as often: this long, which no training of minutes would notice.
+DENSE_MS = 600.0
+WARM_UP_MS = 100.0
 
 
-def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, pairs: int, steps: int) -> Pairs:
-    return paired(
-        lambda: loop.run_within(nullcontext, steps),
-        lambda: loop.run_within(context, steps),
-        pairs,
+def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, count: int, steps: int) -> Sandwiches:
+    """Blocks of about half a second: what else the machine does changes by the second."""
+    warm_up = max(2, round((DENSE_MS if context is watch else WARM_UP_MS) / loop.step_ms))
+    return sandwiched(
+        lambda: loop.run_within(nullcontext, steps, max(2, round(WARM_UP_MS / loop.step_ms))),
+        lambda: loop.run_within(context, steps, warm_up),
+        count,
     )
 
 
-def mean_ratios(blocks: Pairs) -> list[float]:
-    return [b.mean_ns / a.mean_ns for a, b in blocks]
+def ratios(blocks: Sandwiches, what: Callable[[Block], float]) -> list[float]:
+    return [2 * what(b) / (what(before) + what(after)) for before, b, after in blocks]
+
+
+def wall(block: Block) -> float:
+    return block.mean_ns
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    # Blocks of over a second: the first steps of a watch pay for its start (the first samples come four times as
-    # often), which no training of minutes would notice.
-    for target_ms, target, full, steps in ((1.4, 1.01, 32, 1000), (20.0, 1.003, 32, 60)):
-        pairs = full // 4 if quick else full
+    for target_ms, target, full, steps in ((1.4, 1.01, 48, 400), (20.0, 1.003, 32, 40)):
+        count = full // 4 if quick else full
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
-        watched = compare(loop, watch, pairs=pairs, steps=steps)
-        size = f"{pairs} pairs of {steps} steps"
-        result.append(ratio_figure(f"{name}: trainperf", mean_ratios(watched), target=target, note=size))
-        middle = [b.middle_ns / a.middle_ns for a, b in watched]
-        result.append(ratio_figure(f"{name}: trainperf, median step", middle, target=target, note="of the same blocks"))
-        cpu = [b.cpu_ns / a.cpu_ns for a, b in watched]
-        result.append(ratio_figure(f"{name}: trainperf, CPU time of the process", cpu, note="with our own threads"))
-        same = compare(loop, nullcontext, pairs=pairs, steps=steps)
-        result.append(ratio_figure(f"{name}: nothing", mean_ratios(same), note="the noise of this measurement"))
-        few = max(3, pairs // 4)
+        size = f"{count} x {steps} steps; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+        watched = compare(loop, watch, count=count, steps=steps)
+        same = compare(loop, nullcontext, count=count, steps=steps)
+        for label, what, goal, note in (
+            ("", wall, target, size),
+            (", median step", lambda block: block.middle_ns, target, "of the same blocks"),
+            (
+                ", CPU time of the training thread",
+                lambda block: block.thread_ns,
+                target,
+                "what others run is not in it",
+            ),
+            (", CPU time of the process", lambda block: block.cpu_ns, None, "with our own threads: an upper bound"),
+        ):
+            result.append(ratio_figure(f"{name}: trainperf{label}", ratios(watched, what), target=goal, note=note))
+            noise = "the noise of this measurement"
+            result.append(ratio_figure(f"{name}: nothing{label}", ratios(same, what), note=noise))
+        few = max(3, count // 6)
         for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):
                 result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
                 continue
-            ratios = mean_ratios(compare(loop, context, pairs=few, steps=steps))
-            result.append(ratio_figure(f"{name}: {peer}", ratios, note=f"{few} pairs of {steps} steps"))
+            blocks = compare(loop, context, count=few, steps=steps)
+            result.append(ratio_figure(f"{name}: {peer}", ratios(blocks, wall), note=f"{few} x {steps} steps"))
     return result

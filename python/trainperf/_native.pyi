@@ -78,6 +78,7 @@ def backward_function(
     tick: Callable[[], Any],  # called after a backward, at most ten times a second
     begin: Callable[..., Any],
     end: Callable[..., Any],
+    graph_task_address: int = 0,  # of the same as an `int f()` in C; 0: it is not known
     /,
 ) -> BracketFunction: ...
 def step_functions() -> BracketFunction: ...

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import pickle
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ import torch
 from recorder import Recorder, Session
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
-from trainperf._native import backward_function, fetch_function
-from trainperf.hooks.backward import BackwardHook
+from trainperf.hooks.backward import BackwardHook, _graph_task_address
 from trainperf.hooks.dataloader import DataLoaderHook
 from trainperf.hooks.optimizer import OptimizerHook
 
@@ -57,6 +55,12 @@ def test_a_step_runs_no_python_of_ours(hooked: Install, recorder: Recorder) -> N
     brackets = ["FETCH", "BACKWARD", "OPTIMIZER"]
     assert recorder.words() == [f"{kind} {bracket}" for bracket in brackets for kind in ("begin", "end")]
     assert [mark.object for mark in recorder.marks if mark.kind == "begin"] == [1, 0, 2]
+
+
+def test_torch_tells_in_c_whether_a_backward_runs() -> None:
+    graph_task = torch._C._current_graph_task_id  # type: ignore[attr-defined]
+    assert _graph_task_address(graph_task) != 0
+    assert _graph_task_address(lambda: 5) == 0  # which is not what that function says
 
 
 def test_more_loaders_and_optimizers_than_it_can_keep_in_mind(hooked: Install, recorder: Recorder) -> None:
@@ -115,120 +119,3 @@ def test_it_binds_as_a_method(hooked: Install) -> None:
             _BaseDataLoaderIter.__next__(*wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _BaseDataLoaderIter.__next__(self=iterator, more=1)  # type: ignore[call-arg]
-
-
-def test_arguments_results_and_errors_go_through(recorder: Recorder) -> None:
-    def original(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("fails"):
-            raise kwargs["fails"]
-        return args, kwargs
-
-    firsts: list[int] = []
-    calls = backward_function(
-        original, lambda: firsts.append(1), lambda: -1, lambda: None, recorder.begin, recorder.end
-    )
-    assert calls(1, 2, x=3) == ((1, 2), {"x": 3}) and calls() == ((), {})
-    error = ZeroDivisionError("theirs")
-    with pytest.raises(ZeroDivisionError) as caught:
-        calls(fails=error)
-    assert caught.value is error and error.__context__ is None
-    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 3 and firsts == [1]
-
-
-def test_an_interrupt_in_a_chore_is_the_users() -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    recorder = Recorder()
-    calls = backward_function(abs, int, lambda: -1, interrupted, recorder.begin, recorder.end)
-    with pytest.raises(KeyboardInterrupt):
-        calls(-1)
-    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
-    assert calls(-1) == 1  # and not again for a while
-
-
-def test_how_a_fetch_ended(recorder: Recorder) -> None:
-    things: list[Any] = [1]
-
-    def original(it: object) -> Any:
-        if not things:
-            raise StopIteration
-        thing = things.pop()
-        if isinstance(thing, Exception):
-            raise thing
-        return thing
-
-    thing = object()
-    calls = fetch_function(original, pytest.fail, torch.is_grad_enabled, recorder.begin, recorder.end)
-    calls.know(thing, 7)
-    assert calls(thing) == 1
-    with torch.no_grad(), pytest.raises(StopIteration):
-        calls(thing)
-    things.append(KeyError("lost"))
-    with pytest.raises(KeyError, match="lost"):
-        calls(thing)
-    begins, ends = ([mark for mark in recorder.marks if mark.kind == kind] for kind in ("begin", "end"))
-    assert [mark.flags for mark in begins] == [0, recorder.GRAD_DISABLED, 0] and {mark.object for mark in begins} == {7}
-    assert [mark.value for mark in ends] == [recorder.FETCHED_BATCH, recorder.FETCH_EXHAUSTED, recorder.FETCH_RAISED]
-
-
-def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
-    def broken(*_: int) -> None:
-        raise LookupError
-
-    thing = object()
-    calls = fetch_function(abs, lambda _: "slow", torch.is_grad_enabled, broken, recorder.end)
-    calls.know(thing, 1)
-    assert calls(thing) == "slow" and recorder.marks == []
-    calls.switch_off()
-    assert calls(-2) == 2
-
-
-def test_the_original_may_take_the_wrapper_away() -> None:
-    """As a watch does that ends within the call."""
-    recorder, held = Recorder(), []
-
-    def original() -> str:
-        held.pop().switch_off()
-        gc.collect()
-        return "done"
-
-    held.append(backward_function(original, int, lambda: -1, int, recorder.begin, recorder.end))
-    assert held[0]() == "done"
-    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
-    class Thing:
-        pass
-
-    thing = Thing()
-    recorder.begin = recorder.end = lambda *_: None  # type: ignore[method-assign]
-    fetch = fetch_function(lambda it: it, int, torch.is_grad_enabled, recorder.begin, recorder.end)
-    backward = backward_function(lambda it: it, int, lambda: -1, int, recorder.begin, recorder.end)
-    fetch.know(thing, 1)
-    held = [thing, fetch, backward, recorder.begin, None, True, torch.is_grad_enabled]
-    for _ in range(2):  # the first fills caches
-        before = [sys.getrefcount(one) for one in held]
-        for _ in range(500):
-            fetch(thing)
-            backward(thing)
-    grown = [sys.getrefcount(one) - count for one, count in zip(held, before, strict=True)]
-    assert max(grown) < 50, grown
-    dead = weakref.ref(backward)
-    held.clear()
-    del backward
-    assert dead() is None
-    fetch.itself = fetch  # type: ignore[attr-defined]
-    dead = weakref.ref(fetch)
-    del fetch
-    gc.collect()
-    assert dead() is None

@@ -36,6 +36,7 @@ constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps
 // A short run, and the start of any, needs samples soon: the first come closer together.
 constexpr int64_t kDenseSamples = 128;
 constexpr int64_t kDenseFactor = 4;
+constexpr int64_t kReadCpuEvery = 16;  // ticks; it is a system call, and nobody asks more often than once a second
 constexpr size_t kStackSize = 512 * 1024;
 
 // As in linux/sched/types.h, which older libcs do not have.
@@ -213,7 +214,9 @@ void Sampler::Run() {
       Tick(now_ns, std::max(before_ns, now_ns - kMaxGapPeriods * period_ns), late ? kStarvedSample : 0);
     }
     before_ns = now_ns;
-    cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+    if (samples_.load(std::memory_order_relaxed) % kReadCpuEvery == 0) {
+      cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+    }
   }
   cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
 }

@@ -1,0 +1,194 @@
+"""Brackets around functions, in C, as CPython's versions call them. What torch makes of it: tests/unit."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recorder import Recorder
+from trainperf._native import backward_function, fetch_function, step_functions
+
+enabled = [True]
+
+
+def is_grad_enabled() -> bool:
+    return enabled[0]
+
+
+def test_arguments_results_and_errors_go_through(recorder: Recorder) -> None:
+    def original(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("fails"):
+            raise kwargs["fails"]
+        return args, kwargs
+
+    firsts: list[int] = []
+    calls = backward_function(
+        original, lambda: firsts.append(1), lambda: -1, lambda: None, recorder.begin, recorder.end
+    )
+    assert calls(1, 2, x=3) == ((1, 2), {"x": 3}) and calls() == ((), {})
+    error = ZeroDivisionError("theirs")
+    with pytest.raises(ZeroDivisionError) as caught:
+        calls(fails=error)
+    assert caught.value is error and error.__context__ is None
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 3 and firsts == [1]
+
+
+def test_an_interrupt_in_a_chore_is_the_users() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    recorder = Recorder()
+    calls = backward_function(abs, int, lambda: -1, interrupted, recorder.begin, recorder.end)
+    with pytest.raises(KeyboardInterrupt):
+        calls(-1)
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+    assert calls(-1) == 1  # and not again for a while
+
+
+def test_how_a_fetch_ended(recorder: Recorder) -> None:
+    things: list[Any] = [1]
+
+    def original(it: object) -> Any:
+        if not things:
+            raise StopIteration
+        thing = things.pop()
+        if isinstance(thing, Exception):
+            raise thing
+        return thing
+
+    thing = object()
+    calls = fetch_function(original, pytest.fail, is_grad_enabled, recorder.begin, recorder.end)
+    calls.know(thing, 7)
+    assert calls(thing) == 1
+    enabled[0] = False
+    with pytest.raises(StopIteration):
+        calls(thing)
+    enabled[0] = True
+    things.append(KeyError("lost"))
+    with pytest.raises(KeyError, match="lost"):
+        calls(thing)
+    begins, ends = ([mark for mark in recorder.marks if mark.kind == kind] for kind in ("begin", "end"))
+    assert [mark.flags for mark in begins] == [0, recorder.GRAD_DISABLED, 0] and {mark.object for mark in begins} == {7}
+    assert [mark.value for mark in ends] == [recorder.FETCHED_BATCH, recorder.FETCH_EXHAUSTED, recorder.FETCH_RAISED]
+
+
+def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
+    def broken(*_: int) -> None:
+        raise LookupError
+
+    thing = object()
+    calls = fetch_function(abs, lambda _: "slow", is_grad_enabled, broken, recorder.end)
+    calls.know(thing, 1)
+    assert calls(thing) == "slow" and recorder.marks == []
+    calls.switch_off()
+    assert calls(-2) == 2
+
+
+def test_the_original_may_take_the_wrapper_away() -> None:
+    """As a watch does that ends within the call."""
+    recorder, held = Recorder(), []
+
+    def original() -> str:
+        held.pop().switch_off()
+        gc.collect()
+        return "done"
+
+    held.append(backward_function(original, int, lambda: -1, int, recorder.begin, recorder.end))
+    assert held[0]() == "done"
+    assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    recorder.begin = recorder.end = lambda *_: None  # type: ignore[method-assign]
+    fetch = fetch_function(lambda it: it, int, is_grad_enabled, recorder.begin, recorder.end)
+    backward = backward_function(lambda it: it, int, lambda: -1, int, recorder.begin, recorder.end)
+    fetch.know(thing, 1)
+    held = [thing, fetch, backward, recorder.begin, None, True, is_grad_enabled]
+    for _ in range(2):  # the first fills caches
+        before = [sys.getrefcount(one) for one in held]
+        for _ in range(500):
+            fetch(thing)
+            backward(thing)
+    grown = [sys.getrefcount(one) - count for one, count in zip(held, before, strict=True)]
+    assert max(grown) < 50, grown
+    dead = weakref.ref(backward)
+    held.clear()
+    del backward
+    assert dead() is None
+    fetch.itself = fetch  # type: ignore[attr-defined]
+    dead = weakref.ref(fetch)
+    del fetch
+    gc.collect()
+    assert dead() is None
+
+
+def test_a_class_that_iterates_by_it(recorder: Recorder) -> None:
+    class Iterates:
+        def __init__(self) -> None:
+            self.left = 3
+
+        def __iter__(self) -> Iterates:
+            return self
+
+        def __next__(self) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise StopIteration
+            return self.left
+
+    plain = Iterates.__next__
+    slow: list[Iterates] = []
+
+    def slowly(iterator: Iterates) -> int:
+        slow.append(iterator)
+        return plain(iterator)
+
+    calls = fetch_function(plain, slowly, is_grad_enabled, recorder.begin, recorder.end)
+    Iterates.__next__ = calls  # type: ignore[assignment]
+    one, other = Iterates(), Iterates()
+    calls.know(one, 5)
+    for _ in range(200):  # until CPython has specialised it
+        one.left = 3
+        assert list(one) == [2, 1, 0]
+    recorder.marks.clear()
+    assert list(other) == [2, 1, 0] and len(slow) == 4 and recorder.marks == []
+    one.left = 1
+    assert [one.__next__(), next(one, "none")] == [0, "none"]
+    assert recorder.words() == ["begin FETCH", "end FETCH"] * 2
+
+
+def test_step_functions(recorder: Recorder) -> None:
+    functions, met, optimizer = step_functions(), [], object()
+    assert functions.before(optimizer, (), {}) is None and functions.after(optimizer, (), {}) is None
+    functions.switch_on(lambda *args: met.append(args), recorder.begin, recorder.end)
+    functions.before(optimizer, (), {})
+    assert met == [(optimizer, (), {})] and recorder.marks == []
+    functions.know(optimizer, 3)
+    functions.before(optimizer, (), {})
+    functions.after(optimizer, (), {})
+    assert recorder.words() == ["begin OPTIMIZER", "end OPTIMIZER"] and recorder.marks[0].object == 3
+    functions.forget()
+    functions.before(optimizer, (), {})
+    functions.switch_off()
+    functions.before(optimizer, (), {})
+    functions.after(optimizer, (), {})
+    assert len(met) == 2 and len(recorder.marks) == 2
+    for wrong in ((), (optimizer, -1), (optimizer, "1"), (optimizer, 2**80)):
+        with pytest.raises((TypeError, OverflowError)):
+            functions.know(*wrong)
