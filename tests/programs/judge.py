@@ -28,9 +28,9 @@ TOLERANCE_OF = {"throttled": 0.12}
 UNKNOWN = 0.02
 # A machine that keeps the step thread from a CPU for this share of the time has a right to be called busy.
 BUSY, MACHINES = 0.05, {"descheduled", "cpu-oversubscription"}
-# For this much, and it also keeps threads from it that hold the GIL for microseconds: others do wait for them then, and
-# samples find them there.
-CROWDED, HELD_UP = 0.25, {"gil-hog", "gil-many", "host-python"}
+# For this much, and it also keeps threads from it that hold the GIL for microseconds or have a batch to pass on: others
+# do wait for them then, and samples find them there.
+CROWDED, HELD_UP = 0.25, {"gil-hog", "gil-many", "host-python", "ready-not-delivered"}
 
 # Reads of another thread's stack fail now and then, by design: the thread runs meanwhile.
 MAY_BE_DROPPED = ("gil_captures", "stacks")
@@ -101,7 +101,8 @@ def problems(outcome: Outcome) -> list[str]:
     if shown["causes"]["unknown"]["share"] > UNKNOWN:
         wrong.append(f"unknown is {shown['causes']['unknown']['share']:.3f}")
     lost = {what: count for what, count in shown["dropped"].items() if count and what not in MAY_BE_DROPPED}
-    if lost.get("late_events", 0) * 50 <= steps["count"]:  # a thread kept from a CPU between its clock and its ring
+    # A thread was kept from a CPU between its clock and its ring.
+    if lost.get("late_events", 0) * 50 <= steps["count"] or truth["delay_share"] >= CROWDED:
         lost.pop("late_events", None)
     if lost:
         wrong.append(f"dropped: {lost}")
