@@ -272,6 +272,42 @@ def test_the_users_profiler_is_ended_when_ours_is_interrupted() -> None:
     assert not mine.current_actions and set(mine.recorded_durations) == set(actions)
 
 
+def test_where_the_user_has_no_profiler_ours_is_like_lightnings() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from lightning.pytorch.profilers import PassThroughProfiler
+    from trainperf.integrations.lightning_tee import make_tee
+
+    heard: list[str] = []
+    action = (lambda: heard.append("starts"), lambda: heard.append("stops"))
+    inner = PassThroughProfiler()
+    inner.mine = 42
+    tee = make_tee(inner, {"heard": action}.get)
+    assert isinstance(tee, PassThroughProfiler) and tee.mine == 42 and type(copy.copy(tee)) is PassThroughProfiler
+
+    def use(name: str) -> None:
+        with tee.profile(name) as outer, tee.profile(name) as inner:  # the same within itself
+            assert outer == inner == name
+
+    @tee.profile("heard")
+    def decorated() -> None:
+        heard.append("runs")
+
+    use("unheard")
+    assert heard == []
+    use("heard")
+    decorated()
+    assert heard == ["starts", "starts", "stops", "stops", "starts", "runs", "stops"]
+    heard.clear()
+    with ThreadPoolExecutor(1) as pool:  # its actions lie beside the loop's, not in it
+        pool.submit(use, "heard").result()
+    for number in range(5000):
+        use(f"step {number}")
+    tee.forget("heard")
+    use("heard")
+    assert heard == [] and len(tee._brackets) <= 4096 >= len(tee._actions)
+
+
 def test_trouble_before_training_leaves_no_run(tmp_path: Path) -> None:
     class Unfit(Net):
         def train_dataloader(self) -> Any:
