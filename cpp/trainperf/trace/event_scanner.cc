@@ -21,6 +21,125 @@ bool IsKey(const char* text, const char (&key)[kSize]) {
   return std::memcmp(text, key, kSize - 1) == 0;
 }
 
+constexpr size_t kBroken = SIZE_MAX;
+
+// Where each piece of a text begins: a bracket, a comma, a colon, a value. A copy of its own for each call of Next(),
+// as the compiler must think that writing a field may change a member.
+struct Pieces {
+  const char* text;
+  const uint32_t* at;
+  size_t count;
+
+  const char* At(size_t i) const { return text + at[i]; }
+};
+
+std::string_view Token(const Pieces& p, size_t i) {
+  const char* const begin = p.At(i);
+  const char* end = p.At(i + 1);  // a piece follows every value: , } or ]
+  while (end > begin + 1 && IsSpace(end[-1])) --end;
+  return {begin, static_cast<size_t>(end - begin)};
+}
+
+// This and what follows is given the place behind an opening bracket, and gives the one behind its closing one.
+size_t SkipNested(const Pieces& p, size_t i) {
+  int64_t depth = 1;
+  while (i < p.count && depth > 0) {
+    const char c = *p.At(i++);
+    // { and [ are 0x7b and 0x5b, } and ] two more.
+    depth += (c & 0xdf) == 0x5b;
+    depth -= (c & 0xdf) == 0x5d;
+  }
+  return depth == 0 ? i : kBroken;
+}
+
+// Calls on_field(key, i) for each field of an object: `key` is behind the quote, `i` is where its value begins. It
+// gives where to go on.
+template <typename Field>
+size_t ForEachField(const Pieces& p, size_t i, Field&& on_field) {
+  while (i < p.count) {
+    const char* const key = p.At(i);
+    if (*key == '}') return i + 1;
+    if (*key == ',') {
+      ++i;
+      continue;
+    }
+    if (*key != '"' || i + 3 >= p.count || *p.At(i + 1) != ':') return kBroken;
+    i += 2;
+    const char first = *p.At(i);
+    if (first == '}' || first == ']' || first == ',' || first == ':') return kBroken;
+    i = on_field(key + 1, i);
+  }
+  return kBroken;
+}
+
+size_t ReadArgs(const Pieces& p, size_t i, EventFields* fields) {
+  return ForEachField(p, i, [&](const char* key, size_t value) {
+    const char first = *p.At(value);
+    if (first == '{' || first == '[') return SkipNested(p, value + 1);
+    switch (*key) {
+      case 'c':
+        if (IsKey(key, "correlation\"")) fields->correlation = Token(p, value);
+        break;
+      case 'd':
+        if (IsKey(key, "device\"")) fields->device = Token(p, value);
+        break;
+      case 's':
+        if (IsKey(key, "stream\"")) fields->stream = Token(p, value);
+        break;
+      case 'b':
+        if (IsKey(key, "bytes\"")) fields->bytes = Token(p, value);
+        break;
+      case 'g':
+        if (IsKey(key, "graph node id\"")) fields->graph = Token(p, value);
+        break;
+      case 'n':
+        if (IsKey(key, "name\"")) fields->label = Token(p, value);
+        break;
+      default:
+        break;
+    }
+    return value + 1;
+  });
+}
+
+size_t ReadEvent(const Pieces& p, size_t i, EventFields* fields) {
+  return ForEachField(p, i, [&](const char* key, size_t value) {
+    const char first = *p.At(value);
+    if (first == '{') return IsKey(key, "args\"") ? ReadArgs(p, value + 1, fields) : SkipNested(p, value + 1);
+    if (first == '[') return SkipNested(p, value + 1);
+    switch (*key) {
+      case 'p':
+        if (IsKey(key, "ph\"")) {
+          const std::string_view phase = Token(p, value);
+          fields->phase = phase.size() == 3 ? phase[1] : '?';
+          if (IsArrow(fields->phase)) {
+            const size_t after = SkipNested(p, value + 1);
+            return after == kBroken ? kBroken : after - 1;
+          }
+        } else if (IsKey(key, "pid\"")) {
+          fields->pid = Token(p, value);
+        }
+        break;
+      case 'c':
+        if (IsKey(key, "cat\"")) fields->category = Token(p, value);
+        break;
+      case 'n':
+        if (IsKey(key, "name\"")) fields->name = Token(p, value);
+        break;
+      case 't':
+        if (IsKey(key, "ts\"")) fields->ts = Token(p, value);
+        if (IsKey(key, "tid\"")) fields->tid = Token(p, value);
+        break;
+      case 'd':
+        if (IsKey(key, "dur\"")) fields->dur = Token(p, value);
+        break;
+      default:
+        break;
+    }
+    return value + 1;
+  });
+}
+
 }  // namespace
 
 struct EventScanner::Index {
@@ -58,130 +177,19 @@ void EventScanner::Begin(const char* text, size_t size) {
 }
 
 bool EventScanner::Next(EventFields* fields) {
-  while (next_ < count_ && *At(next_) == ',') ++next_;
+  const Pieces pieces = {text_, at_, count_};
+  while (next_ < count_ && *pieces.At(next_) == ',') ++next_;
   if (next_ >= count_) {
     if (count_ > 0) used_ = size_;
     return false;
   }
   used_ = at_[next_];
-  if (*At(next_) != '{') return false;
+  if (*pieces.At(next_) != '{') return false;
   *fields = EventFields();
-  const size_t after = ReadEvent(next_ + 1, fields);
+  const size_t after = ReadEvent(pieces, next_ + 1, fields);
   if (after == kBroken) return false;
   next_ = after;
   return true;
-}
-
-std::string_view EventScanner::Token(size_t i) const {
-  const char* const begin = At(i);
-  const char* end = At(i + 1);  // a piece follows every value: , } or ]
-  while (end > begin + 1 && IsSpace(end[-1])) --end;
-  return {begin, static_cast<size_t>(end - begin)};
-}
-
-size_t EventScanner::SkipNested(size_t i) const {
-  int64_t depth = 1;
-  while (i < count_ && depth > 0) {
-    const char c = *At(i++);
-    // { and [ are 0x7b and 0x5b, } and ] two more.
-    depth += (c & 0xdf) == 0x5b;
-    depth -= (c & 0xdf) == 0x5d;
-  }
-  return depth == 0 ? i : kBroken;
-}
-
-// Calls on_field(key, i) for each field of an object: `key` is behind the quote, `i` is where its value begins. It
-// gives where to go on.
-template <typename Field>
-size_t EventScanner::ForEachField(size_t i, Field&& on_field) const {
-  while (i < count_) {
-    const char* const key = At(i);
-    if (*key == '}') return i + 1;
-    if (*key == ',') {
-      ++i;
-      continue;
-    }
-    if (*key != '"' || i + 3 >= count_ || *At(i + 1) != ':') return kBroken;
-    i += 2;
-    switch (*At(i)) {
-      case '}':
-      case ']':
-      case ',':
-      case ':':
-        return kBroken;
-      default:
-        i = on_field(key + 1, i);
-    }
-  }
-  return kBroken;
-}
-
-size_t EventScanner::ReadArgs(size_t i, EventFields* fields) const {
-  return ForEachField(i, [&](const char* key, size_t value) {
-    const char first = *At(value);
-    if (first == '{' || first == '[') return SkipNested(value + 1);
-    switch (*key) {
-      case 'c':
-        if (IsKey(key, "correlation\"")) fields->correlation = Token(value);
-        break;
-      case 'd':
-        if (IsKey(key, "device\"")) fields->device = Token(value);
-        break;
-      case 's':
-        if (IsKey(key, "stream\"")) fields->stream = Token(value);
-        break;
-      case 'b':
-        if (IsKey(key, "bytes\"")) fields->bytes = Token(value);
-        break;
-      case 'g':
-        if (IsKey(key, "graph node id\"")) fields->graph = Token(value);
-        break;
-      case 'n':
-        if (IsKey(key, "name\"")) fields->label = Token(value);
-        break;
-      default:
-        break;
-    }
-    return value + 1;
-  });
-}
-
-size_t EventScanner::ReadEvent(size_t i, EventFields* fields) const {
-  return ForEachField(i, [&](const char* key, size_t value) {
-    const char first = *At(value);
-    if (first == '{') return IsKey(key, "args\"") ? ReadArgs(value + 1, fields) : SkipNested(value + 1);
-    if (first == '[') return SkipNested(value + 1);
-    switch (*key) {
-      case 'p':
-        if (IsKey(key, "ph\"")) {
-          const std::string_view phase = Token(value);
-          fields->phase = phase.size() == 3 ? phase[1] : '?';
-          if (IsArrow(fields->phase)) {
-            const size_t after = SkipNested(value + 1);
-            return after == kBroken ? kBroken : after - 1;
-          }
-        } else if (IsKey(key, "pid\"")) {
-          fields->pid = Token(value);
-        }
-        break;
-      case 'c':
-        if (IsKey(key, "cat\"")) fields->category = Token(value);
-        break;
-      case 'n':
-        if (IsKey(key, "name\"")) fields->name = Token(value);
-        break;
-      case 't':
-        if (IsKey(key, "ts\"")) fields->ts = Token(value);
-        if (IsKey(key, "tid\"")) fields->tid = Token(value);
-        break;
-      case 'd':
-        if (IsKey(key, "dur\"")) fields->dur = Token(value);
-        break;
-      default:
-        break;
-    }
-    return value + 1;
-  });
 }
 
 }  // namespace trainperf

@@ -42,23 +42,10 @@ class EventScanner {
  private:
   struct Index;  // simdjson's
 
-  // These three are given what follows an opening bracket, and give what follows its closing one; kBroken: there is
-  // none.
-  size_t ReadEvent(size_t i, EventFields* fields) const;
-  size_t ReadArgs(size_t i, EventFields* fields) const;
-  size_t SkipNested(size_t i) const;
-
-  const char* At(size_t i) const { return text_ + at_[i]; }
-  std::string_view Token(size_t i) const;
-  template <typename Field>
-  size_t ForEachField(size_t i, Field&& on_field) const;
-
-  static constexpr size_t kBroken = SIZE_MAX;
-
   std::unique_ptr<Index> index_;
   const char* text_ = nullptr;
   size_t size_ = 0;
-  const uint32_t* at_ = nullptr;  // where each piece of the text begins: a bracket, a comma, a colon, a value
+  const uint32_t* at_ = nullptr;  // where each piece of the text begins
   size_t count_ = 0;
   size_t next_ = 0;
   size_t used_ = 0;

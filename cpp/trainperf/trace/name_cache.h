@@ -23,23 +23,22 @@ namespace trainperf {
 template <typename Value>
 class NameCache {
  public:
-  static constexpr size_t kSlots = 4096;
+  static constexpr size_t kSlots = 2048;
 
   // Names of different kinds are different names. The result holds until the next Put().
   Value* Find(uint8_t kind, std::string_view name) {
     hash_ = Hash(kind, name);
     if (slots_.empty()) slots_.resize(kSlots);
-    for (const size_t place : {Place(hash_), Place(hash_) ^ 1}) {
-      Slot& slot = slots_[place];
+    for (size_t i = 0; i < 2; ++i) {
+      Slot& slot = slots_[Pair(hash_) + i];
       if (slot.hash == hash_ && slot.kind == kind && slot.name == name) return &slot.value;
     }
     return nullptr;
   }
   // What Find() has just not found.
   Value* Put(uint8_t kind, std::string_view name, Value value) {
-    Slot& first = slots_[Place(hash_)];
-    Slot& second = slots_[Place(hash_) ^ 1];
-    if (first.hash != 0) std::swap(first, second);  // the older of the two goes
+    Slot& first = slots_[Pair(hash_)];
+    std::swap(first, slots_[Pair(hash_) + 1]);  // the older of the two goes
     first.hash = hash_;
     first.kind = kind;
     first.name.assign(name);
@@ -55,22 +54,34 @@ class NameCache {
     uint8_t kind = 0;
   };
 
-  static size_t Place(uint64_t hash) { return (hash >> 40) % kSlots; }
+  static size_t Pair(uint64_t hash) { return (hash >> 40) % kSlots & ~size_t{1}; }
 
-  // Whoever makes names of equal hashes only gets a cache that does not help.
+  static uint64_t Word(const char* from) {
+    uint64_t word = 0;
+    std::memcpy(&word, from, sizeof(word));
+    return word;
+  }
+  // Four chains of multiplications at once: names of kernels are long. Whoever makes names of equal hashes only gets a
+  // cache that does not help.
   static uint64_t Hash(uint8_t kind, std::string_view name) {
     constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
-    uint64_t hash = (name.size() << 8 | kind) * kOdd;
-    const char* p = name.data();
-    size_t left = name.size();
-    const auto mix = [&hash](const char* from, size_t size) {
-      uint64_t word = 0;
-      std::memcpy(&word, from, size);
-      hash = (hash ^ word) * kOdd;
-      hash ^= hash >> 29;
-    };
-    for (; left >= sizeof(uint64_t); p += sizeof(uint64_t), left -= sizeof(uint64_t)) mix(p, sizeof(uint64_t));
-    if (left > 0) mix(p, left);
+    constexpr size_t kWord = sizeof(uint64_t);
+    const size_t size = name.size();
+    const char* const text = name.data();
+    uint64_t lanes[4] = {size << 8 | kind, 1, 2, 3};
+    size_t at = 0;
+    for (; at + 4 * kWord <= size; at += 4 * kWord) {
+      for (size_t i = 0; i < 4; ++i) lanes[i] = (lanes[i] ^ Word(text + at + i * kWord)) * kOdd;
+    }
+    for (size_t i = 0; at + kWord <= size; at += kWord, ++i) lanes[i] = (lanes[i] ^ Word(text + at)) * kOdd;
+    uint64_t rest = 0;
+    if (size >= kWord) {
+      rest = Word(text + size - kWord);
+    } else {
+      for (; at < size; ++at) rest = rest << 8 | static_cast<unsigned char>(text[at]);
+    }
+    uint64_t hash = rest * kOdd;
+    for (const uint64_t lane : lanes) hash = ((hash ^ hash >> 31) + lane) * kOdd;
     return hash | 1;
   }
 

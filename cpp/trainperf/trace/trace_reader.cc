@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kMaxChunk = 16 << 20;  // an event that is longer is read a byte at a time
 constexpr int kMaxThreads = 4;
-// In flight: enough that no thread runs dry while another, whose chunk is next, waits for a CPU.
-constexpr size_t kChunksPerThread = 6;
+// In flight: one that is parsed and one that waits, for each thread; more of them do not fit into the caches.
+constexpr size_t kChunksPerThread = 2;
 
 // Where text of events may be cut: behind a } that a comma and the beginning of another event follow. It may be wrong
 // (the same can stand inside an event): what comes out of the cut is checked before it is used. 0: nowhere.
