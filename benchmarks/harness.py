@@ -108,10 +108,17 @@ class Block:
     thread_ns: float  # CPU time of the thread that trains: likewise, without the helpers
 
 
-def block_of(marks: Sequence[tuple[int, int]]) -> Block:
-    """Of (wall ns, CPU ns) at the end of each step."""
-    wall, cpu = ([b - a for a, b in itertools.pairwise(column)] for column in zip(*marks, strict=True))
-    return Block(statistics.mean(wall), statistics.median(wall), statistics.median(cpu))
+Mark = tuple[int, int, int]
+
+
+def mark() -> Mark:
+    """(wall, the process' CPU time, this thread's): for the end of a step."""
+    return time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
+
+
+def block_of(marks: Sequence[Mark]) -> Block:
+    wall, cpu, thread = ([b - a for a, b in itertools.pairwise(column)] for column in zip(*marks, strict=True))
+    return Block(statistics.mean(wall), statistics.median(wall), statistics.mean(cpu), statistics.median(thread))
 
 
 def rounds(kinds: Mapping[str, Callable[[], Block]], count: int) -> dict[str, list[Block]]:
@@ -151,7 +158,7 @@ def training_figures(
         target = 1.01 if name == "TrainPerf" else None
         for what, value in (
             ("median step", lambda block: block.middle_ns),
-            ("the training thread's CPU time", lambda block: block.cpu_ns),
+            ("the training thread's CPU time", lambda block: block.thread_ns),
         ):
             values = ratios(name, value)
             result.append(ratio_figure(f"{title}: {name}, {what}", values, target=target, note=note))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Block, Figure, block_of, pinned, training_figures
+from benchmarks.harness import Block, Figure, Mark, block_of, mark, pinned, training_figures
 
 TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
 
@@ -24,10 +23,10 @@ class Timed:
 
         class Ends(transformers.TrainerCallback):  # type: ignore[misc]
             def __init__(self) -> None:
-                self.marks: list[tuple[int, int]] = []
+                self.marks: list[Mark] = []
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                self.marks.append((time.perf_counter_ns(), time.thread_time_ns()))
+                self.marks.append(mark())
 
         class Net(torch.nn.Module):
             def __init__(self) -> None:

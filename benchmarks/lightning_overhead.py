@@ -8,14 +8,23 @@ import logging
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks.harness import Block, Figure, block_of, paired_ratios, pinned, ratio_figure, training_figures
+from benchmarks.harness import (
+    Block,
+    Figure,
+    Mark,
+    block_of,
+    mark,
+    paired_ratios,
+    pinned,
+    ratio_figure,
+    training_figures,
+)
 
 CHILD = Path(__file__).with_name("lightning_child.py")
 TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
@@ -31,10 +40,10 @@ class Timed:
 
         class Ends(pl.Callback):
             def on_train_start(self, *_: Any) -> None:
-                self.marks: list[tuple[int, int]] = []
+                self.marks: list[Mark] = []
 
             def on_train_batch_end(self, *_: Any) -> None:
-                self.marks.append((time.perf_counter_ns(), time.thread_time_ns()))
+                self.marks.append(mark())
 
         class Model(pl.LightningModule):
             def __init__(self) -> None:
