@@ -7,10 +7,12 @@ file.gpu({"gil_wait": 3.0})                        # ms of each step so far; the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from runfiles import RunFile
 from runfiles_devices import device_step
+from verdicts import LINUX, Make
 
 Idle = Mapping[str, float] | Callable[[int], Mapping[str, float]]
 
@@ -35,3 +37,12 @@ class DeviceFile(RunFile):
             row |= {"kernel": row["busy"], "incomplete": int(step < lost)}
             self._device_steps[step][0] = device_step(facts["wall_ns"], row)
         return self
+
+
+def maker(path: Path) -> Make:
+    """What makes the run file: on Linux, with 8 CPUs, unless its arguments say otherwise."""
+
+    def make(**meta: str) -> DeviceFile:
+        return DeviceFile(path, **({"cwd": "/home/me/job", "platform": LINUX, "cpus": "8"} | meta))
+
+    return make
