@@ -25,6 +25,18 @@ const std::vector<LauncherLogs::Entry>* LauncherLogs::Of(ThreadId thread) const 
   return found == logs_.end() ? nullptr : &found->second.entries;
 }
 
+// A log for one more thread; at the bound in the place of the one that was silent longest, unless it may be asked for.
+LauncherLogs::Log* LauncherLogs::Add(ThreadId thread) {
+  if (logs_.size() >= kMaxThreads) {
+    const auto oldest = std::min_element(logs_.begin(), logs_.end(), [](const auto& a, const auto& b) {
+      return a.second.called_ns < b.second.called_ns;
+    });
+    if (oldest->second.called_ns > dropped_ns_) return nullptr;
+    logs_.erase(oldest);
+  }
+  return &logs_[thread];
+}
+
 // What lies within it ended before it, is in the log already, and stays.
 void LauncherLogs::Put(Log* log, Entry entry) {
   std::vector<Entry>& entries = log->entries;
@@ -53,8 +65,9 @@ void LauncherLogs::OnCall(const Event& call, int64_t waits_until_ns) {
   if (log == nullptr) {
     const bool launches = what == HostCall::kLaunchKernel || what == HostCall::kLaunchGraph ||
                           what == HostCall::kMemcpy || what == HostCall::kMemset;
-    if (!launches || call.thread == 0 || logs_.size() >= kMaxThreads) return;
-    log = &logs_[call.thread];
+    if (!launches || call.thread == 0) return;
+    log = Add(call.thread);
+    if (log == nullptr) return;
   }
   // Between two calls that follow on each other it makes the next one ready.
   const int64_t after_ns = call.start_ns - log->called_ns;
@@ -94,6 +107,7 @@ void LauncherLogs::OnHold(const Event& hold) {
 }
 
 void LauncherLogs::Drop(int64_t until_ns) {
+  dropped_ns_ = std::max(dropped_ns_, until_ns);
   for (auto& [thread, log] : logs_) {
     const auto kept = std::upper_bound(log.entries.begin(), log.entries.end(), until_ns,
                                        [](int64_t ns, const Entry& entry) { return ns < entry.end_ns; });

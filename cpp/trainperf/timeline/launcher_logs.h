@@ -38,9 +38,11 @@ class LauncherLogs {
   };
 
   Log* Find(ThreadId thread);
+  Log* Add(ThreadId thread);  // nullptr: there are too many
   void Put(Log* log, Entry entry);
 
   absl::flat_hash_map<ThreadId, Log> logs_;
+  int64_t dropped_ns_ = 0;
   std::vector<Entry> within_;  // Put's own
 };
 

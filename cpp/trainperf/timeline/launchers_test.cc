@@ -126,6 +126,31 @@ TEST(Launchers, AutogradsCollectionsAndPythonAreNamed) {
   EXPECT_NEAR(static_cast<double>(step.idle(Cause::kPython)), 7e6, 10e3);
 }
 
+// Where a thread stood is not that it ran there.
+TEST(Launchers, AutogradsThreadSeenBesideASleepRunsNoPython) {
+  Script loop;
+  Step1(loop);
+  loop.Launch(10_us, 1_ms).Begin(Bracket::kBackward);
+  loop.On(kAutograd).Launch(10_us, 100_us);
+  loop.Blocked(8_ms).Beside(kAutograd, 7, 7_ms).Launch(10_us, 100_us);
+  loop.On(kMain).End(Bracket::kBackward).Sync().RunStep();
+  EXPECT_EQ(Last(loop).at(Phase::kBackward, Mechanism::kPython), 0);
+  EXPECT_EQ(loop.Details(DetailKind::kBeside).size(), 1u);
+}
+
+TEST(Launchers, ACollectionThatOutlivesItsBackwardIsNotInTheNext) {
+  Script loop;
+  Step1(loop);
+  loop.Launch(10_us, 1_ms).Begin(Bracket::kBackward);
+  loop.On(kAutograd).Launch(10_us, 100_us).Begin(Bracket::kGc, 0, 2);
+  loop.On(kMain).End(Bracket::kBackward);
+  loop.On(kAutograd).Blocked(1_ms).End(Bracket::kGc).On(kMain).Sync().RunStep();
+  loop.Launch(10_us, 1_ms).Begin(Bracket::kBackward);
+  loop.On(kAutograd).Launch(10_us, 100_us).Blocked(9_ms).End(Bracket::kGc).Launch(10_us, 100_us);
+  loop.On(kMain).End(Bracket::kBackward).Sync().RunStep();
+  EXPECT_EQ(Last(loop).at(Phase::kBackward, Mechanism::kGc), 0);
+}
+
 // One process, two devices: each has a thread of autograd's, and one of them alone stands in for the step thread.
 TEST(Launchers, TheSecondThreadOfAutogradIsBlamedForItsOwnWaits) {
   Script loop;
@@ -168,11 +193,34 @@ TEST(Launchers, LogsAreInOrderAndBounded) {
   EXPECT_NEAR(static_cast<double>(launched_ns) / static_cast<double>(waited_ns), 2.0, 0.01);
   logs.Drop(e.end_ns);
   EXPECT_TRUE(entries.empty());
-  for (ThreadId thread = 100; thread < 1000; ++thread) {
+}
+
+// Threads come and go over a long run: who launches now is known.
+TEST(Launchers, AtTheBoundTheThreadThatWasSilentLongestIsForgotten) {
+  LauncherLogs logs;
+  Event e{};
+  e.kind = EventKind::kCall;
+  e.what = static_cast<uint8_t>(HostCall::kLaunchKernel);
+  constexpr ThreadId kFirst = 100;
+  const auto call = [&](ThreadId thread, int64_t ns) {
     e.thread = thread;
+    e.start_ns = ns;
+    e.end_ns = ns + 10;
     logs.OnCall(e, 0);
+  };
+  for (ThreadId i = 0; i < LauncherLogs::kMaxThreads; ++i) call(kFirst + i, 1'000'000 + 1'000 * i);
+  call(kFirst, 2'000'000);  // the oldest is the next one
+  call(500, 2'001'000);
+  EXPECT_EQ(logs.Of(500), nullptr);  // gaps that each of them ended may be open
+  logs.Drop(1'500'000);
+  for (ThreadId thread = 501; thread < 501 + LauncherLogs::kMaxThreads - 1; ++thread) {
+    call(thread, 2'000'000 + 1'000 * thread);
+    EXPECT_NE(logs.Of(thread), nullptr);
+    EXPECT_EQ(logs.Of(thread - 501 + kFirst + 1), nullptr);
   }
-  EXPECT_EQ(logs.Of(999), nullptr);
+  EXPECT_NE(logs.Of(kFirst), nullptr);
+  call(600, 3'000'000);
+  EXPECT_EQ(logs.Of(600), nullptr);
 }
 
 }  // namespace

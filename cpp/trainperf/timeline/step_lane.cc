@@ -147,7 +147,7 @@ void StepLane::OnOther(DetailKind kind, const Event& event) {
   if (!running_) return;
   stretch_details_.Add({kind, row_, SampleState::kPython, event.object, event.stack, 0},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
-  if (event.object == stand_in_ && stand_in_ != 0 && in_backward()) {
+  if (kind == DetailKind::kHold && event.object == stand_in_ && stand_in_ != 0 && in_backward()) {
     AddStandIns(std::max(event.start_ns, stand_in_ns_), event.end_ns, Mechanism::kPython);
   }
 }
@@ -226,6 +226,7 @@ void StepLane::Begin(const Event& mark) {
         }
         cutter_.OnBackwardBegin();
         stand_in_called_ = false;
+        stand_in_gc_ns_ = 0;  // its end may have come outside of backward
       }
       break;
     case Bracket::kOptimizer:

@@ -52,6 +52,7 @@ void StepLane::OnOthersCall(const Event& event, int64_t waits_until_ns) {
     if (stand_in_called_ || (call != HostCall::kLaunchKernel && call != HostCall::kLaunchGraph)) return;
     stand_in_ = event.thread;
     stand_in_ns_ = 0;
+    stand_in_gc_ns_ = 0;
   }
   stand_in_called_ = true;
   // Between two calls that follow on each other it makes the next one ready.
