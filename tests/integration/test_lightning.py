@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import csv
 import logging
@@ -286,7 +287,7 @@ def test_where_the_user_has_no_profiler_ours_is_like_lightnings() -> None:
     assert isinstance(tee, PassThroughProfiler) and tee.mine == 42 and type(copy.copy(tee)) is PassThroughProfiler
 
     def use(name: str) -> None:
-        with tee.profile(name) as outer, tee.profile(name) as inner:  # the same within itself
+        with tee.profile(name) as outer, tee.profile(action_name=name) as inner:  # the same within itself
             assert outer == inner == name
 
     @tee.profile("heard")
@@ -306,6 +307,52 @@ def test_where_the_user_has_no_profiler_ours_is_like_lightnings() -> None:
     tee.forget("heard")
     use("heard")
     assert heard == [] and len(tee._brackets) <= 4096 >= len(tee._actions)
+    with pytest.raises(TypeError, match="acton_name"), tee.profile(acton_name="unheard"):
+        pass
+
+
+class Broken(Exception):
+    pass
+
+
+class Ended(StopIteration):
+    pass
+
+
+@pytest.mark.parametrize("error", [None, Broken, Ended])
+def test_how_a_fetch_from_what_is_no_dataloader_ends(
+    error: type[BaseException] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainperf import _native
+
+    batches = list(loader(None, N))
+
+    class Batches:  # no len(): Lightning fetches until the end
+        def __iter__(self) -> Batches:
+            self.left = iter(batches)
+            return self
+
+        def __next__(self) -> Any:
+            try:
+                return next(self.left)
+            except StopIteration:
+                raise error or StopIteration  # noqa: B904
+
+    end, ends = _native.end, []
+    batch, exhausted, raised = _native.FETCHED_BATCH, _native.FETCH_EXHAUSTED, _native.FETCH_RAISED
+
+    def heard(bracket: int, how: int = 0) -> None:
+        if bracket == _native.FETCH:
+            ends.append(how)
+        end(bracket, how)
+
+    monkeypatch.setattr(_native, "end", heard)
+    try:
+        raise StopIteration("the program's own, which it handles while it trains")
+    except StopIteration:
+        with pytest.raises(Broken) if error is Broken else contextlib.nullcontext():
+            fit(tmp_path, train=Batches())
+    assert ends == [batch] * N + [raised if error is Broken else exhausted]
 
 
 def test_trouble_before_training_leaves_no_run(tmp_path: Path) -> None:

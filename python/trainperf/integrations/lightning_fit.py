@@ -143,13 +143,20 @@ class LightningFit:
         except TypeError:  # a list has no weak references
             number = 0
 
+        handled: list[BaseException | None] = []  # by fetches that have begun: what their callers were handling
+
         def begin() -> None:
+            handled.append(sys.exc_info()[1])
             meter.counting = True
             native.begin(native.FETCH, number)
 
         def end() -> None:
-            raised = sys.exc_info()[0]  # we are called in a finally
-            native.end(native.FETCH, native.FETCH_EXHAUSTED if raised is StopIteration else native.FETCHED_BATCH)
+            raised, before = sys.exc_info()[1], handled.pop() if handled else None
+            if raised is None or raised is before:  # Lightning calls us in a finally, and does not say
+                native.end(native.FETCH, native.FETCHED_BATCH)
+            else:
+                exhausted = isinstance(raised, StopIteration)
+                native.end(native.FETCH, native.FETCH_EXHAUSTED if exhausted else native.FETCH_RAISED)
 
         return begin, end
 

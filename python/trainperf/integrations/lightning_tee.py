@@ -2,7 +2,7 @@
 
 Lightning brackets each of its actions with `trainer.profiler.profile("[Callback]Mine.on_train_batch_end")`: nothing
 else tells where one callback ends and the next begins. There are some 30 of them a step, of which few mean anything to
-us: where the user has no profiler, asking for one of the others is one look into a dictionary, without a Python call.
+us: where the user has no profiler, asking for one of the others is one look into a dictionary.
 """
 
 from __future__ import annotations
@@ -167,8 +167,12 @@ class _OverNone(TeeBase):
     def __init__(self, inner: Any, look_up: Callable[[str], Action | None]) -> None:
         super().__init__(inner, look_up)
         vars(self).update({**vars(inner), **vars(self)})
-        self._brackets = _Brackets(self)
-        vars(self)["profile"] = self._brackets.__getitem__
+        brackets = self._brackets = _Brackets(self)
+
+        def profile(action_name: str) -> Any:  # not the dictionary's own __getitem__: people name the argument
+            return brackets[action_name]
+
+        vars(self)["profile"] = profile  # of the instance: found before any class is asked
 
     def forget(self, name: str) -> None:
         super().forget(name)
