@@ -145,6 +145,11 @@ class RunFile(DeviceParts):
             node = self._stacks[edge]
         return node
 
+    def asleep(self, phase: str, ms: float, *frames: str) -> RunFile:
+        """Samples of the step thread that say where it slept, `ms` in all."""
+        where = self.stack(*frames)
+        return self.detail("sample", ms, phase=phase, state="blocked", thread=self.step_thread, stack=where)
+
     def object(self, id: int, kind: str, /, **description: Any) -> RunFile:
         return self._add("object", id=id, kind=kind, description=json.dumps(description))
 

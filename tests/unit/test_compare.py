@@ -441,6 +441,9 @@ def job(folder: Path, own: list[list[float]], slow: int | None = None, *, more: 
         waits = {("fetch" if rank == slow else "backward", "blocked"): more} if slow is not None else {}
         for ms in steps:
             file.step(waits, compute=ms)
+        file.asleep(
+            "backward", more * len(steps), "/v/site-packages/torch/autograd/graph.py:3 run", "/u/train.py:7 fit"
+        )
         file.host(4, process_cpus=1.0, other_cpus=1.0, idle_cpus=0.0).build()  # the other: a rank on the same host
     return folder
 
@@ -452,7 +455,7 @@ def test_jobs_are_compared_rank_by_rank(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["compare", str(before), str(after), "-o", str(page)]) == 5
     out = capsys.readouterr().out
     assert out.startswith("trainperf  faster by 25% ± ") and "data-starved -> " in out
-    assert "(4 ranks, 100 steps" in out and "the straggler: rank 2 -> none" in out and "other processes" not in out
+    assert "(4 ranks, 100 steps" in out and "for rank 2 before, and" in out and "other processes" not in out
     for rank in range(4):
         cause = "data_wait" if rank == 2 else "blocked_io"
         assert re.search(rf"^ +rank {rank} +12.20 +9.20 +-3.00 .* {cause}$", out, re.M), out

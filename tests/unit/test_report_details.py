@@ -151,12 +151,16 @@ def test_gil_rows_join_waits_and_holds(tmp_path: Path) -> None:
     assert flame is not None and flame.frames[1].name == "hog"
 
 
+BACKWARD = "/v/site-packages/torch/autograd/graph.py:3 _engine_run_backward"
+
+
 def test_a_straggler_is_who_waits_least(tmp_path: Path) -> None:
     files = []
     for rank, own in enumerate((9.0, 9.0, 12.0)):
         path = tmp_path / f"x.rank{rank}.tpr"
         # Gloo on CPUs: the others are blocked within backward until the slowest arrives.
-        RunFile(path).steps(20, {("backward", "blocked"): 13 - own}, compute=own).build()
+        file = RunFile(path).steps(20, {("backward", "blocked"): 13 - own}, compute=own)
+        file.asleep("backward", 20 * (13 - own), BACKWARD, "/u/train.py:7 fit").build()
         files.append(path)
     runs, errors = ranks.open_all(files)
     found = ranks.ranks(runs)
@@ -199,7 +203,8 @@ def test_ranks_are_shown_beside_each_other(tmp_path: Path, capsys: pytest.Captur
     folder.mkdir()
     for rank, own in enumerate((9.0, 12.0, 9.0)):
         file = RunFile(folder / f"x.rank{rank}.tpr", host=f"node-{rank}", ended="killed" if rank == 2 else "normally")
-        file.steps(40, {("backward", "blocked"): 13 - own, ("fetch", "native"): own}).build()
+        file.steps(40, {("backward", "blocked"): 13 - own, ("fetch", "native"): own})
+        file.asleep("backward", 40 * (13 - own), BACKWARD, "/u/train.py:7 fit").build()
     RunFile(tmp_path / "job7" / "y.rank0.tpr").steps(3, compute=1).build()
     pattern = str(folder / "x.rank*.tpr")
     assert main(["show", pattern]) == 0

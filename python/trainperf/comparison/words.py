@@ -57,10 +57,10 @@ def busy(machine: Machine) -> Iterator[str]:
 def stragglers(before: Side, after: Side) -> Iterator[str]:
     if before.straggler == after.straggler:
         if before.straggler is not None:
-            yield f"the straggler is rank {before.straggler} in both"
+            yield f"the other ranks wait for rank {before.straggler}, before and after"
         return
     a, b = ("none" if n is None else f"rank {n}" for n in (before.straggler, after.straggler))
-    yield f"the straggler: {a} -> {b}"
+    yield f"the other ranks waited for {a} before, and for {b} after"
 
 
 def _others(before: float, after: float) -> str:

@@ -110,12 +110,13 @@ def same_ranks(before: Job, after: Job) -> None:
     if a == b or (len(a) == 1 and len(b) == 1):  # of one file each, whatever their numbers: they were named so
         return
     raise TrainperfError(
-        f"{before.name} has {_ranks(a)}, {after.name} has {_ranks(b)}: "
+        f"{before.name} has {ranks_in_words(a)}, {after.name} has {ranks_in_words(b)}: "
         "give two runs with the same ranks, or one rank's file of each"
     )
 
 
-def _ranks(numbers: set[int]) -> str:
+def ranks_in_words(numbers: set[int]) -> str:
+    """ "rank 3", "ranks 0-2, 5"."""
     return f"rank {_numbers(numbers)}" if len(numbers) == 1 else f"ranks {_numbers(numbers)}"
 
 

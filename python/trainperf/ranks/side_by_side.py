@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
-from trainperf.ranks.files import number
+from trainperf.findings.vocabulary import CAUSES
+from trainperf.ranks.files import number, ranks_in_words
+from trainperf.ranks.waits import waits
 
 if TYPE_CHECKING:
     from trainperf.run import Run
 
 _MOST: Final = 40
-_STRAGGLES: Final = 0.05  # of a step: by so much more of its own work than the usual rank's
-# Where a rank waits for the others: in a collective, or (gloo, on CPUs) blocked within backward or the optimizer.
-_WAITS: Final = (("backward", "blocked"), ("optimizer", "blocked"))
+_STRAGGLES: Final = 0.05  # of a step: ranks whose own work differs by less are even
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +28,36 @@ class Rank:
     mean_ms: float
     causes: tuple[tuple[str, float], ...]  # ms per step, all that are not 0, in the vocabulary's order
     own_ms: float  # per step, without what it waited for the others
+    unclear_ms: float  # of own_ms: asleep, and perhaps for the others
+    waits_ms: float  # of cause blocked_io: asleep for the others
     verdict: str
     ended: str
+
+    @property
+    def told(self) -> str:
+        """Its verdict; of a rank that mostly waits for the others, that."""
+        waits = self.mean_ms - self.own_ms
+        if waits < 0.5 * self.mean_ms or not self.steps:
+            return self.verdict
+        return f"waits for the others, {waits:.1f} ms/step ({waits / self.mean_ms:.0%})"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
     ranks: tuple[Rank, ...]  # by number; of very many those with the most and the least work of their own
     count: int
-    straggler: int | None
+    even: bool
+    stragglers: tuple[int, ...]  # whom the others wait for, the slowest first
     sentence: str
     unreadable: tuple[str, ...]  # one line each
+
+    @property
+    def straggler(self) -> int | None:
+        return self.stragglers[0] if self.stragglers else None
+
+    def vague(self, rank: Rank) -> bool:
+        """Whether what is unclear of its own work matters."""
+        return rank.unclear_ms >= _STRAGGLES * rank.mean_ms > 0
 
 
 def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
@@ -47,21 +65,84 @@ def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | Non
     rows = tuple(sorted((_rank(i, run) for i, run in enumerate(runs)), key=lambda r: r.rank))
     if len(rows) < 2:
         return None
-    stepped = [r for r in rows if r.steps]
-    straggler, sentence = None, f"{len(rows)} ranks"
-    if len(stepped) >= 2:
-        slowest = max(stepped, key=lambda r: r.own_ms)
-        others = median(r.own_ms for r in stepped if r is not slowest)
-        more = slowest.own_ms - others
-        if more >= _STRAGGLES * slowest.mean_ms:
-            straggler = slowest.rank
-            sentence = (
-                f"Rank {slowest.rank} is the straggler: {slowest.own_ms:.1f} ms a step of its own work, the others "
-                f"{others:.1f} ms. What it takes longer, all wait for{_most(slowest, stepped)}."
+    stepped = sorted((r for r in rows if r.steps), key=lambda r: -r.own_ms)
+    even, stragglers, sentence = _judged(stepped) if len(stepped) >= 2 else (False, (), _TOO_FEW)
+    return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable))
+
+
+_TOO_FEW: Final = "Fewer than two ranks have steps: there is nothing to compare."
+
+
+def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
+    """Whether they are even, the stragglers, and a sentence. `stepped`: most work of its own first."""
+    slowest, fastest = stepped[0], stepped[-1]
+    much = _STRAGGLES * slowest.mean_ms
+    if slowest.own_ms - min(_least(r) for r in stepped) < much:
+        most = slowest.own_ms - fastest.own_ms
+        return True, (), f"The {len(stepped)} ranks are even: their own work differs by {most:.2f} ms a step at most."
+    if any(r.unclear_ms >= much for r in stepped):
+        sure = max(stepped, key=_least)
+        others = [r for r in stepped if r is not sure]
+        if _least(sure) - others[0].own_ms < much:
+            return False, (), _unclear(stepped)
+        slow = [sure]
+    else:
+        gap = next((i for i in range(1, len(stepped)) if stepped[i - 1].own_ms - stepped[i].own_ms >= much), 0)
+        if not gap:
+            return (
+                False,
+                (slowest.rank,),
+                (
+                    f"The ranks' own work goes from {fastest.own_ms:.1f} ms a step (rank {fastest.rank}) evenly up to "
+                    f"{slowest.own_ms:.1f} ms (rank {slowest.rank}), which all wait for."
+                ),
             )
-        else:
-            sentence = f"The {len(stepped)} ranks are even: their own work differs by {more:.2f} ms a step at most."
-    return Ranks(_shown(rows), len(rows), straggler, sentence, tuple(unreadable))
+        slow, others = list(stepped[:gap]), list(stepped[gap:])
+        if len(slow) > len(others):
+            plural = len(others) > 1
+            return (
+                False,
+                (),
+                (
+                    f"{_names(others)} {'have' if plural else 'has'} less to do: {_range(others)} ms a step of "
+                    f"{'their' if plural else 'its'} own work, the other {len(slow)} {_range(slow)} ms, and "
+                    f"{'wait' if plural else 'waits'} for them."
+                ),
+            )
+    own, are = ("their", "are the stragglers") if len(slow) > 1 else ("its", "is the straggler")
+    them = "them" if len(slow) > 1 else "it"
+    the_others = "the others" if len(others) > 1 else _names(others).lower()
+    return (
+        False,
+        tuple(r.rank for r in slow),
+        (
+            f"{_names(slow)} {are}: {_range(slow)} ms a step of {own} own work, {the_others} {_range(others)} ms. "
+            f"All wait for {them}{_most(slow, others)}."
+        ),
+    )
+
+
+def _least(r: Rank) -> float:
+    return r.own_ms - r.unclear_ms
+
+
+def _unclear(stepped: Sequence[Rank]) -> str:
+    most = max(stepped, key=lambda r: r.unclear_ms)
+    return (
+        f"Which rank keeps the others waiting is not clear: rank {most.rank} is asleep for {most.unclear_ms:.1f} ms a "
+        "step, and no sample says whether it waits for the others or for something of its own."
+    )
+
+
+def _names(rows: Sequence[Rank]) -> str:
+    """ "Rank 3", "Ranks 0-2, 5"."""
+    return ranks_in_words({r.rank for r in rows}).capitalize()
+
+
+def _range(rows: Sequence[Rank]) -> str:
+    """ "9.0", "9.0 to 12.1"."""
+    least, most = (f"{pick(r.own_ms for r in rows):.1f}" for pick in (min, max))
+    return least if least == most else f"{least} to {most}"
 
 
 def straggler(runs: Sequence[Run]) -> int:
@@ -81,10 +162,7 @@ def _shown(rows: tuple[Rank, ...]) -> tuple[Rank, ...]:
 
 def _rank(position: int, run: Run) -> Rank:
     steps = max(1, run.step_count)
-    matrix = run.matrix_ns
-    waits = run.cause_ns("collective") + sum(
-        int(matrix[PHASES.index(phase), MECHANISMS.index(mechanism)]) for phase, mechanism in _WAITS
-    )
+    waited = waits(run)
     return Rank(
         rank=number(position, run),
         host=run.meta.get("host", ""),
@@ -92,16 +170,27 @@ def _rank(position: int, run: Run) -> Rank:
         steps=run.step_count,
         mean_ms=run.wall_ns / steps / 1e6,
         causes=tuple((c, ns / steps / 1e6) for c in CAUSES if (ns := run.cause_ns(c)) > 0),
-        own_ms=max(0, run.wall_ns - waits) / steps / 1e6,
+        own_ms=max(0, run.wall_ns - waited.collective_ns - waited.blocked_ns) / steps / 1e6,
+        unclear_ms=waited.unclear_ns / steps / 1e6,
+        waits_ms=waited.blocked_ns / steps / 1e6,
         verdict=run.judged.verdict.text,
         ended=run.ended,
     )
 
 
-def _most(slowest: Rank, ranks_: Sequence[Rank]) -> str:
-    """ "; mostly data_wait (+8.1 ms)": what it has more of than the others."""
-    mine = dict(slowest.causes)
-    others = [dict(r.causes) for r in ranks_ if r is not slowest]
-    more = {c: ms - median(o.get(c, 0.0) for o in others) for c, ms in mine.items() if c != "collective"}
-    top = max(more, key=lambda c: more[c], default="")
-    return f"; mostly {top} (+{more[top]:.1f} ms)" if top and more[top] > 0 else ""
+def _most(slow: Sequence[Rank], others: Sequence[Rank]) -> str:
+    """ "; the difference is mostly data_wait (+8.1 ms)": what they have more of than the others."""
+    mine, theirs = [_own_causes(r) for r in slow], [_own_causes(r) for r in others]
+    more = {c: _usual(c, mine) - _usual(c, theirs) for c in CAUSES}
+    top = max(more, key=lambda c: more[c])
+    return f"; the difference is mostly {top} (+{more[top]:.1f} ms)" if more[top] > 0 else ""
+
+
+def _usual(cause: str, ranks_: Sequence[Mapping[str, float]]) -> float:
+    return median(causes.get(cause, 0.0) for causes in ranks_)
+
+
+def _own_causes(r: Rank) -> Mapping[str, float]:
+    causes = {c: ms for c, ms in r.causes if c != "collective"}
+    causes["blocked_io"] = causes.get("blocked_io", 0.0) - r.waits_ms
+    return causes

@@ -62,6 +62,7 @@ def _ranks(found: Ranks) -> dict[str, Any]:
     """Beside what the rest says of one of them."""
     return {
         "straggler": found.straggler,
+        "stragglers": list(found.stragglers),
         "ranks": [
             {
                 "rank": r.rank,
@@ -70,6 +71,7 @@ def _ranks(found: Ranks) -> dict[str, Any]:
                 "steps": r.steps,
                 "mean_ms": r.mean_ms,
                 "own_ms": r.own_ms,
+                "unclear_ms": r.unclear_ms,
                 "causes": dict(r.causes),
                 "verdict": r.verdict,
                 "ended": r.ended,

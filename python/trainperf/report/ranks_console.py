@@ -11,25 +11,26 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 _INDENT: Final = 6
-_NUMBERS: Final = 24  # columns of the two times
+_NUMBERS: Final = 26  # columns of the two times
 
 
 def lines(found: Ranks, about: Run, *, width: int = 80) -> list[Line]:
     """`about`: the run that what follows tells of."""
-    style = "bold yellow" if found.straggler is not None else "bold green"
+    style = "bold green" if found.even else "bold yellow"
     out: list[Line] = []
     for i, text in enumerate(wrap(clean(found.sentence), width - 11, 4)):
         out.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     hosts = len({r.host for r in found.ranks}) > 1
     longest = max(len(_name(r, hosts)) for r in found.ranks)
     named = max(_INDENT, min(longest, width // 3))
-    out.append([(f"{'rank':<{named}}{'ms/step':>11}{'own work':>11}  verdict", "bold")])
+    out.append([(f"{'rank':<{named}}{'ms/step':>11}{'own work':>13}  verdict", "bold")])
     out += [_row(r, found, named, hosts, width) for r in found.ranks]
     if found.count > len(found.ranks):
         left_out = found.count - len(found.ranks)
         out.append([(f"and {left_out:,} more, with neither the most nor the least work of their own", "dim")])
     of = next((r.rank for r in found.ranks if r.file == about.path.rpartition("/")[2]), found.straggler)
-    out += [[], [(f"Of rank {of}{', the straggler' if of == found.straggler else ''}:", "bold")]]
+    what = "the straggler" if len(found.stragglers) == 1 else "the slowest of the stragglers"
+    out += [[], [(f"Of rank {of}{f', {what}' if of == found.straggler else ''}:", "bold")]]
     return out
 
 
@@ -38,11 +39,12 @@ def _name(r: Rank, hosts: bool) -> str:
 
 
 def _row(r: Rank, found: Ranks, named: int, hosts: bool, width: int) -> Line:
-    slow = r.rank == found.straggler
-    verdict = clean(r.verdict) + (" (killed, or still running)" if r.ended == "killed" else "")
+    slow = r.rank in found.stragglers
+    own = f"{'up to ' if found.vague(r) else ''}{r.own_ms:,.1f}"
+    verdict = clean(r.told) + (" (killed, or still running)" if r.ended == "killed" else "")
     room = max(10, width - named - _NUMBERS)
     return [
         (f"{middle(_name(r, hosts), named):<{named}}{r.mean_ms:>11,.1f}", "bold" if slow else ""),
-        (f"{r.own_ms:>11,.1f}  ", "bold yellow" if slow else ""),
+        (f"{own:>13}  ", "bold yellow" if slow else ""),
         (wrap(verdict, room, 1)[0], "" if slow else "dim"),
     ]

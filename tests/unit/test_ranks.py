@@ -1,0 +1,104 @@
+"""Ranks beside each other: who keeps whom waiting, where it can be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from runfiles import RunFile
+from trainperf.cli.main import main
+from trainperf.ranks import Ranks, open_job, ranks
+
+BACKWARD = ("/v/site-packages/torch/autograd/graph.py:824 _engine_run_backward", "/u/train.py:7 fit")
+HOOK = ("/u/hooks.py:9 clip", *BACKWARD)
+LOCK = ("/usr/lib/python3.11/threading.py:327 Condition.wait", *HOOK)
+EXCHANGE = ("/v/site-packages/torch/distributed/distributed_c10d.py:9 all_reduce", "/u/train.py:8 fit")
+HOROVOD = ("/v/site-packages/horovod/torch/mpi_ops.py:9 synchronize", *BACKWARD)
+
+
+def judged(folder: Path, *files: RunFile) -> Ranks:
+    for file in files:
+        file.build()
+    with open_job(folder) as job:
+        found = ranks(job.runs)
+    assert found is not None
+    return found
+
+
+def rank(folder: Path, number: int, cells: Mapping[tuple[str, str], float] | None = None, **causes: float) -> RunFile:
+    return RunFile(folder / f"a.rank{number}.tpr", world_size="4", rank=str(number)).steps(50, cells, **causes)
+
+
+@pytest.mark.parametrize(
+    ("own", "stragglers", "said"),
+    [
+        ((100, 100, 100, 100.5), (), "4 ranks are even: their own work differs by 0.50 ms a step at most."),
+        ((100, 100, 100, 60), (), "Rank 3 has less to do: 60.0 ms a step of its own work, the other 3 100.0 ms"),
+        ((60, 100, 100, 61, 100), (), "Ranks 0, 3 have less to do: 60.0 to 61.0 ms a step of their own work"),
+        ((60, 100, 60, 61), (1,), "Rank 1 is the straggler: 100.0 ms a step of its own work, the others 60.0 to 61.0"),
+        ((100, 101, 60, 60), (1, 0), "Ranks 0-1 are the stragglers: 100.0 to 101.0 ms a step of their own work"),
+        ((60, 100, 100, 120), (3,), "Rank 3 is the straggler: 120.0 ms a step of its own work, the others 60.0 to 100"),
+        ((100, 60), (0,), "Rank 0 is the straggler: 100.0 ms a step of its own work, rank 1 60.0 ms. All wait for it"),
+        ((100, 103, 106, 109), (3,), "goes from 100.0 ms a step (rank 0) evenly up to 109.0 ms (rank 3)"),
+    ],
+)
+def test_who_has_more_and_who_has_less_to_do(
+    own: Sequence[float], stragglers: tuple[int, ...], said: str, tmp_path: Path
+) -> None:
+    files = [rank(tmp_path, i, compute=ms, collective=125.0 - ms) for i, ms in enumerate(own)]
+    found = judged(tmp_path, *files)
+    assert said in found.sentence and found.stragglers == stragglers
+    assert found.even == ("even:" in found.sentence)
+
+
+@pytest.mark.parametrize(
+    ("asleep", "said", "own_ms"),
+    [
+        (HOOK, "Rank 0 is the straggler: 40.0 ms a step of its own work, rank 1 10.0 ms", 40),
+        (LOCK, "Rank 0 is the straggler: 40.0 ms", 40),
+        (BACKWARD, "The 2 ranks are even", 10),
+        (EXCHANGE, "The 2 ranks are even", 10),
+        (HOROVOD, "not clear: rank 0 is asleep for 30.0 ms a step, and no sample says", 40),
+        ((), "not clear: rank 0 is asleep for 30.0 ms a step, and no sample says", 40),
+    ],
+)
+def test_a_rank_that_sleeps_in_backward_is_not_acquitted(
+    asleep: Sequence[str], said: str, own_ms: float, tmp_path: Path
+) -> None:
+    first = rank(tmp_path, 0, {("backward", "blocked"): 30.0}, compute=10.0)
+    if asleep:
+        first.asleep("backward", 1200, *asleep)  # not each sleep is sampled
+    second = rank(tmp_path, 1, {("backward", "blocked"): 30.0}, compute=10.0).asleep("backward", 1500, *BACKWARD)
+    found = judged(tmp_path, first, second)
+    assert said in found.sentence and found.ranks[0].own_ms == pytest.approx(own_ms)
+    assert found.vague(found.ranks[0]) == ("not clear" in said)
+    if "blocked_io" in found.sentence:  # the other's sleep is no work of its own
+        assert "mostly blocked_io (+30.0 ms)" in found.sentence
+
+
+def test_sleep_in_the_backward_call_of_a_rank_with_collectives_is_for_nobody_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = rank(tmp_path, 0, {("backward", "blocked"): 25.0}, compute=10.0, collective=5.0)
+    found = judged(
+        tmp_path, first.asleep("backward", 1250, *BACKWARD), rank(tmp_path, 1, compute=10.0, collective=30.0)
+    )
+    assert "not clear" in found.sentence and found.stragglers == () and not found.even
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "up to 35.0" in out and "even" not in out and "1            40.0         10.0  waits for the others" in out
+    assert main(["show", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["straggler"], document["stragglers"], document["ranks"][0]["unclear_ms"]) == (None, [], 25.0)
+
+
+def test_what_is_unclear_of_one_rank_does_not_hide_another(tmp_path: Path) -> None:
+    found = judged(
+        tmp_path,
+        rank(tmp_path, 0, {("backward", "blocked"): 5.0}, compute=10.0, collective=25.0),
+        rank(tmp_path, 1, compute=10.0, collective=30.0),
+        rank(tmp_path, 2, data_wait=29.0, compute=10.0, collective=1.0),
+    )
+    assert found.stragglers == (2,) and "39.0 ms a step of its own work, the others 10.0 to 15.0 ms" in found.sentence
