@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainperf.container import cpu_quota, memory_limit
+from trainperf.launch import launch_id
 from trainperf.settings import Settings
 
 
@@ -43,6 +44,8 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
             meta[variable.lower()] = value
     if settings.rank is not None:  # a framework may know what the environment does not say
         meta |= {"rank": str(settings.rank), "world_size": str(settings.world_size)}
+    if settings.several_ranks:
+        meta["launch"] = launch_id(settings.rank or 0)
     return {**meta, **torch_meta()}
 
 

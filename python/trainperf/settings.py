@@ -17,11 +17,10 @@ GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 CUDA_MODES = ("auto", "off")
 ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
 
-# What all processes of a job agree on without asking one another.
-_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _MAX_SAMPLER_HZ = 2000.0
+_named: dict[tuple[str, str, int | None], int] = {}  # how often a job was, in this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +49,19 @@ class Settings:
         return self.rank is not None and self.world_size > 1
 
     def run_path(self) -> str:
-        """Where the run file goes. With several ranks each has its own file: a.tpr becomes a.rank3.tpr."""
+        """Where the run file goes. With several ranks each has its own file: a.tpr becomes a.rank3.tpr.
+
+        In a directory each call gives another name.
+        """
         if self.path or not self.directory:
             return self._of_rank(self.path)
-        if self.several_ranks:  # a name that all of them can make without asking one another
-            for number in range(1, 10_000):
-                path = self._of_rank(os.path.join(self.directory, f"{self.job_name()}-{number}.tpr"))
-                if not os.path.exists(path):
-                    return path
-        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}"
-        return self._of_rank(os.path.join(self.directory, f"{self.stem()}-{stamp}.tpr"))
+        if (
+            self.several_ranks
+        ):  # a name that all of them can make without asking one another, or looking at what is there
+            path = self._of_rank(os.path.join(self.directory, f"{self.job_name()}.tpr"))
+            if not os.path.exists(path):
+                return path
+        return self._of_rank(os.path.join(self.directory, f"{self.stem()}-{stamp()}.tpr"))
 
     def _of_rank(self, path: str) -> str:
         root, extension = os.path.splitext(path)
@@ -70,11 +72,18 @@ class Settings:
         return file_stem(self.name or script.strip("-") or "run")
 
     def job_name(self) -> str:
-        """The same on each rank of a job, another for the next job where its environment says so."""
-        import zlib
+        """The same on each rank of a job, another for the next job, and for this one's next watch in that directory."""
+        from trainperf.launch import launch_id
 
-        job = zlib.crc32("|".join(os.environ.get(variable, "") for variable in _JOB).encode())
-        return f"{self.stem()}-{job:08x}"
+        name = f"{self.stem()}-{launch_id(self.rank or 0)}"
+        key = (os.path.abspath(self.directory), name, self.rank)
+        number = _named[key] = _named.get(key, 0) + 1
+        return name if number == 1 else f"{name}-{number}"
+
+
+def stamp() -> str:
+    """For a name that no other process makes."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}"
 
 
 def file_stem(name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trainperf
+from trainperf.ranks import open_job, ranks
 from trainperf.settings import Settings
 
 pytest.importorskip("trainperf._native")
@@ -26,18 +27,23 @@ def test_two_ranks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("16 steps)") == 1  # one verdict
     files = sorted(tmp_path.glob("*.tpr"))
-    stems, ranks = zip(*(file.name.rsplit(".", 2)[:2] for file in files), strict=True)
-    assert ranks == ("rank0", "rank1") and stems[0] == stems[1] and stems[0].startswith("torchrun_child-")
+    stems, numbers = zip(*(file.name.rsplit(".", 2)[:2] for file in files), strict=True)
+    assert numbers == ("rank0", "rank1") and stems[0] == stems[1] and stems[0].startswith("torchrun_child-")
     for file in files:
         with trainperf.open(file) as run:
             assert run.step_count == 16 and run.meta["ended"] == "normally" and run.meta["world_size"] == "2"
+    with open_job(tmp_path) as job:  # both sleep as long in a step: one in its hook, the other for it
+        found = ranks(job.runs)
+        assert found is not None and found.stragglers == (0,) and "mostly blocked_io" in found.sentence
+        assert found.ranks[1].told.startswith("waits for the others"), found
+        assert len({run.meta["launch"] for run in job.runs}) == 1
 
 
 def test_ranks_agree_on_a_name_and_the_next_job_has_another(tmp_path: Path) -> None:
-    ranks = [Settings(directory=str(tmp_path), rank=rank, world_size=2) for rank in range(2)]
-    first = [rank.run_path() for rank in ranks]
+    both = [Settings(directory=str(tmp_path), rank=rank, world_size=2) for rank in range(2)]
+    first = [rank.run_path() for rank in both]
     assert [path.replace("rank1", "rank0") for path in first] == [first[0]] * 2 and first[0] != first[1]
     for path in first:
         Path(path).touch()
-    second = [rank.run_path() for rank in ranks]
+    second = [rank.run_path() for rank in both]
     assert len({*first, *second}) == 4 and second[1].replace("rank1", "rank0") == second[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import torch
@@ -27,8 +28,10 @@ def counted(original: Any) -> Any:
 for name in ("all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "barrier"):
     setattr(dist, name, counted(getattr(dist, name)))
 net = torch.nn.Linear(8, 1)
+if dist.get_rank() == 0:
+    net.weight.register_hook(lambda gradient: time.sleep(0.02))  # in backward, as waiting for others would be
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with trainperf.watch(sys.argv[1], gil="off", sampler_hz=0):
+with trainperf.watch(sys.argv[1], gil="off", sampler_hz=200):
     for (x,) in DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4):
         optimizer.zero_grad()
         net(x).square().mean().backward()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from trainperf.settings import stamp
 from trainperf.watch import Watch
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def placed(settings: Settings, root: str, *, rank: int, world_size: int, fit: in
     folder = settings.directory or (os.path.join(root, "trainperf") if root and "://" not in root else "")
     if not folder or settings.world_size == 1:
         return dataclasses.replace(settings, directory=folder)
-    for number in range(1, 10_000):
-        path = os.path.join(folder, f"{settings.job_name()}-{number}", "run.tpr")
+    job = dataclasses.replace(settings, directory=folder).job_name()
+    for name in (job, f"{settings.stem()}-{stamp()}"):  # the second: a folder never has two jobs' ranks
+        path = os.path.join(folder, name, "run.tpr")
         here = dataclasses.replace(settings, path=path, directory=os.path.dirname(path))
         if not os.path.exists(here.run_path()):
-            return here
-    return dataclasses.replace(settings, directory=folder)
+            break
+    return here

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from trainperf.run import Run
 
+_TOGETHER: Final = 600.0  # seconds
 _RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
 
 
@@ -98,10 +100,33 @@ def _one_job(runs: Sequence[Run]) -> None:
     jobs = {found["stem"] if (found := _RANK.match(p.stem)) else "" for p in paths}
     numbers = [_known_number(run) for run in runs]
     worlds = {run.meta.get("world_size", "") for run in runs}
-    if len(jobs) > 1 or len(worlds) > 1 or None in numbers or len(set(numbers)) < len(numbers):
+    launches = {run.meta.get("launch", "") for run in runs}
+    one_launch = len(launches) == 1 and launches != {""}  # a rank whose file's name was taken has another
+    several = (len(jobs) > 1 and not one_launch) or len(launches) > 1 or len(worlds) > 1
+    if several or None in numbers or len(set(numbers)) < len(numbers):
         names = ", ".join(p.name for p in paths[:4]) + (" ..." if len(paths) > 4 else "")
         some = f", or all ranks of one by a pattern ('{stem}.rank*.tpr')" if (stem := max(jobs)) else ""
         raise TrainperfError(f"{paths[0].parent} has several runs ({names}): name one of them{some}")
+
+    _started_together(runs)
+
+
+def _started_together(runs: Sequence[Run]) -> None:
+    """Raises TrainperfError when one began much later: ranks wait for one another, so it is of another job."""
+    starts = sorted(((t, run) for run in runs if (t := _started(run)) is not None), key=lambda pair: pair[0])
+    if starts and starts[-1][0] - starts[0][0] > _TOGETHER:
+        (_, first), (_, last) = starts[0], starts[-1]
+        raise TrainperfError(
+            f"{Path(last.path).name} started at {last.meta['started']}, {Path(first.path).name} at "
+            f"{first.meta['started']}: ranks of one job start together, so name the files of one job alone"
+        )
+
+
+def _started(run: Run) -> float | None:
+    try:
+        return datetime.fromisoformat(run.meta.get("started", "").replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def same_ranks(before: Job, after: Job) -> None:
