@@ -35,12 +35,20 @@ def rank(folder: Path, number: int, cells: Mapping[tuple[str, str], float] | Non
     ("own", "stragglers", "said"),
     [
         ((100, 100, 100, 100.5), (), "4 ranks are even: their own work differs by 0.50 ms a step at most."),
-        ((100, 100, 100, 60), (), "Rank 3 has less to do: 60.0 ms a step of its own work, the other 3 100.0 ms"),
+        (
+            (100, 100, 100, 60),
+            (),
+            "60.0 ms a step of its own work, the other 3 have 100.0 ms, and it waits for them.",
+        ),
         ((60, 100, 100, 61, 100), (), "Ranks 0, 3 have less to do: 60.0 to 61.0 ms a step of their own work"),
         ((60, 100, 60, 61), (1,), "Rank 1 is the straggler: 100.0 ms a step of its own work, the others 60.0 to 61.0"),
         ((100, 101, 60, 60), (1, 0), "Ranks 0-1 are the stragglers: 100.0 to 101.0 ms a step of their own work"),
         ((60, 100, 100, 120), (3,), "Rank 3 is the straggler: 120.0 ms a step of its own work, the others 60.0 to 100"),
-        ((100, 60), (0,), "Rank 0 is the straggler: 100.0 ms a step of its own work, rank 1 60.0 ms. All wait for it"),
+        (
+            (100, 60),
+            (0,),
+            "100.0 ms a step of its own work, rank 1 has 60.0 ms. All wait for it",
+        ),
         ((100, 103, 106, 109), (3,), "goes from 100.0 ms a step (rank 0) evenly up to 109.0 ms (rank 3)"),
     ],
 )
@@ -56,7 +64,7 @@ def test_who_has_more_and_who_has_less_to_do(
 @pytest.mark.parametrize(
     ("asleep", "said", "own_ms"),
     [
-        (HOOK, "Rank 0 is the straggler: 40.0 ms a step of its own work, rank 1 10.0 ms", 40),
+        (HOOK, "Rank 0 is the straggler: 40.0 ms a step of its own work, rank 1 has 10.0 ms", 40),
         (LOCK, "Rank 0 is the straggler: 40.0 ms", 40),
         (BACKWARD, "The 2 ranks are even", 10),
         (EXCHANGE, "The 2 ranks are even", 10),

@@ -99,19 +99,18 @@ def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
             )
         slow, others = list(stepped[:gap]), list(stepped[gap:])
         if len(slow) > len(others):
-            plural = len(others) > 1
+            have, own, they = ("have", "their", "they wait") if len(others) > 1 else ("has", "its", "it waits")
             return (
                 False,
                 (),
                 (
-                    f"{_names(others)} {'have' if plural else 'has'} less to do: {_range(others)} ms a step of "
-                    f"{'their' if plural else 'its'} own work, the other {len(slow)} {_range(slow)} ms, and "
-                    f"{'wait' if plural else 'waits'} for them."
+                    f"{_names(others)} {have} less to do: {_range(others)} ms a step of {own} own work, the other "
+                    f"{len(slow)} have {_range(slow)} ms, and {they} for them."
                 ),
             )
     own, are = ("their", "are the stragglers") if len(slow) > 1 else ("its", "is the straggler")
     them = "them" if len(slow) > 1 else "it"
-    the_others = "the others" if len(others) > 1 else _names(others).lower()
+    the_others = "the others" if len(others) > 1 else f"{_names(others).lower()} has"
     return (
         False,
         tuple(r.rank for r in slow),

@@ -28,6 +28,7 @@ def lines(found: Ranks, about: Run, *, width: int = 80) -> list[Line]:
     if found.count > len(found.ranks):
         left_out = found.count - len(found.ranks)
         out.append([(f"and {left_out:,} more, with neither the most nor the least work of their own", "dim")])
+    out.append([("own work: of the step, what the rank did not spend waiting for the others", "dim")])
     of = next((r.rank for r in found.ranks if r.file == about.path.rpartition("/")[2]), found.straggler)
     what = "the straggler" if len(found.stragglers) == 1 else "the slowest of the stragglers"
     out += [[], [(f"Of rank {of}{f', {what}' if of == found.straggler else ''}:", "bold")]]
