@@ -57,7 +57,15 @@ def torch_meta() -> Mapping[str, str]:
     meta = {"torch": str(torch.__version__), "torch_threads": str(torch.get_num_threads())}
     if torch.cuda.is_initialized():
         meta["feeds_device"] = "1"
+    if process_group():
+        meta["process_group"] = "1"
     return meta
+
+
+def process_group() -> bool:
+    """Whether torch.distributed has a process group just now. Never imports it."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())
 
 
 def _cpus() -> int:

@@ -175,6 +175,9 @@ def test_what_the_watched_thread_is_seen_doing(python: tuple[str, Path]) -> None
     # And who else was where, while it slept in the lock.
     assert seen["beside"]["looks"] > 20
     assert seen["beside"]["there"] > 0.9 * seen["beside"]["looks"], seen["beside"]
+    _, _, woke, _, works = seen["signs"]["holds"]
+    assert woke + works > 0.8 * sum(seen["signs"]["holds"]) > 50, seen["signs"]
+    assert seen["signs"]["stands_still"][1] > 0.8 * sum(seen["signs"]["stands_still"]) > 50, seen["signs"]
     assert seen["python"]["functions"]["spin_in_python"] > 0.85 * seen["python"]["samples"]
 
 

@@ -1,4 +1,6 @@
-"""A lock that another thread holds while it sleeps: blocked, and never the GIL. Size: ms of one hold."""
+"""A lock that another thread holds while it sleeps: blocked, and never the GIL. A third thread does nothing at all.
+
+Size: ms of one hold."""
 
 import threading
 import time
@@ -17,6 +19,10 @@ def main() -> None:
             time.sleep(program.size / 1e3)
         time.sleep(program.size / 4e3)
 
+    def heartbeat() -> None:
+        time.sleep(3600)
+
+    threading.Thread(target=heartbeat, name="heartbeat", daemon=True).start()
     uploader = Stoppable(upload, "uploader")
     if program.size:
         uploader.start()

@@ -60,21 +60,36 @@ def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
 
 def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
     cells = {("backward", "blocked"): 4.0, ("backward", "native"): 4.0, ("other", "python"): 2.0}
-    for world_size, says in (("2", "waits in backward for the other ranks"), ("1", "waits for a lock in the loop")):
-        file = make().meta(world_size=world_size).steps(100, cells)
-        at = file.stack(f"{TRAIN}:31 train")
-        file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=at)
-        f = only(file)
-        assert f.id == "TP301" and says in f.title and ("FOLDER" in f.fix) == (world_size == "2")
+    engine = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
+    train = f"{TRAIN}:31 train"
+    job = {"world_size": "2", "process_group": "1"}
+    for meta, stack, ranks in (
+        (job, (engine, train), True),
+        ({**job, "world_size": "1"}, (engine, train), False),
+        ({"world_size": "2"}, (engine, train), False),  # two programs of one launcher that exchange nothing
+        (job, (f"{TRAIN}:9 my_hook", engine, train), False),  # a lock of the user's own
+        ({**job, "feeds_device": "1"}, (engine, train), False),  # it sleeps while autograd's thread works
+    ):
+        file = make().meta(**meta).steps(100, cells)
+        file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=file.stack(*stack))
+        f = next(f for f in said(file).findings if f.id == "TP301")
+        says = "waits in backward for the other ranks" if ranks else "waits for a lock in the loop"
+        assert says in f.title and ("FOLDER" in f.fix) == ranks, meta
 
 
-def asleep_beside(make: Make, *others: tuple[str, str, float]) -> Finding:
-    """The loop sleeps 590 ms in a lock; the others are threads: name, innermost frame, ms of it there."""
+STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign
+
+
+def asleep_beside(make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = ()) -> Finding:
+    """The loop sleeps 590 ms in a lock; the others are threads: name, innermost frame, ms of it there. They ran
+    whenever a wait ended, or `signs`: what the looks at them told, and for which part of those ms."""
     file = make().steps(100, compute=2.0, blocked_io=6.0)
     file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
     for name, frame, ms in others:
         stack = file.stack(frame, f"{TRAIN}:70 upload")
-        file.detail("beside", ms, phase="other", thread=file.thread(name), stack=stack)
+        thread = file.thread(name)
+        for sign, part in signs or ((WOKE, 1.0),):
+            file.detail("beside", ms * part, phase="other", thread=thread, stack=stack, code=sign)
         file.detail("beside", 900, phase="backward", thread=file.thread("elsewhere"), stack=stack)
     return only(file)
 
@@ -89,6 +104,27 @@ def test_who_sleeps_with_the_lock_that_is_waited_for(make: Make) -> None:
     )
     assert "meanwhile uploader is in send (train.py:77) for 95% of it" in f.evidence
     assert not any("idle" in e or "elsewhere" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("signs", "blamed"),
+    [
+        (((STILL, 0.95), (0, 0.05)), False),  # a heartbeat that sleeps for a minute
+        (((STILL, 0.7), (WOKE, 0.3)), False),  # for three waits
+        (((WOKE, 0.5), (STIRRED, 0.5)), False),  # for less than a wait
+        (((0, 1.0),), False),  # a file of an older version
+        (((WORKS, 0.5), (WOKE, 0.5)), True),
+        (((WOKE, 0.93), (STIRRED, 0.07)), True),
+    ],
+)
+def test_who_stands_beside_it_is_blamed_only_if_it_runs_where_waits_end(
+    make: Make, signs: tuple[tuple[int, float], ...], blamed: bool
+) -> None:
+    f = asleep_beside(make, ("heartbeat", f"{TRAIN}:77 beat", 580), signs=signs)
+    assert ("heartbeat" in f.who, "while" in f.why) == (blamed, blamed)
+    meanwhile = next(e for e in f.evidence if "heartbeat" in e)
+    assert ("not waited for" in meanwhile) == (signs[0][0] == STILL)
+    assert ("not known" in meanwhile) == (not blamed and signs[0][0] != STILL)
 
 
 def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:

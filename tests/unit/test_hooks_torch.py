@@ -428,4 +428,8 @@ def test_a_device_is_reported_once_cuda_runs(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     time.sleep(0.11)
     scalar().backward()
-    assert session.meta["feeds_device"] == "1"
+    assert session.meta["feeds_device"] == "1" and "process_group" not in session.meta
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    time.sleep(0.11)
+    scalar().backward()
+    assert session.meta["process_group"] == "1"

@@ -28,7 +28,8 @@ enum class EventKind : uint8_t {
   kHost,     // the cgroup's throttled time: `value` is its cumulative ns at end_ns; thread is 0
   kCall,     // `thread` spent [start_ns, end_ns] in a call; `what` is a HostCall, `value` its correlation (0: none),
              // `object` the stream. Those of one thread do not overlap
-  kBeside,  // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns, end_ns]
+  kBeside,   // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns,
+            // end_ns]; `what` is a BesideSign
 };
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
@@ -92,6 +93,16 @@ enum class SampleState : uint8_t {
   kUnknown,   // could not be read
 };
 inline constexpr int kSampleStateCount = 6;
+
+// Whether a thread can be the one that a sleeper waits for: to let it go on, it must run.
+enum class BesideSign : uint8_t {
+  kNotKnown,
+  kStill,    // a wait of the sleeper's ended, and it has not run: another thread, or process, did that
+  kWoke,     // it ran between two looks, and a wait ended between them
+  kStirred,  // it ran, and the wait went on
+  kWorks,    // it is on CPU for a part of the time
+};
+inline constexpr int kBesideSignCount = 5;
 
 enum class Phase : uint8_t {
   kFetch,

@@ -21,6 +21,7 @@
 #include "trainperf/cpython/frame_reader.h"
 #include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/offsets.h"
+#include "trainperf/probe/beside_signs.h"
 #include "trainperf/probe/gil_thread_look.h"
 #include "trainperf/probe/gil_waits.h"
 
@@ -114,6 +115,7 @@ class Sampler : public GilSampler {
   uint64_t watched_tstate_ = 0;
   uint64_t watched_tstate_id_ = 0;
   int64_t next_find_ns_ = 0;
+  BesideSigns beside_;
   uint32_t random_ = 0x9E3779B9;
 
   SpscRing<Event> ring_;
@@ -341,9 +343,13 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
 
 // Where the other threads are: one of them is to let the watched one go on. Its thread state is where the walk begins.
 void Sampler::LookBeside(Event event) {
+  const ThreadTable& threads = ThreadTable::Get();
+  const auto cpu_ns = [&threads](ThreadId id) {
+    return id == 0 ? -1 : ThreadCpuNs(threads.info(id).native_tid.load(std::memory_order_relaxed));
+  };
+  const int64_t sleepers_cpu_ns = cpu_ns(event.thread);
   event.kind = EventKind::kBeside;
   event.thread = 0;
-  event.what = 0;
   event.value = 0;
   int left = kMaxBeside;
   for (const bool forward : {true, false}) {
@@ -356,6 +362,8 @@ void Sampler::LookBeside(Event event) {
         ThreadState again;  // it may have ended while it was read
         if (event.stack != 0 && ReadThreadState(memory_, at, &again) && again.id == state.id) {
           event.object = ThreadTable::Get().FindOrAdd(state.native_tid, state.id);
+          event.what =
+              static_cast<uint8_t>(beside_.Look(event.object, cpu_ns(event.object), sleepers_cpu_ns, event.end_ns));
           ring_.TryPush(event);
         }
       }

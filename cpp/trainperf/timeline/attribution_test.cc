@@ -351,13 +351,14 @@ TEST(Attribution, HoldsAreKeptByPhaseOfTheStepThread) {
 
 TEST(Attribution, WhoStoodBesideASleepIsKeptByItsPhase) {
   Script loop;
-  Loop(loop, 3, [&](int) { loop.Blocked(2_ms).Beside(5, 70).Beside(6, 71); });
+  Loop(loop, 3, [&](int) { loop.Blocked(2_ms).Beside(5, 70).Beside(6, 71, 4_ms, BesideSign::kStill); });
   const std::vector<Detail> found = loop.Details(DetailKind::kBeside);
   ASSERT_EQ(found.size(), 6u);
   for (const Detail& detail : found) {
     EXPECT_EQ(detail.phase, Phase::kForward);
     EXPECT_EQ(detail.ns, 4_ms);
     EXPECT_EQ(detail.stack, detail.thread == 5 ? 70u : 71u);
+    EXPECT_EQ(detail.code, detail.thread == 5 ? 0 : static_cast<int32_t>(BesideSign::kStill));
   }
   EXPECT_TRUE(loop.Details(DetailKind::kHold).empty());
 }

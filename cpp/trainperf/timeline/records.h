@@ -58,7 +58,8 @@ enum class DetailKind : uint8_t {
   kCall,         // a sample that fell into a call of the step thread: `code` is the HostCall, `stack` its own
   kIdleGilWait,  // a device (`code`) idled while whoever feeds it waited for the GIL: `thread`, `stack` are the
                  // holder's
-  kBeside,       // where another thread was while the step thread slept in a lock (a queue's too): `thread`, `stack`
+  kBeside,       // where another thread was while the step thread slept in a lock (a queue's too): `thread`, `stack`;
+                 // `code` is a BesideSign
 };
 inline constexpr int kDetailKindCount = 7;
 

@@ -186,8 +186,9 @@ class Script {
     return Put(e);
   }
   // Where another thread was while this one slept in a lock.
-  Script& Beside(ThreadId other, StackId stack, int64_t ns = 4_ms) {
+  Script& Beside(ThreadId other, StackId stack, int64_t ns = 4_ms, BesideSign sign = BesideSign::kNotKnown) {
     Event e = Make(EventKind::kBeside);
+    e.what = static_cast<uint8_t>(sign);
     e.thread = 0;
     e.start_ns = now_ - ns;
     e.object = other;

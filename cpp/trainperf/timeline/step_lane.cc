@@ -145,7 +145,8 @@ void StepLane::FlushSamples() {
 
 void StepLane::OnOther(DetailKind kind, const Event& event) {
   if (!running_) return;
-  stretch_details_.Add({kind, row_, SampleState::kPython, event.object, event.stack, 0},
+  const int32_t code = kind == DetailKind::kBeside && event.what < kBesideSignCount ? event.what : 0;
+  stretch_details_.Add({kind, row_, SampleState::kPython, event.object, event.stack, code},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
   if (kind == DetailKind::kHold && event.object == stand_in_ && stand_in_ != 0 && in_backward()) {
     AddStandIns(std::max(event.start_ns, stand_in_ns_), event.end_ns, Mechanism::kPython);

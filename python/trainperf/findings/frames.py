@@ -28,6 +28,7 @@ _OURS = re.compile(
 _TORCH_CHECKOUT = re.compile(
     r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
 )
+_AUTOGRAD = re.compile(r"[/\\]torch[/\\](autograd[/\\][^/\\]+|_tensor)\.py$")
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
@@ -71,6 +72,12 @@ def is_other_library(file: str) -> bool:
 def in_module(frames: Sequence[FrameLike]) -> bool:
     """Called by a module: a part of the model."""
     return any(_MODULE.search(f.file) for f in frames)
+
+
+def below_backward(frames: Sequence[FrameLike]) -> bool:
+    """The innermost frame of the user's was called by autograd: a hook, a function of the user's own."""
+    at = next((i for i, f in enumerate(frames) if is_user_file(f.file)), len(frames))
+    return any(_AUTOGRAD.search(f.file) for f in frames[at:])
 
 
 def is_waiting(frames: Sequence[FrameLike]) -> bool:

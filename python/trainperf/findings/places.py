@@ -16,6 +16,8 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame, RunReader, Thread
 
+_STILL, _WOKE, _STIRRED, _WORKS = 1, 2, 3, 4  # BesideSign in event.h: the code of a detail of kind beside
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -43,11 +45,13 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A thread that went on while the training thread slept."""
+    """A thread that was in the user's code while the training thread slept."""
 
     name: str
     share: float  # of that time
     spot: Spot
+    awaited: bool  # it ran whenever a wait ended, or it was at work: it may be the one that is waited for
+    still: bool  # waits ended while it did not run: it is not the one
 
 
 class Places:
@@ -164,7 +168,8 @@ class Places:
 
     def beside(self, phases: Iterable[str] | None = None) -> list[Beside]:
         """Where other threads stood for most of the time that the training thread slept in these phases, in a lock or
-        a queue; their share is of that time. Those that waited for a lock or a queue themselves are left out."""
+        a queue, those that may be waited for first; their share is of that time. Those that waited for a lock or a
+        queue themselves are left out."""
         in_phases = set(phases) if phases is not None else None
         asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
         by_thread: dict[int, list[Detail]] = {}
@@ -176,8 +181,10 @@ class Places:
             spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
             ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
             if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
-                out.append(Beside(self.thread_name(group[0].thread), min(1.0, ns / asleep), spots[0]))
-        return sorted(out, key=lambda b: -b.share)
+                awaited, still = _signs(group)
+                name = self.thread_name(group[0].thread)
+                out.append(Beside(name, min(1.0, ns / asleep), spots[0], awaited, still))
+        return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
         """Who besides the training thread holds the GIL most while that is in these phases; its share is of the holds.
@@ -202,6 +209,18 @@ class Places:
         spots = self.spots(group)
         spot = spots[0] if spots else None
         return Holder(self.thread_name(group[0].thread), group[0].thread, ns, 0, ns / whole, spot)
+
+
+def _signs(group: Sequence[Detail]) -> tuple[bool, bool]:
+    """Of the looks at one thread: whether it may be the one that is waited for, and whether it is not."""
+
+    def looks(*signs: int) -> int:
+        return sum(d.count for d in group if d.code in signs)
+
+    told = looks(_STILL, _WOKE, _STIRRED, _WORKS)
+    if told < limit("min_samples"):
+        return False, False
+    return looks(_WOKE, _WORKS) >= limit("awaited_share") * told, looks(_STILL) >= limit("most_share") * told
 
 
 def function_name(spot: Spot | None) -> str:

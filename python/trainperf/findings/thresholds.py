@@ -167,6 +167,13 @@ _TABLE = (
         "threads of the process that use this much compete with training",
         "a choice: a thread that runs a quarter of the time; not measured",
     ),
+    Threshold(
+        "awaited_share",
+        0.80,
+        "share of looks",
+        "a thread that runs where waits end, and not beside, is said to be waited for",
+        "measured: 0.98 of who sleeps with a lock in hand, at most 0.5 of timers of 0.2 to 2 times the wait",
+    ),
     Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),
     Threshold(
         "held_share",

@@ -58,7 +58,7 @@ class Detail:
     state: str  # samples: python, native, parallel, blocked, gil_wait, unknown; call: which
     thread: Thread | None
     stack: int  # Run.stack(stack) gives the frames
-    code: int  # sample: system call (blocked); gc: generation; idle_gil_wait: device
+    code: int  # sample: system call (blocked); gc: generation; idle_gil_wait: device; beside: BesideSign in event.h
     ns: int
     count: int
     steps: int  # in how many steps

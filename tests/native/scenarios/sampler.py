@@ -89,6 +89,20 @@ def sleeps_beside(stop: threading.Event) -> None:
         time.sleep(0.05)
 
 
+def sleeps_with(lock: threading.Lock) -> Callable[[threading.Event], None]:
+    def holds(stop: threading.Event) -> None:
+        while not stop.is_set():
+            with lock:
+                time.sleep(0.03)
+            time.sleep(0.005)
+
+    return holds
+
+
+def stands_still(stop: threading.Event) -> None:
+    time.sleep(1.0)
+
+
 def states() -> dict[str, Any]:
     """What the watched thread is seen doing, in four acts; and its stack."""
     truth.begin()
@@ -133,11 +147,29 @@ def states() -> dict[str, Any]:
         beside = [e for e in truth.drain_sampler() if e["kind"] == BESIDE]
     names = [{name.rpartition(".")[2] for _, name, _ in truth.stack(e["stack"])} for e in beside]
     result["beside"] = {"looks": len(beside), "there": sum("sleeps_beside" in of for of in names)}
+    result["signs"] = signs_beside()
     result["stats"] = truth.sampler_stats()
     truth.stop_sampler()
     truth.uninstall()
     truth.end()
     return result
+
+
+def signs_beside() -> dict[str, list[int]]:
+    """Of who ends each wait, and of one that does nothing: how often each BesideSign was seen."""
+    lock = threading.Lock()
+    signs = {"holds": [0] * 5, "stands_still": [0] * 5}
+    with running(sleeps_with(lock), stands_still):
+        truth.drain_sampler()
+        for _ in range(20):
+            with lock:
+                pass
+            time.sleep(0.002)
+        for e in truth.drain_sampler():
+            names = {name.rpartition(".")[2] for _, name, _ in truth.stack(e["stack"])} if e["kind"] == BESIDE else ()
+            for name in signs.keys() & names:
+                signs[name][e["what"]] += 1
+    return signs
 
 
 def no_gil_to_look_at() -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, ms, plural
-from trainperf.findings.frames import is_stdlib_file, user_frame
+from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.places import Beside
     from trainperf.runfile import Detail, Frame, Loader
 
 _FIXES = {
@@ -67,7 +68,7 @@ class Blocked:
             kind = "queue"
         elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             kind = "process"  # its pipes
-        elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims):
+        elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
             kind = "ranks"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         fed = kind == "queue" and bool(background)
@@ -87,15 +88,18 @@ class Blocked:
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
         beside = facts.beside(phases) if kind in ("lock", "queue") else []
         busiest, meanwhile = (
-            self._busiest(facts, phases, cost) if kind in ("lock", "queue") and not beside else ("", "")
+            self._busiest(facts, phases, cost)
+            if kind in ("lock", "queue") and not any(b.awaited for b in beside)
+            else ("", "")
         )
         fix, wont = _FIXES[kind]
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
-        if len(beside) == 1:  # of several it is not known who is waited for
-            busiest = beside[0].name
-            why = f"{busiest} is in {facts.label(beside[0].spot)} while {why}"
+        awaited = [b for b in beside if b.awaited]
+        if len(awaited) == 1:  # of several it is not known who is waited for
+            busiest = awaited[0].name
+            why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
         affected = facts.affected("blocked_io")
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
@@ -121,7 +125,7 @@ class Blocked:
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
                 feeder,
-                *(f"meanwhile {h.name} is in {facts.label(h.spot)} for {h.share:.0%} of it" for h in beside[:3]),
+                *(self._meanwhile(facts, b) for b in beside[:3]),
                 meanwhile,
             ),
             who=(facts.step_thread_name, busiest),
@@ -139,6 +143,15 @@ class Blocked:
             return "", ""
         at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
         return other.name, f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
+
+    @staticmethod
+    def _meanwhile(facts: Facts, b: Beside) -> str:
+        said = f"meanwhile {b.name} is in {facts.label(b.spot)} for {b.share:.0%} of it"
+        if b.awaited:
+            return said
+        if b.still:
+            return f"{said}; not waited for: it did not run when waits ended"
+        return f"{said}; whether it is waited for is not known"
 
     @staticmethod
     def _feeder(facts: Facts, background: Sequence[Loader]) -> tuple[str, str]:
@@ -159,10 +172,16 @@ class Blocked:
         return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
 
     @staticmethod
-    def _exchanges_gradients(facts: Facts, claims: Mapping[Cell, int]) -> bool:
-        """Backward waits for a lock only for other threads: in a job of several ranks for those that exchange."""
+    def _exchanges_gradients(facts: Facts, claims: Mapping[Cell, int], top: Spot | None) -> bool:
+        """Backward itself waits for a lock only for other threads: in a job of several ranks for those that exchange,
+        unless a GPU's backward runs in a thread of autograd's."""
+        meta = facts.run.meta
+        if int(meta.get("world_size") or 1) <= 1 or meta.get("process_group") != "1" or facts.run.feeds_device:
+            return False
+        if top is not None and below_backward(top.frames):  # a hook of the user's
+            return False
         in_backward = sum(ns for (phase, _), ns in claims.items() if phase == "backward")
-        return int(facts.run.meta.get("world_size") or 1) > 1 and in_backward >= 0.5 * sum(claims.values())
+        return in_backward >= 0.5 * sum(claims.values())
 
     @staticmethod
     def _in_subprocess(stack: Sequence[Frame]) -> bool:
