@@ -1,7 +1,8 @@
 // Functions of the loop with a bracket around them, as objects in C: a wrapper in Python costs a step several times
 // what its marks do, most of it cold caches (its frame, its code, its cells) just after torch's kernels.
 //
-//   next = _native.fetch_function(original, slow, is_grad_enabled, begin, end)     # in the place of __next__
+//   next = _native.fetch_function(original, slow, is_grad_enabled, begin, end)
+//   Iterator.__next__ = next.as_method()
 //   next.know(iterator, loader_id)     # from now on without Python; other iterators go to slow(iterator)
 //
 // They bind, pickle and look like the function that they stand for (functools.wraps sets what is to be seen), leave
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "bindings/bind.h"
 #include "bindings/marks_python.h"
@@ -56,19 +58,41 @@ struct BracketFunction {
 
 BracketFunction* Self(PyObject* object) { return reinterpret_cast<BracketFunction*>(object); }
 
+#ifdef Py_GIL_DISABLED
+constexpr bool kHasGil = false;
+#else
+constexpr bool kHasGil = true;
+#endif
+
+// Without the GIL nothing guards `known`: then nobody reads or writes it, and everything goes the slow way.
 const Known* Find(const BracketFunction& function, PyObject* thing) {
-#ifndef Py_GIL_DISABLED
+  if (!kHasGil) return nullptr;
   for (const Known& known : function.known) {
     if (known.thing == thing) return &known;
   }
-#endif
   return nullptr;
 }
 
+PyObject* CallOriginal(const BracketFunction& function, PyObject* const* args, size_t count, PyObject* names) {
+  if (function.original != nullptr) return PyObject_Vectorcall(function.original, args, count, names);
+  PyErr_SetString(PyExc_RuntimeError, "trainperf: this function was called after it was collected as garbage");
+  return nullptr;
+}
+
+// Returns what was there, and gives the caller its reference.
+PyObject* Exchange(PyObject** field, PyObject* value) {
+  return kHasGil ? std::exchange(*field, value) : __atomic_exchange_n(field, value, __ATOMIC_ACQ_REL);
+}
+
+void Set(PyObject** field, PyObject* value) {
+  Py_XINCREF(value);
+  Py_XDECREF(Exchange(field, value));
+}
+
 // False, with an exception set: only a stand-in for the marks can fail.
-bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, uint8_t flags) {
+bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns) {
   if (function.begin == nullptr) {
-    marks::Begin(bracket, object, -1, flags);
+    marks::BeginFromC(bracket, object, flags, entered_ns);
     return true;
   }
   PyObject* done = PyObject_CallFunction(function.begin, "iIii", static_cast<int>(bracket), object, -1, flags);
@@ -78,7 +102,7 @@ bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, ui
 
 // Returns when. Leaves an exception that is set as it is.
 int64_t End(const BracketFunction& function, Bracket bracket, int value) {
-  if (function.end == nullptr) return marks::End(bracket, value);
+  if (function.end == nullptr) return marks::EndFromC(bracket, value, marks::EnterC());
   const py::error_scope kept;
   PyObject* done = PyObject_CallFunction(function.end, "ii", static_cast<int>(bracket), value);
   if (done == nullptr) PyErr_WriteUnraisable(function.end);
@@ -88,11 +112,13 @@ int64_t End(const BracketFunction& function, Bracket bracket, int value) {
 
 PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *Self(self);
-  if (!function.on) return PyObject_Vectorcall(function.original, args, count, names);
+  if (!function.on) return CallOriginal(function, args, count, names);
   const Known* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
   if (known == nullptr) return PyObject_Vectorcall(function.slow, args, count, names);
+  const int64_t entered_ns = marks::EnterC();
   PyObject* enabled = PyObject_CallNoArgs(function.ask);
-  if (enabled == nullptr || !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled)) {
+  if (enabled == nullptr ||
+      !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled, entered_ns)) {
     Py_XDECREF(enabled);
     PyErr_Clear();
     return PyObject_Vectorcall(function.slow, args, count, names);  // meets the error too, and knows what to do
@@ -127,7 +153,8 @@ PyObject* Tick(BracketFunction* function, PyObject* result) {
 
 PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *Self(self);
-  if (!function.on) return PyObject_Vectorcall(function.original, args, count, names);
+  if (!function.on) return CallOriginal(function, args, count, names);
+  const int64_t entered_ns = marks::EnterC();
   long task = -1;
   if (function.ask_torch != nullptr) {
     task = function.ask_torch();
@@ -138,14 +165,13 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
     Py_DECREF(number);
   }
   if (task != -1) return PyObject_Vectorcall(function.original, args, count, names);
-  if (PyObject* first = function.slow) {
-    function.slow = nullptr;
+  if (PyObject* first = Exchange(&function.slow, nullptr)) {
     PyObject* done = PyObject_CallNoArgs(first);
     Py_DECREF(first);
     if (done == nullptr) return nullptr;
     Py_DECREF(done);
   }
-  if (!Begin(function, Bracket::kBackward, 0, 0)) return nullptr;
+  if (!Begin(function, Bracket::kBackward, 0, 0, entered_ns)) return nullptr;
   Py_INCREF(self);
   PyObject* result = PyObject_Vectorcall(function.original, args, count, names);
   const int64_t now_ns = End(function, Bracket::kBackward, 0);
@@ -158,9 +184,10 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
 PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const BracketFunction& function = *Self(self);
   if (!function.on) Py_RETURN_NONE;
+  const int64_t entered_ns = marks::EnterC();
   const Known* known = count == 3 ? Find(function, args[0]) : nullptr;
   if (known == nullptr) return PyObject_Vectorcall(function.slow, args, static_cast<size_t>(count), nullptr);
-  if (!Begin(function, Bracket::kOptimizer, known->number, 0)) return nullptr;
+  if (!Begin(function, Bracket::kOptimizer, known->number, 0, entered_ns)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -180,25 +207,23 @@ PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   }
   const unsigned long number = PyLong_AsUnsignedLong(args[1]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  function.known[function.next_known++ % kKnown] = {args[0], static_cast<uint32_t>(number)};
+  // One that is off may belong to another watch when it is on again, with other numbers.
+  if (kHasGil && function.on) {
+    function.known[function.next_known++ % kKnown] = {args[0], static_cast<uint32_t>(number)};
+  }
   Py_RETURN_NONE;
 }
 
 PyObject* Forget(PyObject* self, PyObject*) {
-  for (Known& known : Self(self)->known) known = Known{};
+  if (kHasGil) {
+    for (Known& known : Self(self)->known) known = Known{};
+  }
   Py_RETURN_NONE;
 }
 
 PyObject* SwitchOff(PyObject* self, PyObject*) {
   Self(self)->on = false;
   return Forget(self, nullptr);
-}
-
-void Set(PyObject** field, PyObject* value) {
-  PyObject* old = *field;
-  Py_XINCREF(value);
-  *field = value;
-  Py_XDECREF(old);
 }
 
 void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end) {
@@ -211,14 +236,28 @@ PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyErr_SetString(PyExc_TypeError, "switch_on(slow, begin, end) takes three arguments");
     return nullptr;
   }
+  if (Self(self)->vectorcall != nullptr) {
+    PyErr_SetString(PyExc_TypeError, "switch_on() is for step_functions(): the others are made switched on");
+    return nullptr;
+  }
   Set(&Self(self)->slow, args[0]);
   SetMarks(Self(self), args[1], args[2]);
   Self(self)->on = true;
-  Py_RETURN_NONE;
+  return Forget(self, nullptr);
 }
 
 // Pickled and copied by name, as functions are.
-PyObject* Reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
+PyObject* Reduce(PyObject* self, PyObject*) {
+  PyObject* name = PyObject_GetAttrString(self, "__qualname__");
+  if (name == nullptr || PyUnicode_Check(name)) return name;
+  PyErr_Format(PyExc_TypeError, "__qualname__ of a bracket function must be a string, not %R", name);
+  Py_DECREF(name);
+  return nullptr;
+}
+
+// For the dictionary of a class. There Dynamo takes an object of a type that it does not know for a plain value, and
+// compiles `it.__next__()` to a call without `it`; of an instancemethod it knows that it binds.
+PyObject* AsMethod(PyObject* self, PyObject*) { return PyInstanceMethod_New(self); }
 
 PyObject* Repr(PyObject* self) {
   PyObject* name = PyObject_GetAttrString(self, "__qualname__");
@@ -226,7 +265,7 @@ PyObject* Repr(PyObject* self) {
     PyErr_Clear();
     return PyUnicode_FromFormat("<bracket function at %p>", self);
   }
-  PyObject* text = PyUnicode_FromFormat("<function %U at %p>", name, self);
+  PyObject* text = PyUnicode_FromFormat("<function %S at %p>", name, self);
   Py_DECREF(name);
   return text;
 }
@@ -278,6 +317,7 @@ PyMethodDef kMethods[] = {
     {"forget", Forget, METH_NOARGS, "forget(): all that it knows"},
     {"switch_on", AsPyCFunction(SwitchOn), METH_FASTCALL, "switch_on(slow, begin, end, /)"},
     {"switch_off", SwitchOff, METH_NOARGS, "switch_off(): from now on it only passes through"},
+    {"as_method", AsMethod, METH_NOARGS, "as_method(): as it is put into a class"},
     {"__reduce__", Reduce, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -53,10 +53,13 @@ class BracketFunction:
     def after(self) -> Any: ...
     __call__: Callable[..., Any]
     def know(self, thing: object, number: int, /) -> None:
-        """From now on `thing` is met without Python. Who says so calls forget() before it dies."""
+        """From now on `thing` is met without Python, if this is on. Who says so calls forget() before it dies."""
 
     def forget(self) -> None:
         """All that it knows."""
+
+    def as_method(self) -> Any:
+        """As it is put into a class: an instancemethod, by which torch.compile knows that it binds."""
 
     def switch_on(self, slow: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any], /) -> None: ...
     def switch_off(self) -> None:

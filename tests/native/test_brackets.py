@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import gc
 import sys
 import weakref
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 from recorder import Recorder
-from trainperf._native import backward_function, fetch_function, step_functions
+from trainperf._native import BracketFunction, backward_function, fetch_function, step_functions
 
 enabled = [True]
 
@@ -192,3 +194,66 @@ def test_step_functions(recorder: Recorder) -> None:
     for wrong in ((), (optimizer, -1), (optimizer, "1"), (optimizer, 2**80)):
         with pytest.raises((TypeError, OverflowError)):
             functions.know(*wrong)
+
+
+def test_what_it_knew_of_the_last_watch_is_not_known_in_the_next(recorder: Recorder) -> None:
+    functions, met, optimizer = step_functions(), [], object()
+
+    def slow(*args: Any) -> None:
+        met.append(args)
+
+    functions.switch_on(slow, recorder.begin, recorder.end)
+    functions.switch_off()
+    functions.know(optimizer, 7)  # by a thread that was in the slow way while the watch ended
+    functions.switch_on(slow, recorder.begin, recorder.end)
+    functions.before(optimizer, (), {})
+    assert len(met) == 1 and recorder.marks == []
+    functions.know(optimizer, 8)
+    functions.switch_on(slow, recorder.begin, recorder.end)
+    functions.before(optimizer, (), {})
+    assert len(met) == 2 and recorder.marks == []
+    with pytest.raises(TypeError, match="step_functions"):
+        backward_function(abs, int, lambda: -1, int, recorder.begin, recorder.end).switch_on(slow, int, int)
+
+
+def test_a_name_that_is_no_string(recorder: Recorder) -> None:
+    calls: Any = backward_function(abs, int, lambda: -1, int, recorder.begin, recorder.end)
+    assert repr(calls).startswith("<bracket function at ")
+    calls.__qualname__ = 5
+    assert repr(calls).startswith("<function 5 at ")
+    with pytest.raises(TypeError, match="must be a string, not 5"):
+        copy.copy(calls)
+
+
+def test_a_call_after_the_collection_of_garbage(recorder: Recorder) -> None:
+    """As by what the same collection frees after it."""
+    ctypes.pythonapi.PyType_GetSlot.restype = ctypes.c_void_p
+    ctypes.pythonapi.PyType_GetSlot.argtypes = [ctypes.py_object, ctypes.c_int]
+    tp_clear = 51
+    clear = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(
+        ctypes.pythonapi.PyType_GetSlot(BracketFunction, tp_clear)
+    )
+    fetch = fetch_function(abs, int, is_grad_enabled, recorder.begin, recorder.end)
+    backward = backward_function(abs, int, lambda: -1, int, recorder.begin, recorder.end)
+    steps = step_functions()
+    before, after = steps.before, steps.after
+    for function in (fetch, backward, steps):
+        assert clear(function) == 0
+    for function in (fetch, backward):
+        with pytest.raises(RuntimeError, match="after it was collected"):
+            function(-1)
+    assert before(1, (), {}) is None and after(1, (), {}) is None and steps.before is None
+
+
+def test_a_class_that_binds_it_by_an_instancemethod(recorder: Recorder) -> None:
+    class Iterates:
+        def __next__(self) -> str:
+            return "next"
+
+    calls = fetch_function(Iterates.__next__, pytest.fail, is_grad_enabled, recorder.begin, recorder.end)
+    Iterates.__next__ = calls.as_method()  # type: ignore[method-assign]
+    one = Iterates()
+    calls.know(one, 5)
+    assert type(vars(Iterates)["__next__"]).__name__ == "instancemethod" and Iterates.__next__ is calls
+    assert [next(one), one.__next__(), Iterates.__next__(one)] == ["next"] * 3  # type: ignore[call-overload]
+    assert recorder.words() == ["begin FETCH", "end FETCH"] * 3

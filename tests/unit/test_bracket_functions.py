@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from trainperf.hooks.backward import BackwardHook, _graph_task_address
 from trainperf.hooks.dataloader import DataLoaderHook
 from trainperf.hooks.optimizer import OptimizerHook
+from trainperf.hooks.patch import wrapper_codes
 
 Install = Callable[..., Session]
 
@@ -106,6 +107,12 @@ def test_it_looks_like_what_it_stands_for(hooked: Install, attribute: str) -> No
     assert copy.copy(patched) is patched and copy.deepcopy(patched) is patched
     patched.mine = 1
     assert patched.mine == 1 and weakref.ref(patched)() is patched
+
+
+def test_dynamo_is_told_of_the_python_behind_it(hooked: Install) -> None:
+    hooked(DataLoaderHook())
+    slow = _BaseDataLoaderIter.__next__.slow  # type: ignore[attr-defined]
+    assert slow.__code__ in wrapper_codes
 
 
 def test_it_binds_as_a_method(hooked: Install) -> None:

@@ -97,6 +97,26 @@ for x in batches:
     optimizer.step()
 """
 
+FETCHES = """
+def by_attribute(it):
+    return it.__next__().sum()
+
+def by_next(it):
+    return next(it).sum()
+
+def by_for(loader):
+    total = 0
+    for x in loader:
+        total = total + x.sum()
+    return total
+
+loader = DataLoader(torch.arange(8.0), batch_size=2)
+it = iter(loader)
+got = [torch.compile(ask, backend="eager")(it).item() for ask in (by_attribute, by_next, by_attribute, by_next)]
+assert got == [1.0, 5.0, 9.0, 13.0], got
+assert torch.compile(by_for, backend="eager")(loader).item() == 28.0
+"""
+
 
 def run(body: str, *, hooked: bool) -> dict[str, Any]:
     tests = str(Path(__file__).parents[1])
@@ -129,6 +149,12 @@ def test_dynamo_does_the_same_with_hooks(body: str, backwards: int, steps: int |
         assert hooked["words"].count("begin OPTIMIZER") == hooked["words"].count("end OPTIMIZER") == steps
     assert hooked["words"].count("begin COMPILE") == hooked["words"].count("end COMPILE") >= 1
     assert plain["words"] == []
+
+
+def test_batches_that_compiled_code_fetches() -> None:
+    plain, hooked = run(FETCHES, hooked=False), run(FETCHES, hooked=True)
+    assert hooked["notes"] == [] and plain["compiled"] == hooked["compiled"]
+    assert hooked["words"].count("begin FETCH") == hooked["words"].count("end FETCH") == 4 + 5
 
 
 def test_compiled_before_the_watch_is_not_compiled_again() -> None:

@@ -49,8 +49,9 @@ class OptimizerHook:
                 else:
                     number = entry[1]
                 begin(bracket, number)
-                if fast is not None:
-                    fast.know(optimizer, number)  # its next step comes here no more
+                # Its next step comes here no more. Asked again: the watch may have ended, and another have `fast`.
+                if fast is not None and switch.on:
+                    fast.know(optimizer, number)
             except Exception as error:
                 switch.off()
                 context.fail(name, error)

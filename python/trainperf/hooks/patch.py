@@ -40,7 +40,7 @@ class Switch:
 class Patch:
     """`owner.attribute` is replaced by `make(original)` until remove(), which takes out only what is still ours."""
 
-    __slots__ = ("_attribute", "_inherited", "_owner", "original", "wrapper")
+    __slots__ = ("_attribute", "_inherited", "_owner", "_put", "original", "wrapper")
 
     def __init__(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
         found = vars(owner).get(attribute, _MISSING)
@@ -53,11 +53,13 @@ class Patch:
         made = make(self.original)
         remember(made)
         self.wrapper = functools.wraps(self.original)(made)
-        setattr(owner, attribute, self.wrapper)
+        as_method = getattr(self.wrapper, "as_method", None) if isinstance(owner, type) else None  # a BracketFunction
+        self._put = self.wrapper if as_method is None else as_method()
+        setattr(owner, attribute, self._put)
 
     def remove(self) -> bool:
         """False when somebody has put their own over ours: theirs stays, and ours below it only passes through."""
-        if vars(self._owner).get(self._attribute) is not self.wrapper:
+        if vars(self._owner).get(self._attribute) is not self._put:
             return False
         if self._inherited:
             delattr(self._owner, self._attribute)
