@@ -45,7 +45,7 @@ transformers() {  # VERSION ACCELERATE
 
 lightning() {  # VERSION
   version lightning "$1" "" "lightning==$1 pytorch-lightning==$1" \
-    tests/integration/test_lightning.py tests/integration/test_lightning_truth.py
+    tests/integration/test_lightning{,_life,_truth}.py
 }
 
 transformers 4.50.3 1.5.2
