@@ -8,61 +8,19 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from compared_runs import COMPUTE, compared, noisy, pair, write
 from runfiles import RunFile
 from trainperf.cli.main import main
-from trainperf.comparison import Comparison, compare, compare_jobs
+from trainperf.comparison import compare_jobs
 from trainperf.comparison.bootstrap import Floats, draw, interval, mean_per_step, replicates
 from trainperf.comparison.sample import sample
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.ranks import open_job
-
-COMPUTE = 6.0
-
-
-def noisy(rng: np.random.Generator, steps: int, scale: float = 1.0) -> Floats:
-    """Steps of about `scale` ms as real ones are: neighbours alike, a slow drift, now and then a long one."""
-    own = rng.normal(0, 0.04, steps)
-    alike = np.zeros(steps)
-    for i in range(1, steps):
-        alike[i] = 0.8 * alike[i - 1] + own[i]
-    drift = 0.03 * np.sin(np.linspace(0, 6.3, steps) + rng.uniform(0, 6.3))
-    spikes = (rng.random(steps) < 0.01) * rng.exponential(1.0, steps)
-    result: Floats = scale * (1 + alike + drift + spikes).clip(0.3)
-    return result
-
-
-def write(
-    path: Path, steps: Floats | list[float], *, host: tuple[float, float] | None = (1.0, 0.0), **causes: float
-) -> Path:
-    """A run whose compute takes `steps`; `host`: CPUs of its own and of others."""
-    file = RunFile(path)
-    file.step(compute=80.0, flags=16)
-    for ms in steps:
-        file.step(compute=float(ms), **causes)
-    file.detail("sample", 8.0 * len(steps), phase="backward", state="native")
-    if host is not None:
-        file.host(10, process_cpus=host[0], other_cpus=host[1], idle_cpus=2 - sum(host))
-    return file.build()
-
-
-def compared(a: Path, b: Path, **options: Any) -> Comparison:
-    import trainperf
-
-    with trainperf.open(a) as before, trainperf.open(b) as after:
-        return compare(before, after, **options)
-
-
-def pair(tmp_path: Path, seed: int = 0, steps: int = 300, scale: float = 1.0, **causes: float) -> tuple[Path, Path]:
-    rng = np.random.default_rng(seed)
-    a = write(tmp_path / "a.tpr", noisy(rng, steps, COMPUTE))
-    return a, write(tmp_path / "b.tpr", noisy(rng, steps, COMPUTE * scale), **causes)
-
 
 # What is told
 
@@ -77,9 +35,9 @@ def test_ten_percent_is_found_and_nothing_is_not(tmp_path: Path, scale: float, k
 
 
 def test_the_cause_that_changed_is_the_first_and_causes_sum_to_the_step(tmp_path: Path) -> None:
-    result = compared(*pair(tmp_path, gil_wait=3.0))
+    result = compared(*pair(tmp_path, gil_wait=30.0))
     assert result.kind == "slower" and result.causes[0].name == "gil_wait" and result.causes[0].told
-    assert result.causes[0].difference == pytest.approx(3.0)
+    assert result.causes[0].difference == pytest.approx(30.0)
     assert result.total is not None
     for field in ("before", "after", "difference"):
         assert sum(getattr(c, field) for c in result.causes) == pytest.approx(getattr(result.total, field))
@@ -170,7 +128,7 @@ def test_a_single_stall_is_noise(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE))
     stalled = noisy(rng, 300, COMPUTE)
-    stalled[150] += 2000
+    stalled[150] += 20_000
     result = compared(a, write(tmp_path / "b.tpr", stalled))
     assert result.kind == "unknown" and "too few steps for so much noise" in result.verdict
 
@@ -206,13 +164,13 @@ def test_rows_of_many_steps_are_observations_of_their_mean(tmp_path: Path) -> No
 
 def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(5)
-    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=2.0)
-    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=4.0)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=20.0)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=40.0)
     result = compared(a, b)
     assert result.kind == "same" and result.machine_left_out, result.verdict
-    assert "busy machine" in result.verdict and "2 -> 4 ms/step" in result.verdict
+    assert "busy machine" in result.verdict and "20 -> 40 ms/step" in result.verdict
     assert any("other processes used 0.6 CPUs" in note for note in result.notes)
-    assert result.wall is not None and result.wall.difference == pytest.approx(2.0, abs=0.4) and result.wall.told
+    assert result.wall is not None and result.wall.difference == pytest.approx(20.0, abs=4.0) and result.wall.told
     assert main(["compare", str(a), str(b)]) == 0
     table = capsys.readouterr().out.partition("ms/step   ")[2]
     rows = [row.split()[0] for row in table.splitlines()[1:]]
@@ -222,14 +180,14 @@ def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path, capsys: pytes
 def test_a_run_that_hardly_ran_is_not_compared(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6))
-    b = write(tmp_path / "b.tpr", noisy(rng, 300, 3 * COMPUTE), host=(0.4, 1.6), descheduled=30.0)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, 3 * COMPUTE), host=(0.4, 1.6), descheduled=300.0)
     assert "kept the second run off the CPUs for 6" in compared(a, b).verdict
 
 
 def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.0), descheduled=0.2)
-    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(2.0, 0.0), descheduled=4.0)
+    a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.0), descheduled=2.0)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(2.0, 0.0), descheduled=40.0)
     result = compared(a, b)
     assert result.kind == "slower" and not result.machine_left_out and result.causes[0].name == "descheduled"
 
@@ -237,7 +195,7 @@ def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> Non
 def test_when_nobody_knows_who_used_the_cpus_it_cannot_be_told(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=None)
-    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=None, descheduled=4.0)
+    b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=None, descheduled=40.0)
     assert compared(a, b).verdict.startswith("cannot tell: +")
 
 
@@ -324,7 +282,7 @@ def test_a_missing_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_table_and_the_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = pair(tmp_path, gil_wait=3.0)
+    a, b = pair(tmp_path, gil_wait=30.0)
     main(["compare", str(a), str(b), "--json"])
     document = json.loads(capsys.readouterr().out)
     main(["compare", str(a), str(b)])
@@ -332,8 +290,8 @@ def test_the_table_and_the_json_say_the_same(tmp_path: Path, capsys: pytest.Capt
     assert all(len(line) <= 80 for line in text.splitlines())
     assert " ".join(text.split()[1:12]).startswith(document["verdict"]["text"][:30])
     assert document["verdict"]["kind"] == "slower" and set(document["causes"]) <= set(CAUSES)
-    assert document["causes"]["gil_wait"]["difference_ms"] == pytest.approx(3.0)
-    assert "gil_wait         0.00      3.00     +3.00   +2.8" in text, text
+    assert document["causes"]["gil_wait"]["difference_ms"] == pytest.approx(30.0)
+    assert "gil_wait         0.00     30.00    +30.00   +28." in text, text
     assert document["findings"]["new"] == ["TP202 gil-many"] and "New   TP202 gil-many" in text
 
 
@@ -355,7 +313,7 @@ def page(*words: str) -> tuple[int, str]:
 
 
 def test_the_page_is_one_file_that_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = pair(tmp_path, gil_wait=3.0)
+    a, b = pair(tmp_path, gil_wait=30.0)
     code, text = page(str(a), str(b), "-o", str(tmp_path / "c.html"), "--json")
     document = json.loads(capsys.readouterr().out)
     assert code == 5 and len(text) < 60_000

@@ -79,3 +79,12 @@ def interval(before: Floats, after: Floats, centre: float, between_runs: float) 
         centre - math.hypot(max(0.0, centre - float(low)), between_runs),
         centre + math.hypot(max(0.0, float(high) - centre), between_runs),
     )
+
+
+def ratio_interval(before: Floats, after: Floats, centre: float, between_runs: float) -> tuple[float, float]:
+    """The same of log(after / before): turned around it is the same with the other sign, as a difference in percent of
+    one of the two is not."""
+    tiny = np.finfo(np.float64).tiny  # widened replicates of a wild run may be below zero
+    logs = np.log(np.maximum(before, tiny)), np.log(np.maximum(after, tiny))
+    # A share of the longer of the two, as interval()'s callers mean it; that of all of it would be no bound.
+    return interval(*logs, centre, -math.log1p(-min(between_runs, 0.99)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -10,15 +11,17 @@ from typing import Final
 import numpy as np
 
 from trainperf.comparison import likeness, words
-from trainperf.comparison.bootstrap import Floats, draw, interval, replicates
+from trainperf.comparison.bootstrap import Floats, draw, interval, ratio_interval, replicates
 from trainperf.comparison.model import Change, Comparison, Kind, RankChange, Relative, Side
-from trainperf.comparison.sample import Sample, sample
+from trainperf.comparison.sample import MACHINE, Sample, sample
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.ranks import Job, ranks, same_ranks, straggler
 from trainperf.run import Run
 
 _LONGEST_NAME: Final = 200
+_TINY_MS: Final = 1e-9
+_ON_THE_CPU: Final = ("compute", "launch", "python")  # what a slower clock makes longer, all of it alike
 
 
 def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | None = None) -> Comparison:
@@ -59,8 +62,15 @@ def _compare(
         _side(before, [a for a, _ in steps], names[0]),
         _side(after, [b for _, b in steps], names[1]),
     )
-    machine = likeness.machine_of_all(runs, between_runs)
-    notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
+    lasted = min(a.seconds for a, _ in steps), min(b.seconds for _, b in steps)
+    short = min(lasted) < limit("compare_long_run")
+    machine = likeness.machine_of_all(runs, between_runs, short=short)
+    notes = (
+        *likeness.notes_of_all(runs, numbers),
+        *words.busy(machine),
+        *words.stragglers(*sides),
+        *((words.short(lasted),) if short else ()),
+    )
     why_not = _why_not(runs, steps, numbers) or (machine.left_out and likeness.kept_off_too_long(runs))
     if why_not:
         return Comparison(
@@ -75,21 +85,35 @@ def _compare(
     # The same stretches of all ranks: what slows them down together is no chance of each.
     starts = draw(2 * seed)
     paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
-    other = starts if paired else draw(2 * seed + 1)
+    first, second = starts, starts if paired else draw(2 * seed + 1)
+    if [a.steps for a, _ in steps] > [b.steps for _, b in steps]:  # by length, so that turned around they are the same
+        first, second = second, first
     means = [(a.means, b.means) for a, b in steps]
-    drawn = [(replicates(a.values, a.count, starts), replicates(b.values, b.count, other)) for a, b in steps]
+    drawn = [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
     columns = steps[0][0].columns
     changes = _changes(columns, _over_ranks(means), _over_ranks(drawn), machine.between_runs)
     name = "loop" if machine.left_out else "wall"
-    total = changes[name]
-    relative, kind = _relative(total), _kind(_relative(total))
-    loop = _relative(changes["loop"])
-    if machine.others is None and _disagree(relative, loop):
-        kind, verdict = "unknown", words.unknown_machine(relative, loop)
+    relative = _relative(changes[name])
+    kind = _kind(relative)
+    left_out = machine.left_out
+    both = _relative(changes["wall"]), _relative(changes["loop"])
+    if machine.others is None and _disagree(*both):
+        if _kind(both[0]) != _kind(both[1]) or kind not in ("slower", "faster"):
+            kind, verdict = "unknown", words.unknown_machine(*both)
+        else:  # which of the two it is matters little where both say the same: the smaller, and no surer than either
+            name = min(("wall", "loop"), key=lambda n: abs(math.log1p(_relative(changes[n])[0])))
+            left_out = name == "loop"
+            lows, highs = [r[1] for r in both], [r[2] for r in both]
+            relative = _relative(changes[name])[0], min(lows), max(highs)
+            changes[name] = _with_interval(changes[name], relative)
+            verdict = words.at_least(kind, relative, both, sides)
     else:
-        verdict = words.verdict(kind, relative, sides, machine)
+        verdict = words.verdict(kind, relative, sides, machine, lasted if short else None)
         if machine.left_out:
             verdict += words.without_machine(changes["wall"], changes["loop"])
+    if short and kind in ("slower", "faster") and _clock_alone(changes, name):
+        kind, verdict = "unknown", words.clock_alone(changes, _ON_THE_CPU, lasted)
+    total = changes[name]
     gone, new = _findings(before, after)
     by_rank = [
         _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), name)
@@ -108,7 +132,7 @@ def _compare(
         phases=_largest_first(changes[f"phase {name}"] for name in PHASES),
         devices=_devices(changes) if devices else (),
         ranks=tuple(by_rank),
-        machine_left_out=machine.left_out,
+        machine_left_out=left_out,
         gone=gone,
         new=new,
         notes=notes,
@@ -178,18 +202,38 @@ def _changes(
     for i, name in enumerate(columns):
         before, after = float(means[0][i]), float(means[1][i])
         spread = between_runs * max(before, after)
-        low, high = interval(drawn[0][:, i], drawn[1][:, i], after - before, spread)
+        if name in ("wall", "loop") and min(before, after) > _TINY_MS:
+            low, high = ratio_interval(drawn[0][:, i], drawn[1][:, i], math.log(after / before), between_runs)
+            low, high = before * math.expm1(low), before * math.expm1(high)
+        else:  # a cause may have no time at all
+            low, high = interval(drawn[0][:, i], drawn[1][:, i], after - before, spread)
         found[name] = Change(name.removeprefix("phase ").removeprefix("idle "), before, after, low, high)
     return found
 
 
 def _relative(total: Change) -> Relative:
-    base = total.before or 1e-9
+    base = max(total.before, _TINY_MS)
     return total.difference / base, total.low / base, total.high / base
 
 
+def _with_interval(change: Change, relative: Relative) -> Change:
+    return dataclasses.replace(change, low=change.before * relative[1], high=change.before * relative[2])
+
+
+def _clock_alone(changes: dict[str, Change], total: str) -> bool:
+    """All that changed is how long the same work takes on the CPU, and by no more than another clock or neighbour
+    can do."""
+    work = [changes[name] for name in _ON_THE_CPU]
+    before, after = sum(c.before for c in work), sum(c.after for c in work)
+    if min(before, after) <= _TINY_MS or abs(math.log(after / before)) > math.log1p(limit("compare_machine_state")):
+        return False
+    apart = (*_ON_THE_CPU, *(MACHINE if total == "loop" else ()))
+    others = sum(abs(changes[name].difference) for name in CAUSES if name not in apart and changes[name].told)
+    return others <= limit("warn_share") * abs(after - before)
+
+
 def _kind(relative: Relative) -> Kind:
-    _, low, high = relative
+    low, high = (math.log1p(max(bound, _TINY_MS - 1)) for bound in relative[1:])
     if low > 0:
         return "slower"
     if high < 0:

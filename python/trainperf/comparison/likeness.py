@@ -100,9 +100,14 @@ class Machine:
 
 
 def machine(
-    before: RunReader, after: RunReader, between_runs: float | None = None, ranks: Sequence[Mapping[str, float]] = ()
+    before: RunReader,
+    after: RunReader,
+    between_runs: float | None = None,
+    ranks: Sequence[Mapping[str, float]] = (),
+    *,
+    short: bool = False,
 ) -> Machine:
-    """`between_runs`: what is known of this machine when it is quiet; None: the usual.
+    """`between_runs`: what is known of this machine when it is quiet; None: the usual, which is more of `short` runs.
 
     `ranks`: CPUs that all ranks of a job used on each host, before and after; the other ranks are no other processes.
     """
@@ -112,7 +117,8 @@ def machine(
             dataclasses.replace(use, others=max(0.0, use.others - (of_job.get(_host(run), use.own) - use.own)))
             for use, of_job, run in zip((a, b), ranks, (before, after), strict=True)
         )
-    quiet = limit("compare_between_runs") if between_runs is None else between_runs
+    usual = limit("compare_between_busy_runs") if short else limit("compare_between_runs")
+    quiet = usual if between_runs is None else between_runs
     busy = max(quiet, limit("compare_between_busy_runs"))
     if a is None or b is None:
         return Machine(busy, None, False)
@@ -124,14 +130,16 @@ def machine(
     busier = max(abs(b.others - a.others) / max(_cpus(before), _cpus(after)), abs(_kept_off(after) - _kept_off(before)))
     # A process that uses more CPUs and is kept off them for longer may be what keeps its own loop waiting.
     longer, shorter = (b, a) if _kept_off(after) > _kept_off(before) else (a, b)
-    own_doing = longer.own - shorter.own >= enough
+    own_doing = _kept_off(after) != _kept_off(before) and longer.own - shorter.own >= enough
     return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
 
 
-def machine_of_all(runs: Sequence[tuple[RunReader, RunReader]], between_runs: float | None = None) -> Machine:
+def machine_of_all(
+    runs: Sequence[tuple[RunReader, RunReader]], between_runs: float | None = None, *, short: bool = False
+) -> Machine:
     """The busiest of the ranks' machines: a rank that is kept waiting keeps the others waiting."""
     own = [_own_by_host(side) for side in zip(*runs, strict=True)]
-    each = [machine(before, after, between_runs, own) for before, after in runs]
+    each = [machine(before, after, between_runs, own, short=short) for before, after in runs]
     others = [m.others for m in each if m.others is not None]
     known = (max(a for a, _ in others), max(b for _, b in others)) if len(others) == len(each) else None
     return Machine(max(m.between_runs for m in each), known, any(m.left_out for m in each))

@@ -37,6 +37,10 @@ class Sample:
         found: Floats = self.values.sum(axis=0) / max(1, self.steps)
         return found
 
+    @property
+    def seconds(self) -> float:
+        return float(self.values[:, self.columns.index("wall")].sum()) / 1e3
+
     def mean(self, column: str) -> float:
         return float(self.values[:, self.columns.index(column)].sum() / self.steps) if self.steps else 0.0
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from trainperf.comparison.likeness import Machine
 from trainperf.comparison.model import Change, Kind, Relative, Side
@@ -10,21 +11,69 @@ from trainperf.comparison.sample import Sample
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 
+_LEAST_MS: Final = 0.005  # less is no time
 
-def verdict(kind: Kind, relative: Relative, sides: tuple[Side, Side], machine: Machine) -> str:
+
+def verdict(
+    kind: Kind,
+    relative: Relative,
+    sides: tuple[Side, Side],
+    machine: Machine,
+    lasted: tuple[float, float] | None = None,
+) -> str:
+    """`lasted`: of runs that were short, seconds."""
     change, low, high = relative
-    before, after = sides[0].label, sides[1].label
-    labels = f"still {after}" if before == after else f"{before} -> {after}"
+    labels = _labels(sides)
     between = f"{percent(low)} to {percent(high)}"
     if kind == "unknown":
         steps = f"{sides[0].steps:,} and {sides[1].steps:,} steps"
         why = f"too few steps for so much noise ({steps})"
+        if lasted is not None:
+            why = f"runs of {_seconds(lasted)} are too short for so much noise"
         if machine.between_runs > limit("compare_resolution") and machine.others is not None:
             why = f"the machine was not the same: {_others(*machine.others)}"
         return f"cannot tell: {why}; anything from {between}"
     if kind == "same":
         return f"no difference beyond noise: {percent(change)} ({between}); {labels}"
     return f"{kind} by {abs(change):.0%} ± {points(high - low)}: {labels}"
+
+
+def _labels(sides: tuple[Side, Side]) -> str:
+    before, after = sides[0].label, sides[1].label
+    return f"still {after}" if before == after else f"{before} -> {after}"
+
+
+def at_least(kind: Kind, relative: Relative, both: tuple[Relative, Relative], sides: tuple[Side, Side]) -> str:
+    """`both`: with the time that the loop was kept off the CPUs, and without."""
+    least = min(abs(relative[1]), abs(relative[2]))
+    return (
+        f"{kind} by at least {max(least, 0.01):.0%}: {_labels(sides)} ({percent(both[0][0])} with the time that the "
+        f"loop was kept off the CPUs, {percent(both[1][0])} without it)"
+    )
+
+
+def clock_alone(changes: Mapping[str, Change], names: Sequence[str], lasted: tuple[float, float]) -> str:
+    """Of work on the CPU, the causes `names`."""
+    moved = [n for n in names if changes[n].told] or list(names)
+    before, after = sum(changes[n].before for n in moved), sum(changes[n].after for n in moved)
+    what = " and ".join(moved)
+    change = f"{abs(after / before - 1):.0%} {'longer' if after > before else 'less'}"
+    return (
+        f"cannot tell: {what} per step took {change} and nothing else changed; between runs of {_seconds(lasted)} "
+        "another state of the machine can do this (clock, neighbours on the CPU); run each again, for "
+        f"{limit('compare_long_run'):.0f} s or more"
+    )
+
+
+def short(lasted: tuple[float, float]) -> str:
+    return (
+        f"the runs last {_seconds(lasted)}: below {limit('compare_long_run'):.0f} s the machine alone can make two of "
+        "one program differ"
+    )
+
+
+def _seconds(lasted: tuple[float, float]) -> str:
+    return f"{lasted[0]:,.1f} and {lasted[1]:,.1f} s"
 
 
 def unknown_machine(wall: Relative, loop: Relative) -> str:
@@ -36,9 +85,16 @@ def unknown_machine(wall: Relative, loop: Relative) -> str:
 
 def without_machine(wall: Change, loop: Change) -> str:
     kept_off = wall.before - loop.before, wall.after - loop.after
+    if max(kept_off) < _LEAST_MS:
+        return ""
     return (
-        f" (without the time that a busy machine kept it off the CPUs: {kept_off[0]:.2g} -> {kept_off[1]:.2g} ms/step)"
+        f" (without the time that a busy machine kept it off the CPUs: {_ms(kept_off[0])} -> {_ms(kept_off[1])} "
+        "ms/step)"
     )
+
+
+def _ms(value: float) -> str:
+    return f"{value:.2g}" if value >= _LEAST_MS else "0"
 
 
 def too_few(few: Iterable[tuple[str, Sample]], least: int) -> str:

@@ -231,7 +231,7 @@ _TABLE = (
         "compare_between_busy_runs",
         0.08,
         "share of the time",
-        "the same on a machine that others use too, or of which that is not known (runs of under two seconds)",
+        "the same on a machine that others use too, or of which that is not known, or of runs that are not long",
         "benchmarks/compare_noise.py beside other programs: caches and memory are shared, too",
     ),
     Threshold(
@@ -247,6 +247,20 @@ _TABLE = (
         "share of the run",
         "a loop that others kept off the CPUs for this long is not compared",
         "benchmarks/compare_noise.py: beyond it the caches are cold most of the time",
+    ),
+    Threshold(
+        "compare_long_run",
+        10.0,
+        "seconds",
+        "runs that both last this long meet more than one state of the machine",
+        "a choice: clocks and neighbours change within seconds; from a run of two nothing of it is seen",
+    ),
+    Threshold(
+        "compare_machine_state",
+        0.67,
+        "share of the time",
+        "how much longer the same work may take on another clock or beside a neighbour on the same core",
+        "two threads of one core get 1.2 of what one gets: each takes 1.67 times as long",
     ),
     Threshold(
         "compare_resolution",
