@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
 from trainperf.findings.frames import is_user_file, short_path
 from trainperf.report import console, model
-from trainperf.report.text import apportion, clean, middle, wrap
+from trainperf.report.text import apportion, clean, fit_clauses, fit_places, middle, wrap
 
 
 def busy(path: Path, *, name: str = "train.py") -> RunFile:
@@ -217,6 +217,24 @@ def test_rounding_adds_up() -> None:
     assert sum(apportion([33.333, 33.333, 33.334], 100.0, 0)) == 100
     assert apportion([0.4, 0.4, 0.2], 1.0, 0) in ([1, 0, 0], [0, 1, 0])
     assert sum(apportion([1.26, 2.26, 3.48], 7.0, 1)) == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize("width", [40, 74, 114])
+def test_a_place_never_falls_off(width: int) -> None:
+    why = (
+        "fetcher is in download (src/data/t02_sleeping_prefetch.py:3) while MainThread waits for a queue (futex) in "
+        "multiprocessing.queues.Queue.get called by batches (src/data/t02_sleeping_prefetch.py:11)"
+    )
+    rows = wrap(fit_places(why, width, 2), width, 2)
+    assert len(rows) == 2 and "t02_sleeping_prefetch.py:11)" in rows[-1] and not rows[-1].endswith("...")
+    assert fit_places("runs f (a.py:1)", width, 2) == "runs f (a.py:1)"
+
+
+def test_advice_ends_where_a_clause_does() -> None:
+    advice = "saves up to 93.8 ms/step: run longer to see whether they compute; then, if they wait, start more of them"
+    assert fit_clauses(advice, 200, 1) == advice
+    assert fit_clauses(advice, 70, 1) == "saves up to 93.8 ms/step: run longer to see whether they compute"
+    assert fit_clauses("one long clause that has no end", 10, 1) == "one long clause that has no end"
 
 
 def test_wrapping_and_shortening() -> None:

@@ -114,7 +114,41 @@ def test_few_looks_do_not_tell_what_workers_do(make: Make, share: float, states:
     assert f.id == "TP102" and f.title == "the DataLoader's workers are too slow" and f.confidence == "low"
     assert f.confidence_why == f"100 steps, {looks} looks at the workers: too few"
     assert any(f"only {looks} looks at the workers" in e for e in f.evidence)
-    assert "run longer" in f.fix and "whether they compute or wait was not seen" in f.why
+    assert "run longer" in f.fix and "is too slow; whether it computes or waits was not seen" in f.why
+    assert f.fix.splitlines()[0].endswith("compute or wait")  # a whole sentence: the verdict shows this line alone
+
+
+@pytest.mark.parametrize("kind", ["iterable", "map"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_each_worker_repeats_a_stream_unless_it_is_shared_out(make: Make, kind: str, workers: int) -> None:
+    file = make(cpus="8").steps(100, {("fetch", "blocked"): 8.0}, compute=1.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=workers, kind=kind)
+    if workers:
+        file.worker(1, 71, cpu_share=0.02, seconds=20, states={"S": 20})
+    f = only(file)
+    assert f.id == ("TP102" if workers else "TP101") and "\nDataLoader(..., num_workers=" in f"\n{f.fix}"
+    assert ("each repeats the whole stream" in f.fix, "get_worker_info" in f.fix) == ((kind == "iterable"),) * 2
+
+
+def test_a_stream_is_told_where_the_user_reads_it() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    from trainperf.hooks.describe import describe_loader
+
+    class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> object:
+            return iter(range(8))
+
+    described = describe_loader(data.DataLoader(Stream()))
+    assert described["kind"] == "iterable"
+    assert described["dataset_at"] == f"{__file__}:{Stream.__iter__.__code__.co_firstlineno}"
+    assert describe_loader(data.DataLoader(data.TensorDataset()))["dataset_at"] == ""  # torch's own is nobody's
+
+
+def test_a_short_fetch_from_a_stream_has_no_indices(make: Make) -> None:
+    file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
+    file.loader(1, fetches=500, wait=150, dataset="Stream", kind="iterable")
+    (f,) = said(file).findings
+    assert "Stream.__iter__" in f.fix and "indices" not in f.fix
 
 
 def test_looks_at_all_loaders_of_a_kind_count_together(make: Make) -> None:
@@ -123,7 +157,9 @@ def test_looks_at_all_loaders_of_a_kind_count_together(make: Make) -> None:
         file.loader(epoch, fetches=50, wait=400, ready={0: (50, 400)}, num_workers=1)
         file.worker(epoch, 70 + epoch, cpu_share=0.04, seconds=9, states={state: 10})
     f = only(file)
-    assert any("ready to run at 50% of 20 looks" in e for e in f.evidence) and "wait themselves" in f.why
+    assert (
+        any("ready to run at 50% of 20 looks" in e for e in f.evidence) and "1 worker of Digits waits itself" in f.why
+    )
 
 
 def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
@@ -131,7 +167,7 @@ def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) ->
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
     file.worker(1, 71, cpu_share=0.3, seconds=5, states={"R": 9, "S": 1})
     f = only(file)
-    assert "get a CPU only 30%" in f.why and "more workers" in f.will_not_help
+    assert "computes, but gets a CPU only 30%" in f.why and "more workers" in f.will_not_help
 
 
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:

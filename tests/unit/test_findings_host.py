@@ -14,6 +14,17 @@ from verdicts import TRAIN, Make, loud, only, said
         (230, (f"{TRAIN}:30 pause",), "sleeps (clock_nanosleep)"),
         (202, ("/usr/lib/python3.11/threading.py:327 Condition.wait", f"{TRAIN}:31 wait_for_lock"), "waits for a lock"),
         (202, ("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch"), "waits for a queue"),
+        (
+            0,
+            ("/usr/lib/python3.11/multiprocessing/queues.py:103 Queue.get", f"{TRAIN}:39 next_batch"),
+            "waits for a queue from another process (read)",
+        ),
+        (202, ("/usr/lib/python3.11/queue.py:140 Queue.put", f"{TRAIN}:40 log"), "waits for room in a queue"),
+        (
+            202,
+            ("/usr/lib/python3.11/concurrent/futures/_base.py:451 Future.result", f"{TRAIN}:41 next_batch"),
+            "waits for a future",
+        ),
         (45, ("/usr/lib/python3.11/socket.py:706 SocketIO.readinto", f"{TRAIN}:33 send"), "waits for a socket"),
         (74, (f"{TRAIN}:34 flush",), "waits for a file (fsync)"),
         (
@@ -35,6 +46,28 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
     file.detail("sample", 390, phase="other", state="blocked", code=code, stack=file.stack(*frames))
     f = only(file)
     assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
+
+
+@pytest.mark.parametrize(
+    ("frame", "steps", "fix"),
+    [
+        ("queue.py:171 Queue.get", 100, "threads if it waits, processes if it computes"),
+        ("multiprocessing/queues.py:103 Queue.get", 100, "start several processes"),
+        ("queue.py:171 Queue.get", 20, "a larger queue evens out"),
+        ("queue.py:140 Queue.put", 100, "what takes from it"),
+        ("concurrent/futures/_base.py:451 Future.result", 100, "submit further ahead"),
+        ("multiprocessing/pool.py:768 ApplyResult.get", 100, "submit further ahead"),
+    ],
+)
+def test_only_what_can_help_is_advised_to_who_waits_for_others(make: Make, frame: str, steps: int, fix: str) -> None:
+    file = make().steps(steps, compute=2.0, blocked_io=600 / steps)
+    if steps < 100:
+        file.steps(100 - steps, compute=2.0)
+    at = file.stack(f"/usr/lib/python3.11/{frame}", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    f = only(file)
+    assert f.id == "TP301" and fix in f.fix and "maxsize" not in f.fix and "hold the lock" not in f.fix
+    assert ("a larger queue" in f.will_not_help) == ("Queue" in frame and steps == 100)
 
 
 def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:
@@ -144,6 +177,65 @@ def test_host_python_is_the_users_own(make: Make) -> None:
     file.detail("sample", 50, state="python", stack=file.stack("/x/site-packages/torch/nn/functional.py:1 relu"))
     f = only(file)
     assert f.id == "TP302" and f.where == "train.py:60" and f.cost_ms_per_step == pytest.approx(3.5, abs=0.01)
+
+
+PANDAS = "/x/site-packages/pandas/core/apply.py:845 Apply.agg"
+TORCH = "/x/site-packages/torch/nn/functional.py:1 relu"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "mine"),
+    [
+        ((PANDAS,), True),
+        (("/usr/lib/python3.11/functools.py:9 wrapper", PANDAS), True),
+        (("/x/site-packages/torchvision/transforms/functional.py:9 resize",), True),
+        (("/x/site-packages/torch/utils/data/dataset.py:9 get",), False),
+        (("/x/site-packages/numpy/core/x.py:9 asarray", TORCH), False),
+        (("/usr/lib/python3.11/copy.py:9 deepcopy", "/x/site-packages/lightning/pytorch/trainer.py:1 run"), False),
+        (("/x/site-packages/transformers/trainer.py:9 train",), False),
+        (("/x/site-packages/torchvision/models/resnet.py:9 forward",), False),
+    ],
+)
+def test_a_librarys_python_is_the_users_unless_a_framework_called_it(
+    make: Make, leaf: tuple[str, ...], mine: bool
+) -> None:
+    file = make().steps(100, compute=3.0, python=7.0)
+    file.detail("sample", 650, state="python", stack=file.stack(*leaf, f"{TRAIN}:6 features", f"{TRAIN}:11 <module>"))
+    file.detail("sample", 50, state="python", stack=file.stack())
+    (f,) = said(file).findings
+    assert (f.id, f.where) == (("TP302", "train.py:6") if mine else ("TP309", ""))
+    assert f.cost_ms_per_step == pytest.approx(6.5, abs=0.01)  # a stack that was not read is nobody's
+
+
+def test_what_has_no_name_is_a_part_of_the_function_around_it(make: Make) -> None:
+    file = make().steps(100, compute=6.0, python=4.0)
+    for inner in (".<locals>.<listcomp>", ".<locals>.<lambda>.<locals>.<genexpr>", ""):
+        file.detail("sample", 130, state="python", stack=file.stack(PANDAS, f"{TRAIN}:6 features{inner}"))
+    f = only(file)
+    assert any(e.startswith("100% of") and "called by features (train.py:6)" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("phase", "outer", "advice"),
+    [
+        ("optimizer", (f"{TRAIN}:20 slow_update",), "_foreach_"),
+        ("backward", (f"{TRAIN}:20 slow_update", "/x/site-packages/torch/autograd/function.py:9 apply"), "backward"),
+        (
+            "forward",
+            (f"{TRAIN}:20 slow_update", "/x/site-packages/torch/nn/modules/module.py:1 Module._call_impl"),
+            "model",
+        ),
+        ("other", (f"{TRAIN}:20 slow_update",), "DataLoader worker"),
+    ],
+)
+def test_a_helper_is_named_with_its_caller_and_sent_only_where_it_can_go(
+    make: Make, phase: str, outer: tuple[str, ...], advice: str
+) -> None:
+    file = make().steps(100, {(phase, "python"): 7.0}, compute=3.0)
+    file.detail("sample", 690, phase=phase, state="python", stack=file.stack("/home/me/job/base.py:9 spin", *outer))
+    f = only(file)
+    assert f.id == "TP302" and "spin (base.py:9) called by slow_update (train.py:20)" in f.why
+    assert advice in f.fix and ("DataLoader" in f.fix, "every N steps" in f.fix) == ((phase == "other"),) * 2
 
 
 def test_torchs_own_python_is_no_warning(make: Make) -> None:

@@ -29,8 +29,14 @@ _TORCH_CHECKOUT = re.compile(
     r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
 )
 _AUTOGRAD = re.compile(r"[/\\]torch[/\\](autograd[/\\][^/\\]+|_tensor)\.py$")
+# What runs a training beside PyTorch itself. torchvision's transforms and its like prepare data: they are the loop's.
+_FRAMEWORK = re.compile(
+    r"(torch(?!(vision[/\\](transforms|datasets|io)|audio|text|data)[/\\])\w*|functorch|triton|lightning\w*|pytorch_lightning|transformers"
+    r"|accelerate|deepspeed|apex|peft|trl|timm|diffusers|ignite|bitsandbytes|fairscale|xformers)[/\\]"
+)
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell|^In \[")
 
@@ -63,10 +69,26 @@ def is_stdlib_file(file: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def is_other_library(file: str) -> bool:
-    """An installed package that is not PyTorch's: NumPy, pandas, PIL."""
+def is_framework(file: str) -> bool:
+    """PyTorch, its ecosystem, and what drives a training: Lightning, transformers, accelerate."""
     found = _INSTALLED.search(file)
-    return found is not None and not re.match(r"torch\w*[/\\]", file[found.end() :]) and not is_own_file(file)
+    return bool(_FRAMEWORK.match(file, found.end()) if found is not None else _TORCH_CHECKOUT.search(file))
+
+
+@lru_cache(maxsize=4096)
+def is_other_library(file: str) -> bool:
+    """An installed package that is none of the training's: NumPy, pandas, PIL."""
+    return _INSTALLED.search(file) is not None and not is_framework(file) and not is_own_file(file)
+
+
+def is_the_loops(frames: Sequence[FrameLike]) -> bool:
+    """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it."""
+    for f in frames:
+        if is_user_file(f.file):
+            return True
+        if is_framework(f.file) or is_own_file(f.file):
+            return False
+    return False
 
 
 def in_module(frames: Sequence[FrameLike]) -> bool:
@@ -111,9 +133,14 @@ def short_path(file: str, base: str = "") -> str:
     return file
 
 
+def named_function(name: str) -> str:
+    """co_qualname of the function that a person named: a comprehension or a lambda in it is a part of it."""
+    return _UNNAMED.sub("", name)
+
+
 def short_function(name: str) -> str:
-    """co_qualname without the `<locals>` of enclosing functions."""
-    return name.rsplit("<locals>.", 1)[-1]
+    """co_qualname without the `<locals>` of enclosing functions, and without what has no name in them."""
+    return named_function(name).rsplit("<locals>.", 1)[-1]
 
 
 def place(frame: FrameLike, base: str = "") -> str:

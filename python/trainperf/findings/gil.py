@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 WILL_NOT_HELP = "more DataLoader workers, a larger batch, a faster GPU"
+THREAD_WILL_NOT_HELP = "more threads that make batches; a larger queue; a faster GPU"  # of a thread that feeds the loop
 
 # A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
 # the former last this long, or longer where it lacks a CPU; for the latter what is left of the call: anything.

@@ -108,6 +108,20 @@ def worker_view(loader: Loader, *others: Loader) -> WorkerView:
     )
 
 
+def is_stream(loader: Loader) -> bool:
+    """An IterableDataset: each worker has a copy, and reads all of it unless the copies share it out."""
+    return loader.description.get("kind") == "iterable" and bool(loader.description.get("is_dataloader", True))
+
+
+def with_workers(loader: Loader | None, workers: int, call: str, note: str = "") -> str:
+    """A fix that gives a loader so many workers: `call`, and of a stream what each of them must do."""
+    code = f"{call}  # {note}" if note else call
+    if loader is None or workers < 2 or not is_stream(loader):
+        return code
+    share = "once __iter__ reads only its worker's part (get_worker_info): else each repeats the whole stream"
+    return f"# num_workers={workers}, {share}\n{code}"
+
+
 def only_validates(loader: Loader) -> bool:
     return loader.fetches.validation_count > 0 and not (loader.fetches.count or loader.fetches.first_count)
 

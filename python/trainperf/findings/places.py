@@ -29,6 +29,7 @@ class Spot:
     samples: int
     share: float  # of the samples that were asked for
     frames: tuple[Frame, ...]  # one whole stack, innermost first
+    caller: Frame | None = None  # the user's function that called it directly, most of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ class Places:
         at = frames.label(spot.frame, self.base)
         return f"{spot.leaf} called by {at}" if spot.leaf else at
 
+    def label_with_caller(self, spot: Spot) -> str:
+        """ "spin (base.py:9) called by slow_update (x.py:20)": of a helper, which says little by itself."""
+        at = self.label(spot)
+        return at if spot.leaf or spot.caller is None else f"{at} called by {frames.label(spot.caller, self.base)}"
+
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
             return "a thread that is not known"
@@ -110,19 +116,26 @@ class Places:
         whole = 0
         groups: dict[tuple[str, str], dict[int, list[int]]] = {}
         best: dict[tuple[str, str, int], tuple[int, tuple[Frame, ...]]] = {}
+        callers: dict[tuple[str, str], dict[tuple[str, str], tuple[int, Frame]]] = {}
         for d in details:
             whole += d.ns
             stack = tuple(self.run.stack(d.stack))
             found = frames.user_frame(stack)
             if found is None or (keep is not None and not keep(stack)):
                 continue
-            lines = groups.setdefault((found.file, found.function), {})
+            function = frames.named_function(found.function)
+            lines = groups.setdefault((found.file, function), {})
             entry = lines.setdefault(found.line, [0, 0])
             entry[0] += d.ns
             entry[1] += d.count
-            key = (found.file, found.function, found.line)
+            key = (found.file, function, found.line)
             if key not in best or d.ns > best[key][0]:
                 best[key] = (d.ns, stack)
+            caller = _caller(stack, found)
+            if caller is not None:
+                of = callers.setdefault((found.file, function), {})
+                who = (caller.file, caller.function)
+                of[who] = (of[who][0] + d.ns if who in of else d.ns, caller)
         out: list[Spot] = []
         for (file, function), lines in groups.items():
             line = max(lines, key=lambda n: lines[n][0])
@@ -131,7 +144,10 @@ class Places:
             assert at is not None  # only stacks with one were kept
             ns = sum(e[0] for e in lines.values())
             leaf = "" if stack[0] is at else _library_call(stack, at)
-            out.append(Spot(at, leaf, ns, sum(e[1] for e in lines.values()), ns / whole if whole else 0.0, stack))
+            most, caller = max(callers.get((file, function), {}).values(), key=lambda c: c[0], default=(0, None))
+            seen = sum(e[1] for e in lines.values())
+            share = ns / whole if whole else 0.0
+            out.append(Spot(at, leaf, ns, seen, share, stack, caller if most > ns / 2 else None))
         return sorted(out, key=lambda s: -s.ns)
 
     def call_spots(self, *calls: str) -> list[Spot]:
@@ -234,6 +250,20 @@ def function_name(spot: Spot | None) -> str:
             if frames.is_user_file(f.file) and enclosing:
                 return enclosing[-1]
     return "your_function"
+
+
+def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:
+    """The function of the user's that called `at` directly; a script's own lines are not one."""
+    outer = iter(stack)
+    for f in outer:
+        if f is at:
+            break
+    function = frames.named_function(at.function)
+    for f in outer:
+        if (f.file, frames.named_function(f.function)) == (at.file, function):
+            continue  # the function itself, around its comprehension or by recursion
+        return f if frames.is_user_file(f.file) and f.function != "<module>" else None
+    return None
 
 
 def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:

@@ -101,9 +101,10 @@ def _unwrap(dataset: Any) -> tuple[str, Any]:
 
 def _where_read(dataset: Any) -> str:
     """file:line of the method that reads: costs nothing, and is where a person would look."""
-    for method in ("__getitems__", "__getitem__", "__iter__"):
-        found = _where(getattr(type(dataset), method, None))
-        if found:
+    methods = ("__iter__", "__next__") if _is_iterable(dataset) else ("__getitems__", "__getitem__", "__iter__")
+    for method in methods:
+        function = getattr(type(dataset), method, None)
+        if not str(getattr(function, "__module__", "")).startswith(_NOT_THE_USERS) and (found := _where(function)):
             return found
     return ""
 

@@ -13,7 +13,7 @@ from trainperf.findings.engine import cost_text
 from trainperf.findings.model import Finding
 from trainperf.findings.thresholds import limit
 from trainperf.report.model import ReportModel, build
-from trainperf.report.text import Line, apportion, clean, middle, wrap
+from trainperf.report.text import Line, apportion, clean, fit_clauses, fit_places, middle, wrap
 from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     if top is not None:
-        lines += _block("Why", top.why or top.evidence[0], width, 2)
-        lines += _block("Next", _next_text(top), width, 2)
+        lines += _block("Why", fit_places(clean(top.why or top.evidence[0]), width - _INDENT, 2), width, 2)
+        lines += _block("Next", fit_clauses(clean(_next_text(top)), width - _INDENT, 2), width, 2)
         if top.will_not_help:
             lines += _block("", _first_parts(f"will not help: {top.will_not_help}", width - _INDENT), width, 1, "dim")
     tail = _tail(model, width, keep, 2)

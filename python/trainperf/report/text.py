@@ -6,6 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+_PLACE: Final = re.compile(r"[\w.<>]+ \([^() ]+:\d+\)")
+# What says least first: modules, the system call, what a library was called with, the helper's caller, the folders.
+_CHAINS: Final = (
+    (re.compile(r"\b(?:\w+\.)+(\w+\.\w+ called by)"), r"\1"),
+    (re.compile(r" \([a-z_0-9]+\)(?= in )"), ""),
+    (re.compile(r"[\w.<>]+ called by ([\w.<>]+ \([^() ]+:\d+\))"), r"\1"),
+    (re.compile(r"(\([^() ]+:\d+\)) called by [\w.<>]+ \([^() ]+:\d+\)"), r"\1"),
+    (re.compile(r"\([^() ]*[/\\]([^()/\\ ]+:\d+)\)"), r"(\1)"),
+)
+
 Piece = tuple[str, str]  # text, style ("" for none)
 Line = list[Piece]
 
@@ -59,6 +69,32 @@ def wrap(text: str, width: int, max_lines: int) -> list[str]:
         last = last[: cut if cut > 0 else width - 4]
     kept[-1] = last.rstrip(" ;:,(") + " ..."
     return kept
+
+
+def fit_clauses(text: str, width: int, max_lines: int) -> str:
+    """Whole clauses, as many as fit: what is said ends where a clause does. Else the text as it is."""
+    for marks in (r"; |  # ", r", "):
+        for mark in reversed(list(re.finditer(marks, text))):
+            kept = text[: mark.start()]
+            if len(wrap(text, width, max_lines + 1)) > max_lines >= len(wrap(kept, width, max_lines + 1)):
+                return kept
+    return text
+
+
+def fit_places(text: str, width: int, max_lines: int) -> str:
+    """Shortened such that no "(train.py:41)" falls off: the chain of functions goes first, then folders, then words."""
+    for pattern, instead in _CHAINS:
+        if len(wrap(text, width, max_lines + 1)) <= max_lines:
+            return text
+        text = pattern.sub(instead, text)
+    places = list(_PLACE.finditer(text))
+    if not places or len(wrap(text, width, max_lines + 1)) <= max_lines:
+        return text
+    tail = text[places[-1].start() :]
+    head = text[: places[-1].start()].split(" ")
+    while head and len(wrap(f"{' '.join(head)} ... {tail}", width, max_lines + 1)) > max_lines:
+        head.pop()
+    return f"{' '.join(head)} ... {tail}".strip()
 
 
 def apportion(values: Sequence[float], total: float, digits: int) -> list[float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
+from trainperf.findings.handovers import handover
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -24,8 +25,20 @@ _FIXES = {
         "more workers, a larger batch: it is not computing",
     ),
     "queue": (
-        "# let its producer run ahead: queue.Queue(maxsize=8), or more than one producer",
-        "a larger batch, a faster device: the producer sets the pace",
+        "# make its producer faster, or run several: threads if it waits, processes if it computes",
+        "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
+    ),
+    "process queue": (
+        "# make its producer faster, or start several processes that put into it",
+        "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
+    ),
+    "full queue": (
+        "# make what takes from it faster, or run several of those",
+        "a larger queue: it fills up again; a faster device: what takes from it sets the pace",
+    ),
+    "future": (
+        "# submit further ahead than one batch, and give the pool more workers",
+        "a larger batch, a faster device: the pool sets the pace",
     ),
     "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
     "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster device: the loop waits for storage"),
@@ -43,6 +56,11 @@ _FIXES = {
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster device: the loop is asleep"),
 }
+
+_NOW_AND_THEN = (
+    "# let its producer run further ahead: a larger queue evens out what takes long now and then",
+    "a larger batch, a faster device: the producer sets the pace",
+)
 
 
 class Blocked:
@@ -64,17 +82,22 @@ class Blocked:
         top = spots[0] if spots else None
         name = self._call(facts, top, samples)
         kind: str = waiting_kind(name) if name else "other"
-        if top is not None and self._in_queue(top.frames):
-            kind = "queue"
+        handed = handover(top.frames) if top is not None else None
+        if handed is not None:
+            kind = handed
         elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             kind = "process"  # its pipes
         elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
             kind = "ranks"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
-        fed = kind == "queue" and bool(background)
+        emptied = kind in ("queue", "process queue")
+        fed = emptied and bool(background)
         words = {
             "lock": "waits for a lock",
             "queue": "waits for a queue",
+            "process queue": "waits for a queue from another process",
+            "full queue": "waits for room in a queue",
+            "future": "waits for a future",
             "sleep": "sleeps",
             "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
             "socket": "waits for a socket",
@@ -86,21 +109,18 @@ class Blocked:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
-        beside = facts.beside(phases) if kind in ("lock", "queue") else []
-        busiest, meanwhile = (
-            self._busiest(facts, phases, cost)
-            if kind in ("lock", "queue") and not any(b.awaited for b in beside)
-            else ("", "")
-        )
-        fix, wont = _FIXES[kind]
+        others = kind == "lock" or handed is not None
+        beside = facts.beside(phases) if others else []
+        awaited = [b for b in beside if b.awaited]
+        busiest, meanwhile = self._busiest(facts, phases, cost) if others and not awaited else ("", "")
+        affected = facts.affected("blocked_io")
+        fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
-        awaited = [b for b in beside if b.awaited]
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
-        affected = facts.affected("blocked_io")
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
         if why_low:
@@ -186,12 +206,3 @@ class Blocked:
     @staticmethod
     def _in_subprocess(stack: Sequence[Frame]) -> bool:
         return any(is_stdlib_file(f.file) and os.path.basename(f.file) == "subprocess.py" for f in stack)
-
-    @staticmethod
-    def _in_queue(stack: Sequence[Frame]) -> bool:
-        return any(
-            is_stdlib_file(f.file)
-            and (f.file.endswith("queue.py") or f.file.endswith("queues.py"))
-            and f.function.rsplit(".", 1)[-1] in ("get", "put", "_get", "_put")
-            for f in stack
-        )

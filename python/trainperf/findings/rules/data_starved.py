@@ -54,19 +54,22 @@ class DataStarved:
         if not cpus:
             need = min(need, 7)  # of a trace: its machine is not known
         if main is not None and not main.description.get("is_dataloader", True):
-            fix = f"# make batches ahead: {name} as an IterableDataset, in a DataLoader(..., num_workers={need})"
+            part = "" if need == 1 else ", of which each worker reads its own part (get_worker_info)"
+            fix = f"# make batches ahead: {name} as an IterableDataset{part}, in a DataLoader(..., num_workers={need})"
             wont = ""
         elif small:
             fix = _by_batch(main, name)
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
         elif waits:
-            fix = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)  # its waits then overlap"
+            call = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)"
+            fix = loaders.with_workers(main, need + 1, call, "its waits then overlap")
             wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute"
         elif cpus == 1:
             fix = f"# make one sample of {name} cheaper, or decode ahead of training"
             wont = "num_workers: there is one CPU, and training and loading would share it"
         else:
-            fix = f"DataLoader(..., num_workers={min(need + 1, cpus) if cpus else need + 1}, persistent_workers=True)"
+            want = min(need + 1, cpus) if cpus else need + 1
+            fix = loaders.with_workers(main, want, f"DataLoader(..., num_workers={want}, persistent_workers=True)")
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
@@ -113,6 +116,8 @@ class DataStarved:
 
 def _by_batch(loader: Loader | None, name: str) -> str:
     """How to fetch a whole batch by one indexing; torch's own classes are not the user's to change."""
+    if loader is not None and loaders.is_stream(loader):
+        return f"# yield whole batches in {name}.__iter__, with DataLoader(..., batch_size=None)"
     names = loaders.dataset_names(loader) if loader is not None else (name,)
     own = next((n for n in names if n not in loaders.TORCHS_DATASETS), "")
     outer = set(names[: names.index(own)]) if own else set(names)

@@ -1,17 +1,24 @@
-"""TP309: PyTorch's own Python is most of a short step. Said, never warned of."""
+"""TP309: PyTorch's own Python, or a training framework's, is most of a short step. Said, never warned of."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
+from trainperf.findings.frames import is_framework, is_the_loops
 from trainperf.findings.model import Limits, Outcome
-from trainperf.findings.rules.host_python import own_python
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Frame
+
+
+def _frameworks(stack: Sequence[Frame]) -> bool:
+    """A stack that was not read, or of libraries alone, is nobody's: whose it is cannot be told."""
+    return not is_the_loops(stack) and any(is_framework(f.file) for f in stack)
 
 
 class FrameworkPython:
@@ -27,7 +34,7 @@ class FrameworkPython:
         if count < limit("min_samples"):
             return None
         whole = sum(d.ns for d in samples)
-        other = sum(d.ns for d in samples if not own_python(facts.run.stack(d.stack)))
+        other = sum(d.ns for d in samples if _frameworks(facts.run.stack(d.stack)))
         claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
         cost = sum(claims.values())
         if facts.grade(cost, self.limits) is None:

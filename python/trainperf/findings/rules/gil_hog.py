@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import gil
 from trainperf.findings.facts import function_name
+from trainperf.findings.handovers import feeds_the_loop
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -30,6 +31,8 @@ class GilHog:
         spot = hog.spot
         what = facts.label(spot) if spot is not None else "code that could not be read"
         function = function_name(spot)
+        feeds = feeds_the_loop(facts, hog)
+        wont = gil.THREAD_WILL_NOT_HELP if feeds else gil.WILL_NOT_HELP
         phases = sorted(waits.claims.items(), key=lambda kv: -kv[1])[:2]
         return facts.finding(
             (self.id, self.slug),
@@ -46,14 +49,22 @@ class GilHog:
                 gil.holder_text(facts, hog),
                 "it waits in " + " and ".join(f"{cell[0]} ({ns / waits.ns:.0%})" for cell, ns in phases),
                 gil.average_text([hog]),
+                f"{hog.name} puts into a queue, and the loop takes from one: it would wait for one process in its place"
+                if feeds
+                else "",
                 gil.device_text(facts),
             ),
             who=(hog.name,),
             where=facts.place(spot.frame) if spot is not None else "",
             why=f"{hog.name} holds the GIL in {what}",
-            fix=f"# run {function} in a process: threads share one GIL\n"
-            f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+            fix=(
+                f"# run {function} in several processes, as a DataLoader's workers do: threads share one GIL\n"
+                "DataLoader(..., num_workers=2)"
+                if feeds
+                else f"# run {function} in a process: threads share one GIL\n"
+                f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+            )
             + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
-            will_not_help=gil.WILL_NOT_HELP
+            will_not_help=wont
             + ("; sys.setswitchinterval: the C call does not give the GIL up" if yields is False else ""),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Spot, plural
-from trainperf.findings.frames import in_module, is_other_library, is_trainings_own, user_frame
+from trainperf.findings.frames import in_module, is_other_library, is_the_loops, is_trainings_own, user_frame
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -24,7 +24,7 @@ def _the_loops(stack: Sequence[Frame]) -> bool:
 def _before_the_model(stack: Sequence[Frame]) -> bool:
     """What ends with a backward is called forward, batches that the loop makes itself included: they are told from the
     model where another library computes (NumPy, pandas, PIL), outside of any module."""
-    return bool(stack) and is_other_library(stack[0].file) and not in_module(stack)
+    return is_the_loops(stack) and is_other_library(stack[0].file) and not in_module(stack)
 
 
 # Where the loop's own code may be, and which stacks are.

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import in_module, is_stdlib_file, is_user_file, user_frame
+from trainperf.findings.frames import in_module, is_the_loops, named_function, user_frame
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.runfile import Detail, Frame
+    from trainperf.runfile import Detail
 
 
-def own_python(stack: Sequence[Frame]) -> bool:
-    """The innermost frame is the user's, or the standard library's on the user's behalf; not torch's own Python."""
-    for f in stack:
-        if is_user_file(f.file):
-            return True
-        if not is_stdlib_file(f.file):
-            return False
-    return False
+# Where the code runs says where else it could: what is a part of each step can be in no other process.
+_IN_TENSORS = {
+    "optimizer": "# update all parameters by a few tensor operations (torch._foreach_add_), or by torch.optim",
+    "backward": "# do it by a few tensor operations: it is a part of every backward",
+    "model": "# do it by a few tensor operations, or once and not in each call of the model",
+}
+_ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
 
 
 class HostPython:
@@ -45,7 +44,7 @@ class HostPython:
                 self.slug,
                 f"only {plural(count, 'sample')} of Python on the training thread: run longer to tell",
             )
-        spots = facts.spots(samples, keep=own_python)
+        spots = facts.spots(samples, keep=is_the_loops)
         if not spots:
             return None
         top = spots[0]
@@ -64,23 +63,42 @@ class HostPython:
             title="the loop's own Python code takes much of the step",
             confidence=facts.confidence(samples=sum(s.samples for s in spots)),
             evidence=(
-                f"{facts.of_step(cost)} the training thread runs your Python, holding the GIL",
-                *(f"{s.share:.0%} of {plural(count, 'sample')} in {facts.label(s)}" for s in spots[:3]),
+                f"{facts.of_step(cost)} the training thread runs your Python, or a library's for it, holding the GIL",
+                *(
+                    f"{s.share:.0%} of {plural(count, 'sample')} in {facts.label_with_caller(s)}"
+                    for s in spots[:3]
+                    if s is top or s.share >= limit("show_share")
+                ),
                 "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
                 if self._before_the_model(facts, samples, top)
                 else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.place(top.frame),
-            why=f"{facts.step_thread_name} runs {facts.label(top)}",
-            fix="# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ...",
+            why=f"{facts.step_thread_name} runs {facts.label_with_caller(top)}",
+            fix=_IN_TENSORS.get(self._part(facts, samples, top), _ELSEWHERE),
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
+
+    @staticmethod
+    def _part(facts: Facts, samples: Iterable[Detail], top: Spot) -> str:
+        """The part of the step that most of the top function's time is in: a phase, or the model."""
+        place = (top.frame.file, named_function(top.frame.function))
+        parts: dict[str, int] = {}
+        for d in samples:
+            stack = facts.run.stack(d.stack)
+            at = user_frame(stack)
+            if at is not None and (at.file, named_function(at.function)) == place and is_the_loops(stack):
+                part = "model" if d.phase == "forward" and in_module(stack) else d.phase
+                parts[part] = parts.get(part, 0) + d.ns
+        return max(parts, key=lambda part: parts[part], default="")
 
     @staticmethod
     def _before_the_model(facts: Facts, samples: Iterable[Detail], top: Spot) -> bool:
         """Of forward, and never below a module, though other samples of forward are."""
         stacks = [facts.run.stack(d.stack) for d in samples if d.phase == "forward"]
-        place = (top.frame.file, top.frame.function)
-        mine = [s for s in stacks if (at := user_frame(s)) is not None and (at.file, at.function) == place]
+        place = (top.frame.file, named_function(top.frame.function))
+        mine = [
+            s for s in stacks if (at := user_frame(s)) is not None and (at.file, named_function(at.function)) == place
+        ]
         return bool(mine) and not any(in_module(s) for s in mine) and any(in_module(s) for s in stacks)

@@ -45,31 +45,37 @@ class WorkersTooSlow:
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
         cpu_bound = view.computes
+        one = have == 1 and bool(main.description.get("num_workers_known", True))
+        compute = "computes" if one else "compute"
+        more = loaders.with_workers(main, max(need, have + 1), f"DataLoader(..., num_workers={max(need, have + 1)})")
         if not view.told:
-            state = "are too slow; whether they compute or wait was not seen for long enough"
-            fix = (
-                "# run longer to see whether the workers compute or wait. If they wait, or CPUs are free:\n"
-                f"DataLoader(..., num_workers={max(need, have + 1)})"
-            )
+            verb, whether = ("is", "it computes or waits") if one else ("are", "they compute or wait")
+            state = f"{verb} too slow; whether {whether} was not seen for long enough"
+            fix = f"# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:\n{more}"
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
         elif not cpu_bound:
-            state = f"wait themselves (on the CPU only {view.cpu_share:.0%} of the time: storage, network or a lock)"
-            fix = f"DataLoader(..., num_workers={max(need, have + 1)})  # their waits overlap"
+            state = (
+                f"{'waits itself' if one else 'wait themselves'} (on the CPU only {view.cpu_share:.0%} of the time: "
+            )
+            state += "storage, network or a lock)"
+            fix = f"{more}  # their waits overlap"
             wont = "cheaper transforms, or a larger prefetch_factor: the workers do not compute, they wait"
         elif view.short_of_cpu:
-            state = f"compute, but get a CPU only {view.cpu_share:.0%} of the time: the CPUs are busy with others"
+            state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
+            state += "the CPUs are busy with others"
             fix = "# free the CPUs: fewer torch threads (torch.set_num_threads), stop what else runs"
             wont = "more workers: they would wait for the same CPUs"
         elif cpus and cpus <= have:
-            state = f"compute all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
+            state = f"{compute} all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
             fix = (
                 f"# make one sample of {loaders.dataset_name(main)} cheaper: decode ahead of training, or on the device"
             )
             wont = f"more workers: {plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training are all in use"
         else:
-            state = f"compute all the time (on the CPU {view.cpu_share:.0%})"
-            want = min(need, cpus - 1) if cpus else need
-            fix = f"DataLoader(..., num_workers={max(want, have + 1)})" + (f"  # {cpus} CPUs here" if cpus else "")
+            state = f"{compute} all the time (on the CPU {view.cpu_share:.0%})"
+            want = max(min(need, cpus - 1) if cpus else need, have + 1)
+            here = f"{cpus} CPUs here" if cpus else ""
+            fix = loaders.with_workers(main, want, f"DataLoader(..., num_workers={want})", here)
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
         if not main.description.get("num_workers_known", True):
             fix = "DataLoader(..., num_workers=...)  # more than it has now"

@@ -1,0 +1,47 @@
+"""How the loop is handed what others make: queues and futures, as stacks show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from trainperf.findings.frames import FrameLike, is_stdlib_file
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts, Holder
+
+Handover = Literal["queue", "process queue", "full queue", "future"]
+
+_FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
+
+
+def handover(stack: Sequence[FrameLike]) -> Handover | None:
+    """What a thread waits for there, or does: the innermost queue or future of its stack."""
+    for f in stack:
+        if not is_stdlib_file(f.file):
+            continue
+        parts = f.file.replace("\\", "/").rsplit("/", 2)
+        function = f.function.rsplit(".", 1)[-1]
+        if parts[-1] in ("queue.py", "queues.py"):
+            if function in ("get", "_get"):
+                return "process queue" if parts[-2] == "multiprocessing" else "queue"
+            if function in ("put", "_put"):
+                return "full queue"
+        elif parts[-2] in ("futures", "multiprocessing") and function in _FUTURES.get(parts[-1], ()):
+            return "future"
+    return None
+
+
+def feeds_the_loop(facts: Facts, holder: Holder) -> bool:
+    """Whether a thread puts into a queue, and the training thread takes its batches out of one.
+
+    By samples in any state: who holds the GIL is in the way in the queue as well.
+    """
+    takes = any(handover(facts.run.stack(d.stack)) == "queue" for d in facts.samples())
+    if not takes or holder.thread is None:
+        return False
+    return any(
+        d.thread is not None and d.thread.id == holder.thread.id and handover(facts.run.stack(d.stack)) == "full queue"
+        for kind in ("gil_wait", "hold", "beside")
+        for d in facts.run.detail_totals(kind)
+    )
