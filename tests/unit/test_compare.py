@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import sys
@@ -17,7 +18,7 @@ from compared_runs import COMPUTE, compared, noisy, pair, write
 from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.comparison import compare_jobs
-from trainperf.comparison.bootstrap import Floats, draw, interval, mean_per_step, replicates
+from trainperf.comparison.bootstrap import Floats, draw, mean_per_step, ratio_interval, replicates
 from trainperf.comparison.sample import sample
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.ranks import open_job
@@ -83,7 +84,7 @@ def alarms(
         count = np.ones(len(a))
         means = mean_per_step(a, count)[0], mean_per_step(b, count)[0]
         drawn = replicates(a, count, draw(2 * seed)), replicates(b, count, draw(2 * seed + 1 - paired))
-        low, high = interval(drawn[0][:, 0], drawn[1][:, 0], means[1] - means[0], between_runs * max(means))
+        low, high = ratio_interval(drawn[0][:, 0], drawn[1][:, 0], math.log(means[1] / means[0]), between_runs)
         found += low > 0 or high < 0
     return found / pairs
 

@@ -65,12 +65,7 @@ def _compare(
     lasted = min(a.seconds for a, _ in steps), min(b.seconds for _, b in steps)
     short = min(lasted) < limit("compare_long_run")
     machine = likeness.machine_of_all(runs, between_runs, short=short)
-    notes = (
-        *likeness.notes_of_all(runs, numbers),
-        *words.busy(machine),
-        *words.stragglers(*sides),
-        *((words.short(lasted),) if short else ()),
-    )
+    notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
     why_not = _why_not(runs, steps, numbers) or (machine.left_out and likeness.kept_off_too_long(runs))
     if why_not:
         return Comparison(
@@ -82,6 +77,8 @@ def _compare(
             total=None,
             notes=notes,
         )
+    if short:
+        notes = (*notes, words.short(lasted))
     # The same stretches of all ranks: what slows them down together is no chance of each.
     starts = draw(2 * seed)
     paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
