@@ -121,15 +121,21 @@ def main(names: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="trainperf-demo-"))  # kept: its run files are there to be looked at
     for name in names or TROUBLES:
         train, expected = TROUBLES[name]
-        print(f"\n=== {name}: what should be found is {expected}", flush=True)
+        print(f"\n=== {name}: its trouble, which should be found, is {expected}", flush=True)
         # On a busy machine "descheduled" may come first, and rightly: that is not of this demo's making.
-        found = [f.slug for f in train(folder).findings if f.slug != "descheduled"]
+        all_found = [f.slug for f in train(folder).findings]
+        found = [slug for slug in all_found if slug != "descheduled"]
+        if all_found[:1] == ["descheduled"] and found[:1] == [expected]:
+            print(
+                f"(The machine was busy: waits for a CPU cost more than {expected}, which was found as well.)",
+                flush=True,
+            )
         if found[:1] != [expected]:
             wrong.append(f"{name}: {found[0] if found else 'nothing'} was found instead of {expected}")
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)
     if not wrong:
-        print(f"\nAll {len(names or TROUBLES)} verdicts are right. Now yours: trainperf run your_script.py")
+        print("\nAll troubles were found. Now yours (in a clone: . .venv/bin/activate): trainperf run your_script.py")
     return 1 if wrong else 0
 
 

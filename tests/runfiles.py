@@ -370,6 +370,8 @@ class RunFile(DeviceParts):
         self,
         seconds: int,
         *,
+        first: float = 0,
+        every: float = 1,
         process_cpus: float,
         other_cpus: float = 0,
         idle_cpus: float = 0,
@@ -378,16 +380,20 @@ class RunFile(DeviceParts):
         threads: int = 8,
         runnable: int = 2,
     ) -> RunFile:
-        """Readings of `seconds` seconds in which so many CPUs were busy; `throttled`: ms per second, -1: not known."""
-        for second in range(seconds + 1):
+        """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
+
+        `throttled`: ms per second; -1: not known.
+        """
+        for reading in range(seconds + 1):
+            second = first + reading * every
             self._add(
                 "host",
-                at_ns=1_000_000_000_000 + second * 10**9,
+                at_ns=1_000_000_000_000 + round(second * 10**9),
                 process_cpu_ns=round(second * process_cpus * 1e9),
                 machine_busy_ns=round(second * (process_cpus + other_cpus) * 1e9),
                 machine_idle_ns=round(second * idle_cpus * 1e9),
                 throttled_ns=-1 if throttled < 0 else _ns(second * throttled),
-                rss_bytes=rss_bytes(second) if callable(rss_bytes) else rss_bytes,
+                rss_bytes=rss_bytes(reading) if callable(rss_bytes) else rss_bytes,
                 threads=threads,
                 runnable=runnable,
             )

@@ -142,7 +142,7 @@ def test_rows_of_many_steps_are_observations_of_their_mean(tmp_path: Path) -> No
 
     rng = np.random.default_rng(3)
     single, other = noisy(rng, 2048, COMPUTE), noisy(rng, 2048, COMPUTE)
-    a = RunFile(tmp_path / "a.tpr").host(5, process_cpus=1, idle_cpus=1)
+    a = RunFile(tmp_path / "a.tpr").host(10, process_cpus=1, idle_cpus=1)
     for ms in single:
         a.step(compute=float(ms))
     with trainperf.open(a.merge_steps(8).build()) as run:

@@ -147,10 +147,32 @@ def test_few_steps_are_never_called_typical(tmp_path: Path) -> None:
     assert "typical" not in text
 
 
+def test_one_step_has_no_median(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(1, compute=5.0).open() as run:
+        text = console.summary(run)
+    assert "Step  5.0 ms/step (1 step)" in text.splitlines()
+
+
+def test_every_finding_is_named_where_there_is_room(tmp_path: Path) -> None:
+    """By its id at least, which `explain` takes."""
+    file = RunFile(tmp_path / "a.tpr", cpus="2")
+    file.steps(60, python=1.0, compute=5.0, gc=3.0, logging=3.0, checkpoint=2.0, descheduled=4.0)
+    file.host(3, process_cpus=0.4, other_cpus=1.6)
+    with file.open() as run:
+        report = model.build(run)
+        text = console.summary(run)
+    others = [f.id for f in report.findings if f.id != report.verdict.finding]
+    assert len(others) > 2 and [i for i in others if i not in text] == []
+    also = text[text.index("\nAlso") : text.index("\nStep")]
+    assert [i for i in others if i not in also] == [] and "more" not in also
+    assert len(text.splitlines()) <= console.MAX_LINES
+
+
 def test_no_steps(tmp_path: Path) -> None:
     with RunFile(tmp_path / "a.tpr").open() as run:
         text = console.summary(run)
-    assert "no training step was seen" in text and "run.step()" in text and len(text.splitlines()) <= 4
+    assert "no training step was seen" in text and "run.step()" in text and len(text.splitlines()) <= 5
+    assert "child process" in " ".join(text.split()) and not text.splitlines()[-2].endswith("...")
 
 
 def test_plain_where_there_is_no_terminal(tmp_path: Path) -> None:

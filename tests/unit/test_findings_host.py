@@ -238,6 +238,32 @@ def test_a_helper_is_named_with_its_caller_and_sent_only_where_it_can_go(
     assert advice in f.fix and ("DataLoader" in f.fix, "every N steps" in f.fix) == ((phase == "other"),) * 2
 
 
+def transfers(make: Make, mechanism: str = "python", **options: str) -> RunFile:
+    """A phase called transfer that computes; a sleep and less Python elsewhere."""
+    file = make(**options).steps(150, {("transfer", mechanism): 5.0, ("other", "blocked"): 4.0}, python=3.0)
+    file.detail("sample", 600, phase="other", state="blocked", stack=file.stack(f"{TRAIN}:9 wait"), code=230)
+    file.detail("sample", 450, state="python", stack=file.stack(f"{TRAIN}:30 tokens"))
+    if mechanism == "python":
+        file.detail("sample", 750, phase="transfer", state="python", stack=file.stack(f"{TRAIN}:60 pack"))
+    return file
+
+
+def test_python_in_a_transfer_to_no_device_is_the_loops_own(make: Make) -> None:
+    found = said(transfers(make))
+    f = found.findings[0]
+    assert found.verdict.finding == f.id == "TP302" and f.where == "train.py:60"
+    assert f.cost_ms_per_step == pytest.approx(8.0, abs=0.01) and f.causes == ("h2d_copy", "python")
+    assert any("62% of it in phase transfer" in e for e in f.evidence)
+    fed = [f for f in said(transfers(make, feeds_device="1")).findings if f.id == "TP302"]
+    assert [f.cost_ms_per_step for f in fed] == [pytest.approx(3.0, abs=0.01)]
+
+
+def test_the_verdict_says_that_a_larger_row_has_no_finding(make: Make) -> None:
+    verdict = said(transfers(make, "native")).verdict
+    assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: no rule is sure of it")
+    assert "h2d_copy" not in said(transfers(make)).verdict.text
+
+
 def test_torchs_own_python_is_no_warning(make: Make) -> None:
     file = make().steps(1000, compute=0.7, python=0.7)
     torch = file.stack("/x/site-packages/torch/nn/functional.py:1 relu", f"{TRAIN}:12 Net.forward")

@@ -276,6 +276,7 @@ void* Collector::Main(void* self) {
 
 void Collector::Loop() {
   pthread_setname_np(pthread_self(), "trainperf");
+  ReadHost(NowNs());  // or a short run would be judged by the little time between its only second and its end
   next_second_ns_ = NowNs() + kSecondNs;
   for (;;) {
     bool last = false;
@@ -464,8 +465,8 @@ void Collector::StepDownIfOverBudget(int64_t now_ns) {
   if (hz >= sampler_hz_) return;
   sampler_hz_ = hz;
   sampler_->SetPeriod(static_cast<int64_t>(1e9 / hz));
-  const std::string why = absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: trainperf cost more than ",
-                                       options_.budget * 100, " % of the run");
+  const std::string why = absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
+                                       options_.budget * 100, " % of it");
   writer_->SetTier("gil_holds", "sampled", why);
   writer_->AddNote(absl::StrCat("the sampler ", why));
 }

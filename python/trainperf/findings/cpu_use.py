@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 
+_LEAST = 0.5  # of the watch, between its first and its last reading
+
+
 @dataclass(frozen=True, slots=True)
 class CpuUse:
     """In CPUs, over the whole watch."""
@@ -19,12 +22,14 @@ class CpuUse:
 
 
 def cpu_use(run: RunReader) -> CpuUse | None:
-    """None: a run of under two seconds has no two readings."""
+    """None: there are no two readings, or they are of a small part of the watch."""
     host = run.host
-    if len(host) < 2 or host[-1].at_ns <= host[0].at_ns:
+    if len(host) < 2:
         return None
     first, last = host[0], host[-1]
     wall = last.at_ns - first.at_ns
+    if wall <= 0 or wall < _LEAST * run.watched_ns:
+        return None
     workers = sum(
         worker.cpu_share * worker.seconds * 1e9 / wall
         for loader in run.loaders.values()

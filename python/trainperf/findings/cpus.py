@@ -92,22 +92,24 @@ def load(facts: Facts) -> Load:
 
 
 def _own_threads(facts: Facts) -> float:
-    """CPUs that threads of this process used besides the training thread, torch's and ours; 0.0: not known.
+    """CPUs that threads of this process used besides the training thread, torch's and ours, at least; 0.0: not known.
 
-    From the readings while steps ran: building a model is the training thread's doing as well.
+    From the readings while steps ran: building a model is the training thread's doing as well. They may leave out much
+    of a short run: all that the training thread may have used between them is taken as its own.
     """
     table = facts.run.steps
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
     during = [h for h in facts.run.host if start <= h.at_ns <= end]
     if len(during) < 2 or during[-1].at_ns <= during[0].at_ns:
         return 0.0
-    used = (during[-1].process_cpu_ns - during[0].process_cpu_ns) / (during[-1].at_ns - during[0].at_ns)
+    between = during[-1].at_ns - during[0].at_ns
+    used = during[-1].process_cpu_ns - during[0].process_cpu_ns
     on_cpu = native = 0
     for (phase, mechanism), ns in facts.matrix.items():
         # While a device's autograd thread runs backward, the training thread waits: the work is the loop's own.
         on_cpu += ns if mechanism not in _OFF_CPU or (phase, mechanism) == ("backward", "blocked") else 0
         native += ns if mechanism == "native" else 0
     # At most: small operations do not use all of torch's threads.
-    torchs = native * max(0, facts.torch_threads - 1)
-    ours = sum(facts.run.overhead_ns.values()) / facts.run.watched_ns if facts.run.watched_ns else 0.0
-    return max(0.0, used - facts.share(on_cpu + torchs) - ours)
+    torchs = min(native, between) * max(0, facts.torch_threads - 1)
+    ours = min(sum(facts.run.overhead_ns.values()), between)
+    return max(0, used - min(on_cpu, between) - torchs - ours) / between

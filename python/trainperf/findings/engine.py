@@ -133,7 +133,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if not facts.steps:
         return Verdict(
             "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
-            "(torch.autograd.grad with create_graph is not seen; run.step() marks steps by hand)",
+            "(torch.autograd.grad with create_graph is not seen; run.step() marks steps by hand; a child process that "
+            "trains must be watched in that process)",
             "",
         )
     top = next((f for f in found if f.severity != "info"), None)
@@ -141,7 +142,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if top is not None:
         device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        return Verdict(f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}", top.id)
+        text = f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}{_untold_row(facts, found, top)}"
+        return Verdict(text, top.id)
     if facts.steps < limit("warn_min_steps"):
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
         seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
@@ -156,7 +158,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     missing += "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
-    told = {f.cause for f in found}
+    told = {cause for f in found for cause in f.causes}
     # Work is no trouble. Anything else this large that no rule spoke of was too uncertain, and is not to be denied.
     large = [c for n, c in causes if facts.share(n) >= limit("warn_share") and c not in _WORK and c not in told]
     if large:
@@ -189,6 +191,19 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     """Which part of the run is slow because of what the verdict is about."""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+
+
+def _untold_row(facts: Facts, found: list[Finding], top: Finding) -> str:
+    """The largest row of the step, where it is trouble larger than the verdict's and no finding is about it."""
+    ns, cause = max((facts.cause_ns(c), c) for c in CAUSES)
+    told = {c for f in found for c in f.causes}
+    # Work is no trouble; with a device what counts is its idleness, which the verdict begins with.
+    if facts.gpu is not None or cause in _WORK or cause in told or ns <= top.cost_ns + top.told_ns:
+        return ""
+    if facts.share(ns) < limit("warn_share"):
+        return ""
+    why = "its cause was not seen" if cause == "unknown" else "no rule is sure of it"
+    return f"; more, {facts.share(ns):.0%}, is {cause}: {why}"
 
 
 def _swallowed(facts: Facts) -> str:

@@ -181,6 +181,9 @@ class Facts(Places):
 
         `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
         """
+        by_cause: dict[str, int] = {}
+        for cell, ns in claims.items():
+            by_cause[self.cause_of(cell)] = by_cause.get(self.cause_of(cell), 0) + ns
         cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (
             affected if isinstance(affected, Affected) else Affected(self.steps if affected is None else affected, 1.0)
@@ -209,6 +212,9 @@ class Facts(Places):
             will_not_help=will_not_help,
             docs=f"docs/findings/{rule[0]}.md",
             claims=claims,
+            also_causes=tuple(
+                c for c, ns in by_cause.items() if c != cause and ns >= limit("warn_share") * sum(claims.values())
+            ),
             idle_claims=idle,
             exposed_ns=exposed_ns,
             by_device=by_device,

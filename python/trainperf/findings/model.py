@@ -53,10 +53,15 @@ class Finding:
     affected_share: float = 1.0  # of the cost, in the affected steps
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     # In a run with a device (see ledger.py):
+    also_causes: tuple[str, ...] = ()  # other than `cause`, of which it claims a notable part
     idle_ns: int | None = None  # how long the device idled for it, in the whole run; None: no device was seen
     exposed_ns: int = 0  # device time that nothing hid: copies, collectives
     idle_claims: Mapping[str, int] | None = field(default=None, repr=False)  # by cause; None: in proportion to `claims`
     by_device: bool = True  # its cost is what the device lost by it; False: wall time, whatever the device did
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        return (self.cause, *self.also_causes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
         if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
             tail = _tail(model, width, keep, 1)
         if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
+            also = _also_ids(model, width) + _devices(model, width)
+        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
             also = _devices(model, width)  # the tree marks the causes of the others
         lines += also + _tree(model, width, MAX_LINES - len(lines) - len(also) - len(tail))
     return lines + tail
@@ -177,8 +179,23 @@ def _also(model: ReportModel, width: int) -> list[Line]:
         f"{f.id} {f.slug} {cost_text(f)}" if f.cost_ns or f.told_ns else f"{f.id} {f.slug}: {f.title}"
         for f in others[:2]
     ]
-    more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-    return _block("Also", "; ".join(shown) + more, width, 2 if len(others) > 1 else 1)
+    more = f"; {_ids(others[2:])}" if len(others) > 2 else ""
+    rows = _block("Also", "; ".join(shown) + more, width, 3)
+    # An id is what `explain` takes: cut costs and titles before it.
+    return rows if len(rows) <= (2 if len(others) > 1 else 1) else _also_ids(model, width)
+
+
+def _also_ids(model: ReportModel, width: int) -> list[Line]:
+    """In one line, where there is no room for costs."""
+    others = [f for f in model.findings if f.id != model.verdict.finding]
+    if not others:
+        return []
+    named = ", ".join(f"{f.id} {f.slug}" for f in others)
+    return _block("Also", named if len(named) <= width - _INDENT else _ids(others), width, 1)
+
+
+def _ids(findings: Sequence[Finding]) -> str:
+    return ", ".join(f.id for f in findings)
 
 
 def _devices(model: ReportModel, width: int) -> list[Line]:
@@ -204,7 +221,7 @@ def _devices(model: ReportModel, width: int) -> list[Line]:
 def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     """The mean step and what it is made of; rows add up to it, percents to 100."""
     head = f"{_ms(model.mean_ms)} ms/step"
-    if model.median_ms is not None and model.p95_ms is not None:
+    if model.steps > 1 and model.median_ms is not None and model.p95_ms is not None:
         head += f" (median {_ms(model.median_ms)}, p95 {_ms(model.p95_ms)}; {model.steps:,} steps)"
     else:
         head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
@@ -225,7 +242,8 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     marks: dict[str, list[str]] = {}
     for f in model.findings:
         if f.severity != "info":
-            marks.setdefault(f.cause, []).append(f.id)
+            for cause in f.causes:
+                marks.setdefault(cause, []).append(f.id)
     bar_width = max(0, min(30, width - _INDENT - 50))
     for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
         mark = f"<- {', '.join(marks[name])}" if name in marks else ""

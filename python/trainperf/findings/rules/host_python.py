@@ -33,6 +33,9 @@ class HostPython:
 
     def check(self, facts: Facts) -> Outcome:
         cells = facts.cells("python")
+        moving = ("transfer", "python")
+        if facts.matrix[moving] and not facts.run.feeds_device:
+            cells[moving] = facts.matrix[moving]  # no device to copy to: whatever that phase does is the loop's own
         whole = sum(cells.values())
         if facts.grade(whole, self.limits) is None:
             return None
@@ -58,7 +61,7 @@ class HostPython:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause="python",
+            cause="h2d_copy" if claims.get(moving, 0) > cost / 2 else "python",
             claims=claims,
             title="the loop's own Python code takes much of the step",
             confidence=facts.confidence(samples=sum(s.samples for s in spots)),
@@ -69,6 +72,9 @@ class HostPython:
                     for s in spots[:3]
                     if s is top or s.share >= limit("show_share")
                 ),
+                f"{claims[moving] / cost:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device"
+                if claims.get(moving)
+                else "",
                 "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
                 if self._before_the_model(facts, samples, top)
                 else "",

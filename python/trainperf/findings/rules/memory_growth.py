@@ -61,8 +61,9 @@ class MemoryGrowth:
                 else "",
             ),
             who=(facts.step_thread_name,),
-            why="something keeps what each step makes: a list of losses with their graphs, a cache, a log",
-            fix="losses.append(loss.item())  # not losses.append(loss): a kept loss keeps its whole graph",
+            why="something keeps what each step makes (what, was not seen): a list of tensors, a cache, a log",
+            fix="# find what is kept from step to step, a list of tensors, a cache, a log:\n"
+            "losses.append(loss.item())  # where it is losses: a kept loss keeps its whole graph",
             will_not_help="gc.collect(), torch.cuda.empty_cache(): what is referenced stays; more memory: it fills",
         )
 

@@ -27,8 +27,8 @@ _HINTS = {
     "throttled": "the quota was used up then",
     "python": "the loop's own code does more then",
     "blocked_io": "the loop waited for a lock, a file or the network then",
-    "gpu_wait": "the GPU has more to do then: larger batches or longer sequences, or a slower clock",
-    "compute": "larger batches or longer sequences then, or a slower clock",
+    "gpu_wait": "the GPU has more to do then (longer inputs, larger batches), or takes longer for the same (its clock)",
+    "compute": "more work then (longer inputs, larger batches), or the same on slower CPUs (clock, caches shared)",
 }
 
 
