@@ -391,7 +391,7 @@ def test_over_budget_it_goes_down_a_tier_and_says_so(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert tier(facts) == "cupti-reduced: it cost more than 0.0001 % of the run"
+    assert tier(facts) == "cupti-reduced: in one second it cost more than 0.0001 % of it"
     assert (facts["kernels"], facts["calls"]) == (1, 0)
     assert facts["produced"] == facts["delivered"]
     run = facts["run"]

@@ -465,8 +465,9 @@ void Collector::StepDownIfOverBudget(int64_t now_ns) {
   if (hz >= sampler_hz_) return;
   sampler_hz_ = hz;
   sampler_->SetPeriod(static_cast<int64_t>(1e9 / hz));
-  const std::string why = absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
-                                       options_.budget * 100, " % of it");
+  const std::string why =
+      absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
+                   options_.budget * 100, " % of it");
   writer_->SetTier("gil_holds", "sampled", why);
   writer_->AddNote(absl::StrCat("the sampler ", why));
 }

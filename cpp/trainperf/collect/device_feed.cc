@@ -62,7 +62,7 @@ void DeviceFeed::WriteTier() {
   if (tracer_->paused()) {
     why = "torch.profiler has CUPTI";
   } else if (control_.tier() != CudaTier::kFull && why.empty()) {
-    why = absl::StrCat("it cost more than ", budget_ * 100, " % of the run");
+    why = absl::StrCat("in one second it cost more than ", budget_ * 100, " % of it");
   }
   const char* tier = CudaTierName(tracer_->tier());
   const std::string written = absl::StrCat(tier, ": ", why);
