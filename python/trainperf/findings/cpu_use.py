@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 
-_LEAST = 0.5  # of the watch, between its first and its last reading
+_LEAST = 0.5  # of a short watch, between its first and its last reading
+_SURELY_NS = 10**9  # of a long one
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,13 @@ class CpuUse:
 
 
 def cpu_use(run: RunReader) -> CpuUse | None:
-    """None: there are no two readings, or they are of a small part of the watch."""
+    """None: there are no two readings, or they are of a small part of a short watch."""
     host = run.host
     if len(host) < 2:
         return None
     first, last = host[0], host[-1]
     wall = last.at_ns - first.at_ns
-    if wall <= 0 or wall < _LEAST * run.watched_ns:
+    if wall <= 0 or wall < min(_LEAST * run.watched_ns, _SURELY_NS):
         return None
     workers = sum(
         worker.cpu_share * worker.seconds * 1e9 / wall
