@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from trainperf.child_cpu import child_cpu_ns
 from trainperf.container import cpu_quota, memory_limit
 from trainperf.launch import launch_id
 from trainperf.settings import Settings
@@ -84,6 +85,7 @@ def _cwd() -> str:
 
 def describe_process(session: Any, settings: Settings, version: str) -> Mapping[str, str]:
     meta = process_meta(settings, version)
+    session.set_meta("children_cpu_before_ns", str(child_cpu_ns()))
     for key, value in meta.items():
         session.set_meta(key, value)
     return meta
@@ -91,7 +93,8 @@ def describe_process(session: Any, settings: Settings, version: str) -> Mapping[
 
 def describe_end(session: Any) -> None:
     """What is known when the watch ends: of torch, and of a notebook's cells."""
-    meta = dict(torch_meta())
+    meta = torch_meta()
+    session.set_meta("children_cpu_after_ns", str(child_cpu_ns()))
     for key, value in meta.items():
         session.set_meta(key, value)
     if not meta:

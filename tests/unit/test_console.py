@@ -296,3 +296,15 @@ def test_short_paths() -> None:
     assert short_path("/home/me/jobs/b.py", "/home/me/job") == "/home/me/jobs/b.py"
     assert short_path("/v/lib/python3.11/site-packages/torch/x.py", "/home") == "torch/x.py"
     assert short_path("/usr/lib/python3.11/json/encoder.py") == "json/encoder.py"
+
+
+def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr", lead_ns=str(2_800_000_000), wall_ns=str(3_400_000_000)).steps(100, compute=6.0)
+    file.span("compile", 2600, step=-1)
+    told = "2.8 s passed before the first step, 2.6 s of it compiling: in no step, and in no share"
+    with file.open() as run:
+        assert model.build(run).notes == (told,)
+        assert told in " ".join(console.summary(run).split())
+    short = RunFile(tmp_path / "b.tpr", lead_ns=str(900_000_000), wall_ns=str(1_500_000_000)).steps(100, compute=6.0)
+    with short.open() as run:
+        assert model.build(run).notes == ()

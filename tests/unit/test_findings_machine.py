@@ -23,6 +23,14 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     assert f.id == "TP307" and f.title == says
 
 
+def test_child_processes_are_not_other_processes(make: Make) -> None:
+    file = make(cpus="2", torch_threads="2", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=3.0)
+    file.meta(children_cpu_before_ns=str(5 * 10**9), children_cpu_after_ns=str(5 * 10**9 + 3 * 1_400_000_000))
+    f = only(file.host(3, process_cpus=0.4, other_cpus=1.6))
+    assert f.title == "its own child processes use the CPUs" and "use 1.4 CPUs" in f.why
+    assert any("other child processes 1.4, others 0.2" in e for e in f.evidence)
+
+
 @pytest.mark.parametrize(
     ("meta", "run", "says", "fix"),
     [

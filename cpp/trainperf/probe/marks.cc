@@ -138,6 +138,7 @@ bool MakesThreadWatched(EventKind kind, Bracket bracket) {
     case Bracket::kBackward:
     case Bracket::kOptimizer:
     case Bracket::kUserPhase:
+    case Bracket::kCompile:  // without a DataLoader, all that a first step has before its backward
       return true;
     default:
       return false;

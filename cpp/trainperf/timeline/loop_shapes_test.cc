@@ -328,7 +328,7 @@ TEST(LoopShapes, RunStepWithoutAnyBackward) {
   Script loop;
   for (int i = 0; i < 11; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).RunStep();
   loop.Finish();
-  EXPECT_EQ(loop.steps().size(), 10u);  // the first call is the first boundary that is known
+  EXPECT_EQ(loop.steps().size(), 11u);
 }
 
 TEST(LoopShapes, IterableDatasetEndsWithoutWarning) {

@@ -26,6 +26,7 @@ enum class Cut : uint8_t {
   kOptimizer,           // rule 3
   kBackward,            // rule 4
   kExplicit,            // rule 1
+  kCompile,             // in the lead: the first step may start with these compilations
 };
 
 // Nanoseconds of one row.

@@ -184,32 +184,12 @@ void StepCutter::Abandon() {
   if (started_) backwards_ = 1;  // else there would have been no cut
 }
 
-// ---- Backward (rule 4) and the first step
-
-void StepCutter::StartFirstStep(Cut fallback) {
-  size_t first = FindLast(Cut::kFetch);
-  if (first == 0 || fallback == Cut::kExplicit) {
-    while (pieces_.size() > 1) Merge(pieces_.size() - 1);
-    Open(Cut::kStart);
-    first = 1;
-  }
-  while (pieces_.size() > first + 1) Merge(pieces_.size() - 1);
-  while (first > 1) Merge(--first);
-  pieces_[first]->cut = Cut::kStart;
-  started_ = true;
-  first_step_ns_ = pieces_[first]->start_ns;
-  writer_->PutOutside(std::move(pieces_[0]));
-  pieces_.erase(pieces_.begin());
-  backwards_ = 0;
-  repeats_ = 0;
-  exhausted_ = false;
-  pieces_[0]->optimizer_steps = static_cast<int32_t>(stepped_.size());  // its closure runs this backward
-}
+// ---- Backward (rule 4)
 
 void StepCutter::OnBackwardBegin() {
   DropPending();
   if (!started_) {
-    StartFirstStep(Cut::kStart);
+    StartFirstStep();
   } else if (const size_t drained = FindLast(Cut::kDrained); drained != 0) {
     FetchCut(drained);
   }
@@ -286,10 +266,11 @@ void StepCutter::OnStep() {
     }
     mode_ = Mode::kExplicit;
     if (!started_) {
-      StartFirstStep(Cut::kExplicit);
+      HoldLead();
       return;
     }
   }
+  if (lead_held_) JudgeLead();
   Open(Cut::kExplicit);
   Release(false);
   backwards_ = 0;
@@ -396,7 +377,7 @@ void StepCutter::Decide(bool finishing) {
 }
 
 void StepCutter::Release(bool finishing) {
-  if (!started_) return;
+  if (!started_ || lead_held_) return;
   if (mode_ == Mode::kUndecided) Decide(finishing);
   // A validation that never ends must not hold steps back for ever.
   for (size_t i = 0; pieces_.size() > 2 * kMaxHeld && i < pieces_.size() - kMaxHeld; ++i) pieces_[i]->Confirm();
@@ -437,6 +418,7 @@ void StepCutter::Finish() {
     pieces_.clear();
     return;
   }
+  if (lead_held_) DropLead();  // a single call: it begins what follows
   MergeAll(Cut::kDrained);
   MergeAll(Cut::kOptimizerCandidate);
   if (mode_ == Mode::kUndecided) Decide(true);

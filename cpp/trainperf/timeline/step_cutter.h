@@ -48,6 +48,7 @@ class StepCutter {
   void OnFetchFailed(bool exhausted);
   void DropPending();
 
+  void OnCompileBegin();  // outside of fetches and other compilations
   void OnBackwardBegin();
   void OnBackwardEnd();
   void OnOptimizerBegin(uint32_t optimizer);
@@ -80,7 +81,11 @@ class StepCutter {
   size_t FindLast(Cut cut) const;  // 0: none
   int Count(Cut cut) const;
   bool IsFinal(size_t index) const;
-  void StartFirstStep(Cut fallback);
+  bool MostlyCompiling(size_t index) const;  // from where pieces_[index] starts until now
+  void StartFirstStep();
+  void DropLead();
+  void HoldLead();
+  void JudgeLead();
   void FetchCut(size_t index);
   void Abandon();
   bool WantsOptimizerCuts();
@@ -97,7 +102,9 @@ class StepCutter {
   int64_t cpu_ns_ = 0;
   Mode mode_ = Mode::kUndecided;
   bool started_ = false;
-  bool pending_ = false;  // current() starts at a fetch, or iter(loader), that may become a cut
+  bool lead_held_ = false;     // pieces_[0] may be the first step: what run.step() ended first, without a backward
+  bool lead_fetched_ = false;  // it starts at a fetch
+  bool pending_ = false;       // current() starts at a fetch, or iter(loader), that may become a cut
   bool validation_open_ = false;
   bool optimizer_seen_ = false;
   bool fetch_cut_seen_ = false;

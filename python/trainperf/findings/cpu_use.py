@@ -19,7 +19,8 @@ class CpuUse:
 
     own: float  # this process and its loaders' workers
     workers: float  # of it
-    others: float
+    others: float  # neither this process nor any that it started
+    children: float = 0.0  # processes that it started, beside the workers
 
 
 def cpu_use(run: RunReader) -> CpuUse | None:
@@ -38,4 +39,9 @@ def cpu_use(run: RunReader) -> CpuUse | None:
         if worker.cpu_share is not None
     )
     own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
-    return CpuUse(own, workers, max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own))
+    rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
+    # Of a watch, not from reading to reading; 0: a run that was killed, or of an older version.
+    before, after = (int(run.meta.get(f"children_cpu_{when}_ns") or 0) for when in ("before", "after"))
+    started = (after - before) / run.watched_ns if run.watched_ns else 0.0
+    children = min(rest, max(0.0, started - workers))
+    return CpuUse(own, workers, rest - children, children)

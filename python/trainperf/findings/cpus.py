@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
 
-Who = Literal["own threads", "oversubscribed", "others", "unclear"]
+Who = Literal["own threads", "oversubscribed", "children", "others", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Load:
     workers: float
     others: float
     known: bool
+    children: float = 0.0  # processes that this one started, beside workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ def whose(wants: Demand, used: Load) -> Who:
         return "own threads"
     if wants.certain:
         return "oversubscribed"
-    if used.known and used.others > max(used.own, used.workers) * 0.5 and used.others > 0.5:
-        return "others"
+    # Either alone, or both together: then the larger is named.
+    beside = used.others + used.children
+    if used.known and beside > max(used.own, used.workers) * 0.5 and beside > 0.5:
+        return "others" if used.others >= used.children else "children"
     if not wants.over_cpus:
         return "unclear"
     # Workers may wait more than they compute: then they are not who takes the CPUs.
@@ -88,7 +91,7 @@ def load(facts: Facts) -> Load:
     use = cpu_use(facts.run)
     if use is None:
         return Load(0.0, 0.0, 0.0, 0.0, False)
-    return Load(use.own - use.workers, _own_threads(facts), use.workers, use.others, True)
+    return Load(use.own - use.workers, _own_threads(facts), use.workers, use.others, True, use.children)
 
 
 def _own_threads(facts: Facts) -> float:

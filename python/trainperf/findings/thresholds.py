@@ -147,6 +147,12 @@ _TABLE = (
     Threshold("uneven_warn_share", 0.05, "share of the run", "time that the slow part cost", "TensorBoard's 5 %"),
     Threshold("compile_share", 0.05, "share of the run", "compiling is mentioned", "TensorBoard's 5 %"),
     Threshold(
+        "lead_s", 1.0, "s", "a shorter time before the first step is not told", "what a person does not wait for"
+    ),
+    Threshold(
+        "lead_share", 0.2, "share of the run", "a longer time before the first step is told", "as much as a step's"
+    ),
+    Threshold(
         "recompile_steps",
         4,
         "steps",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 
 if TYPE_CHECKING:
@@ -112,8 +113,19 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         overhead_ms_per_step=overhead_share * mean_ms,
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
-        notes=(*notes, *run.notes),
+        notes=(*notes, *run.notes, *_before(run)),
     )
+
+
+def _before(run: Run) -> tuple[str, ...]:
+    """What the steps do not show: a long time before the first, and how much of it was compiling."""
+    lead = run.lead_ns
+    if not run.step_count or lead < limit("lead_s") * 1e9 or lead < limit("lead_share") * run.watched_ns:
+        return ()
+    # Spans of compilations outside of steps: all of the lead, as the end of a run seldom compiles.
+    compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
+    of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
+    return (f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share",)
 
 
 def _device(device: Device, steps: int, wall: int) -> DevicePart:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
-# Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took.
-_MADE_OF = ("python", "compute", "blocked_io", "unknown")
+# Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took. For a CPU the
+# thread waits meanwhile because of the compiler's processes.
+_MADE_OF = ("python", "compute", "blocked_io", "descheduled", "unknown")
 
 
 class CompileWarmup:
@@ -36,21 +37,24 @@ class CompileWarmup:
         severity: Severity = "warning" if again else "info"
         first = int(table.index[rows][0])
         claims: dict[Cell, int] = {}
+        of_cause: dict[str, int] = {}
         for cause in _MADE_OF:
             column = table.causes_ns[rows, CAUSES.index(cause)].astype(float)
             part = table.compile_ns[rows] / table.wall_ns[rows].clip(min=1)
-            claims |= loaders.spread(facts.cells(cause), int((column * part.clip(max=1)).sum()))
+            of_cause[cause] = int((column * part.clip(max=1)).sum())
+            claims |= loaders.spread(facts.cells(cause), of_cause[cause])
         finding = facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause="python",
+            # Inductor compiles in processes of its own: then the training thread waits, and the time is blocked_io.
+            cause=max(_MADE_OF, key=of_cause.__getitem__),
             claims=claims,
             by_device=False,
             title="torch.compile compiles again and again" if again else "torch.compile warmed up",
             affected=steps,
             confidence=facts.confidence(),
             evidence=(
-                f"{ms(total)} of compiling in {steps} of {facts.steps} steps, {facts.share(total):.0%} of the run",
+                f"{ms(total)} of compiling in {steps} of {facts.steps} steps, {facts.share(total):.0%} of step time",
                 f"first in step {first}",
                 "steps that compile are kept out of the median",
             ),

@@ -54,6 +54,10 @@ class Descheduled:
                 why += f"; most of their Python is {holder.name}{at}: it holds the GIL {held}"
                 fix = f"# make {holder.name} sleep between its turns, or move {work} to a process or after training"
             wont = "more threads or workers: they compete for the same CPUs"
+        elif whose == "children":
+            title = "its own child processes use the CPUs"
+            why = f"processes that this one started (no DataLoader workers) use {load.children:.1f} CPUs"
+            fix = "# give them fewer CPUs, or start them at another time:\nps --forest -o pid,pcpu,args -g PID"
         elif whose == "others":
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
             fix = self._room(wants.cpus, threads, load.others)
@@ -84,7 +88,9 @@ class Descheduled:
                 f"{facts.of_step(cost)} the training thread is ready and waits for a CPU",
                 f"in CPUs: this process {load.own:.1f}"
                 + (f" ({load.threads:.1f} in own threads)" if load.threads >= limit("own_threads_cpus") else "")
-                + f", its workers {load.workers:.1f}, others {load.others:.1f}"
+                + f", its workers {load.workers:.1f}, "
+                + (f"other child processes {load.children:.1f}, " if load.children >= 0.05 else "")
+                + f"others {load.others:.1f}"
                 if load.known
                 else "",
                 f"{plural(wants.cpus, 'CPU')} usable"

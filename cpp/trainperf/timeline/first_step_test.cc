@@ -1,0 +1,109 @@
+// Where the first step starts when nothing is fetched.
+#include "trainperf/timeline/script.h"
+
+namespace trainperf {
+namespace {
+
+constexpr uint32_t kAdam = 11;
+
+void Compile(Script& loop, int64_t ns) { loop.Begin(Bracket::kCompile).Cpu(ns).End(Bracket::kCompile); }
+
+void Train(Script& loop, int steps) {
+  for (int i = 0; i < steps; ++i) loop.Cpu(2_ms).Backward(3_ms).Optimizer(kAdam, 1_ms);
+  loop.Finish();
+}
+
+TEST(FirstStep, BeginsWithTheCompilationsOfItsForward) {
+  Script loop;
+  loop.Begin(Bracket::kUserPhase).End(Bracket::kUserPhase).Cpu(500_ms);  // imports
+  Compile(loop, 300_ms);
+  loop.Cpu(20_ms);
+  Compile(loop, 100_ms);  // after a graph break
+  loop.Cpu(1_ms);
+  Train(loop, 10);
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].phase(Phase::kForward), 423_ms);
+  EXPECT_EQ(loop.steps()[0].compile_ns, 400_ms);
+  EXPECT_TRUE(loop.steps()[0].has(kWarmUp));
+  EXPECT_EQ(loop.steps()[0].wall(), 427_ms);
+  ASSERT_EQ(loop.Spans(SpanKind::kCompile).size(), 2u);
+  EXPECT_EQ(loop.Spans(SpanKind::kCompile)[0].step, 0);
+}
+
+TEST(FirstStep, IsNotAWarmUpLongBefore) {
+  Script loop;
+  Compile(loop, 300_ms);
+  loop.Cpu(2000_ms);  // loads its data
+  Compile(loop, 100_ms);
+  Train(loop, 10);
+  EXPECT_EQ(loop.steps()[0].compile_ns, 100_ms);
+  EXPECT_EQ(loop.steps()[0].wall(), 106_ms);
+  EXPECT_EQ(loop.Spans(SpanKind::kCompile)[0].step, -1);
+  Script never;
+  Compile(never, 300_ms);
+  never.Cpu(2000_ms);
+  Train(never, 10);
+  EXPECT_EQ(never.steps()[0].compile_ns, 0);
+  EXPECT_EQ(never.steps()[0].wall(), 4_ms);
+}
+
+TEST(FirstStep, AFetchComesBeforeCompilations) {
+  Script loop;
+  Compile(loop, 300_ms);
+  loop.Fetch(1, 5_ms);
+  Compile(loop, 100_ms);
+  Train(loop, 1);
+  ASSERT_EQ(loop.steps().size(), 1u);
+  EXPECT_EQ(loop.steps()[0].compile_ns, 100_ms);
+  EXPECT_EQ(loop.steps()[0].phase(Phase::kFetch), 5_ms);
+  EXPECT_EQ(loop.steps()[0].wall(), 111_ms);
+}
+
+TEST(FirstStep, CompilationsOfAValidationAreNotIt) {
+  Script loop;
+  loop.Begin(Bracket::kEval, 5);
+  Compile(loop, 300_ms);
+  loop.End(Bracket::kEval);
+  Train(loop, 4);
+  ASSERT_EQ(loop.steps().size(), 4u);
+  EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
+}
+
+// With run.step() and no backward, `lead_ns` after the first mark.
+size_t CallsAtTheEnd(int calls, int64_t lead_ns) {
+  Script loop;
+  loop.End(Bracket::kCompile).Cpu(lead_ns);
+  for (int i = 0; i < calls; ++i) loop.Cpu(4_ms).RunStep();
+  loop.Finish();
+  return loop.steps().size();
+}
+
+TEST(FirstStep, CallsOfStepAtTheEndAreAsManySteps) {
+  EXPECT_EQ(CallsAtTheEnd(100, 0), 100u);
+  EXPECT_EQ(CallsAtTheEnd(100, 30_ms), 100u);
+  EXPECT_EQ(CallsAtTheEnd(100, 3000_ms), 99u);  // the program's beginning is no step
+  EXPECT_EQ(CallsAtTheEnd(2, 0), 2u);
+  EXPECT_EQ(CallsAtTheEnd(1, 0), 0u);
+}
+
+TEST(FirstStep, CallsOfStepAtTheBeginningMakeNoEmptyStep) {
+  Script loop;
+  loop.End(Bracket::kCompile).Cpu(100_us);
+  for (int i = 0; i < 10; ++i) loop.RunStep().Cpu(4_ms);
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 9u);
+  EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
+}
+
+TEST(FirstStep, AFetchedBatchIsAStepHoweverLongItsLoaderTookToStart) {
+  Script loop;
+  loop.End(Bracket::kCompile).Cpu(1000_ms);
+  loop.Fetch(1, 3000_ms).Cpu(4_ms).RunStep();
+  for (int i = 0; i < 9; ++i) loop.Fetch(1, 1_ms).Cpu(4_ms).RunStep();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].wall(), 3004_ms);
+}
+
+}  // namespace
+}  // namespace trainperf

@@ -1,0 +1,89 @@
+// Where the first step starts.
+#include <utility>
+
+#include "trainperf/timeline/step_cutter.h"
+
+namespace trainperf {
+namespace {
+
+// What the first run.step() ended is a step if it took between a quarter of the second and ten times that: less is a
+// call at the loop's beginning, more has the program's own beginning in it.
+constexpr int64_t kShortLead = 4;
+constexpr int64_t kLongLead = 10;
+
+}  // namespace
+
+void StepCutter::DropLead() {
+  lead_held_ = false;
+  writer_->PutOutside(std::move(pieces_[0]));
+  pieces_.erase(pieces_.begin());
+}
+
+// A warm-up long before the loop is not its beginning: then most of the time since was spent otherwise.
+bool StepCutter::MostlyCompiling(size_t index) const {
+  int64_t compile_ns = 0;
+  for (size_t i = index; i < pieces_.size(); ++i) compile_ns += pieces_[i]->compile_ns;
+  return compile_ns >= (now_ns_ - pieces_[index]->start_ns) / 2;
+}
+
+void StepCutter::OnCompileBegin() {
+  if (started_ || pending_ || validation_open_ || FindLast(Cut::kFetch) != 0) return;
+  if (const size_t before = FindLast(Cut::kCompile); before != 0) {
+    if (MostlyCompiling(before)) return;
+    Merge(before);
+  }
+  Open(Cut::kCompile);
+}
+
+void StepCutter::StartFirstStep() {
+  size_t first = FindLast(Cut::kFetch);
+  if (first == 0) first = FindLast(Cut::kCompile);
+  if (first != 0 && pieces_[first]->cut == Cut::kCompile && !MostlyCompiling(first)) first = 0;
+  if (first == 0) {
+    while (pieces_.size() > 1) Merge(pieces_.size() - 1);
+    Open(Cut::kStart);
+    first = 1;
+  }
+  while (pieces_.size() > first + 1) Merge(pieces_.size() - 1);
+  while (first > 1) Merge(--first);
+  pieces_[first]->cut = Cut::kStart;
+  started_ = true;
+  first_step_ns_ = pieces_[first]->start_ns;
+  DropLead();
+  backwards_ = 0;
+  repeats_ = 0;
+  exhausted_ = false;
+  pieces_[0]->optimizer_steps = static_cast<int32_t>(stepped_.size());  // its closure runs this backward
+}
+
+// run.step() without a backward or a step before: what it ended may be the first step, or the program's beginning.
+void StepCutter::HoldLead() {
+  size_t first = FindLast(Cut::kFetch);
+  while (pieces_.size() > first + 1) Merge(pieces_.size() - 1);
+  while (first > 1) Merge(--first);
+  if (first == 1) {
+    lead_fetched_ = true;
+    DropLead();
+  }
+  Open(Cut::kStart);
+  started_ = true;
+  lead_held_ = true;
+  first_step_ns_ = now_ns_;
+  backwards_ = 0;
+  repeats_ = 0;
+  exhausted_ = false;
+}
+
+// The second call tells how long a step is.
+void StepCutter::JudgeLead() {
+  lead_held_ = false;
+  const int64_t lead_ns = pieces_[1]->start_ns - pieces_[0]->start_ns;
+  const int64_t step_ns = now_ns_ - pieces_[1]->start_ns;
+  if (lead_ns >= step_ns / kShortLead && (lead_fetched_ || lead_ns / kLongLead <= step_ns)) {
+    first_step_ns_ = pieces_[0]->start_ns;
+  } else {
+    DropLead();
+  }
+}
+
+}  // namespace trainperf
