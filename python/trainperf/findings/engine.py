@@ -165,6 +165,9 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         shares = ", ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
         return Verdict(f"no clear verdict: {shares} of step time, and no rule is sure of it{missing}", "")
     nothing = f"{_nothing(found)}{missing}"
+    teller = next((f for f in found if f.cause == cause and f.cost_ns >= limit("most_share") * ns), None)
+    if teller is not None and cause not in _WORK:  # an info: to be told, and nothing to mend
+        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {nothing}", "")
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
