@@ -204,9 +204,9 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
   untimed = 0;
   Tally& tally = g_tallies[source];
   tally.marks.fetch_add(kTimedMark, std::memory_order_relaxed);
-  // One that was preempted took the machine's time, not ours.
+  // One that was preempted took the machine's time, not ours; if its virtual CPU was, only its length tells.
   const int64_t took_ns = NowNs() - entered_ns;
-  if (local.off_cpu.works() ? !local.off_cpu.StillOn() : took_ns > kPreemptedNs) return event.end_ns;
+  if (took_ns > kPreemptedNs || (local.off_cpu.works() && !local.off_cpu.StillOn())) return event.end_ns;
   tally.timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
   tally.timed.fetch_add(1, std::memory_order_relaxed);
   return event.end_ns;

@@ -143,10 +143,23 @@ def ready_count(loader: Loader) -> int:
     return sum(n for ready, n in loader.fetches.ready.items() if ready > 0)
 
 
-def mostly_starved(loader: Loader) -> bool:
+def ready_mean_ns(loader: Loader) -> float:
+    """Of at least one such fetch."""
+    return ready_ns(loader) / ready_count(loader)
+
+
+def mostly_starved(loader: Loader, slow_ns: float) -> bool:
     """Where most fetches find nothing ready, or the workers never stop computing, a batch that is ready has only just
-    come (the worker counts it before its own thread has sent it): it tells nothing of delivery."""
-    return starved_count(loader) > ready_count(loader) or worker_view(loader).computes
+    come (the worker counts it before its own thread has sent it): it tells nothing of delivery. So too where batches
+    come late (`slow_ns`) and most fetches find one a worker at most: of a slow delivery workers run ahead."""
+    if starved_count(loader) > ready_count(loader) or worker_view(loader).computes:
+        return True
+    if ready_ns(loader) - loader.fetches.gil_wait_ns < slow_ns * ready_count(loader):
+        return False
+    workers, prefetched = num_workers(loader), loader.description.get("prefetch_factor")
+    most = workers * (prefetched if isinstance(prefetched, int) else 2)
+    ahead = sum(n for ready, n in loader.fetches.ready.items() if ready > 0 and ready >= min(workers + 1, most))
+    return ready_count(loader) > 2 * ahead
 
 
 def slow_delivery_ns(facts: Facts) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
-from trainperf.findings.facts import ms, plural
+from trainperf.findings.facts import ms
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -22,9 +22,7 @@ class ReadyNotDelivered:
     def check(self, facts: Facts) -> Outcome:
         found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0 and loaders.ready_count(v) > 0]
         slow = loaders.slow_delivery_ns(facts)
-        late = [
-            v for v in found if not loaders.mostly_starved(v) and loaders.ready_ns(v) / loaders.ready_count(v) >= slow
-        ]
+        late = [v for v in found if not loaders.mostly_starved(v, slow) and loaders.ready_mean_ns(v) >= slow]
         if not late:
             return None
         waited = sum(loaders.ready_ns(v) for v in late)
@@ -52,10 +50,6 @@ class ReadyNotDelivered:
             why = "the pin-memory thread has not passed it on"
         else:
             why = f"taking a batch of {loaders.dataset_name(main)} out of its queue is slow (large or many tensors)"
-        confidence = facts.confidence(tier=facts.tier("gil_waits") if holder is not None else "")
-        view = loaders.worker_view(main)
-        if holder is None and loaders.starved_count(main) and not view.told:  # the workers may be too slow after all
-            confidence = ("low", f"{plural(facts.steps, 'step')}, {view.looked}: too few")
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -63,7 +57,7 @@ class ReadyNotDelivered:
             claims=claims,
             title="batches are ready but are not delivered",
             affected=min(facts.steps, count),
-            confidence=confidence,
+            confidence=facts.confidence(tier=facts.tier("gil_waits") if holder is not None else ""),
             evidence=(
                 f"{count} fetches found a batch ready and still took {ms(waited / count)} each (usual: 1 to 2 ms)",
                 f"{ms(gil)} of {ms(waited)} is waiting for the GIL" if gil else "",

@@ -23,7 +23,8 @@ class WorkersTooSlow:
 
     def check(self, facts: Facts) -> Outcome:
         found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
-        late = [v for v in found if loaders.mostly_starved(v)]
+        slow = loaders.slow_delivery_ns(facts)
+        late = [v for v in found if loaders.mostly_starved(v, slow)]
         starved = sum(loaders.starved_ns(v) + (loaders.ready_ns(v) if v in late else 0) for v in found)
         count = sum(loaders.starved_count(v) + (loaders.ready_count(v) if v in late else 0) for v in found)
         if not count:
