@@ -29,7 +29,7 @@ enum class EventKind : uint8_t {
   kCall,     // `thread` spent [start_ns, end_ns] in a call; `what` is a HostCall, `value` its correlation (0: none),
              // `object` the stream. Those of one thread do not overlap
   kBeside,   // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns,
-            // end_ns]; `what` is a BesideSign
+             // end_ns]; `what` is a BesideSign
 };
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
