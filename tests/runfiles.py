@@ -19,48 +19,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runfiles_causes import DEFAULT_CELL, by_cause, step_row
 from runfiles_devices import DeviceParts, device_step
 from trainperf.run import Run
 from trainperf.runfile import WARM_UP
-from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES, STEP_COLUMNS, TABLES
+from trainperf.runfile.schema import MECHANISMS, PHASES, TABLES
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 SCHEMA_SQL = Path(__file__).resolve().parents[1] / "cpp" / "trainperf" / "run" / "schema.sql"
 MAX_SECTIONS = 64
-
-# Where the time of a cause lies when a test does not say so.
-DEFAULT_CELL: Mapping[str, tuple[str, str]] = {
-    "data_wait": ("fetch", "blocked"),
-    "h2d_copy": ("transfer", "copy"),
-    "gpu_wait": ("other", "gpu_wait"),
-    "launch": ("forward", "launch"),
-    "cuda_alloc": ("forward", "cuda_alloc"),
-    "module_load": ("forward", "module_load"),
-    "collective": ("backward", "collective"),
-    "gil_wait": ("forward", "gil_wait"),
-    "gc": ("forward", "gc"),
-    "checkpoint": ("checkpoint", "blocked"),
-    "validation": ("validation", "native"),
-    "logging": ("logging", "blocked"),
-    "descheduled": ("forward", "descheduled"),
-    "throttled": ("forward", "throttled"),
-    "blocked_io": ("other", "blocked"),
-    "python": ("forward", "python"),
-    "compute": ("backward", "native"),
-    "unknown": ("other", "unknown"),
-}
-
-
-def cause_of(phase: str, mechanism: str, feeds_device: bool = False) -> str:
-    """CauseOf of cpp/trainperf/event/names.h."""
-    if mechanism in ("gil_wait", "gc", "descheduled", "throttled"):
-        return mechanism
-    of_phase = {"fetch": "data_wait", "transfer": "h2d_copy"} | {p: p for p in ("checkpoint", "validation", "logging")}
-    native = "launch" if feeds_device else "compute"
-    of_mechanism = {"copy": "h2d_copy", "blocked": "blocked_io", "native": native}
-    return of_phase.get(phase) or of_mechanism.get(mechanism, mechanism)
 
 
 def _ns(ms: float) -> int:
@@ -408,10 +377,10 @@ class RunFile(DeviceParts):
         feeds = self._meta.get("feeds_device") == "1"
         rows["meta"] = [{"key": key, "value": value} for key, value in ({"wall_ns": str(wall)} | self._meta).items()]
         rows["step"] = [
-            _step_row(first, self._steps[first : first + self._merge], feeds)
+            step_row(first, self._steps[first : first + self._merge], feeds)
             for first in range(0, len(self._steps), self._merge)
         ]
-        rows["kept_step"] = [{**_step_row(step, [self._steps[step]], feeds), "why": why} for step, why in self._kept]
+        rows["kept_step"] = [{**step_row(step, [self._steps[step]], feeds), "why": why} for step, why in self._kept]
         rows["device_step"] = self._device_rows()
         rows["span_total"] = [{"kind": kind, **total} for kind, total in self._totals.items()]
         self._build_sections(rows)
@@ -477,7 +446,7 @@ class RunFile(DeviceParts):
             shift = max(0, wall.bit_length() - 7)
             lower = (wall >> shift) << shift
             bins[int(bool(facts["flags"] & WARM_UP)), lower, lower + (1 << shift)].append(wall)
-            for cause, ns in _by_cause(matrix, feeds).items():
+            for cause, ns in by_cause(matrix, feeds).items():
                 if wall and ns * 100 // wall:
                     shares[cause, ns * 100 // wall] += 1
         rows["wall_histogram"] = [
@@ -485,28 +454,3 @@ class RunFile(DeviceParts):
             for (warm_up, lower, upper), walls in bins.items()
         ]
         rows["cause_share"] = [{"cause": c, "percent": percent, "steps": n} for (c, percent), n in shares.items()]
-
-
-def _by_cause(matrix: Mapping[tuple[str, str], int], feeds: bool) -> dict[str, int]:
-    sums = dict.fromkeys(CAUSES, 0)
-    for (phase, mechanism), ns in matrix.items():
-        sums[cause_of(phase, mechanism, feeds)] += ns
-    return sums
-
-
-def _step_row(
-    first: int, steps: list[tuple[dict[tuple[str, str], int], dict[str, int]]], feeds: bool
-) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(STEP_COLUMNS, 0) | {"first_step": first, "steps": len(steps)}
-    for matrix, facts in steps:
-        row["flags"] |= facts["flags"]
-        for field in ("wall_ns", "fetches", "backwards", "optimizer_steps", "compile_ns"):
-            row[field] += facts[field]
-        for cause, ns in _by_cause(matrix, feeds).items():
-            row[f"{cause}_ns"] += ns
-        for (phase, _), ns in matrix.items():
-            row[f"phase_{phase}_ns"] += ns
-    row["start_ns"] = steps[0][1]["start_ns"]
-    row["wall_min_ns"] = min(facts["wall_ns"] for _, facts in steps)
-    row["wall_max_ns"] = max(facts["wall_ns"] for _, facts in steps)
-    return row

@@ -78,7 +78,7 @@ def test_the_cores_default_flags_are_the_tables() -> None:
 
 def test_cause_of_is_the_cores_table() -> None:
     sys.path.insert(0, str(ROOT / "tests"))
-    from runfiles import cause_of as of_the_schema
+    from runfiles_causes import cause_of as of_the_schema
 
     for phase in PHASES:
         for mechanism in MECHANISMS:

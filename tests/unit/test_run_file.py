@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runfiles import SCHEMA_SQL, RunFile, cause_of
+from runfiles import SCHEMA_SQL, RunFile
+from runfiles_causes import cause_of
 from trainperf.errors import RunFileError
 from trainperf.run import Run
 from trainperf.runfile import ALL_SECTIONS, DATA_STARVED, OUTSIDE_STEPS, WARM_UP, schema
