@@ -193,6 +193,20 @@ def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> Non
     assert result.kind == "slower" and not result.machine_left_out and result.causes[0].name == "descheduled"
 
 
+def test_processes_that_it_starts_are_its_own_doing(tmp_path: Path) -> None:
+    """Beside others that are there in both runs."""
+    rng = np.random.default_rng(5)
+    files = []
+    for name, children, waits in (("a", 0.0, 2.0), ("b", 1.0, 40.0)):
+        file = RunFile(tmp_path / f"{name}.tpr", children_cpu_before_ns="0")
+        for ms in noisy(rng, 300, COMPUTE):
+            file.step(compute=float(ms), descheduled=waits)
+        file.meta(children_cpu_after_ns=str(round(children * (300 * (COMPUTE + waits) * 1e6))))
+        files.append(file.host(10, process_cpus=0.6, other_cpus=0.4 + children).build())
+    result = compared(*files)
+    assert result.kind == "slower" and not result.machine_left_out and result.causes[0].name == "descheduled"
+
+
 def test_when_nobody_knows_who_used_the_cpus_it_cannot_be_told(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=None)

@@ -96,6 +96,16 @@ def test_compute_alone_of_short_runs_is_no_evidence(tmp_path: Path, capsys: pyte
     assert both.kind == "slower" and any("the runs last" in note for note in both.notes)
 
 
+@pytest.mark.parametrize("before", [0.0, 0.05])
+def test_python_that_came_beside_the_same_compute_is_no_other_clock(tmp_path: Path, before: float) -> None:
+    """That would have made all of the work longer."""
+    rng = np.random.default_rng(11)
+    a, b = (write(tmp_path / f"{ms}.tpr", noisy(rng, 400, 1.4), python=ms) for ms in (before, 0.7))
+    there, back = compared(a, b), compared(b, a)
+    assert (there.kind, back.kind) == ("slower", "faster"), (there.verdict, back.verdict)
+    assert there.causes[0].name == "python"
+
+
 def test_the_same_of_long_runs_is_told_without_a_note(tmp_path: Path) -> None:
     result = compared(*pair(tmp_path, seed=4, scale=1.18))
     assert result.kind == "slower" and result.notes == (), result.verdict

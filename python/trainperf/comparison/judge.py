@@ -21,7 +21,7 @@ from trainperf.run import Run
 
 _LONGEST_NAME: Final = 200
 _TINY_MS: Final = 1e-9
-_ON_THE_CPU: Final = ("compute", "launch", "python")  # what a slower clock makes longer, all of it alike
+_ON_THE_CPU: Final = ("compute", "launch", "python")  # what a slower clock makes longer
 
 
 def compare(before: Run, after: Run, *, seed: int = 0, between_runs: float | None = None) -> Comparison:
@@ -108,8 +108,8 @@ def _compare(
         verdict = words.verdict(kind, relative, sides, machine, lasted if short else None)
         if machine.left_out:
             verdict += words.without_machine(changes["wall"], changes["loop"])
-    if short and kind in ("slower", "faster") and _clock_alone(changes, name):
-        kind, verdict = "unknown", words.clock_alone(changes, _ON_THE_CPU, lasted)
+    if short and kind in ("slower", "faster") and (moved := _clock_alone(changes, name)):
+        kind, verdict = "unknown", words.clock_alone(moved, lasted)
     total = changes[name]
     gone, new = _findings(before, after)
     by_rank = [
@@ -217,16 +217,19 @@ def _with_interval(change: Change, relative: Relative) -> Change:
     return dataclasses.replace(change, low=change.before * relative[1], high=change.before * relative[2])
 
 
-def _clock_alone(changes: dict[str, Change], total: str) -> bool:
-    """All that changed is how long the same work takes on the CPU, and by no more than another clock or neighbour
-    can do."""
-    work = [changes[name] for name in _ON_THE_CPU]
+def _clock_alone(changes: dict[str, Change], total: str) -> Sequence[Change]:
+    """What changed, where that can be another clock or neighbour alone: most of the work on the CPU, which takes longer
+    or less by no more than they can do. () where it cannot."""
+    work = [c for name in _ON_THE_CPU if (c := changes[name]).before or c.after]
+    moved = [c for c in work if c.told] or work
     before, after = sum(c.before for c in work), sum(c.after for c in work)
     if min(before, after) <= _TINY_MS or abs(math.log(after / before)) > math.log1p(limit("compare_machine_state")):
-        return False
+        return ()
+    if min(sum(c.before for c in moved) / before, sum(c.after for c in moved) / after) < limit("most_share"):
+        return ()
     apart = (*_ON_THE_CPU, *(MACHINE if total == "loop" else ()))
     others = sum(abs(changes[name].difference) for name in CAUSES if name not in apart and changes[name].told)
-    return others <= limit("warn_share") * abs(after - before)
+    return moved if others <= limit("warn_share") * abs(after - before) else ()
 
 
 def _kind(relative: Relative) -> Kind:

@@ -128,9 +128,10 @@ def machine(
         return Machine(quiet, others, False)
     # After each turn of somebody else the caches are cold: what is left of the loop's time is longer, too.
     busier = max(abs(b.others - a.others) / max(_cpus(before), _cpus(after)), abs(_kept_off(after) - _kept_off(before)))
-    # A process that uses more CPUs and is kept off them for longer may be what keeps its own loop waiting.
+    # A job that uses more CPUs and is kept off them for longer may be what keeps its own loop waiting.
     longer, shorter = (b, a) if _kept_off(after) > _kept_off(before) else (a, b)
-    own_doing = _kept_off(after) != _kept_off(before) and longer.own - shorter.own >= enough
+    more = longer.own + longer.children - shorter.own - shorter.children
+    own_doing = _kept_off(after) != _kept_off(before) and more >= enough
     return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from trainperf.comparison.likeness import Machine
@@ -52,11 +52,10 @@ def at_least(kind: Kind, relative: Relative, both: tuple[Relative, Relative], si
     )
 
 
-def clock_alone(changes: Mapping[str, Change], names: Sequence[str], lasted: tuple[float, float]) -> str:
-    """Of work on the CPU, the causes `names`."""
-    moved = [n for n in names if changes[n].told] or list(names)
-    before, after = sum(changes[n].before for n in moved), sum(changes[n].after for n in moved)
-    what = " and ".join(moved)
+def clock_alone(moved: Sequence[Change], lasted: tuple[float, float]) -> str:
+    """`moved`: the causes that changed, all of them work on the CPU."""
+    before, after = sum(c.before for c in moved), sum(c.after for c in moved)
+    what = " and ".join(c.name for c in moved)
     change = f"{abs(after / before - 1):.0%} {'longer' if after > before else 'less'}"
     return (
         f"cannot tell: {what} per step took {change} and nothing else changed; between runs of {_seconds(lasted)} "
