@@ -35,7 +35,7 @@ def test_two_ranks(tmp_path: Path) -> None:
     with open_job(tmp_path) as job:  # both sleep as long in a step: one in its hook, the other for it
         found = ranks(job.runs)
         assert found is not None and found.stragglers == (0,) and "mostly blocked_io" in found.sentence
-        assert found.ranks[1].told.startswith("waits for the others"), found
+        assert found.told(found.ranks[1]).startswith("waits for the others"), found
         assert len({run.meta["launch"] for run in job.runs}) == 1
 
 

@@ -27,19 +27,16 @@ class Rank:
     steps: int
     mean_ms: float
     causes: tuple[tuple[str, float], ...]  # ms per step, all that are not 0, in the vocabulary's order
-    own_ms: float  # per step, without what it waited for the others
+    own_ms: float  # per step, without waiting for the others and exchanging with them
     unclear_ms: float  # of own_ms: asleep, and perhaps for the others
     waits_ms: float  # of cause blocked_io: asleep for the others
     verdict: str
     ended: str
 
     @property
-    def told(self) -> str:
-        """Its verdict; of a rank that mostly waits for the others, that."""
-        waits = self.mean_ms - self.own_ms
-        if waits < 0.5 * self.mean_ms or not self.steps:
-            return self.verdict
-        return f"waits for the others, {waits:.1f} ms/step ({waits / self.mean_ms:.0%})"
+    def together_ms(self) -> float:
+        """Per step, waiting for the others or exchanging with them."""
+        return self.mean_ms - self.own_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,15 @@ class Ranks:
     @property
     def straggler(self) -> int | None:
         return self.stragglers[0] if self.stragglers else None
+
+    def told(self, rank: Rank) -> str:
+        """Its verdict; of a rank that mostly waits for the others, that. What even the last to come takes is the exchange
+        itself."""
+        exchange = min((r.together_ms for r in self.ranks if r.steps), default=0.0)
+        waits = rank.together_ms - exchange
+        if waits < 0.5 * rank.mean_ms or not rank.steps:
+            return rank.verdict
+        return f"waits for the others, {waits:.1f} ms/step ({waits / rank.mean_ms:.0%})"
 
     def vague(self, rank: Rank) -> bool:
         """Whether what is unclear of its own work matters."""

@@ -28,7 +28,7 @@ def lines(found: Ranks, about: Run, *, width: int = 80) -> list[Line]:
     if found.count > len(found.ranks):
         left_out = found.count - len(found.ranks)
         out.append([(f"and {left_out:,} more, with neither the most nor the least work of their own", "dim")])
-    out.append([("own work: of the step, what the rank did not spend waiting for the others", "dim")])
+    out.append([("own work: the step without waiting for other ranks and exchanging with them", "dim")])
     of = next((r.rank for r in found.ranks if r.file == about.path.rpartition("/")[2]), found.straggler)
     what = "the straggler" if len(found.stragglers) == 1 else "the slowest of the stragglers"
     out += [[], [(f"Of rank {of}{f', {what}' if of == found.straggler else ''}:", "bold")]]
@@ -42,7 +42,7 @@ def _name(r: Rank, hosts: bool) -> str:
 def _row(r: Rank, found: Ranks, named: int, hosts: bool, width: int) -> Line:
     slow = r.rank in found.stragglers
     own = f"{'up to ' if found.vague(r) else ''}{r.own_ms:,.1f}"
-    verdict = clean(r.told) + (" (killed, or still running)" if r.ended == "killed" else "")
+    verdict = clean(found.told(r)) + (" (killed, or still running)" if r.ended == "killed" else "")
     room = max(10, width - named - _NUMBERS)
     return [
         (f"{middle(_name(r, hosts), named):<{named}}{r.mean_ms:>11,.1f}", "bold" if slow else ""),
