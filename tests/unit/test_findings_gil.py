@@ -18,14 +18,24 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
     assert "more DataLoader workers" in f.will_not_help
 
 
-@pytest.mark.parametrize("feeds", [True, False])
-def test_a_hog_that_makes_the_batches_needs_several_processes(make: Make, feeds: bool) -> None:
+@pytest.mark.parametrize(
+    ("puts", "taken_by", "feeds"),
+    [
+        (True, (f"{TRAIN}:16 <module>",), True),
+        (False, (f"{TRAIN}:16 <module>",), False),
+        # What the pin-memory thread has put there.
+        (True, ("/x/site-packages/torch/utils/data/dataloader.py:1120 _try_get_data", f"{TRAIN}:16 <module>"), False),
+    ],
+)
+def test_a_hog_that_makes_the_batches_needs_several_processes(
+    make: Make, puts: bool, taken_by: tuple[str, ...], feeds: bool
+) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     hog, other = file.thread("prefetcher"), file.thread("log-writer")
     put = file.stack("/usr/lib/python3.11/queue.py:152 Queue.put", f"{TRAIN}:9 loader")
-    take = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:16 <module>")
+    take = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", *taken_by)
     file.detail("gil_wait", 290, thread=hog, stack=file.stack(f"{TRAIN}:6 parse_rows", f"{TRAIN}:9 loader"))
-    file.detail("hold", 10, thread=hog if feeds else other, stack=put)
+    file.detail("hold", 10, thread=hog if puts else other, stack=put)
     file.detail("sample", 100, state="gil_wait", stack=take)
     f = only(file)
     assert f.id == "TP201" and ("several processes" in f.fix) == feeds

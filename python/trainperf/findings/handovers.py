@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from trainperf.findings.frames import FrameLike, is_stdlib_file
+from trainperf.findings.frames import FrameLike, is_stdlib_file, is_the_loops
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
@@ -33,12 +33,13 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
 
 
 def feeds_the_loop(facts: Facts, holder: Holder) -> bool:
-    """Whether a thread puts into a queue, and the training thread takes its batches out of one.
+    """Whether a thread puts into a queue, and the loop takes from one. A DataLoader's own, which its pin-memory thread
+    fills, is none of these.
 
     By samples in any state: who holds the GIL is in the way in the queue as well.
     """
-    takes = any(handover(facts.run.stack(d.stack)) == "queue" for d in facts.samples())
-    if not takes or holder.thread is None:
+    stacks = (facts.run.stack(d.stack) for d in facts.samples())
+    if holder.thread is None or not any(handover(s) == "queue" and is_the_loops(s) for s in stacks):
         return False
     return any(
         d.thread is not None and d.thread.id == holder.thread.id and handover(facts.run.stack(d.stack)) == "full queue"

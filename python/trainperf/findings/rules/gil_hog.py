@@ -49,7 +49,7 @@ class GilHog:
                 gil.holder_text(facts, hog),
                 "it waits in " + " and ".join(f"{cell[0]} ({ns / waits.ns:.0%})" for cell, ns in phases),
                 gil.average_text([hog]),
-                f"{hog.name} puts into a queue, and the loop takes from one: it would wait for one process in its place"
+                f"{hog.name} puts into a queue, and the loop takes from one: one process in its place would be as slow"
                 if feeds
                 else "",
                 gil.device_text(facts),
