@@ -160,6 +160,16 @@ def test_who_stands_beside_it_is_blamed_only_if_it_runs_where_waits_end(
     assert ("not known" in meanwhile) == (not blamed and signs[0][0] != STILL)
 
 
+def test_who_is_not_waited_for_is_not_named_for_its_python_either(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    thread, beat = file.thread("heartbeat"), file.stack(f"{TRAIN}:77 beat")
+    file.detail("beside", 580, phase="other", thread=thread, stack=beat, code=STILL)
+    file.detail("hold", 80, phase="other", thread=thread, stack=beat)
+    f = only(file)
+    assert f.who == ("MainThread",) and [e.startswith("meanwhile") for e in f.evidence].count(True) == 1
+
+
 def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
     f = asleep_beside(make, ("one", f"{TRAIN}:77 send", 560), ("two", f"{TRAIN}:80 beat", 590))
     assert f.who == ("MainThread",) and "while" not in f.why

@@ -112,7 +112,7 @@ class Blocked:
         others = kind == "lock" or handed is not None
         beside = facts.beside(phases) if others else []
         awaited = [b for b in beside if b.awaited]
-        busiest, meanwhile = self._busiest(facts, phases, cost) if others and not awaited else ("", "")
+        busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
         affected = facts.affected("blocked_io")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
         if fed:
@@ -156,10 +156,10 @@ class Blocked:
         )
 
     @staticmethod
-    def _busiest(facts: Facts, phases: set[str], cost: int) -> tuple[str, str]:
-        """Who runs Python while it waits, and for how much of it."""
+    def _busiest(facts: Facts, phases: set[str], cost: int, beside: Sequence[Beside]) -> tuple[str, str]:
+        """Who runs Python while it waits, and for how much of it; nobody of whom more is known."""
         other = facts.busiest_other(phases)
-        if other is None or other.ns < limit("felt_share") * cost:
+        if other is None or other.ns < limit("felt_share") * cost or other.name in {b.name for b in beside}:
             return "", ""
         at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
         return other.name, f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
