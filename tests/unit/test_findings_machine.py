@@ -31,6 +31,26 @@ def test_child_processes_are_not_other_processes(make: Make) -> None:
     assert any("other child processes 1.4, others 0.2" in e for e in f.evidence)
 
 
+def test_workers_that_lived_too_shortly_to_be_read_are_no_other_child_processes(make: Make) -> None:
+    """New ones at each epoch of a second: what they used is known of all child processes together."""
+    file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=3.0)
+    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(3 * 1_400_000_000))
+    file.loader(1, num_workers=1, fetches=100, ready={2: (100, 20)}, wait=20)
+    for pid in range(3):
+        file.worker(1, pid, cpu_share=0.9, seconds=0, states={"R": 1})
+    f = only(file.host(3, process_cpus=0.4, other_cpus=1.6))
+    assert "child processes" not in f.title and any("its workers 1.4, others 0.2" in e for e in f.evidence), f
+
+
+def test_nobody_is_named_where_it_is_not_clear_who_took_the_cpus(make: Make) -> None:
+    file = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
+    unseen = only(file)
+    assert unseen.why == "the watch was too short to see who else ran" and unseen.why in unseen.confidence_why
+    unclear = only(file.host(3, process_cpus=0.9, other_cpus=0.4))
+    assert unclear.title == "the training thread waits for a CPU" and "not clear" in unclear.why
+    assert "own threads" not in f"{unclear.why} {' '.join(unclear.evidence)}" and unclear.confidence == "medium"
+
+
 @pytest.mark.parametrize(
     ("meta", "run", "says", "fix"),
     [

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _LEAST = 0.5  # of a short watch, between its first and its last reading
 _SURELY_NS = 10**9  # of a long one
+_UNREAD_NS = 2 * 10**9  # of a worker's life at most, before its first reading and after its last: there is one a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,14 @@ def cpu_use(run: RunReader) -> CpuUse | None:
     wall = last.at_ns - first.at_ns
     if wall <= 0 or wall < min(_LEAST * run.watched_ns, _SURELY_NS):
         return None
-    workers = sum(
-        worker.cpu_share * worker.seconds * 1e9 / wall
-        for loader in run.loaders.values()
-        for worker in loader.workers
-        if worker.cpu_share is not None
-    )
-    own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
-    rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
+    seen = [worker for loader in run.loaders.values() for worker in loader.workers]
+    workers = sum(w.cpu_share * w.seconds * 1e9 / wall for w in seen if w.cpu_share is not None)
     # Of a watch, not from reading to reading; 0: a run that was killed, or of an older version.
     before, after = (int(run.meta.get(f"children_cpu_{when}_ns") or 0) for when in ("before", "after"))
-    started = (after - before) / run.watched_ns if run.watched_ns else 0.0
-    children = min(rest, max(0.0, started - workers))
+    unread = max(0.0, (after - before) / run.watched_ns - workers) if run.watched_ns else 0.0
+    of_workers = min(unread, len(seen) * _UNREAD_NS / wall)
+    workers += of_workers
+    own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
+    rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
+    children = min(rest, unread - of_workers)
     return CpuUse(own, workers, rest - children, children)

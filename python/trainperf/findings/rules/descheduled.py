@@ -64,18 +64,9 @@ class Descheduled:
             wont = "more threads or workers: they compete for the same CPUs"
         else:
             title = "the training thread waits for a CPU"
-            why = (
-                "own threads (beside torch's) compete with it"
-                if load.known
-                else "who else ran is not known (a run of under two seconds)"
-            )
+            why = "who else ran is not clear" if load.known else "the watch was too short to see who else ran"
             fix = "# look at what else runs:\ntop -H"
-            if 0 < wants.cpus < facts.torch_threads:
-                fix = f"torch.set_num_threads({max(1, wants.cpus - workers)})  # and look at what else runs: top -H"
-            confidence = (
-                "medium" if confidence[0] == "high" else confidence[0],
-                f"{confidence[1]}; who else ran is not clear",
-            )
+            confidence = "medium" if confidence[0] == "high" else confidence[0], f"{confidence[1]}; {why}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
