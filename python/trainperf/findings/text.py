@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-def plural(n: int, word: str) -> str:
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+def plural(n: int, word: str, ending: str = "s") -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}{ending}"
 
 
 def ms(ns: float) -> str:

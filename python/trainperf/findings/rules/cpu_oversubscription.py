@@ -40,11 +40,12 @@ class CpuOversubscription:
             return None
         stopped = cost - waited
         room = wants.cpus if not wants.over_quota else min(wants.cpus or math.inf, wants.quota)
-        have = f"a quota of {wants.quota:g} CPUs" if room == wants.quota and wants.over_quota else f"{wants.cpus} CPUs"
-        have = have.replace("1 CPUs", "1 CPU") if room == 1 else have
+        have = plural(wants.cpus, "CPU")
+        if wants.over_quota and room == wants.quota:
+            have = f"a quota of {wants.quota:g} CPU{'' if wants.quota == 1 else 's'}"
         each = max(1, int(room / wants.ranks))
         ranks = f"{plural(wants.ranks, 'rank')} of " if wants.ranks > 1 else ""
-        doing = f"{max(1, wants.threads)} torch threads" if wants.threads != 1 else "1 torch thread"
+        doing = plural(max(1, wants.threads), "torch thread")
         with_workers = f" and {plural(wants.workers, 'worker')}" if wants.workers else ""
         threads = max(1, each - wants.workers)
         fewer_workers = wants.workers >= each

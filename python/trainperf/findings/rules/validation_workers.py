@@ -48,7 +48,7 @@ class ValidationWorkers:
                 " first batch",
                 "persistent_workers=False",
             ),
-            who=(facts.step_thread_name, f"{workers} worker processes"),
+            who=(facts.step_thread_name, plural(workers, "worker process", "es")),
             where=loaders.dataset_place(main, facts),
             why=f"each validation begins with iter(loader), which starts {plural(workers, 'worker')}",
             fix=f"DataLoader(..., num_workers={workers}, persistent_workers=True)  # of the validation data",

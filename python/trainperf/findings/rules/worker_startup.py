@@ -69,7 +69,7 @@ class WorkerStartup:
                 f"{ms(stopping / len(steps))} of it to stop them at an epoch's end" if stopping > lost / 20 else "",
                 f"the other {facts.steps - len(steps)} steps do not wait for it",
             ),
-            who=(facts.step_thread_name, plural(workers, "worker process").replace("processs", "processes")),
+            who=(facts.step_thread_name, plural(workers, "worker process", "es")),
             where=loaders.dataset_place(main, facts),
             why=f"each iter(loader) starts {plural(workers, 'worker')}: {len(steps)} times, {ms(each)} each",
             fix=(
