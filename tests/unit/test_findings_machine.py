@@ -42,6 +42,15 @@ def test_workers_that_lived_too_shortly_to_be_read_are_no_other_child_processes(
     assert "child processes" not in f.title and any("its workers 1.4, others 0.2" in e for e in f.evidence), f
 
 
+@pytest.mark.parametrize(("others", "blamed"), [(6.0, False), (14.0, True)])
+def test_others_on_cpus_that_the_run_may_not_use_are_not_in_its_way(make: Make, others: float, blamed: bool) -> None:
+    """Two of 16 CPUs are its own: others may be on the other 14, and are not if they use more than those."""
+    file = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
+    f = only(file.host(3, process_cpus=0.6, other_cpus=others + 0.9, idle_cpus=14.5 - others))
+    assert (f.title == "other processes use the CPUs") == blamed and "16" in f.evidence[-1], f
+    assert f"others on these CPUs {0.9 if blamed else 0:.1f} or more" in f.evidence[1]
+
+
 def test_nobody_is_named_where_it_is_not_clear_who_took_the_cpus(make: Make) -> None:
     file = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
     unseen = only(file)

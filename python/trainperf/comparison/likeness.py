@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainperf.comparison.sample import MACHINE
-from trainperf.findings.cpu_use import cpu_use
+from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.runfile import RunReader
@@ -127,7 +127,8 @@ def machine(
     if max(others) < enough:
         return Machine(quiet, others, False)
     # After each turn of somebody else the caches are cold: what is left of the loop's time is longer, too.
-    busier = max(abs(b.others - a.others) / max(_cpus(before), _cpus(after)), abs(_kept_off(after) - _kept_off(before)))
+    cpus = max(1, usable_cpus(before), usable_cpus(after))
+    busier = max(abs(b.others - a.others) / cpus, abs(_kept_off(after) - _kept_off(before)))
     # A job that uses more CPUs and is kept off them for longer may be what keeps its own loop waiting.
     longer, shorter = (b, a) if _kept_off(after) > _kept_off(before) else (a, b)
     more = longer.own + longer.children - shorter.own - shorter.children
@@ -171,8 +172,3 @@ def kept_off_too_long(runs: Sequence[tuple[RunReader, RunReader]]) -> str:
 def _kept_off(run: RunReader) -> float:
     """Share of the steps."""
     return sum(run.cause_ns(name) for name in MACHINE) / run.wall_ns if run.wall_ns else 0.0
-
-
-def _cpus(run: RunReader) -> int:
-    text = run.meta.get("cpus", "")
-    return max(1, int(text)) if text.isdigit() else 1

@@ -20,8 +20,15 @@ class CpuUse:
 
     own: float  # this process and its loaders' workers
     workers: float  # of it
-    others: float  # neither this process nor any that it started
+    others: float  # neither this process nor any that it started, on all of the machine's CPUs
     children: float = 0.0  # processes that it started, beside the workers
+    elsewhere: int = 0  # CPUs of the machine that this process may not run on: there others are in nobody's way
+
+
+def usable_cpus(run: RunReader) -> int:
+    """CPUs that the process may run on; 0 when it is not known."""
+    text = run.meta.get("cpus", "")
+    return int(text) if text.isdigit() else 0
 
 
 def cpu_use(run: RunReader) -> CpuUse | None:
@@ -43,4 +50,7 @@ def cpu_use(run: RunReader) -> CpuUse | None:
     own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
     rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
     children = min(rest, unread - of_workers)
-    return CpuUse(own, workers, rest - children, children)
+    usable = usable_cpus(run)
+    machine = last.machine_busy_ns - first.machine_busy_ns + last.machine_idle_ns - first.machine_idle_ns
+    elsewhere = max(0, round(machine / wall) - usable) if usable else 0
+    return CpuUse(own, workers, rest - children, children, elsewhere)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings import loaders
-from trainperf.findings.cpu_use import cpu_use
+from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ class Load:
     own: float
     threads: float  # of `own`: neither the training thread, nor torch's threads, nor ours
     workers: float
-    others: float
+    others: float  # on the CPUs that this run may use, at least
     known: bool
     children: float = 0.0  # processes that this one started, beside workers
+    elsewhere: int = 0  # CPUs of the machine that this run may not use
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Demand:
 
 def demand(facts: Facts) -> Demand:
     return Demand(
-        cpus=loaders.cpus(facts),
+        cpus=usable_cpus(facts.run),
         quota=facts.number("cpu_quota"),
         threads=facts.torch_threads,
         workers=sum(loaders.num_workers(v) for v in facts.run.loaders.values()),
@@ -91,7 +92,8 @@ def load(facts: Facts) -> Load:
     use = cpu_use(facts.run)
     if use is None:
         return Load(0.0, 0.0, 0.0, 0.0, False)
-    return Load(use.own - use.workers, _own_threads(facts), use.workers, use.others, True, use.children)
+    others = max(0.0, use.others - use.elsewhere)
+    return Load(use.own - use.workers, _own_threads(facts), use.workers, others, True, use.children, use.elsewhere)
 
 
 def _own_threads(facts: Facts) -> float:

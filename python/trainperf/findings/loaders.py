@@ -190,8 +190,3 @@ def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:
             out[cell] = out.get(cell, 0) + room
             left -= room
     return out
-
-
-def cpus(facts: Facts) -> int:
-    """CPUs that the process may use; 0 when it is not known."""
-    return int(facts.number("cpus"))

@@ -67,6 +67,7 @@ class CpuOversubscription:
                 f"{ms(stopped / facts.steps)} a step the container's quota stops it" if stopped else "",
                 f"{ranks}{doing}{with_workers} on {have}",
                 f"in CPUs: this process {load.own:.1f}, its workers {load.workers:.1f}, others {load.others:.1f}"
+                + (" or more" if load.elsewhere else "")
                 if load.known
                 else "",
             ),

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
@@ -48,7 +49,7 @@ class DataStarved:
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
         name = loaders.dataset_name(main) if main is not None else "the data"
-        cpus = loaders.cpus(facts)
+        cpus = usable_cpus(facts.run)
         rest = max(facts.wall_ns - cost, 1)
         need = max(1, math.ceil(cost / rest))
         if not cpus:

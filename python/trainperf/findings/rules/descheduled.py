@@ -81,10 +81,11 @@ class Descheduled:
                 + (f" ({load.threads:.1f} in own threads)" if load.threads >= limit("own_threads_cpus") else "")
                 + f", its workers {load.workers:.1f}, "
                 + (f"other child processes {load.children:.1f}, " if load.children >= 0.05 else "")
-                + f"others {load.others:.1f}"
+                + (f"others on these CPUs {load.others:.1f} or more" if load.elsewhere else f"others {load.others:.1f}")
                 if load.known
                 else "",
                 f"{plural(wants.cpus, 'CPU')} usable"
+                + (f" of the machine's {wants.cpus + load.elsewhere}" if load.elsewhere else "")
                 + (f", {threads} torch threads" if threads else "")
                 + f", {plural(workers, 'worker')}"
                 if wants.cpus

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu, loaders
+from trainperf.findings import gpu
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -28,7 +29,7 @@ class GpuStarvedByData:
         severity = facts.grade(cost, self.limits)
         if severity is None:
             return None
-        cpus = loaders.cpus(facts)
+        cpus = usable_cpus(facts.run)
         spots = facts.spots(facts.samples(phases=["fetch"]))
         top = spots[0] if spots else None
         workers = max(2, min(8, cpus - 1)) if cpus else 4

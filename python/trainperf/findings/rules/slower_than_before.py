@@ -7,7 +7,7 @@ import shlex
 import statistics
 from typing import TYPE_CHECKING
 
-from trainperf.findings.cpu_use import cpu_use
+from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -85,9 +85,7 @@ class SlowerThanBefore:
         use = cpu_use(facts.run)
         if use is None:
             return limit("compare_between_busy_runs")
-        text = facts.run.meta.get("cpus", "")
-        cpus = max(1, int(text)) if text.isdigit() else 1
-        return limit("compare_per_busy_machine") * min(1.0, use.others / cpus)
+        return limit("compare_per_busy_machine") * min(1.0, use.others / max(1, usable_cpus(facts.run)))
 
 
 def _loop(causes: dict[str, float]) -> float:

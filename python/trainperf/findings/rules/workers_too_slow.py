@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -41,7 +42,7 @@ class WorkersTooSlow:
             v for v in found if v is not main and (loaders.num_workers(v), loaders.dataset_name(v)) == (have, name)
         ]
         view = loaders.worker_view(main, *alike)
-        cpus = loaders.cpus(facts)
+        cpus = usable_cpus(facts.run)
         total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
