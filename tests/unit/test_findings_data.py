@@ -104,6 +104,24 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     assert any("12 looks at the workers" in e for e in f.evidence)
 
 
+@pytest.mark.parametrize(
+    ("ready", "says"),
+    [
+        ({0: (60, 780), 2: (40, 20)}, ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "took 0.50 ms each")),
+        ({2: (100, 800)}, ("100 of 100 fetches found a batch ready, and took 8.0 ms each: it had only just been made",)),
+        ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
+    ],
+)
+def test_only_who_found_no_batch_is_said_to_have_waited_for_one(
+    make: Make, ready: dict[int, tuple[int, float]], says: tuple[str, ...]
+) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready=ready, num_workers=1)
+    f = only(file.worker(1, 71, cpu_share=0.97, seconds=20, states={"R": 20}))
+    assert f.id == "TP102" and f.cost_ns == 800_000_000
+    assert all(e.endswith(text) for text, e in zip(says, f.evidence, strict=False)), f.evidence
+
+
 @pytest.mark.parametrize(("share", "states"), [(0.02, {"R": 3}), (0.97, {"R": 9}), (0.02, {"S": 9})])
 def test_few_looks_do_not_tell_what_workers_do(make: Make, share: float, states: dict[str, int]) -> None:
     file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
@@ -186,6 +204,16 @@ def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
     f = only(file)
     assert f.id == "TP103" and "pin_memory holds the GIL" in f.why and "more workers" in f.will_not_help
     assert f.cost_ns == 800_000_000
+
+
+@pytest.mark.parametrize("feeds_device", ["0", "1"])
+def test_without_a_device_there_is_no_thread_that_pins(make: Make, feeds_device: str) -> None:
+    file = make(feeds_device=feeds_device).steps(100, {("fetch", "blocked"): 8.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=800, ready={3: (100, 800)}, num_workers=2, pin_memory=True)
+    f = only(file)
+    assert f.id == "TP103" and ("pin-memory thread" in f.why, "large or many" in f.why) == (
+        feeds_device == "1", feeds_device == "0",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("looks", [1, 9, 10])

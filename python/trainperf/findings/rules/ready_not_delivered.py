@@ -41,12 +41,12 @@ class ReadyNotDelivered:
             return None
         main = max(late, key=loaders.ready_ns)
         holders = facts.holders(["fetch"]) if not facts.off("gil_waits") else []
-        pinned = bool(main.description.get("pin_memory"))
+        pinned = bool(main.description.get("pin_memory"))  # which without a device has no thread
         holder = holders[0] if holders and gil >= 0.25 * waited else None
         if holder is not None:
             at = f" in {facts.label(holder.spot)}" if holder.spot is not None else ""
             why = f"{holder.name} holds the GIL{at}"
-        elif pinned:
+        elif pinned and facts.run.feeds_device:
             why = "the pin-memory thread has not passed it on"
         else:
             why = f"taking a batch of {loaders.dataset_name(main)} out of its queue is slow (large or many tensors)"

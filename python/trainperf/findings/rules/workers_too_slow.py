@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
@@ -14,6 +15,21 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Confidence
+    from trainperf.runfile import Loader
+
+
+def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) -> Iterator[str]:
+    """Of `late` also what the fetches took that found a batch ready."""
+    starved, waited = sum(map(loaders.starved_count, found)), sum(map(loaders.starved_ns, found))
+    total = starved + sum(map(loaders.ready_count, found))
+    if starved and sum(v.fetches.ready.get(-1, 0) for v in found) == starved:
+        yield f"{total} fetches took {ms(waited / starved)} each; whether a batch was ready was not seen"
+    elif starved:
+        yield f"{starved} of {total} fetches found no batch ready, and waited {ms(waited / starved)} each"
+    ready, took = sum(map(loaders.ready_count, late)), sum(map(loaders.ready_ns, late))
+    if ready:
+        just = ": it had only just been made" if took >= slow_ns * ready else ""
+        yield f"{ready} of {total} fetches found a batch ready, and took {ms(took / ready)} each{just}"
 
 
 class WorkersTooSlow:
@@ -43,7 +59,6 @@ class WorkersTooSlow:
         ]
         view = loaders.worker_view(main, *alike)
         cpus = usable_cpus(facts.run)
-        total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
         cpu_bound = view.computes
@@ -100,7 +115,7 @@ class WorkersTooSlow:
             affected=count,
             confidence=confidence,
             evidence=(
-                f"{count} of {total} fetches had to wait for a worker, {ms(starved / count)} each",
+                *_fetches(found, late, slow),
                 view.text,
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
