@@ -124,7 +124,7 @@ def test_few_steps_are_named_only_when_they_hold_the_cost_and_each_is_their_own_
 def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:
     file = make().steps(20, compute=4.0, descheduled=4.0).overhead(collector=100.0)
     found = said(file)
-    assert found.findings == () and found.verdict.text.startswith("no clear verdict: 50% descheduled of step time")
+    assert found.findings == () and found.verdict.text.startswith("no clear verdict: step time is 50% descheduled, and")
 
 
 def test_an_info_counts_as_told(make: Make) -> None:

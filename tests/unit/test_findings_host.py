@@ -272,6 +272,8 @@ def test_the_verdict_says_that_a_larger_row_has_no_finding(make: Make) -> None:
     verdict = said(transfers(make, "native")).verdict
     assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: no rule is sure of it")
     assert "h2d_copy" not in said(transfers(make)).verdict.text
+    beside_work = transfers(make, "native").steps(150, compute=12.0)  # now the largest row is work: no trouble
+    assert said(beside_work).verdict.text.endswith("; more, 21%, is h2d_copy: no rule is sure of it")
 
 
 def test_torchs_own_python_is_no_warning(make: Make) -> None:

@@ -44,6 +44,13 @@ def test_samples_say_what_a_callback_did(make: Make) -> None:
     assert f.cause == "python" and f.cost_ms_per_step == pytest.approx(2.0, abs=0.01)
 
 
+def test_its_cause_is_a_row_of_the_step_also_with_a_device(make: Make) -> None:
+    file = lightning(make).meta(feeds_device="1").steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_after_backward": hook(300)}})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert f.causes == ("launch",)
+
+
 @pytest.mark.parametrize(
     "hooks",
     [

@@ -61,6 +61,12 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     once.span("compile", 2990, step=0)
     assert [(f.slug, f.severity) for f in said(once).findings] == [("compile-warmup", "info")]
     assert said(once).findings[0].share == pytest.approx(2990 / 3155, abs=0.01)
+    told = "torch.compile warmed up: 95% of step time, most of it python; no finding worth a warning"
+    assert said(once).verdict.text == told
+    fed = make(feeds_device="1")  # where native time is called launch
+    fed.step({("forward", "python"): 1000.0, ("forward", "native"): 2000.0}, compute=5.0, compile=3000.0, flags=16)
+    fed.steps(30, compute=5.0)
+    assert [(f.id, f.cause, round(f.share, 2)) for f in said(fed).findings] == [("TP402", "launch", 0.95)]
     waits = make()
     waits.step(blocked_io=3000.0, compute=5.0, compile=2990.0, flags=16)
     waits.steps(30, compute=5.0)

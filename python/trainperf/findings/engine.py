@@ -162,11 +162,12 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     # Work is no trouble. Anything else this large that no rule spoke of was too uncertain, and is not to be denied.
     large = [c for n, c in causes if facts.share(n) >= limit("warn_share") and c not in _WORK and c not in told]
     if large:
-        shares = ", ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
-        return Verdict(f"no clear verdict: {shares} of step time, and no rule is sure of it{missing}", "")
+        shares = " and ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
+        return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "")
     nothing = f"{_nothing(found)}{missing}"
-    teller = next((f for f in found if f.cause == cause and f.cost_ns >= limit("most_share") * ns), None)
-    if teller is not None and cause not in _WORK:  # an info: to be told, and nothing to mend
+    teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
+    # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
+    if teller is not None and (cause not in _WORK or teller.id == "TP402"):
         return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {nothing}", "")
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
@@ -197,13 +198,11 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
 
 
 def _untold_row(facts: Facts, found: list[Finding], top: Finding) -> str:
-    """The largest row of the step, where it is trouble larger than the verdict's and no finding is about it."""
-    ns, cause = max((facts.cause_ns(c), c) for c in CAUSES)
+    """The largest row that no finding is about, where it is trouble larger than the verdict's."""
     told = {c for f in found for c in f.causes}
     # Work is no trouble; with a device what counts is its idleness, which the verdict begins with.
-    if facts.gpu is not None or cause in _WORK or cause in told or ns <= top.cost_ns + top.told_ns:
-        return ""
-    if facts.share(ns) < limit("warn_share"):
+    ns, cause = max(((facts.cause_ns(c), c) for c in CAUSES if c not in _WORK and c not in told), default=(0, ""))
+    if facts.gpu is not None or ns <= top.cost_ns + top.told_ns or facts.share(ns) < limit("warn_share"):
         return ""
     why = "its cause was not seen" if cause == "unknown" else "no rule is sure of it"
     return f"; more, {facts.share(ns):.0%}, is {cause}: {why}"

@@ -11,7 +11,7 @@ from trainperf.findings import frames
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import KEEP_NAME, cause_of
+from trainperf.findings.vocabulary import KEEP_NAME
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -123,9 +123,8 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
     return out
 
 
-def main_cause(claims: Mapping[Cell, int]) -> str:
+def main_cause(facts: Facts, claims: Mapping[Cell, int]) -> str:
     causes: dict[str, int] = {}
     for cell, ns in claims.items():
-        cause = cause_of(*cell, feeds_device=False)
-        causes[cause] = causes.get(cause, 0) + ns
+        causes[facts.cause_of(cell)] = causes.get(facts.cause_of(cell), 0) + ns
     return max(causes, key=lambda cause: causes[cause], default="unknown")

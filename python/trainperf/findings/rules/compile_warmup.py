@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took. For a CPU the
 # thread waits meanwhile because of the compiler's processes.
-_MADE_OF = ("python", "compute", "blocked_io", "descheduled", "unknown")
+_MADE_OF = ("python", "compute", "launch", "blocked_io", "descheduled", "unknown")
 
 
 class CompileWarmup:
@@ -43,7 +43,7 @@ class CompileWarmup:
             part = table.compile_ns[rows] / table.wall_ns[rows].clip(min=1)
             of_cause[cause] = int((column * part.clip(max=1)).sum())
             claims |= loaders.spread(facts.cells(cause), of_cause[cause])
-        finding = facts.finding(
+        return facts.finding(
             (self.id, self.slug),
             severity=severity,
             # Inductor compiles in processes of its own: then the training thread waits, and the time is blocked_io.
@@ -65,4 +65,3 @@ class CompileWarmup:
             else "# nothing, in a longer run; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
             will_not_help="faster data or a larger batch",
         )
-        return finding

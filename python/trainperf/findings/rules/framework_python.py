@@ -1,4 +1,4 @@
-"""TP309: PyTorch's own Python, or a training framework's, is most of a short step. Said, never warned of."""
+"""TP309: the Python of PyTorch, and of frameworks on it, is much of the step. Said, never warned of."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class FrameworkPython:
             severity="info",
             cause="python",
             claims=claims,
-            title="short steps: PyTorch's own Python is much of them",
+            title="PyTorch's own Python, or a framework's on it, is much of the step",
             confidence=facts.confidence(samples=count),
             evidence=(f"{ms(cost / facts.steps)} of each step, by {plural(count, 'sample')}",),
             who=(facts.step_thread_name,),
-            why="modules and optimizer run in Python between small operations",
+            why="modules, the optimizer and what drives them run in Python between operations",
             fix="model = torch.compile(model)  # or a larger batch",
             will_not_help="more DataLoader workers",
         )

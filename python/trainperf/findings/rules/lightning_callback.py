@@ -41,7 +41,7 @@ class LightningCallback:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(claims),
+            cause=framework.main_cause(facts, claims),
             claims=claims,
             title=f"the callback {top.name} holds up the loop",
             confidence=facts.confidence(),

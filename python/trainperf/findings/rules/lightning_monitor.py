@@ -37,7 +37,7 @@ class LightningMonitor:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(claims),
+            cause=framework.main_cause(facts, claims),
             claims=claims,
             title=f"{top.name} slows down what it measures",
             confidence=facts.confidence(),
