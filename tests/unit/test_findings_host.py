@@ -268,6 +268,35 @@ def test_python_in_a_transfer_to_no_device_is_the_loops_own(make: Make) -> None:
     assert [f.cost_ms_per_step for f in fed] == [pytest.approx(3.0, abs=0.01)]
 
 
+@pytest.mark.parametrize(
+    ("python", "native", "told", "causes"),
+    [
+        (4.0, 3.0, "TP302", ("python", "compute")),
+        (2.0, 6.0, "TP310", ("compute", "python")),
+        (0.8, 0.7, "TP302", ("python", "compute")),  # neither alone is a tenth
+    ],
+)
+def test_a_function_of_python_and_native_code_is_told_once(
+    make: Make, python: float, native: float, told: str, causes: tuple[str, ...]
+) -> None:
+    cells = {("other", "python"): python, ("other", "native"): native, ("optimizer", "native"): 2.0}
+    file = make().steps(100, cells, compute=5.0)
+    file.detail("sample", 100 * python, phase="other", state="python", stack=file.stack(f"{TRAIN}:6 features"))
+    argsort = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:7 features")
+    file.detail("sample", 100 * native, phase="other", state="native", stack=argsort)
+    f = only(file)
+    assert (f.id, f.causes) == (told, causes) and f.cost_ms_per_step == pytest.approx(python + native, abs=0.01)
+    less = min(python, native) / (python + native)
+    assert any(e.startswith(f"{less:.0%} of it is") for e in f.evidence), f.evidence
+
+
+def test_two_functions_one_of_each_kind_are_told_apart(make: Make) -> None:
+    file = make().steps(100, {("other", "python"): 4.0, ("other", "native"): 4.0, ("optimizer", "native"): 2.0})
+    file.detail("sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:6 tokens"))
+    file.detail("sample", 400, phase="other", state="native", stack=file.stack(f"{TRAIN}:9 auc"))
+    assert {f.id: f.where for f in said(file).findings} == {"TP302": "train.py:6", "TP310": "train.py:9"}
+
+
 def test_the_verdict_says_that_a_larger_row_has_no_finding(make: Make) -> None:
     verdict = said(transfers(make, "native")).verdict
     assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: no rule is sure of it")

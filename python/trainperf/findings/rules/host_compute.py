@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
-from trainperf.findings.facts import Spot, plural
-from trainperf.findings.frames import in_module, is_other_library, is_the_loops, is_trainings_own, user_frame
-from trainperf.findings.model import Abstained, Cell, Limits, Outcome
+from trainperf.findings.facts import plural
+from trainperf.findings.framework import main_cause
+from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.own_code import native_cells, own_code
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.runfile import Detail, Frame
-
-
-def _the_loops(stack: Sequence[Frame]) -> bool:
-    """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
-    return not any(is_trainings_own(f.file) for f in stack)
-
-
-def _before_the_model(stack: Sequence[Frame]) -> bool:
-    """What ends with a backward is called forward, batches that the loop makes itself included: they are told from the
-    model where another library computes (NumPy, pandas, PIL), outside of any module."""
-    return is_the_loops(stack) and is_other_library(stack[0].file) and not in_module(stack)
-
-
-# Where the loop's own code may be, and which stacks are.
-_WHERE = {"other": _the_loops, "forward": _before_the_model}
 
 
 class HostCompute:
@@ -38,53 +21,30 @@ class HostCompute:
     needs: tuple[str, ...] = ("gil_holds", "stacks")
 
     def check(self, facts: Facts) -> Outcome:
-        cells: dict[Cell, int] = {(phase, "native"): facts.matrix[phase, "native"] for phase in _WHERE}
-        if facts.grade(sum(cells.values()), self.limits) is None:
-            return None
-        beside = facts.grade(cells["other", "native"], self.limits) is not None
-        if facts.run.meta.get("feeds_device") == "1" and facts.gpu is None:
-            return Abstained(self.id, self.slug, "with a device, native code may be waiting for it") if beside else None
-        samples = facts.samples(phases=_WHERE, states=["native"])
-        count = sum(d.count for d in samples)
-        if count < limit("min_samples"):
-            why = f"only {plural(count, 'sample')} of native code on the training thread: run longer"
-            return Abstained(self.id, self.slug, why) if beside else None
-        claims: dict[Cell, int] = {}
-        mine: list[Detail] = []
-        for phase, keep in _WHERE.items():
-            here = [d for d in samples if d.phase == phase]
-            kept = [d for d in here if user_frame(stack := facts.run.stack(d.stack)) is not None and keep(stack)]
-            whole = sum(d.ns for d in here)
-            if kept:
-                cell = (phase, "native")
-                part = int(cells[cell] * sum(d.ns for d in kept) / whole)
-                claims |= loaders.spread({cell: cells[cell]}, part)
-                mine += kept
-        spots: list[Spot] = facts.spots(mine)
-        if not spots or spots[0].samples < limit("min_samples"):
-            return None
-        top = spots[0]
-        cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
-        if severity is None:
-            return None
+        mine = own_code(facts, "native")
+        severity = facts.grade(mine.ns, self.limits)
+        top = mine.spots[0] if mine.spots else None
+        if severity is None or top is None or top.samples < limit("min_samples"):
+            return self._blind(facts)
         # Without torch's optimizers, the loop's own update of the weights is here as well.
         if not facts.run.phase_ns("optimizer"):
             severity = "info"
-        own = sum(d.ns for d in mine if d.phase == "forward") > sum(d.ns for d in mine) / 2
+        python = mine.share(mechanism="python")
+        own = mine.share(phase="forward") > 0.5
         title = "before it calls the model" if own else "outside of forward, backward and optimizer"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=facts.cause_of(("other", "native")),
-            claims=claims,
+            cause=main_cause(facts, mine.claims),
+            claims=mine.claims,
             title=f"the loop computes {title}",
-            confidence=facts.confidence(samples=sum(s.samples for s in spots)),
+            confidence=facts.confidence(samples=mine.samples),
             evidence=(
-                f"{facts.of_step(cost)} is native code (NumPy, pandas, tensors) between the phases of training",
+                f"{facts.of_step(mine.ns)} is native code (NumPy, pandas, tensors) between the phases of training",
+                f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
                 *(
-                    f"{s.share:.0%} of {plural(sum(s.samples for s in spots), 'sample')} of it in {facts.label(s)}"
-                    for s in spots[:3]
+                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
+                    for s in mine.spots[:3]
                     if s.share >= limit("show_share")
                 ),
             ),
@@ -98,3 +58,15 @@ class HostCompute:
             if own
             else "a faster model or more DataLoader workers: it is neither training nor data",
         )
+
+    def _blind(self, facts: Facts) -> Abstained | None:
+        """Where much native code runs outside of the phases, and it cannot be told whose."""
+        if facts.grade(facts.matrix["other", "native"], self.limits) is None:
+            return None
+        if facts.run.feeds_device and facts.gpu is None:
+            return Abstained(self.id, self.slug, "with a device, native code may be waiting for it")
+        count = sum(d.count for d in facts.samples(phases={p for p, _ in native_cells(facts)}, states=["native"]))
+        if count >= limit("min_samples"):
+            return None
+        why = f"only {plural(count, 'sample')} of native code on the training thread: run longer"
+        return Abstained(self.id, self.slug, why)
