@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainperf.findings import thresholds
-from trainperf.findings.model import Rule
+from trainperf.findings.rule import Rule
 from trainperf.findings.rules import ALL
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 

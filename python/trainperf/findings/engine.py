@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
-from trainperf.findings.model import Abstained, Finding, Rule
+from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 

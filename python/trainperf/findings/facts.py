@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from trainperf.findings import trainer_words
-from trainperf.findings.gpu import Gpu, see
+from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
 from trainperf.findings.places import Holder, Places, Spot, function_name
@@ -48,7 +48,20 @@ class Facts(Places):
 
     @cached_property
     def _seen(self) -> tuple[Gpu | None, str]:
-        return see(self)
+        """The device; or None, and why it was not seen: "" where there is none to see, as in training on the CPU."""
+        devices = self.run.devices
+        if not devices:
+            if not self.run.feeds_device and not self.of_trace:
+                return None, ""
+            return None, self.off("cuda") or "no work on a device was recorded"
+        device = max(devices, key=lambda d: d.totals.busy_ns)
+        gpu = Gpu(self.run, device, len(devices))
+        if not device.totals.kernels:
+            return None, f"{gpu.name} ran no kernel that was recorded"
+        lost = int(device.steps.incomplete.sum())
+        if lost > limit("incomplete_share") * self.steps:
+            return None, f"records of {gpu.name} were lost in {lost} of {plural(self.steps, 'step')}"
+        return gpu, ""
 
     @property
     def gpu(self) -> Gpu | None:
@@ -62,7 +75,7 @@ class Facts(Places):
     @cached_property
     def ledger(self) -> Ledger:
         """What the rules before this one left untold."""
-        return Ledger(self)
+        return Ledger(self.matrix, self.gpu.idle_causes if self.gpu is not None else None, self.cause_of)
 
     # -- time
 
@@ -123,8 +136,11 @@ class Facts(Places):
         critical = limits.critical is not None and share >= limits.critical
         return "critical" if critical and self.steps >= limit("critical_min_steps") else "warning"
 
-    def confidence(self, *, samples: int | None = None, tier: str = "") -> tuple[Confidence, str]:
-        """From the number of steps, the samples behind a named place (None: nothing was sampled) and a probe's tier."""
+    def confidence(
+        self, *, samples: int | None = None, tier: str = "", doubts: Sequence[str] = ()
+    ) -> tuple[Confidence, str]:
+        """From the number of steps, the samples behind a named place (None: nothing was sampled), a probe's tier, and
+        what else makes it less sure."""
         reasons: list[str] = []
         level: Confidence = "high"
         if self.steps < limit("critical_min_steps"):
@@ -139,7 +155,9 @@ class Facts(Places):
             reasons.append(f"the place rests on {samples} samples")
         if not reasons:
             reasons.append(f"{self.steps} steps, exact times" + (f", {samples} samples" if samples else ""))
-        return level, "; ".join(reasons)
+        if doubts and level == "high":
+            level = "medium"
+        return level, "; ".join((*reasons, *doubts))
 
     def affected(self, cause: str) -> Affected:
         """Which steps have the cost: all, unless it is felt in fewer than half of them and they hold nearly all of it.
@@ -255,9 +273,9 @@ class Facts(Places):
 
     # -- when
 
-    def when(self, claims: dict[Cell, int] | object) -> str:
-        """ "steps 0 to 133 have 96 % of it" when a cost sits in half of the run or less, else ""."""
-        if not isinstance(claims, dict) or not claims:
+    def when(self, claims: Mapping[Cell, int]) -> str:
+        """ "96% of it is in steps 0 to 133 (of 400)" when a cost sits in half of the run or less, else ""."""
+        if not claims:
             return ""
         per_section: list[tuple[float, int, int, int]] = []
         for s in self.run.sections:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Holder, ms, plural
-from trainperf.findings.model import Abstained, Cell, Rule, Severity
+from trainperf.findings.model import Abstained, Cell, Severity
+from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:

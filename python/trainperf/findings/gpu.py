@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainperf.findings.model import Abstained, Confidence, Rule
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
     from trainperf.runfile import Call, Copy, Device, Int64Array, Kernel, RunReader
 
 SYNCS = ("stream_sync", "event_sync", "device_sync")
@@ -75,6 +73,23 @@ class Gpu:
         """It idled, and nothing that was recorded says why: work that waits in its queue, say."""
         return self.idle_causes["unknown"]
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why what is said of it is less sure."""
+        found = []
+        lost = int(self.device.steps.incomplete.sum())
+        if lost:
+            found.append(f"records were lost in {plural(lost, 'step')}")
+        unseen = self.unseen_ns / self.run.wall_ns
+        if unseen >= limit("unknown_share"):
+            found.append(f"it idles {unseen:.0%} of the time {NOT_SEEN}")
+        tier = self.run.tiers.get("cuda")
+        if tier is not None and tier.tier.startswith("cupti-reduced"):
+            found.append("only a part of the host's calls was recorded, to keep the cost down")
+        if self.run.meta.get("source") == "trace":
+            found.append("the profiler that made the trace slows the host down")
+        return tuple(found)
+
     def column(self, causes: Iterable[str]) -> Int64Array:
         """(rows,) of the step table: idle for these causes."""
         wanted = set(causes)
@@ -123,31 +138,6 @@ class Gpu:
         return int(column[after].sum()) / wall if wall else 0.0
 
 
-def see(facts: Facts) -> tuple[Gpu | None, str]:
-    """The device; or None, and why it was not seen: "" where there is none to see, as in training on the CPU."""
-    run = facts.run
-    devices = run.devices
-    if not devices:
-        if not run.feeds_device and not facts.of_trace:
-            return None, ""
-        return None, facts.off("cuda") or "no work on a device was recorded"
-    device = max(devices, key=lambda d: d.totals.busy_ns)
-    gpu = Gpu(run, device, len(devices))
-    if not device.totals.kernels:
-        return None, f"{gpu.name} ran no kernel that was recorded"
-    lost = int(device.steps.incomplete.sum())
-    if lost > limit("incomplete_share") * facts.steps:
-        return None, f"records of {gpu.name} were lost in {lost} of {plural(facts.steps, 'step')}"
-    return gpu, ""
-
-
-def look(facts: Facts, rule: Rule) -> Gpu | Abstained | None:
-    """None: nothing is trained on a device. Abstained: it was not seen."""
-    if facts.gpu is None and facts.gpu_unseen:
-        return Abstained(rule.id, rule.slug, facts.gpu_unseen)
-    return facts.gpu
-
-
 _ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)
 
 
@@ -156,21 +146,3 @@ def short_kernel(name: str) -> str:
     words = name.removeprefix("void ").removeprefix("at::native::").removeprefix("(anonymous namespace)::")
     short = _ARGUMENTS.sub("", words).rpartition("::")[2] or words
     return short if len(short) <= 60 else short[:57] + "..."
-
-
-def confidence(facts: Facts, gpu: Gpu, *, samples: int | None = None) -> tuple[Confidence, str]:
-    """As that of any finding; lower where records were lost, or much idleness has no known cause."""
-    level, why = facts.confidence(samples=samples)
-    reasons = []
-    lost = int(gpu.device.steps.incomplete.sum())
-    if lost:
-        reasons.append(f"records were lost in {plural(lost, 'step')}")
-    if facts.share(gpu.unseen_ns) >= limit("unknown_share"):
-        reasons.append(f"it idles {facts.share(gpu.unseen_ns):.0%} of the time {NOT_SEEN}")
-    if facts.tier("cuda").startswith("cupti-reduced"):
-        reasons.append("only a part of the host's calls was recorded, to keep the cost down")
-    if facts.of_trace:
-        reasons.append("the profiler that made the trace slows the host down")
-    if not reasons:
-        return level, why
-    return "medium" if level == "high" else level, "; ".join([why, *reasons])

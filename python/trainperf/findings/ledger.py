@@ -10,14 +10,10 @@ is given away once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from trainperf.findings.model import Cell, Finding
-
-if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +30,19 @@ class Share:
 class Ledger:
     """Starts full; take() empties it."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self._host: dict[Cell, int] = dict(facts.matrix)
-        gpu = facts.gpu
-        self._idle: dict[str, int] | None = dict(gpu.idle_causes) if gpu is not None else None
+    def __init__(
+        self, host: Mapping[Cell, int], idle: Mapping[str, int] | None, cause_of: Callable[[Cell], str]
+    ) -> None:
+        """`idle`: the device's, by cause; None: no device was seen."""
+        self._host = dict(host)
+        self._idle = dict(idle) if idle is not None else None
+        self._cause_of = cause_of
+        self._whole_host = self._by_cause(host)
+        self._whole_idle = dict(idle or {})
 
     def cells(self, cause: str) -> dict[Cell, int]:
         """The host's time in a cause that nobody has told."""
-        return {cell: left for cell in self._facts.cells(cause) if (left := self._host[cell]) > 0}
+        return {cell: left for cell, left in self._host.items() if left > 0 and self._cause_of(cell) == cause}
 
     def left(self, cell: Cell) -> int:
         return self._host.get(cell, 0)
@@ -74,13 +74,14 @@ class Ledger:
             self._idle[cause] -= ns
 
     def _in_proportion(self, claims: Mapping[Cell, int]) -> dict[str, int]:
-        of_cause: defaultdict[str, int] = defaultdict(int)
-        for cell, ns in claims.items():
-            of_cause[self._facts.cause_of(cell)] += ns
-        gpu = self._facts.gpu
-        assert gpu is not None  # or there would be no idleness to share out
         return {
-            cause: gpu.idle_causes.get(cause, 0) * ns // whole
-            for cause, ns in of_cause.items()
-            if (whole := self._facts.cause_ns(cause))
+            cause: self._whole_idle.get(cause, 0) * ns // whole
+            for cause, ns in self._by_cause(claims).items()
+            if (whole := self._whole_host.get(cause, 0))
         }
+
+    def _by_cause(self, cells: Mapping[Cell, int]) -> dict[str, int]:
+        sums: defaultdict[str, int] = defaultdict(int)
+        for cell, ns in cells.items():
+            sums[self._cause_of(cell)] += ns
+        return sums

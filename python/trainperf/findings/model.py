@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
-
-if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+from typing import Literal
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -52,8 +49,8 @@ class Finding:
     told_by: tuple[str, ...] = ()
     affected_share: float = 1.0  # of the cost, in the affected steps
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
-    # In a run with a device (see ledger.py):
     also_causes: tuple[str, ...] = ()  # other than `cause`, of which it claims a notable part
+    # In a run with a device (see ledger.py):
     idle_ns: int | None = None  # how long the device idled for it, in the whole run; None: no device was seen
     exposed_ns: int = 0  # device time that nothing hid: copies, collectives
     idle_claims: Mapping[str, int] | None = field(default=None, repr=False)  # by cause; None: in proportion to `claims`
@@ -74,20 +71,3 @@ class Abstained:
 
 
 Outcome = Finding | Abstained | None
-
-
-class Rule(Protocol):
-    """One kind of trouble. `check` is pure: facts in, outcome out."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def slug(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Probes without which the rule abstains."""
-        ...
-
-    def check(self, facts: Facts) -> Outcome: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainperf.findings.model import Rule
+from trainperf.findings.rule import Rule
 from trainperf.findings.rules.allocator_churn import AllocatorChurn
 from trainperf.findings.rules.autotuning import Autotuning
 from trainperf.findings.rules.blocked import Blocked

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
 # An out-of-memory error that a program catches (to find its batch size) fails at first and after each making of room.
@@ -18,18 +19,13 @@ _OF_ONE_ERROR = 3
 _CALLS = ("alloc", "free", "pinned_alloc", "pinned_free")
 
 
-class AllocatorChurn:
+class AllocatorChurn(DeviceRule):
     id = "TP508"
     slug = "allocator-churn"
     limits = Limits(limit("rare_warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
+    needs_calls = True
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
-        if not device.saw_calls:
-            return Abstained(self.id, self.slug, "the host's calls to the device were not recorded")
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         idle = facts.ledger.idle(["cuda_alloc"])
         cost = sum(idle.values())
         graded = facts.grade(cost, self.limits)
@@ -69,7 +65,7 @@ class AllocatorChurn:
             idle=idle if graded is not None else {},
             title=title,
             affected=facts.affected_by(device.column(["cuda_alloc"])),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step for it" if graded is not None else "",
                 f"{allocs.count} allocations ({allocs.failed} failed) and {frees.count} frees of device memory in "

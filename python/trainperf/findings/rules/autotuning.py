@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
     from trainperf.runfile import Detail, Frame
 
 # Functions that time candidates and do nothing else. Their callers also launch the kernel that was found, each step.
@@ -59,16 +61,12 @@ class _Tuned:
     by: str
 
 
-class Autotuning:
+class Autotuning(DeviceRule):
     id = "TP514"
     slug = "autotuning"
     limits = Limits(limit("rare_warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         details = [d for kind in ("sample", "call") for d in facts.run.details(kind)]
         if not any(d.stack for d in details):
             return Abstained(self.id, self.slug, "no sample says in which function the training thread was")
@@ -95,7 +93,7 @@ class Autotuning:
             by_device=False,
             title=f"{most} tunes kernels again and again" if lasts else f"{most} tuned kernels at the run's start",
             affected=min(max(t.detail.steps for t in found) if not lasts else facts.steps, facts.steps),
-            confidence=gpu.confidence(facts, device, samples=samples),
+            confidence=facts.confidence(samples=samples, doubts=device.doubts),
             evidence=(
                 *(f"{ms(ns)} in the autotuner of {by}" for by, ns in sorted(tuners.items(), key=lambda x: -x[1])),
                 f"{ms(late_ns)} of it in the run's second half" if lasts else "hardly any in the run's second half",

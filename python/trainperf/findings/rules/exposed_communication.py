@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class ExposedCommunication:
+class ExposedCommunication(DeviceRule):
     id = "TP510"
     slug = "exposed-communication"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         totals = device.device.totals
         exposed = int(totals.exposed_collective_ns)
         idle = facts.ledger.idle(["collective"])
@@ -42,7 +40,7 @@ class ExposedCommunication:
             exposed_ns=exposed,
             title=f"{device.name} waits for other ranks: communication that no computation hides",
             affected=facts.affected_by(device.column(["collective"]) + device.device.steps.exposed_collective_ns),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"collectives run {ms(totals.collective_ns / facts.steps)} a step, "
                 f"{ms(exposed / facts.steps)} of it with nothing else on {device.name} ({hidden:.0%} is hidden)",

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class FewOps:
+class FewOps(DeviceRule):
     id = "TP511"
     slug = "few-ops"
     limits = Limits(limit("warn_share"), None)
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         kernels = [k for k in device.kernels if not k.folded and k.kind != "collective"]
         few = kernels[: int(limit("few_kernels"))]
         ns = sum(k.ns for k in few)
@@ -35,7 +33,7 @@ class FewOps:
             cause="compute",
             claims={},
             title=f"{len(few)} of {len(kernels)} kernels are {ns / device.kernel_ns:.0%} of {device.name}'s work",
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=tuple(
                 f"{k.ns / device.kernel_ns:.0%}: {gpu.short_kernel(k.name)}, {k.count} times, {ms(k.ns / k.count)} each"
                 for k in few

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class GpuBound:
+class GpuBound(DeviceRule):
     id = "TP513"
     slug = "gpu-bound"
     limits = Limits(limit("gpu_bound_share"), None)
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         totals = device.device.totals
         work = device.busy_ns - int(totals.exposed_collective_ns) - int(totals.exposed_copy_ns)
         if facts.grade(device.busy_ns, self.limits) is None or facts.share(work) < limit("gpu_bound_share"):
@@ -37,7 +35,7 @@ class GpuBound:
             cause="gpu_wait",
             claims={},
             title=f"{device.name} is busy {device.busy():.0%} of the time: the kernels set the pace",
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"a kernel starts {ahead:.1f} ms after its launch (median): the host runs ahead"
                 if ahead >= 0.1

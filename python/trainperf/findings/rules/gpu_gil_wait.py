@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gil, gpu
+from trainperf.findings import gil
 from trainperf.findings.facts import function_name, ms
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class GpuGilWait:
+class GpuGilWait(DeviceRule):
     id = "TP502"
     slug = "gpu-gil-wait"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         why = facts.off("gil_waits")
         if why is not None:
             return Abstained(self.id, self.slug, why)
@@ -44,7 +42,7 @@ class GpuGilWait:
             idle=idle,
             title=f"{device.name} waits for {who}, which holds the GIL",
             affected=facts.affected_by(device.column(idle)),
-            confidence=gpu.confidence(facts, device, samples=holders[0].waits if spot is not None else None),
+            confidence=facts.confidence(samples=holders[0].waits if spot is not None else None, doubts=device.doubts),
             evidence=(
                 gil.device_text(facts) or f"{device.name} waited {ms(cost / facts.steps)} a step for the GIL's holder",
                 "the waits are those of threads that launch its work, the training thread's among them",

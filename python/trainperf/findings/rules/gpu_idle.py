@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 # What the host does meanwhile, and what to do about it.
 _DOING = {
@@ -35,16 +37,12 @@ _DOING = {
 }
 
 
-class GpuIdle:
+class GpuIdle(DeviceRule):
     id = "TP501"
     slug = "gpu-idle"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         left = facts.ledger.idle(cause for cause in CAUSES if cause != "unknown")
         cause = max(left, key=lambda c: left[c], default="")
         severity = facts.grade(left[cause], self.limits) if cause else None
@@ -68,7 +66,7 @@ class GpuIdle:
             idle={cause: ns},
             title=f"{device.name} has no work while the training thread {doing}",
             affected=facts.affected_by(device.column([cause])),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(ns / facts.steps)} a step for {cause}: "
                 f"{ns / device.idle_ns:.0%} of its idle time",

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class GpuStarvedByData:
+class GpuStarvedByData(DeviceRule):
     id = "TP503"
     slug = "gpu-starved-by-data"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         idle = facts.ledger.idle(["data_wait"])
         cost = sum(idle.values())
         severity = facts.grade(cost, self.limits)
@@ -41,7 +38,7 @@ class GpuStarvedByData:
             idle=idle,
             title=f"{device.name} has no work while the loop waits for its next batch",
             affected=facts.affected_by(device.column(idle)),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step for data: "
                 f"{cost / device.idle_ns:.0%} of its idle time",

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu, launches
+from trainperf.findings import launches
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class LaunchBound:
+class LaunchBound(DeviceRule):
     id = "TP506"
     slug = "launch-bound"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         idle = facts.ledger.idle(launches.CAUSES)
         cost = sum(idle.values())
         severity = facts.grade(cost, self.limits)
@@ -44,7 +42,7 @@ class LaunchBound:
             idle=idle,
             title=f"{device.name} waits for the host to launch its kernels",
             affected=facts.affected_by(device.column(idle)),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step between kernels, "
                 f"{launches.gap_us(device):.0f} us each time, while the host ran Python and launched the next",

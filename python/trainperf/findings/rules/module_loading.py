@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class ModuleLoading:
+class ModuleLoading(DeviceRule):
     id = "TP509"
     slug = "module-loading"
     limits = Limits(limit("rare_warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
+    needs_calls = True
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
-        if not device.saw_calls:
-            return Abstained(self.id, self.slug, "the host's calls to the device were not recorded")
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         idle = facts.ledger.idle(["module_load"])
         cost = sum(idle.values())
         severity = facts.grade(cost, self.limits)
@@ -43,7 +39,7 @@ class ModuleLoading:
             idle=idle,
             title=f"kernels are {doing} again and again" if lasts else f"kernels were {doing} at the run's start",
             affected=facts.affected_by(device.column(["module_load"])),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step for it",
                 f"{plural(loads.count, 'module')} loaded ({ms(loads.ns)}), {jits.count} compiled ({ms(jits.ns)})",

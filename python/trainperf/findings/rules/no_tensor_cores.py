@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class NoTensorCores:
+class NoTensorCores(DeviceRule):
     id = "TP512"
     slug = "no-tensor-cores"
     limits = Limits(limit("no_tensor_core_share"), None)
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         major = device.compute_major
         if 0 < major < 7:
             return None  # it has none
@@ -46,7 +44,7 @@ class NoTensorCores:
             cause="compute",
             claims={},
             title=f"{facts.share(ns):.0%} of step time are matrix products without tensor cores",
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 *(f"{gpu.short_kernel(k.name)}: {ms(k.ns / facts.steps)} a step, {k.count} times" for k in without[:3]),
                 f"{device.device.name} has tensor cores" if major else "",

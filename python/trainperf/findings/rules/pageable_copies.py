@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import gpu
 from trainperf.findings.facts import ms, size
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class PageableCopies:
+class PageableCopies(DeviceRule):
     id = "TP505"
     slug = "pageable-copies"
     limits = Limits(limit("rare_warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         copies = [c for c in device.copies if c.direction == "h2d"]
         whole = sum(c.bytes for c in copies)
         pageable = [c for c in copies if c.src == "pageable"]
@@ -52,7 +49,7 @@ class PageableCopies:
             exposed_ns=exposed,
             title="batches are copied from pageable memory",
             affected=facts.affected_by(device.column(["h2d_copy"]) + device.device.steps.exposed_copy_ns),
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} lost {ms((sum(idle.values()) + exposed) / facts.steps)} a step: "
                 f"{ms(exposed / facts.steps)} of copying with nothing else to do, "

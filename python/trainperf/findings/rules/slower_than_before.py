@@ -12,11 +12,11 @@ from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
+from trainperf.runfile import WARM_UP
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
-_WARM_UP = 16
 _TO_SIGMA = 1.4826  # median absolute deviation -> standard deviation, of a normal distribution
 
 
@@ -42,7 +42,7 @@ class SlowerThanBefore:
             are = f"{plural(len(past), 'earlier run')} of the name {name} on this host{other}"
             return Abstained(self.id, self.slug, f"{are}: {least} are the least")
         table = facts.run.steps
-        keep = (table.flags & _WARM_UP) == 0
+        keep = (table.flags & WARM_UP) == 0
         steps = int(table.count[keep].sum())
         if steps < limit("compare_min_steps"):
             return Abstained(self.id, self.slug, f"{plural(steps, 'step')} beside the warm-up: too few")

@@ -6,25 +6,22 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import gpu
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class SyncInLoop:
+class SyncInLoop(DeviceRule):
     id = "TP504"
     slug = "sync-in-loop"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
+    needs_calls = True
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
-        if not device.saw_calls:
-            return Abstained(self.id, self.slug, "the host's calls to the device were not recorded")
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         idle = facts.ledger.idle(["gpu_wait"])
         cost = sum(idle.values())
         severity = facts.grade(cost, self.limits)
@@ -48,7 +45,7 @@ class SyncInLoop:
             idle=idle,
             title=f"the loop waits for {device.name} ({call}), which then runs dry",
             affected=facts.affected_by(device.column(idle)),
-            confidence=gpu.confidence(facts, device, samples=sum(s.samples for s in spots) if spots else None),
+            confidence=facts.confidence(samples=sum(s.samples for s in spots) if spots else None, doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step after the host had waited for it: nothing new "
                 "was launched meanwhile",

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from trainperf.findings import gpu, launches
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.gpu import Gpu
 
 
-class TinyKernels:
+class TinyKernels(DeviceRule):
     id = "TP507"
     slug = "tiny-kernels"
     limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
 
-    def check(self, facts: Facts) -> Outcome:
-        device = gpu.look(facts, self)
-        if not isinstance(device, gpu.Gpu):
-            return device
+    def look(self, facts: Facts, device: Gpu) -> Outcome:
         totals = device.device.totals
         tiny = totals.tiny_kernels / totals.kernels
         gaps = facts.ledger.idle([gpu.BETWEEN])
@@ -42,7 +40,7 @@ class TinyKernels:
             title=f"{tiny:.0%} of the kernels are tiny"
             + (f", and {device.name} pauses after each" if severity is not None else ""),
             affected=facts.affected_by(device.column([gpu.BETWEEN])) if severity is not None else None,
-            confidence=gpu.confidence(facts, device),
+            confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step between kernels that were both launched already"
                 if severity is not None

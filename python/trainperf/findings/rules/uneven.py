@@ -14,12 +14,13 @@ from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
+from trainperf.runfile import HAS_CHECKPOINT, HAS_LOADER_START, HAS_VALIDATION, WARM_UP
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _BINS = 24
-_SKIP = 16 | 32 | 64 | 128  # warm-up, validation, checkpoint, loader start: slow for a reason of their own
+_SKIP = WARM_UP | HAS_VALIDATION | HAS_CHECKPOINT | HAS_LOADER_START  # slow for a reason of their own
 _HINTS = {
     "gil_wait": "look for a thread that runs Python in that part: a prefetch, a preload, an upload",
     "data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",

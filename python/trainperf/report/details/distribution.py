@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trainperf.runfile import WARM_UP
+
 if TYPE_CHECKING:
     from trainperf.run import Run
 
 QUANTILES: Final = ((0.5, "median"), (0.95, "p95"), (0.99, "p99"))
 _BARS = 56
 _LEAST_STEPS = 5
-_WARM_UP = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def distribution(run: Run) -> Distribution | None:
     if run.step_count < _LEAST_STEPS:
         return None
     if int(table.count.max()) == 1:
-        values = table.wall_ns[(table.flags & _WARM_UP) == 0] / 1e6
+        values = table.wall_ns[(table.flags & WARM_UP) == 0] / 1e6
         weights = np.ones(len(values), dtype=np.int64)
     else:  # merged rows: the file has a histogram of its own, with bins of at most 1.6 %
         rows = [row for row in run.wall_histogram if row[0] == 0]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from trainperf.findings.text import plural
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.svg.base import duration
+from trainperf.runfile import HAS_CHECKPOINT, HAS_LOADER_START, HAS_VALIDATION, WARM_UP
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
-WARM_UP: Final = 16
-SKIP: Final = 16 | 32 | 64 | 128  # warm-up, validation, checkpoint, loader start: slow for a reason of their own
+SKIP: Final = WARM_UP | HAS_VALIDATION | HAS_CHECKPOINT | HAS_LOADER_START  # slow for a reason of their own
 _BINS = 96
 _LEAST_STEPS = 24
 _LEAST_CHANGE = 0.10  # of the lower level: less is seen on no chart
