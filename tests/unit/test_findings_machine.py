@@ -84,6 +84,17 @@ def test_more_threads_and_workers_than_cpus(
     assert f.cost_ms_per_step == pytest.approx(1.5)
 
 
+def test_a_new_loader_in_each_epoch_takes_the_place_of_the_last(make: Make) -> None:
+    file = make(cpus="4", torch_threads="2").steps(100, compute=8.0, descheduled=3.0)
+    for epoch in range(1, 4):
+        file.loader(epoch, num_workers=2, fetches=33, ready={2: (33, 7)}, wait=7)
+        for pid in range(2):
+            file.worker(epoch, 10 * epoch + pid, cpu_share=0.9, seconds=1, states={"R": 2})
+    file.loader(9, num_workers=2, dataset="Test", validation=(20, 5))
+    f = only(file.host(3, process_cpus=1.0, other_cpus=1.9))
+    assert f.id == "TP307" and "4 CPUs usable, 2 torch threads, 2 workers" in f.evidence, f
+
+
 def test_workers_that_wait_are_not_who_takes_the_cpus(make: Make) -> None:
     file = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
     file.loader(1, num_workers=4, fetches=100, ready={2: (100, 20)}, wait=20)

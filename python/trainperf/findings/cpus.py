@@ -66,9 +66,17 @@ def demand(facts: Facts) -> Demand:
         cpus=usable_cpus(facts.run),
         quota=facts.number("cpu_quota"),
         threads=facts.torch_threads,
-        workers=sum(loaders.num_workers(v) for v in facts.run.loaders.values()),
+        workers=_workers(facts),
         ranks=max(1, int(facts.number("local_world_size"))),
     )
+
+
+def _workers(facts: Facts) -> int:
+    """That work at the same time: a loader that is made anew in each epoch takes the place of the last one, and while one
+    validates those of training rest."""
+    found = facts.run.loaders.values()
+    kinds = {(loaders.only_validates(v), loaders.dataset_name(v), loaders.num_workers(v)) for v in found}
+    return max(sum(n for validates, _, n in kinds if validates == which) for which in (False, True))
 
 
 def whose(wants: Demand, used: Load) -> Who:
