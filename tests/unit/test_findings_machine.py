@@ -84,6 +84,19 @@ def test_more_threads_and_workers_than_cpus(
     assert f.cost_ms_per_step == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("started_by_it", [False, True])
+def test_the_other_ranks_of_the_job_are_no_other_processes(make: Make, started_by_it: bool) -> None:
+    file = make(cpus="8", torch_threads="1", local_world_size="4", wall_ns=str(60 * 10**9))
+    file.steps(100, compute=9.0, descheduled=1.5).loader(1, num_workers=2, fetches=100, ready={2: (100, 20)}, wait=20)
+    for pid in range(2):
+        file.worker(1, pid, cpu_share=0.65, seconds=60, states={"R": 60})
+    if started_by_it:  # as by Lightning's ddp
+        file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(60 * 7_300_000_000))
+    f = only(file.host(60, process_cpus=0.7, other_cpus=7.3))
+    assert f.id == "TP602" and "12 on 8 CPUs" in f.title, f
+    assert any("the other ranks" in e and e.endswith("others 0.0") for e in f.evidence), f.evidence
+
+
 def test_a_new_loader_in_each_epoch_takes_the_place_of_the_last(make: Make) -> None:
     file = make(cpus="4", torch_threads="2").steps(100, compute=8.0, descheduled=3.0)
     for epoch in range(1, 4):

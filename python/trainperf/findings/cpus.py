@@ -28,6 +28,7 @@ class Load:
     others: float  # on the CPUs that this run may use, at least
     known: bool
     children: float = 0.0  # processes that this one started, beside workers
+    ranks: float = 0.0  # the other ranks on this machine, which are neither: as much as this one each
     elsewhere: int = 0  # CPUs of the machine that this run may not use
 
 
@@ -67,8 +68,12 @@ def demand(facts: Facts) -> Demand:
         quota=facts.number("cpu_quota"),
         threads=facts.torch_threads,
         workers=_workers(facts),
-        ranks=max(1, int(facts.number("local_world_size"))),
+        ranks=_ranks(facts),
     )
+
+
+def _ranks(facts: Facts) -> int:
+    return max(1, int(facts.number("local_world_size")))
 
 
 def _workers(facts: Facts) -> int:
@@ -92,7 +97,7 @@ def whose(wants: Demand, used: Load) -> Who:
     if not wants.over_cpus:
         return "unclear"
     # Workers may wait more than they compute: then they are not who takes the CPUs.
-    uses = used.own + used.workers
+    uses = used.own + used.workers + used.ranks
     return "oversubscribed" if not used.known or uses >= limit("most_share") * wants.cpus else "unclear"
 
 
@@ -101,7 +106,19 @@ def load(facts: Facts) -> Load:
     if use is None:
         return Load(0.0, 0.0, 0.0, 0.0, False)
     others = max(0.0, use.others - use.elsewhere)
-    return Load(use.own - use.workers, _own_threads(facts), use.workers, others, True, use.children, use.elsewhere)
+    # Some launchers start the other ranks from the first one.
+    ranks = min(others + use.children, (_ranks(facts) - 1) * use.own)
+    started = min(use.children, ranks)
+    return Load(
+        own=use.own - use.workers,
+        threads=_own_threads(facts),
+        workers=use.workers,
+        others=others - (ranks - started),
+        known=True,
+        children=use.children - started,
+        ranks=ranks,
+        elsewhere=use.elsewhere,
+    )
 
 
 def _own_threads(facts: Facts) -> float:

@@ -66,7 +66,9 @@ class CpuOversubscription:
                 f"{facts.of_step(waited)} the training thread is ready and waits for a CPU" if waited else "",
                 f"{ms(stopped / facts.steps)} a step the container's quota stops it" if stopped else "",
                 f"{ranks}{doing}{with_workers} on {have}",
-                f"in CPUs: this process {load.own:.1f}, its workers {load.workers:.1f}, others {load.others:.1f}"
+                f"in CPUs: this process {load.own:.1f}, its workers {load.workers:.1f}, "
+                + (f"the other ranks {load.ranks:.1f}, " if load.ranks >= 0.05 else "")
+                + f"others {load.others:.1f}"
                 + (" or more" if load.elsewhere else "")
                 if load.known
                 else "",

@@ -80,6 +80,7 @@ class Descheduled:
                 f"in CPUs: this process {load.own:.1f}"
                 + (f" ({load.threads:.1f} in own threads)" if load.threads >= limit("own_threads_cpus") else "")
                 + f", its workers {load.workers:.1f}, "
+                + (f"the other ranks {load.ranks:.1f}, " if load.ranks >= 0.05 else "")
                 + (f"other child processes {load.children:.1f}, " if load.children >= 0.05 else "")
                 + (f"others on these CPUs {load.others:.1f} or more" if load.elsewhere else f"others {load.others:.1f}")
                 if load.known
