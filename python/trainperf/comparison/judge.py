@@ -6,7 +6,8 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 
@@ -89,51 +90,68 @@ def _compare(
     drawn = [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
     columns = steps[0][0].columns
     changes = _changes(columns, _over_ranks(means), _over_ranks(drawn), machine.between_runs)
-    name = "loop" if machine.left_out else "wall"
-    relative = _relative(changes[name])
-    kind = _kind(relative)
-    left_out = machine.left_out
-    both = _relative(changes["wall"]), _relative(changes["loop"])
-    if machine.others is None and _disagree(*both):
-        if _kind(both[0]) != _kind(both[1]) or kind not in ("slower", "faster"):
-            kind, verdict = "unknown", words.unknown_machine(*both)
-        else:  # which of the two it is matters little where both say the same: the smaller, and no surer than either
-            name = min(("wall", "loop"), key=lambda n: abs(math.log1p(_relative(changes[n])[0])))
-            left_out = name == "loop"
-            lows, highs = [r[1] for r in both], [r[2] for r in both]
-            relative = _relative(changes[name])[0], min(lows), max(highs)
-            changes[name] = _with_interval(changes[name], relative)
-            verdict = words.at_least(kind, relative, both, sides)
-    else:
-        verdict = words.verdict(kind, relative, sides, machine, lasted if short else None)
-        if machine.left_out:
-            verdict += words.without_machine(changes["wall"], changes["loop"])
-    if short and kind in ("slower", "faster") and (moved := _clock_alone(changes, name)):
-        kind, verdict = "unknown", words.clock_alone(moved, lasted)
-    total = changes[name]
+    judged = _judge(changes, machine, sides, lasted if short else None)
+    total = changes[judged.total] = _with_interval(changes[judged.total], judged.relative)
     gone, new = _findings(before, after)
     by_rank = [
-        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), name)
+        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), judged.total)
         for number, of_rank, drawn_ in zip(numbers, means, drawn, strict=True)
         if several
     ]
     return Comparison(
-        kind=kind,
-        verdict=verdict,
+        kind=judged.kind,
+        verdict=judged.verdict,
         before=sides[0],
         after=sides[1],
-        relative=relative,
+        relative=judged.relative,
         total=total,
         wall=changes["wall"],
-        causes=_largest_first(changes[name] for name in CAUSES),
-        phases=_largest_first(changes[f"phase {name}"] for name in PHASES),
+        causes=_largest_first(changes[cause] for cause in CAUSES),
+        phases=_largest_first(changes[f"phase {phase}"] for phase in PHASES),
         devices=_devices(changes) if devices else (),
         ranks=tuple(by_rank),
-        machine_left_out=left_out,
+        machine_left_out=judged.total == "loop",
         gone=gone,
         new=new,
         notes=notes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    total: Literal["wall", "loop"]  # what it is about: the loop is the step without time kept off the CPUs
+    kind: Kind
+    relative: Relative
+    verdict: str
+
+
+def _judge(
+    changes: dict[str, Change], machine: likeness.Machine, sides: tuple[Side, Side], lasted: tuple[float, float] | None
+) -> _Judged:
+    """`lasted`: of runs that were short, seconds."""
+    wall, loop = _relative(changes["wall"]), _relative(changes["loop"])
+    if machine.others is None and _disagree(wall, loop):
+        judged = _whoever_used_the_cpus(wall, loop, sides)
+    elif machine.left_out:
+        kept_off = words.without_machine(changes["wall"], changes["loop"])
+        verdict = words.verdict(_kind(loop), loop, sides, machine, lasted) + kept_off
+        judged = _Judged("loop", _kind(loop), loop, verdict)
+    else:
+        judged = _Judged("wall", _kind(wall), wall, words.verdict(_kind(wall), wall, sides, machine, lasted))
+    if lasted is not None and judged.kind in ("slower", "faster") and (moved := _clock_alone(changes, judged.total)):
+        return dataclasses.replace(judged, kind="unknown", verdict=words.clock_alone(moved, lasted))
+    return judged
+
+
+def _whoever_used_the_cpus(wall: Relative, loop: Relative, sides: tuple[Side, Side]) -> _Judged:
+    """What can be said without knowing whether the time off the CPUs is the machine's doing or the loop's own."""
+    kind = _kind(wall)
+    if kind != _kind(loop) or kind not in ("slower", "faster"):
+        return _Judged("wall", "unknown", wall, words.unknown_machine(wall, loop))
+    # Which of the two it is matters little where both say the same: the smaller, and no surer than either.
+    smaller = abs(math.log1p(loop[0])) < abs(math.log1p(wall[0]))
+    relative = loop[0] if smaller else wall[0], min(wall[1], loop[1]), max(wall[2], loop[2])
+    return _Judged("loop" if smaller else "wall", kind, relative, words.at_least(kind, relative, (wall, loop), sides))
 
 
 def _side(runs: Sequence[Run], steps: Sequence[Sample], name: str) -> Side:
