@@ -107,7 +107,7 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
 @pytest.mark.parametrize(
     ("ready", "says"),
     [
-        ({0: (60, 780), 2: (40, 20)}, ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "took 0.50 ms each")),
+        ({0: (60, 780), 2: (40, 20)}, ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "0.50 ms each")),
         ({2: (100, 800)}, ("100 of 100 fetches found a batch ready, and took 8.0 ms each: it had only just been made",)),
         ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
     ],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainperf.findings.thresholds import limit
+
 if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 
-_LEAST = 0.5  # of a short watch, between its first and its last reading
-_SURELY_NS = 10**9  # of a long one
 _UNREAD_NS = 2 * 10**9  # of a worker's life at most, before its first reading and after its last: there is one a second
 
 
@@ -38,7 +38,7 @@ def cpu_use(run: RunReader) -> CpuUse | None:
         return None
     first, last = host[0], host[-1]
     wall = last.at_ns - first.at_ns
-    if wall <= 0 or wall < min(_LEAST * run.watched_ns, _SURELY_NS):
+    if wall <= 0 or wall < min(0.5 * run.watched_ns, limit("host_readings_s") * 1e9):
         return None
     seen = [worker for loader in run.loaders.values() for worker in loader.workers]
     workers = sum(w.cpu_share * w.seconds * 1e9 / wall for w in seen if w.cpu_share is not None)

@@ -77,8 +77,8 @@ def _ranks(facts: Facts) -> int:
 
 
 def _workers(facts: Facts) -> int:
-    """That work at the same time: a loader that is made anew in each epoch takes the place of the last one, and while one
-    validates those of training rest."""
+    """That work at the same time: a loader that is made anew in each epoch takes the place of the last one, and while
+    one validates those of training rest."""
     found = facts.run.loaders.values()
     kinds = {(loaders.only_validates(v), loaders.dataset_name(v), loaders.num_workers(v)) for v in found}
     return max(sum(n for validates, _, n in kinds if validates == which) for which in (False, True))

@@ -1,4 +1,4 @@
-"""The loop's own functions on the training thread: what of the step's Python and native code is theirs, beside training."""
+"""The loop's own functions: what of the training thread's Python and native code is theirs, and not training itself."""
 
 from __future__ import annotations
 

@@ -206,6 +206,20 @@ _TABLE = (
         "a clear majority",
     ),
     Threshold(
+        "straggles_share",
+        0.05,
+        "share of a step",
+        "ranks whose own work differs by less are even",
+        "a choice: half of warn_share, as what one rank takes longer all of them wait for",
+    ),
+    Threshold(
+        "host_readings_s",
+        1.0,
+        "s",
+        "from the first reading of the CPUs to the last, or half of a shorter watch: less does not tell who used them",
+        "a reading a second; what a short run does between two of them need not be what it does",
+    ),
+    Threshold(
         "compare_min_steps",
         20,
         "steps",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.ranks.files import number, ranks_in_words
 from trainperf.ranks.waits import waits
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 _MOST: Final = 40
-_STRAGGLES: Final = 0.05  # of a step: ranks whose own work differs by less are even
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Ranks:
         return self.stragglers[0] if self.stragglers else None
 
     def told(self, rank: Rank) -> str:
-        """Its verdict; of a rank that mostly waits for the others, that. What even the last to come takes is the exchange
-        itself."""
+        """Its verdict; of a rank that mostly waits for the others, that. What even the last to come takes is no waiting
+        but the exchange itself."""
         exchange = min((r.together_ms for r in self.ranks if r.steps), default=0.0)
         waits = rank.together_ms - exchange
         if waits < 0.5 * rank.mean_ms or not rank.steps:
@@ -63,7 +63,7 @@ class Ranks:
 
     def vague(self, rank: Rank) -> bool:
         """Whether what is unclear of its own work matters."""
-        return rank.unclear_ms >= _STRAGGLES * rank.mean_ms > 0
+        return rank.unclear_ms >= limit("straggles_share") * rank.mean_ms > 0
 
 
 def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
@@ -82,7 +82,7 @@ _TOO_FEW: Final = "Fewer than two ranks have steps: there is nothing to compare.
 def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
     """Whether they are even, the stragglers, and a sentence. `stepped`: most work of its own first."""
     slowest, fastest = stepped[0], stepped[-1]
-    much = _STRAGGLES * slowest.mean_ms
+    much = limit("straggles_share") * slowest.mean_ms
     if slowest.own_ms - min(_least(r) for r in stepped) < much:
         most = slowest.own_ms - fastest.own_ms
         return True, (), f"The {len(stepped)} ranks are even: their own work differs by {most:.2f} ms a step at most."

@@ -56,10 +56,12 @@ class HostPython:
                     for s in mine.spots[:3]
                     if s is top or s.share >= limit("show_share")
                 ),
-                f"{native:.0%} of it is native code (NumPy, pandas, tensors) in the same functions; the rest holds the GIL"
+                f"{native:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
                 if native >= notably
                 else "",
-                f"{moving:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device" if moving else "",
+                f"{moving:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device"
+                if moving
+                else "",
                 "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
                 if self._before_the_model(facts, top)
                 else "",
