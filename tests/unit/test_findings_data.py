@@ -107,8 +107,14 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
 @pytest.mark.parametrize(
     ("ready", "says"),
     [
-        ({0: (60, 780), 2: (40, 20)}, ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "0.50 ms each")),
-        ({2: (100, 800)}, ("100 of 100 fetches found a batch ready, and took 8.0 ms each: it had only just been made",)),
+        (
+            {0: (60, 780), 2: (40, 20)},
+            ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "0.50 ms each"),
+        ),
+        (
+            {2: (100, 800)},
+            ("100 of 100 fetches found a batch ready, and took 8.0 ms each: it had only just been made",),
+        ),
         ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
     ],
 )
@@ -264,6 +270,23 @@ def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> N
     assert f.id == "TP104" and "persistent_workers=True" in f.fix and "more workers" in f.will_not_help
     assert "2 of 24 steps" in found.verdict.text and "900 ms each" in found.verdict.text
     assert "typical" not in found.verdict.text
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_do_not_persist_beyond_their_loader(make: Make, persistent: bool) -> None:
+    """A DataLoader is made in each epoch."""
+    file = make()
+    for step in range(24):
+        start = step % 12 == 0
+        file.step(data_wait=900.0 if start else 0.1, compute=4.0)
+        if start:
+            id = file.loader(
+                1 + step, num_workers=2, fetches=11, wait=1, ready={2: (11, 1)}, persistent_workers=persistent
+            )
+            file.span("loader_start", 300, step=step, object=id).span("first_fetch", 600, step=step, object=id)
+    f = only(file)
+    assert f.id == "TP104" and f.fix.startswith("# make the loader once") and "each new DataLoader starts" in f.why
+    assert any("each time of a new loader" in e for e in f.evidence)
 
 
 def test_stopping_the_workers_belongs_to_starting_them(make: Make) -> None:

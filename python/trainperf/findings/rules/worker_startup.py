@@ -46,7 +46,9 @@ class WorkerStartup:
             return None
         main = max(with_workers.values(), key=lambda v: sum(s.end_ns - s.start_ns for s in spans if s.object == v.id))
         workers = loaders.num_workers(main)
-        persistent = bool(main.description.get("persistent_workers"))
+        # Each loader once: what would persist are the workers of a loader that is not used again.
+        anew = len(steps) > 1 and all(len({s.step for s in spans if s.object == k}) < 2 for k in with_workers)
+        persistent = bool(main.description.get("persistent_workers")) and not anew
         if len(steps) < 2 or persistent:
             if not persistent and facts.steps < limit("critical_min_steps"):
                 return Abstained(
@@ -65,17 +67,21 @@ class WorkerStartup:
             confidence=facts.confidence(),
             evidence=(
                 f"{len(steps)} of {facts.steps} steps wait {ms(each)} each for {plural(workers, 'worker')} to start",
-                f"persistent_workers={persistent}" + (f", started by {method}" if method else ""),
+                ("each time of a new loader; " if anew else "")
+                + f"persistent_workers={bool(main.description.get('persistent_workers'))}"
+                + (f", started by {method}" if method else ""),
                 f"{ms(stopping / len(steps))} of it to stop them at an epoch's end" if stopping > lost / 20 else "",
                 f"the other {facts.steps - len(steps)} steps do not wait for it",
             ),
             who=(facts.step_thread_name, plural(workers, "worker process", "es")),
             where=loaders.dataset_place(main, facts),
-            why=f"each iter(loader) starts {plural(workers, 'worker')}: {len(steps)} times, {ms(each)} each",
+            why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {plural(workers, 'worker')}: "
+            f"{len(steps)} times, {ms(each)} each",
             fix=(
                 "longer epochs; fewer workers"
                 if persistent
-                else f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+                else ("# make the loader once, before the epochs:\n" if anew else "")
+                + f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
             ),
             will_not_help="more workers: each one makes the start longer",
         )
