@@ -193,6 +193,19 @@ def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> Non
     assert result.kind == "slower" and not result.machine_left_out and result.causes[0].name == "descheduled"
 
 
+def test_others_on_cpus_that_it_may_not_use_keep_it_off_none(tmp_path: Path) -> None:
+    """Two of a node's 16 CPUs are the run's."""
+    rng = np.random.default_rng(5)
+    files = []
+    for waits in (2.0, 40.0):
+        file = RunFile(tmp_path / f"{waits}.tpr", cpus="2").host(10, process_cpus=1.0, other_cpus=5.0, idle_cpus=10.0)
+        for ms in noisy(rng, 300, COMPUTE):
+            file.step(compute=float(ms), descheduled=waits)
+        files.append(file.build())
+    result = compared(*files)
+    assert result.kind == "slower" and not result.machine_left_out, result.verdict
+
+
 def test_processes_that_it_starts_are_its_own_doing(tmp_path: Path) -> None:
     """Beside others that are there in both runs."""
     rng = np.random.default_rng(5)

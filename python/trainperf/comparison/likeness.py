@@ -133,7 +133,9 @@ def machine(
     longer, shorter = (b, a) if _kept_off(after) > _kept_off(before) else (a, b)
     more = longer.own + longer.children - shorter.own - shorter.children
     own_doing = _kept_off(after) != _kept_off(before) and more >= enough
-    return Machine(max(busy, limit("compare_per_busy_machine") * min(1.0, busier)), others, not own_doing)
+    in_the_way = max(a.others - a.elsewhere, b.others - b.elsewhere) >= enough
+    allowed = max(busy, limit("compare_per_busy_machine") * min(1.0, busier))
+    return Machine(allowed, others, in_the_way and not own_doing)
 
 
 def machine_of_all(

@@ -163,7 +163,7 @@ _TABLE = (
         "most_share",
         0.60,
         "share of a cause",
-        "one phase has most of it, and is named in the verdict",
+        "this much is most of it: of a cause in one phase, of a wait at one place, of the work in one cause",
         "a clear majority",
     ),
     Threshold(
