@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         with file.open() as run:
             found[name] = render(run)
     return found
+
+
+@pytest.fixture(scope="module")
+def notebook_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with rich(tmp_path_factory.mktemp("notebook") / "a.tpr").open() as run:
+        return render(run, embedded=True)
 
 
 def opened(browser: Any, page: str, *, width: int = 1180, dark: bool = False, script: bool = False) -> Any:
@@ -190,18 +197,72 @@ def test_frame_of_a_notebook_shows_the_page(browser: Any, pages: dict[str, str])
     window.context.close()
 
 
-def test_frame_of_a_notebook_holds_within_a_stricter_one(browser: Any, pages: dict[str, str]) -> None:
-    """As VS Code shows outputs: in a sandbox of its own, whose policy lets only its own scripts run."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-x'"
-    style = "body.vscode-dark{--vscode-foreground:#ccc;color:#ccc;background:#1e1e1e}table,h1{display:none}"
-    webview = (
-        f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style>'
-        f'<body class="vscode-dark">{frame(pages["rich"], "gil-hog", "Why")}</body>'
+def served(browser: Any, pages: dict[str, str]) -> Any:
+    """A window that gets `pages` (address -> page) from no network."""
+    window = browser.new_context(color_scheme="dark").new_page()
+    window.route(
+        "**", lambda route: route.fulfill(body=pages.get(route.request.url, "elsewhere"), content_type="text/html")
     )
-    around = f'<iframe sandbox="allow-scripts" width="900" height="800" srcdoc="{html.escape(webview)}"></iframe>'
-    window = opened(browser, around, dark=True, script=True)
+    return window
+
+
+def test_links_within_the_frame_of_a_notebook_stay_in_it(browser: Any, notebook_page: str) -> None:
+    """A link to "#worst" is of the notebook's address there, unless the page says otherwise."""
+    lab = "https://lab.example/notebooks/a.ipynb"
+    window = served(browser, {lab: f"<!doctype html><base href='/static/'>{frame(notebook_page, 'gil-hog', 'Why')}"})
+    window.goto(lab)
+    inner = window.frame_locator("iframe")
+    worst = inner.get_by_role("heading", name="Worst steps")
+    assert worst.bounding_box()["y"] > 1000
+    inner.get_by_role("link", name="Worst steps").click()
+    window.wait_for_function("document.activeElement.tagName === 'IFRAME'")
+    assert worst.bounding_box()["y"] < 300
+    assert window.url == lab and inner.get_by_role("heading", level=1).count() == 1
+    window.context.close()
+
+
+@pytest.mark.parametrize("policed", [False, True])
+def test_frame_of_a_notebook_in_a_webview_of_vs_code(browser: Any, notebook_page: str, policed: bool) -> None:
+    """VS Code shows outputs in a frame of its own: sandboxed, with another base, on request with a policy, and puts
+    HTML into it by innerHTML (extensions/notebook-renderers/src/index.ts, backLayerWebView.ts and webview's main.js).
+    """
+    policy = (
+        "default-src 'none'; script-src https://*.vscode-cdn.net 'unsafe-inline' 'unsafe-eval'; style-src "
+        "https://*.vscode-cdn.net 'unsafe-inline'; img-src https://*.vscode-cdn.net https: http: data:; font-src "
+        "https://*.vscode-cdn.net https:; connect-src https:; child-src https: data:;"
+    )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policed else ""
+    style = "body.vscode-dark{--vscode-foreground:#ccc;color:#ccc;background:#1e1e1e}table,h1{display:none}"
+    output = html.escape(json.dumps(frame(notebook_page, "gil-hog", "Why")))
+    webview = (
+        f'<html><head><meta charset="UTF-8"><base href="https://file+.vscode-resource.vscode-cdn.net/home/u/">{head}'
+        f'<style>{style}</style></head><body class="vscode-dark"><div id="output" data-html="{output}"></div><script>'
+        'const at = document.getElementById("output"), element = document.createElement("div");'
+        "element.innerHTML = JSON.parse(at.dataset.html); at.appendChild(element);</script></body></html>"
+    )
+    rules = "allow-same-origin allow-pointer-lock allow-scripts allow-downloads allow-forms"
+    workbench, fake = "https://workbench.example/", "https://x.vscode-cdn.net/fake.html"
+    around = f'<!doctype html><iframe sandbox="{rules}" width="900" height="800" src="{fake}"></iframe>'
+    window = served(browser, {workbench: around, fake: webview})
+    window.goto(workbench)
     inner = window.frame_locator("iframe").frame_locator("iframe")
     inner.locator("svg.timeline").wait_for()
     assert "waits for the GIL" in inner.get_by_role("heading", level=1).inner_text()
-    assert inner.locator("svg.flame").count() == 2 and inner.locator(".tools").count() == 0  # they read without
+    inner.locator("#stacks").get_by_label("Search").fill("linear")  # the page's own script runs
+    assert "1 of" in inner.locator("#stacks output").inner_text()
+    inner.get_by_role("link", name="Worst steps").click()
+    assert inner.get_by_role("heading", name="Worst steps").bounding_box()["y"] < 300
+    assert inner.get_by_role("heading", level=1).count() == 1
+    window.context.close()
+
+
+def test_frame_of_a_notebook_reads_where_only_others_scripts_run(browser: Any, notebook_page: str) -> None:
+    """In a front end whose policy lets only its own scripts run: all is there, but zoom and search."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-x'"
+    around = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    window = opened(browser, around + frame(notebook_page, "gil-hog", "Why"), dark=True, script=True)
+    inner = window.frame_locator("iframe")
+    inner.locator("svg.timeline").wait_for()
+    assert "waits for the GIL" in inner.get_by_role("heading", level=1).inner_text()
+    assert inner.locator("svg.flame").count() == 2 and inner.locator(".tools").count() == 0
     window.context.close()
