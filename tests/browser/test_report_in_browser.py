@@ -115,7 +115,7 @@ def test_flame_graph_is_searched_and_zoomed_into(browser: Any, pages: dict[str, 
         return frames.evaluate_all("all => all.map(f => f.getBoundingClientRect().width)")
 
     before = widths()
-    assert len(before) >= 6 and stacks.locator("button").is_disabled()
+    assert len(before) >= 6 and stacks.get_by_role("button", name="Show all").is_disabled()
     stacks.get_by_label("Search").fill("LINEAR.py")
     assert "1 of" in told.inner_text() and "100.0% of the time" in told.inner_text()
     assert stacks.locator(".hit").count() == 1
@@ -141,6 +141,44 @@ def test_flame_graph_is_searched_and_zoomed_into(browser: Any, pages: dict[str, 
     assert widths() == pytest.approx(zoomed, abs=0.5)
     stacks.get_by_role("button", name="Show all").click()
     assert widths() == pytest.approx(before, abs=0.5)
+    window.context.close()
+
+
+def test_flame_graph_turns_around(browser: Any, pages: dict[str, str]) -> None:
+    window = opened(browser, pages["rich"], script=True)
+    stacks = window.locator("#stacks")
+    told, frames, turn = stacks.locator("output"), stacks.locator("svg.flame > svg"), stacks.get_by_text("Bottom-up")
+    before = frames.evaluate_all("all => all.map(f => [f.textContent, f.getBoundingClientRect().width])")
+    stacks.get_by_label("Search").fill("train.py")
+    assert "2 of" in told.inner_text()
+    stacks.get_by_label("Search").fill("")
+    turn.click()
+    assert turn.get_attribute("aria-pressed") == "true" and "who called it" in told.inner_text()
+    names = frames.evaluate_all("all => all.map(f => f.querySelector('title').textContent.split(': ')[0])")
+    assert names == [
+        "the training thread",
+        "forward (torch/nn/linear.py:3)",
+        "fit (/u/train.py:7)",
+        "<module> (/u/train.py:90)",
+        "forward",
+    ]
+    boxes = frames.evaluate_all("all => all.map(f => f.getBoundingClientRect()).map(r => [r.y, r.height, r.width])")
+    assert all(width == pytest.approx(boxes[0][2], rel=0.01) for *_, width in boxes)
+    picture = stacks.locator("svg.flame").bounding_box()
+    assert boxes[-1][0] + boxes[-1][1] <= picture["y"] + picture["height"] + 1 <= boxes[-1][0] + boxes[-1][1] + 3
+    stacks.get_by_label("Search").fill("fit")
+    assert "1 of 5 frames, 100.0% of the time" in told.inner_text()
+    stacks.get_by_label("Search").fill("")
+    stacks.locator("figure").focus()
+    for key, name in (("ArrowDown", "forward (torch"), ("ArrowDown", "fit"), ("ArrowUp", "forward (torch")):
+        window.keyboard.press(key)
+        assert told.inner_text().startswith(name)
+    window.keyboard.press("Enter")
+    assert stacks.get_by_role("button", name="Show all").is_enabled()
+    turn.click()
+    after = frames.evaluate_all("all => all.map(f => [f.textContent, f.getBoundingClientRect().width])")
+    assert [text for text, _ in after] == [text for text, _ in before]
+    assert [width for _, width in after] == pytest.approx([width for _, width in before], abs=0.5)
     window.context.close()
 
 

@@ -136,6 +136,43 @@ def test_flame_adds_up_and_is_bounded(tmp_path: Path) -> None:
     assert by_depth[0] == 1 and by_depth[1] == pytest.approx(1) and max(by_depth.values()) <= 1 + 1e-9
 
 
+def test_flame_turned_around_tells_each_function_by_its_own_time(tmp_path: Path) -> None:
+    """Called from two places, in two phases: one frame at depth 1, and below it who called it."""
+    file = RunFile(tmp_path / "a.tpr").steps(50, compute=20)
+    fit, collate = "/u/t.py:7 fit", "/u/t.py:30 collate"
+    file.detail("sample", 300, stack=file.stack("/u/t.py:2 hot", fit), state="native", phase="forward")
+    file.detail("sample", 100, stack=file.stack("/u/t.py:2 hot", collate, fit), state="python", phase="fetch")
+    file.detail("sample", 100, stack=file.stack(collate, fit), state="python", phase="fetch")
+    file.detail("sample", 100, folded=7, phase="other")
+    with file.open() as run:
+        found = flames.step_thread(run, Facts(run))
+    assert found is not None
+    rows = [(c.depth, c.name.partition(" (")[0], round(100 * c.share)) for c in found.callers]
+    assert rows == [
+        (0, "the training thread", 100),
+        (1, "hot", 67), (2, "fit", 50), (3, "forward", 50), (2, "collate", 17), (3, "fit", 17), (4, "fetch", 17),
+        (1, "collate", 17), (2, "fit", 17), (3, "fetch", 17),
+        (1, "350 small ones without a stack", 17), (2, "other", 17),
+    ]  # fmt: skip
+
+
+def test_flame_turned_around_is_bounded_and_has_no_gap(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(50, compute=20)
+    for i in range(300):
+        deep = [f"/u/m.py:{d} f{i % (3 + d)}_{d}" for d in range(30)]
+        file.detail("sample", 1 + i % 7, stack=file.stack(*deep), state="native")
+    with file.open() as run:
+        found = flames.step_thread(run, Facts(run))
+    assert found is not None and len(found.callers) <= 60 and max(c.depth for c in found.callers) <= 9
+    left: list[float] = []  # by depth, of the frame above
+    for c in found.callers:
+        assert len(left) >= c.depth and (not c.depth or c.share <= left[c.depth - 1] + 1e-9), c
+        if c.depth:
+            left[c.depth - 1] -= c.share
+        left[c.depth :] = [c.share]
+    assert {f"f{i}_0" for i in range(3)} <= {c.name.partition(" (")[0] for c in found.callers if c.depth == 1}
+
+
 def test_gil_rows_join_waits_and_holds(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(50, compute=10, gil_wait=4)
     hog = file.thread("hog")

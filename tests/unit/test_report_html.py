@@ -144,7 +144,7 @@ def test_slow_first_third_is_said_and_drawn(tmp_path: Path) -> None:
 def test_json_in_the_page_is_what_show_prints(tmp_path: Path) -> None:
     with rich(tmp_path / "a.tpr").open() as run:
         page, expected = Page(render(run)), as_json.to_dict(build(run))
-    (attributes, text), ours = page.scripts
+    *_, (attributes, text), ours = page.scripts  # before them the numbers of flame graphs
     assert ours[0] == {}  # flame.js
     assert attributes == {"type": "application/json", "id": "trainperf-report"}
     assert json.loads(text) == json.loads(json.dumps(expected))
@@ -154,7 +154,8 @@ def test_only_our_script_may_run(tmp_path: Path) -> None:
     with rich(tmp_path / "a.tpr").open() as run:
         page = Page(render(run))
     policy = next(str(a["content"]) for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    (_, _), (_, script) = page.scripts
+    assert all(a == {"type": "application/json"} for a, _ in page.scripts[:-2])
+    script = page.scripts[-1][1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert "default-src 'none'" in policy and f"script-src 'sha256-{digest}'" in policy
     assert not re.search(r"eval\(|innerHTML|Function\(|fetch\(|import", script)
@@ -192,8 +193,9 @@ def test_names_do_not_break_out(tmp_path: Path) -> None:
     file.loader(7, fetches=3, wait=3, dataset=HOSTILE, sampler=HOSTILE)
     with file.open() as run:
         page = Page(render(run))
-    assert len(page.scripts) == 2
-    assert json.loads(page.scripts[0][1])["run"]["host"] == HOSTILE
+    graphs = [json.loads(text) for _, text in page.scripts[:-2]]
+    assert len(graphs) == 2 and any("<script>alert(1)" in name for graph in graphs for name in graph["names"])
+    assert json.loads(page.scripts[-2][1])["run"]["host"] == HOSTILE
     assert not [t for t, _ in page.tags if t == "img"]
     assert "{{7*7}}" in page.words  # a template does not run what is in a name
     assert "<script>alert(1)</script>" in page.words  # shown, as text
@@ -337,7 +339,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "a.html")
     assert main(["report", str(run)]) == 1
-    assert "-f" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "a.html exists already" in err and "give -f " in err and "overwrite=True" not in err
     assert main(["report", str(run), "-f", "-o", str(tmp_path / "b.html")]) == 0
     assert main(["report", str(run), "-f"]) == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import xml.etree.ElementTree as ET
 
@@ -136,6 +137,10 @@ def test_texts_are_escaped_everywhere() -> None:
         parse(svg)  # as XML: an unescaped < or & is an error
         assert "<script" not in svg and "\0" not in svg and "\x1b" not in svg
         assert 'role="img"' in svg and "<title>" in svg and "<desc>" in svg
+    data = flame.callers([flame.Caller(0, NASTY, 1.0, 3, "root"), flame.Caller(1, NASTY, 0.33337, 1, "user")])
+    inner = data.removeprefix('<script type="application/json">').removesuffix("</script>")
+    assert not set("<>&\0\x1b") & set(inner) and len(inner) < 2 * len(NASTY) + 1000
+    assert json.loads(inner)["rows"] == [[0, 0, 10000, 3], [1, 1, 3333, 1]] and json.loads(inner)["kinds"] == ["r", "u"]
 
 
 def test_step_leaves_out_what_cannot_be_seen() -> None:

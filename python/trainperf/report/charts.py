@@ -295,7 +295,7 @@ def longest_rank(found: Ranks) -> float:
 
 def flame_graph(found: Flame, label: str) -> str:
     words = "; ".join(f.text for f in sorted(found.frames, key=lambda f: (f.depth, -f.share)) if f.depth == 1)
-    return flame.flame(found.frames, label=label, description=words)
+    return flame.flame(found.frames, label=label, description=words) + flame.callers(found.callers)
 
 
 def sparkline(values: Sequence[float], top: float, name: str) -> str:

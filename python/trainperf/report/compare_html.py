@@ -13,9 +13,9 @@ from trainperf.comparison.model import Change, Comparison
 from trainperf.comparison.sample import MACHINE
 from trainperf.findings.thresholds import limit
 from trainperf.report import compare_json
-from trainperf.report.html import environment, script_safe
+from trainperf.report.html import environment
 from trainperf.report.svg import bars, palette
-from trainperf.report.svg.base import duration, num
+from trainperf.report.svg.base import duration, num, script_safe
 from trainperf.report.svg.change import change
 
 
@@ -86,6 +86,6 @@ def _bar(c: Comparison, words: str, value: Callable[[Change], float]) -> Markup:
 
 
 def _picture(x: Change, reach: float) -> Markup:
-    sure = f"95 % sure: {num(x.low)} to {num(x.high)} ms" + ("" if x.told else ", so it may be noise")
+    sure = f"95% sure: {num(x.low)} to {num(x.high)} ms" + ("" if x.told else ", so it may be noise")
     label = f"{x.name}: {num(x.difference)} ms per step"
     return Markup(change(x.difference, x.low, x.high, reach=reach, label=label, description=sure, told=x.told))

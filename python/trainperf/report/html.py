@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import build
 from trainperf.report.svg import palette
-from trainperf.report.svg.base import duration, num, short
+from trainperf.report.svg.base import duration, num, script_safe, short
 from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
@@ -127,19 +126,13 @@ def _cannot(target: str, error: OSError) -> OSError:
 
 
 def _exists(target: str) -> FileExistsError:
-    return FileExistsError(f"{target} exists: name another file, or say overwrite=True (-f on the command line)")
+    return FileExistsError(f"{target} exists already: name another file, or give overwrite=True to replace it")
 
 
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def script_safe(value: Any) -> str:
-    """JSON that stays within its <script>, whatever names are in it."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _amiss(tiers: Mapping[str, str]) -> list[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from trainperf.findings import frames
 from trainperf.findings.syscalls import syscall_name
 from trainperf.findings.text import plural
 from trainperf.report.svg.base import duration
-from trainperf.report.svg.flame import FlameFrame
+from trainperf.report.svg.flame import Caller, FlameFrame
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _DEEPEST: Final = 34
 _MOST_FRAMES: Final = 160
 _MOST_OF_HOLDERS: Final = 110
+_MOST_CALLERS: Final = 60
+_CALLERS_DEEPEST: Final = 9
 _LEAST: Final = 0.002  # share of the whole; what is narrower is not seen
 _WORTH_A_LOOK: Final = 0.002  # share of the run
 
@@ -29,6 +31,7 @@ _WORTH_A_LOOK: Final = 0.002  # share of the run
 @dataclass(frozen=True, slots=True)
 class Flame:
     frames: tuple[FlameFrame, ...]
+    callers: tuple[Caller, ...]  # from left to right; each after the one above it
     samples: int
     total_ms: float
 
@@ -42,11 +45,19 @@ class _Node:
     count: int = 0
     children: dict[tuple[str, str], _Node] = field(default_factory=dict)
 
-    def child(self, name: str, at: str, kind: str) -> _Node:
-        key = (name, at)
-        if key not in self.children:
-            self.children[key] = _Node(name, at, kind)
-        return self.children[key]
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.at})" if self.at else self.name
+
+    def add(self, path: Iterable[tuple[str, str, str]], d: Detail) -> None:
+        """Name, place and kind of each node from here downwards."""
+        node = self
+        node.ns += d.ns
+        node.count += d.count
+        for name, at, kind in path:
+            node = node.children.setdefault((name, at), _Node(name, at, kind))
+            node.ns += d.ns
+            node.count += d.count
 
 
 def step_thread(run: Run, facts: Facts) -> Flame | None:
@@ -90,7 +101,7 @@ def _flame(
     most: int = _MOST_FRAMES,
 ) -> Flame | None:
     """`top` gives the name and kind of the first level, `leaf` what is put below the innermost frame ("": nothing)."""
-    root = _Node(name, "", "root")
+    root, innermost = _Node(name, "", "root"), _Node(name, "", "root")
     known: dict[int, list[tuple[str, str, str]]] = {}
     for d in details:
         if d.ns <= 0:
@@ -104,16 +115,21 @@ def _flame(
             path.append((f"{plural(d.folded, 'small one')} without a stack", "", "state"))
         elif state:
             path.append((state, "", "state"))
-        node = root
-        node.ns += d.ns
-        node.count += d.count
-        for frame_name, at, kind in path[:_DEEPEST]:
-            node = node.child(frame_name, at, kind)
-            node.ns += d.ns
-            node.count += d.count
+        root.add(path[:_DEEPEST], d)
+        # In which state a function was says less than which function it was.
+        calls = path[:-1] if state and not d.folded and known[d.stack] else path
+        innermost.add(calls[: -1 - _CALLERS_DEEPEST : -1], d)
     if not root.ns:
         return None
-    return _flat(root, most)
+    frames_ = _flat(root, most, lambda depth, ns: ns)
+    # All functions before the callers of the largest: a chain of callers is as wide as what it ends in.
+    callers = _flat(innermost, _MOST_CALLERS, lambda depth, ns: ns // max(1, depth))
+    return Flame(
+        tuple(_frame(root, *found) for found in sorted(frames_, key=lambda f: f[:2])),
+        tuple(_caller(root, depth, node) for depth, _, node in sorted(callers, key=lambda f: (f[1], f[0]))),
+        root.count,
+        root.ns / 1e6,
+    )
 
 
 def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
@@ -133,19 +149,26 @@ def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _flat(root: _Node, most: int) -> Flame:
-    """The largest frames, of equal ones the outer; a caller is never smaller than what it called."""
-    out: list[FlameFrame] = []
+def _flat(root: _Node, most: int, weight: Callable[[int, int], int]) -> list[tuple[int, int, _Node]]:
+    """Depth, start in ns, and node: those of the largest weight; none without the one above it."""
+    out: list[tuple[int, int, _Node]] = []
     order = itertools.count()  # no two entries compare further
-    work = [(-root.ns, 0, next(order), 0.0, root)]
+    work = [(-root.ns, 0, next(order), 0, root)]
     while work and len(out) < most:
         _, depth, _, start, node = heapq.heappop(work)
-        share = node.ns / root.ns
-        where = f" ({node.at})" if node.at else ""
-        text = f"{node.name}{where}: {share:.1%}, {duration(node.ns / 1e6)}, {plural(node.count, 'sample')}"
-        out.append(FlameFrame(depth, start, share, node.name, text, node.kind))
+        out.append((depth, start, node))
         for child in sorted(node.children.values(), key=lambda c: -c.ns):
             if child.ns >= _LEAST * root.ns:
-                heapq.heappush(work, (-child.ns, depth + 1, next(order), start, child))
-            start += child.ns / root.ns
-    return Flame(tuple(sorted(out, key=lambda f: (f.depth, f.start))), root.count, root.ns / 1e6)
+                heapq.heappush(work, (-weight(depth + 1, child.ns), depth + 1, next(order), start, child))
+            start += child.ns
+    return out
+
+
+def _frame(root: _Node, depth: int, start: int, node: _Node) -> FlameFrame:
+    share = node.ns / root.ns
+    text = f"{node.label}: {share:.1%}, {duration(node.ns / 1e6)}, {plural(node.count, 'sample')}"
+    return FlameFrame(depth, start / root.ns, share, node.name, text, node.kind)
+
+
+def _caller(root: _Node, depth: int, node: _Node) -> Caller:
+    return Caller(depth, node.label, node.ns / root.ns, node.count, node.kind)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from trainperf.report.text import clean, middle
 
@@ -28,6 +29,12 @@ def short(text: str, longest: int = _LONGEST) -> str:
 def esc(text: str, longest: int = _LONGEST) -> str:
     """For between tags and in attributes."""
     return html.escape(short(text, longest), quote=True)
+
+
+def script_safe(value: Any) -> str:
+    """JSON that stays within its <script>, whatever names are in it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def title(text: str, longest: int = 4 * _LONGEST) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainperf.report.svg.base import esc, image, num, title
+from trainperf.report.svg.base import esc, image, num, script_safe, short, title
 from trainperf.report.svg.palette import PHASE_LOOKS, fill
 
 _ROW = 20
@@ -20,6 +20,17 @@ class FlameFrame:
     name: str
     text: str  # when pointed at
     kind: str  # "root", "phase", "user", "library", "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A frame of the graph turned around: at depth 1 a function by its own time, below it who called it."""
+
+    depth: int
+    name: str  # with its place
+    share: float  # of the whole, 0 to 1
+    samples: int
+    kind: str
 
 
 def flame(frames: Sequence[FlameFrame], *, label: str, description: str) -> str:
@@ -44,3 +55,18 @@ def _frame(frame: FlameFrame) -> str:
         f'<svg {place}>{title(frame.text)}<rect width="100%" height="{_ROW - 1}" {colour}/>'
         f'{inside}<text x="4" y="14"{ink}>{esc(frame.name, 60)}</text></svg>'
     )
+
+
+def callers(frames: Sequence[Caller]) -> str:
+    """The numbers of a second graph, which templates/flame.js draws in the place of the first when it is asked to.
+
+    `frames`: each after the one above it. Rows are depth, name, hundredths of a percent, samples; cut off, so that
+    those below a frame are together no wider than it.
+    """
+    names: dict[tuple[str, str], int] = {}
+    rows = [
+        (f.depth, names.setdefault((f.kind[0], short(f.name)), len(names)), int(10_000 * f.share), f.samples)
+        for f in frames
+    ]
+    data = {"names": [name for _, name in names], "kinds": [kind for kind, _ in names], "rows": rows}
+    return f'<script type="application/json">{script_safe(data)}</script>'

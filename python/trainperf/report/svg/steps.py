@@ -62,11 +62,11 @@ def _piece(piece: Piece, y: int) -> str:
 
 
 def _narrow(pieces: Sequence[Piece], y: int) -> str:
-    """One path for each look: a step may have hundreds of them."""
+    """One path of thick strokes for each look: a step may have hundreds of them."""
     looks: dict[str, list[str]] = {}
     for p in pieces:
         x, width = round(10_000 * p.start), max(1, round(10_000 * (p.end - p.start)))
-        looks.setdefault(fill(p.look), []).append(f"M{x} 0h{width}v{_LANE}h-{width}z")
-    paths = "".join(f'<path fill="{f}" d="{"".join(d)}"/>' for f, d in looks.items())
-    box = f'viewBox="0 0 10000 {_LANE}" preserveAspectRatio="none"'
+        looks.setdefault(fill(p.look), []).append(f"M{x} {_LANE // 2}h{width}")
+    paths = "".join(f'<path stroke="{f}" d="{"".join(d)}"/>' for f, d in looks.items())
+    box = f'viewBox="0 0 10000 {_LANE}" preserveAspectRatio="none" stroke-width="{_LANE}"'
     return f'<svg y="{y}" width="100%" height="{_LANE}" {box}>{paths}</svg>' if paths else ""

@@ -1,39 +1,54 @@
-{# Zoom and search for flame graphs. They read without it; what it needs on the page, it makes itself. #}
+{# Zoom, search and the graph turned around. They read without it; what it needs on the page, it makes itself. #}
 "use strict";
 for (const svg of document.querySelectorAll("svg.flame")) {
-  const figure = svg.parentNode, space = svg.namespaceURI;
+  const figure = svg.parentNode, space = svg.namespaceURI, height = 20;
   const make = (name, parent, text) => {
     const made = document.createElement(name);
     made.textContent = text || "";
     parent.append(made);
     return made;
   };
-  const frames = [...svg.children].filter(e => e.hasAttribute("x")).map(e => {
+  const draw = (name, parent, values, text) => {
+    const drawn = document.createElementNS(space, name);
+    for (const a in values) drawn.setAttribute(a, values[a]);
+    drawn.textContent = text || "";
+    parent.append(drawn);
+    return drawn;
+  };
+  const frame = e => {
     const at = name => parseFloat(e.getAttribute(name));
     const words = e.querySelector("title");
     const f = {e, x: at("x"), y: at("y"), w: at("width"), words: words.textContent};
     if (e.localName === "rect") { // too narrow for its name, until it is zoomed into
-      const box = f.e = document.createElementNS(space, "svg"), name = document.createElementNS(space, "text");
-      for (const a of ["x", "y", "width", "height"]) box.setAttribute(a, e.getAttribute(a));
-      e.replaceWith(box);
+      const box = f.e = draw("svg", svg, {x: f.x + "%", y: f.y, width: f.w + "%", height: height - 1});
       for (const a of ["x", "y"]) e.removeAttribute(a);
       e.setAttribute("width", "100%");
-      name.setAttribute("x", 4);
-      name.setAttribute("y", 14);
-      name.textContent = f.words.split(/ \(|: /)[0];
-      box.append(words, e, name);
-      f.name = name;
+      box.append(words, e);
+      f.name = draw("text", box, {x: 4, y: 14}, f.words.split(/ \(|: /)[0]);
     }
     return f;
-  });
+  };
+  const callers = ({names, kinds, rows}) => {
+    const x = [0]; // by depth, where the next one begins
+    return rows.map(([depth, name, share, count]) => {
+      const place = {x: x[depth] / 100 + "%", y: height * depth, width: share / 100 + "%", height: height - 1};
+      const e = draw("rect", svg, {...place, class: kinds[name]});
+      draw("title", e, {}, `${names[name]}: ${(share / 100).toFixed(1)}%, ${count} sample${count === 1 ? "" : "s"}`);
+      x[depth + 1] = x[depth];
+      x[depth] += share;
+      return frame(e);
+    });
+  };
+  const about = [...svg.children].filter(e => !e.hasAttribute("x")), called = [...svg.children].filter(e => e.hasAttribute("x")).map(frame);
   const tools = document.createElement("div"), label = make("label", tools, "Search "), search = make("input", label);
-  const whole = make("button", tools, "Show all"), told = make("output", tools, "Click a frame to zoom in, or: arrows, Enter, Escape");
+  const whole = make("button", tools, "Show all"), turn = make("button", tools, "Bottom-up");
+  const told = make("output", tools, "Click a frame to zoom in, or: arrows, Enter, Escape");
   tools.className = "tools";
   search.type = "search";
-  whole.type = "button";
+  whole.type = turn.type = "button";
   figure.before(tools);
-  const near = 1e-3, root = frames[0];
-  let shown = root, here = root;
+  const near = 1e-3;
+  let frames = called, calling, shown = frames[0], here = shown;
   const zoom = to => {
     shown = to;
     for (const f of frames) {
@@ -43,7 +58,7 @@ for (const svg of document.querySelectorAll("svg.flame")) {
       f.e.setAttribute("width", 100 * Math.max(0, right - left) + "%");
       if (f.name) f.name.style.display = right - left > .018 ? "" : "none";
     }
-    whole.disabled = to === root;
+    whole.disabled = to === frames[0];
   };
   const go = f => {
     if (!f) return;
@@ -72,20 +87,32 @@ for (const svg of document.querySelectorAll("svg.flame")) {
     if ((event.movementX || event.movementY) && hit(event)) told.textContent = hit(event).words; // not when frames move
   });
   search.addEventListener("input", find);
-  whole.addEventListener("click", () => zoom(root));
+  whole.addEventListener("click", () => zoom(frames[0]));
+  turn.setAttribute("aria-pressed", false);
+  turn.addEventListener("click", () => {
+    const up = frames === called;
+    frames = up ? calling ||= callers(JSON.parse(figure.querySelector("script").textContent)) : called;
+    turn.setAttribute("aria-pressed", up);
+    svg.replaceChildren(...about, ...frames.map(f => f.e));
+    svg.setAttribute("height", height + Math.max(...frames.map(f => f.y)));
+    here = frames[0];
+    zoom(here);
+    find();
+    if (!search.value) told.textContent = up ? "Each function by its own time; below it, who called it" : "By what calls what";
+  });
   figure.addEventListener("keydown", event => {
-    const height = 20, level = row(here.y), at = level.indexOf(here);
+    const level = row(here.y), at = level.indexOf(here);
     const does = {
       ArrowUp: () => go(row(here.y - height).find(f => inside(here, f))),
       ArrowDown: () => go(row(here.y + height).filter(f => inside(f, here)).sort((a, b) => b.w - a.w)[0]),
       ArrowLeft: () => go(level[at - 1]),
       ArrowRight: () => go(level[at + 1]),
       Enter: () => zoom(here),
-      Escape: () => zoom(root),
+      Escape: () => zoom(frames[0]),
     }[event.key];
     if (!does || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     does();
   });
-  zoom(root);
+  zoom(shown);
 }
