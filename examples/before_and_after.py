@@ -3,7 +3,8 @@
     python examples/before_and_after.py [FOLDER]
 
 Before: a thread serializes metrics and holds the GIL while it does. The report says so (gil-hog), and what to do: run
-that in a process. After: it runs in a process. FOLDER then holds before.tpr, after.tpr and changed.html.
+that in a process. After: it runs in a process. FOLDER then holds before.tpr, after.tpr and changed.html. It takes a
+minute: of shorter runs nobody knows what the machine itself made of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from demo import BATCH, Images, Training
 from torch.utils.data import DataLoader
 from trainperf.cli.main import main as command
 
+EPOCHS = 16
 HISTORY = [{"loss": i / 7, "step": i} for i in range(15_000)]
 
 
@@ -54,7 +56,8 @@ def after(path: Path) -> None:
 def train(path: Path) -> None:
     training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
     with trainperf.watch(path):
-        training.run(loader)
+        for _ in range(EPOCHS):
+            training.run(loader)
 
 
 def main(folder: Path) -> int:

@@ -254,6 +254,22 @@ def test_a_run_without_samples_or_rows_gets_no_good_badge(tmp_path: Path) -> Non
     assert "nothing of its steps was written yet" in words and "no training step was seen" not in words
 
 
+def test_what_could_not_be_judged_or_was_not_all_seen_gets_no_good_badge(tmp_path: Path) -> None:
+    unseen = RunFile(tmp_path / "a.tpr")
+    unseen.device(0, "NVIDIA H200")
+    for _ in range(100):
+        unseen.step(launch=10, devices={0: {"busy": 5.0, "kernels": 50, "idle": {"unknown": 5.0}}})
+    with unseen.detail("sample", 400, phase="backward", state="native").open() as run:
+        words, shown = Page(render(run)).words, as_json.to_dict(build(run))
+    assert "no clear verdict" in words and "no verdict" in words and "nothing to mend" not in words
+    assert shown["verdict"]["kind"] == "none"
+    off = RunFile(tmp_path / "b.tpr").steps(100, compute=10).tier("gil_waits", "off", "another interpreter")
+    with off.detail("sample", 400, phase="backward", state="native").open() as run:
+        words, shown = Page(render(run)).words, as_json.to_dict(build(run))
+    assert "the GIL was not measured" in words and "not all was seen" in words and "nothing to mend" not in words
+    assert shown["verdict"]["kind"] == "partly"
+
+
 def test_a_run_that_is_still_written(tmp_path: Path) -> None:
     path = rich(tmp_path / "a.tpr", note="x").meta(wall_ns="0").build()
     with sqlite3.connect(path) as writer:

@@ -45,6 +45,7 @@ def test_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "name": "",
     }
     assert d["verdict"]["finding"] == "TP201" and "\n" not in d["verdict"]["text"]
+    assert d["verdict"]["kind"] == "finding"
     assert d["steps"] == {"count": 100, "incomplete": 0, "median_ms": 12.0, "p95_ms": 12.0}
     assert list(d["causes"]) == list(CAUSES) and list(d["phases"]) == list(PHASES)
     assert sum(c["share"] for c in d["causes"].values()) == pytest.approx(1)

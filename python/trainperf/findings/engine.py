@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
@@ -24,12 +24,17 @@ _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for 
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 
+# "partly": nothing was found, and something that matters could not be looked at; "none": too little to judge by.
+Kind = Literal["finding", "healthy", "partly", "none"]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One line, and the finding that it is about ("" when nothing was found)."""
 
     text: str
     finding: str
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +135,14 @@ def _device_evidence(facts: Facts, gpu: Gpu, idle_ns: int, matters: bool) -> str
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
     if not facts.steps and facts.run.ended == "killed":
-        return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "")
+        return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "", "none")
     if not facts.steps:
         return Verdict(
             "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
             "(torch.autograd.grad with create_graph is not seen; run.step() marks steps by hand; a child process that "
             "trains must be watched in that process)",
             "",
+            "none",
         )
     top = next((f for f in found if f.severity != "info"), None)
     gpu = facts.gpu
@@ -144,13 +150,13 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
         text = f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}{_untold_row(facts, found, top)}"
-        return Verdict(text, top.id)
+        return Verdict(text, top.id, "finding")
     if facts.steps < limit("warn_min_steps"):
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
         seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
-        return Verdict(seen, "")
+        return Verdict(seen, "", "none")
     if gpu is not None:
-        return Verdict(_device_verdict(facts, gpu, found), "")
+        return _device_verdict(facts, gpu, found)
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
     ns, cause = causes[0]
     share = facts.share(ns)
@@ -164,20 +170,21 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     large = [c for n, c in causes if facts.share(n) >= limit("warn_share") and c not in _WORK and c not in told]
     if large:
         shares = " and ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
-        return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "")
+        return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "", "none")
     nothing = f"{_nothing(found)}{missing}"
+    kind: Kind = "partly" if missing else "healthy"
     teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
     # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
     if teller is not None and (cause not in _WORK or teller.id == "TP402"):
-        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {nothing}", "")
+        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {nothing}", "", kind)
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
         few = "too few samples to tell Python from compute"
-        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}; {nothing}", "")
+        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}; {nothing}", "", "none")
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
-    return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "")
+    return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind)
 
 
 def _nothing(found: list[Finding]) -> str:
@@ -229,19 +236,20 @@ def _idle_text(facts: Facts, gpu: Gpu) -> str:
     return f"GPU idle {gpu.idle():.0%}{most}"
 
 
-def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> str:
+def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
     """Nothing was found, and the device was seen."""
     nothing = _nothing(found)
     if gpu.busy() >= limit("gpu_bound_share"):
-        return f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}"
+        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}", "", "healthy")
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
-        return f"{_idle_text(facts, gpu)}: no clear verdict"
+        return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")
     causes = sorted(((ns, cause) for cause, ns in gpu.idle_causes.items() if cause != "unknown"), reverse=True)
     parts = ", ".join(
         f"{_IDLE.get(cause, cause)} {facts.share(ns):.0%}" for ns, cause in causes[:2] if facts.share(ns) >= 0.005
     )
-    return f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {nothing}" + (f" (most: {parts})" if parts else "")
+    most = f" (most: {parts})" if parts else ""
+    return Verdict(f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {nothing}{most}", "", "healthy")
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

@@ -51,14 +51,14 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     rest = len(c.causes) - len(shown)
     digits = 2 if max(total.before, total.after) < 100 else 1
     name = "the loop" if c.machine_left_out else "step"
-    out: list[Line] = [[(f"{'ms/step':<{_INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95 % sure", "bold")]]
+    out: list[Line] = [[(f"{'ms/step':<{_INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95% sure", "bold")]]
     if c.machine_left_out and c.wall is not None:
         out += [_row("step", c.wall, digits, indent=0)]
     out += [_row(name, total, digits, indent=0)]
     apart = MACHINE if c.machine_left_out else ()
     out += [_row(x.name, x, digits, indent=2) for x in shown if x.name not in apart]
     if rest:
-        out.append([(" " * (_INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1 %", "dim")])
+        out.append([(" " * (_INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1%", "dim")])
     out += [_row(x.name, x, digits, indent=0) for x in shown if x.name in apart]
     busy_and_idle = c.devices[:2]
     out += [_row(x.name, x, digits, indent=0) for x in busy_and_idle]

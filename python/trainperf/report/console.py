@@ -81,7 +81,8 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     """At most MAX_LINES lines, none longer than `width`."""
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     lines: list[Line] = []
-    style = _SEVERITY_STYLE[top.severity] if top is not None else ("bold green" if model.steps else "bold")
+    healthy = "bold green" if model.verdict.kind == "healthy" else "bold"
+    style = _SEVERITY_STYLE[top.severity] if top is not None else healthy
     for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     if top is not None:
@@ -125,7 +126,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         for i, row in enumerate(f.fix.splitlines()):
             lines.append([("Fix   " if i == 0 else " " * _INDENT, "bold"), (clean(row), "")])
         if f.will_not_help:
-            lines += _block("Not", f.will_not_help, width, 2)
+            lines += _block("", f"will not help: {f.will_not_help}", width, 2)
         lines += _block("More", f"trainperf explain {f.id}", width, 1, "dim")
     if model.abstained:
         lines.append([])

@@ -122,7 +122,7 @@ def lines(history: History, *, width: int = 80) -> list[Line]:
             out.append([(start, "bold"), (_spark(shown), ""), (f"  {shown[0]:.4g} -> {shown[-1]:.4g} ms", "")])
     for text in history.unread:
         out += [
-            [("not read: " if i == 0 else "  ", "yellow"), (t, "")]
+            [("not read: " if i == 0 else " " * 10, "yellow"), (t, "")]
             for i, t in enumerate(wrap(clean(text), width - 10, 2))
         ]
     return out

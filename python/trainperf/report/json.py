@@ -38,7 +38,11 @@ def to_dict(model: ReportModel, *, ranks: Ranks | None = None) -> dict[str, Any]
             "ended": model.ended,
             "name": model.name,
         },
-        "verdict": {"text": model.verdict.text, "finding": model.verdict.finding or None},
+        "verdict": {
+            "text": model.verdict.text,
+            "finding": model.verdict.finding or None,
+            "kind": model.verdict.kind,
+        },
         "steps": {
             "count": model.steps,
             "incomplete": model.incomplete,
