@@ -49,6 +49,7 @@ def test_others_on_cpus_that_the_run_may_not_use_are_not_in_its_way(make: Make, 
     f = only(file.host(3, process_cpus=0.6, other_cpus=others + 0.9, idle_cpus=14.5 - others))
     assert (f.title == "other processes use the CPUs") == blamed and "16" in f.evidence[-1], f
     assert f"others on these CPUs {0.9 if blamed else 0:.1f} or more" in f.evidence[1]
+    assert ("0.9 or more of the CPUs that this one may use" in f.why) == blamed
 
 
 def test_nobody_is_named_where_it_is_not_clear_who_took_the_cpus(make: Make) -> None:

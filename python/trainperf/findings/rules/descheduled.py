@@ -60,6 +60,8 @@ class Descheduled:
             fix = "# give them fewer CPUs, or start them at another time:\nps --forest -o pid,pcpu,args -g PID"
         elif whose == "others":
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
+            if load.elsewhere:
+                why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
             fix = self._room(wants.cpus, threads, load.others)
             wont = "more threads or workers: they compete for the same CPUs"
         else:
