@@ -75,8 +75,9 @@ class Places:
         script = str(words[0]) if words else ""
         return os.path.dirname(script) if os.path.isabs(script) else ""
 
-    def place(self, frame: frames.FrameLike) -> str:
-        return frames.place(frame, self.base)
+    def where(self, spot: Spot | None) -> str:
+        """ "train.py:41"; "" where no sample says it."""
+        return frames.place(spot.frame, self.base) if spot is not None else ""
 
     def label(self, spot: Spot) -> str:
         at = frames.label(spot.frame, self.base)

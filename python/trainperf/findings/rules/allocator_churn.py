@@ -74,7 +74,7 @@ class AllocatorChurn(DeviceRule):
                 "" if lasts or retried else "the run's second half has little of it: a warm-up",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=why + (f"; called by {facts.label(top)}" if top is not None else ""),
             fix=fix,
             will_not_help=wont,

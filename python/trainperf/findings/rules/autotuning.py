@@ -100,7 +100,7 @@ class Autotuning(DeviceRule):
                 "each new shape of input is tuned once more: shapes keep changing" if lasts else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"{most} tries out kernels" + (f" for {facts.label(top)}" if top is not None else ""),
             fix=_FIXES[most] if lasts else "# nothing, in a longer run",
             will_not_help="a larger batch, more DataLoader workers",

@@ -149,7 +149,7 @@ class Blocked:
                 meanwhile,
             ),
             who=(facts.step_thread_name, busiest),
-            where=facts.place(top.frame) if top is not None else feeds_at,
+            where=facts.where(top) or feeds_at,
             why=why,
             fix=fix,
             will_not_help=wont,

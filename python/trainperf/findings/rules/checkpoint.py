@@ -47,7 +47,7 @@ class Checkpoint:
                 f"{blocked:.0%} of it waiting for storage, the rest on the CPU (pickling, copying)",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why="torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
             fix=f"ModelCheckpoint(every_n_train_steps={max(100, 10 * round(facts.steps / saves))})  # now every"

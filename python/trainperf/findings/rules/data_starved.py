@@ -95,9 +95,7 @@ class DataStarved:
                 f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus and wont else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame)
-            if top is not None
-            else (loaders.dataset_place(main, facts) if main is not None else ""),
+            where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=why,
             fix=fix,
             will_not_help=wont,

@@ -48,7 +48,7 @@ class Descheduled:
                 who.append(holder.name)
                 at, work = "", "its work"
                 if holder.spot is not None:
-                    where, at = facts.place(holder.spot.frame), f" in {facts.label(holder.spot)}"
+                    where, at = facts.where(holder.spot), f" in {facts.label(holder.spot)}"
                     work = function_name(holder.spot)
                 held = f"{facts.share(holder.ns):.0%} of the time"
                 why += f"; most of their Python is {holder.name}{at}: it holds the GIL {held}"

@@ -76,7 +76,7 @@ class GcPauses:
                 else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(call.frame) if call is not None else "",
+            where=facts.where(call),
             why=f"generation-{worst} collections walk every object that the program keeps alive"
             if not asked
             else f"{at or 'the loop'} asks for full collections, which walk every object that the program keeps alive",

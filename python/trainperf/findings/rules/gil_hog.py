@@ -55,7 +55,7 @@ class GilHog:
                 gil.device_text(facts),
             ),
             who=(hog.name,),
-            where=facts.place(spot.frame) if spot is not None else "",
+            where=facts.where(spot),
             why=f"{hog.name} holds the GIL in {what}",
             fix=(
                 f"# run {function} in several processes, as a DataLoader's workers do: threads share one GIL\n"

@@ -46,7 +46,7 @@ class GilMany:
                 gil.device_text(facts),
             ),
             who=names,
-            where=facts.place(first.frame) if first is not None else "",
+            where=facts.where(first),
             why=(
                 f"{', '.join(names)} take turns with the GIL"
                 + (f", mostly in {facts.label(first)}" if first is not None else "")

@@ -48,7 +48,7 @@ class GpuGilWait(DeviceRule):
                 "the waits are those of threads that launch its work, the training thread's among them",
             ),
             who=[h.name for h in holders[:3]],
-            where=facts.place(spot.frame) if spot is not None else "",
+            where=facts.where(spot),
             why=f"{who} holds the GIL{at}, and nobody can launch work",
             fix=f"# run {function} in a process: threads share one GIL\n"
             f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",

@@ -75,7 +75,7 @@ class GpuIdle(DeviceRule):
                 f"besides, a step: {', '.join(others[:3])}" if others else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"{facts.step_thread_name} {doing}, and nothing is queued meanwhile",
             fix=f"# {advice}",
             will_not_help="a faster GPU: it would idle longer",

@@ -49,7 +49,7 @@ class GpuStarvedByData(DeviceRule):
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"{facts.label(top)} makes the batch while {device.name} waits"
             if top is not None
             else "the next batch is asked for when the last one's work is done, and is not ready",

@@ -49,7 +49,7 @@ class HostCompute:
                 ),
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame),
+            where=facts.where(top),
             why=f"{facts.step_thread_name} computes in {facts.label(top)}",
             fix="# in a DataLoader worker: make the batch in Dataset.__getitem__ or collate_fn"
             if own

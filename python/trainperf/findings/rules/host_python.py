@@ -67,7 +67,7 @@ class HostPython:
                 else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame),
+            where=facts.where(top),
             why=f"{facts.step_thread_name} runs {facts.label_with_caller(top)}",
             fix=_IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
             will_not_help="threads: Python code in a thread takes the GIL from training",

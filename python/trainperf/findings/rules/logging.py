@@ -48,7 +48,7 @@ class Logging:
                 f"{top.share:.0%} of {plural(seen, 'sample')} in {facts.label(top)}" if top is not None else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"{facts.step_thread_name} writes its log itself"
             + (f", in {facts.label(top)}" if top is not None else ""),
             fix="# log every N steps, or hand records to a thread:\n"

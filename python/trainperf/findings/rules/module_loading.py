@@ -46,7 +46,7 @@ class ModuleLoading(DeviceRule):
                 "" if lasts else "the run's second half has little of it: a warm-up",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"the driver {'compiles' if doing == 'compiled' else 'loads'} kernels that were not used before"
             + (f", for {facts.label(top)}" if top is not None else ""),
             fix="# few shapes: pad batches; compile with dynamic=True; torch.backends.cudnn.benchmark = False"

@@ -60,7 +60,7 @@ class PageableCopies(DeviceRule):
                 f"{paged / whole:.0%} of the bytes to the device come from pageable memory",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why="the driver copies pageable memory through a buffer of its own, and the host waits meanwhile",
             fix="DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)",
             will_not_help="non_blocking=True alone: without pinned memory the host waits all the same",

@@ -64,7 +64,7 @@ class ReadyNotDelivered:
                 f"pin_memory={pinned}",
             ),
             who=(holder.name if holder is not None else "", facts.step_thread_name),
-            where=facts.place(holder.spot.frame) if holder is not None and holder.spot is not None else "",
+            where=facts.where(holder.spot) if holder is not None else "",
             why=why,
             fix=(
                 "# move that thread's work into a process:\nconcurrent.futures.ProcessPoolExecutor(1).submit(work)"

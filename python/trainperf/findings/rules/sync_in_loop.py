@@ -57,7 +57,7 @@ class SyncInLoop(DeviceRule):
                 *(f"{s.share:.0%} of {plural(s.samples, 'sample')} of it in {facts.label(s)}" for s in spots[:2]),
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"{facts.label(top)} waits until {device.name} is done"
             if top is not None
             else f"the training thread waits until {device.name} is done, {rate} times a step",

@@ -157,7 +157,7 @@ class Uneven:
                 f"the slow part costs {ms(excess)} in all, {facts.share(excess):.0%} of the run",
             ),
             who=(who or facts.step_thread_name,),
-            where=facts.place(spot.frame) if spot is not None else "",
+            where=facts.where(spot),
             why=f"in steps {first} to {last} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
             fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first} to {last}')}",

@@ -48,7 +48,7 @@ class Validation:
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.place(top.frame) if top is not None else "",
+            where=facts.where(top),
             why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
             fix=f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)"
             f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.25"

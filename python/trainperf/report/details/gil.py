@@ -79,7 +79,7 @@ def _row(run: Run, facts: Facts, found: dict[str, list[Detail]], *, held: bool) 
     return Row(
         holder=facts.thread_name(top.thread),
         function=frames.short_function(at.function) if at else ("many small ones" if top.folded else "not known"),
-        place=facts.place(at) if at else "",
+        place=frames.place(at, facts.base) if at else "",
         top_frame=frames.short_function(inner.function) if inner is not None and inner is not at else "",
         waited_ms=sum(d.ns for d in waits) / 1e6,
         waits=sum(d.count for d in waits),
