@@ -48,6 +48,9 @@ class SpscRing {
     return static_cast<size_t>(head - tail);
   }
 
+  // Consumer.
+  bool empty() const { return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_relaxed); }
+
   // When neither side is at work.
   void Clear() {
     Drain([](const T&) {});

@@ -26,7 +26,7 @@ void Disable();  // also what a forked child does: marks after it do nothing
 bool enabled();
 // Takes the rings from their threads, for the next watch. Marks must be disabled and the GIL hook out.
 void ReleaseRings();
-// Likewise of one thread, if it has ended. Called by the rings' consumer after it has drained them.
+// Likewise of one thread, if it has ended and its ring is drained. Called by the rings' consumer.
 void ReleaseRingOfDead(ThreadId id);
 
 // Whether this kernel tells how long a thread waited for a CPU (/proc/.../schedstat).
