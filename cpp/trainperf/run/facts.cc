@@ -11,6 +11,10 @@ void Facts::AddNote(const std::string& text) {
 }
 
 void Facts::SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) {
+  const Thread* known = threads_.Find(id);
+  if (known != nullptr && known->native_tid == native_tid && role.empty() && (name.empty() || known->name == name)) {
+    return;
+  }
   if (Thread* thread = threads_.Change(id)) {
     thread->native_tid = native_tid;
     thread->name = name;

@@ -72,6 +72,7 @@ class RunWriter : public TimelineSink {
   virtual void SetMeta(const std::string& key, const std::string& value) = 0;
   virtual void AddNote(const std::string& text) = 0;  // for people; equal texts are counted once
   virtual void SetTier(const std::string& probe, const std::string& tier, const std::string& why) = 0;
+  // No name, or no role: what is known of it stays.
   virtual void SetThread(ThreadId id, int32_t native_tid, const std::string& name, const std::string& role) = 0;
   virtual void SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) = 0;
   // An object of the user's: kind is "loader", "optimizer", "module"; description is JSON.

@@ -347,6 +347,7 @@ TEST(RunWriterTest, NotesThreadsAndNamesThatAreNoText) {
   writer->SetThread(1, 1001, "Main", "step");
   writer->SetThreadGilWait(1, 5, 2);
   writer->SetThread(1, 1001, "MainThread", "");
+  writer->SetThread(1, 1001, "", "");  // it has ended
   writer->SetObject(9, "loader", "{\"file\": \"\xff\xc3\xa9\"}");
   ASSERT_TRUE(writer->Finish("exception").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM note"), ElementsAre("1|once|1", "2|twice|2"));
