@@ -239,8 +239,8 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
     if (control_.Judge(share / budget_, share > kBlindShare || counted > budget_)) {
       const CudaTier tier = control_.tier();
       gaps_.push_back({drained_ns_, now_ns});  // no step is of two tiers unmarked
-      writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), " (budget ", budget_ * 100,
-                                    " % of the run)"));
+      writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier),
+                                    ": in one second it cost more than ", budget_ * 100, " % of it"));
       tracer_->SetTier(tier);
       if (tier == CudaTier::kOff) tracer_->Stop(&batch_);
       WriteTier();

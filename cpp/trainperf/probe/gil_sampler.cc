@@ -351,24 +351,20 @@ void Sampler::LookBeside(Event event) {
   event.kind = EventKind::kBeside;
   event.thread = 0;
   event.value = 0;
-  int left = kMaxBeside;
+  int left = kMaxBeside + 2;  // both ways begin at the watched one itself
   for (const bool forward : {true, false}) {
     ThreadState state;
-    uint64_t at = watched_tstate_;
-    while (left > 0 && ReadThreadState(memory_, at, &state)) {
-      if (at != watched_tstate_) {
-        --left;
-        event.stack = StackOf(state);
-        ThreadState again;  // it may have ended while it was read
-        if (event.stack != 0 && ReadThreadState(memory_, at, &again) && again.id == state.id) {
-          event.object = ThreadTable::Get().FindOrAdd(state.native_tid, state.id);
-          event.what =
-              static_cast<uint8_t>(beside_.Look(event.object, cpu_ns(event.object), sleepers_cpu_ns, event.end_ns));
-          ring_.TryPush(event);
-        }
-      }
-      at = forward ? state.next : state.prev;
-      if (at == 0) break;
+    uint64_t next = watched_tstate_;
+    for (; left > 0 && ReadThreadState(memory_, next, &state); --left) {  // what is read of a freed one may be a ring
+      const uint64_t at = std::exchange(next, forward ? state.next : state.prev);
+      if (at == watched_tstate_) continue;
+      event.stack = StackOf(state);
+      ThreadState again;  // it may have ended while it was read
+      if (event.stack == 0 || !ReadThreadState(memory_, at, &again) || again.id != state.id) continue;
+      event.object = ThreadTable::Get().FindOrAdd(state.native_tid, state.id);
+      event.what =
+          static_cast<uint8_t>(beside_.Look(event.object, cpu_ns(event.object), sleepers_cpu_ns, event.end_ns));
+      ring_.TryPush(event);
     }
   }
 }
