@@ -91,7 +91,7 @@ void LauncherLogs::OnEvent(const Event& event) {
   if (!gc && event.what != static_cast<uint8_t>(Bracket::kFetch)) return;
   int64_t& open_ns = gc ? log->gc_ns : log->fetch_ns;
   if (event.kind == EventKind::kBegin) {
-    if (open_ns == 0) open_ns = event.end_ns;
+    if (gc || open_ns == 0) open_ns = event.end_ns;  // collections do not nest: one that is open has lost its end
   } else if (event.kind == EventKind::kEnd && open_ns > 0) {
     Put(log,
         {open_ns, event.end_ns, gc ? kNoPhase : RowOf(Phase::kFetch), gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0});

@@ -162,6 +162,24 @@ TEST(Launchers, TheSecondThreadOfAutogradIsBlamedForItsOwnWaits) {
   EXPECT_NEAR(static_cast<double>(step.idle(Cause::kGilWait)), 17e6, 1e6);
 }
 
+TEST(Launchers, ACollectionWhoseEndWasLostEndsWithTheNext) {
+  LauncherLogs logs;
+  Event e{};
+  e.thread = 5;
+  const auto at = [&](EventKind kind, uint8_t what, int64_t ns) {
+    e.kind = kind;
+    e.what = what;
+    e.start_ns = e.end_ns = ns;
+    kind == EventKind::kCall ? logs.OnCall(e, 0) : logs.OnEvent(e);
+  };
+  at(EventKind::kCall, static_cast<uint8_t>(HostCall::kLaunchKernel), 1'000);
+  at(EventKind::kBegin, static_cast<uint8_t>(Bracket::kGc), 2'000);
+  at(EventKind::kBegin, static_cast<uint8_t>(Bracket::kGc), 9'000'000);
+  at(EventKind::kEnd, static_cast<uint8_t>(Bracket::kGc), 9'500'000);
+  EXPECT_EQ(logs.Of(5)->back().mechanism, Mechanism::kGc);
+  EXPECT_EQ(logs.Of(5)->back().start_ns, 9'000'000);
+}
+
 TEST(Launchers, LogsAreInOrderAndBounded) {
   LauncherLogs logs;
   Event e{};
