@@ -112,10 +112,7 @@ DeviceTrack* DeviceLane::TrackOf(uint32_t device) {
 void DeviceLane::OnOp(const DeviceOp& op) {
   active_ = feeds_ = true;
   DeviceTrack* const track = TrackOf(op.device);
-  if (track == nullptr) {
-    ++refused_ops_;
-    return;
-  }
+  if (track == nullptr) return;
   ++ops_;
   longest_ns_ = std::max(longest_ns_, std::min(op.end_ns - op.start_ns, kMaxHoldNs));
   PendingOp pending;

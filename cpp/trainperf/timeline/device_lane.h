@@ -64,8 +64,6 @@ class DeviceLane {
   // What was before is of no step.
   void Drop(int64_t until_ns);
 
-  int64_t refused_ops() const { return refused_ops_; }  // of more devices than kMaxDevices
-
  private:
   static constexpr size_t kMaxUnjoined = 65'536;
   static constexpr size_t kMaxClosed = 64;
@@ -101,7 +99,6 @@ class DeviceLane {
   int64_t last_settle_ns_ = 0;
   int64_t longest_ns_ = 0;
   int64_t ops_ = 0;
-  int64_t refused_ops_ = 0;
 };
 
 }  // namespace trainperf

@@ -144,7 +144,6 @@ void DeviceTrack::Process(const PendingOp& pending, const Context& context) {
   DeviceCell& cell = *(*context.cells)[CellAt(start_ns, context)];
   DeviceSums& sums = SumsOf(cell);
   if (op.start_ns < settled_ns_ && std::max(op.start_ns, idle_since_ns_) < std::min(op.end_ns, settled_ns_)) {
-    ++late_ops_;
     sums.incomplete = true;
   }
   // The host's part begins with the recording: what was asked for before it is no loss.

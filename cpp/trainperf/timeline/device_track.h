@@ -69,7 +69,6 @@ class DeviceTrack {
   int64_t settled_ns() const { return settled_ns_; }
   int64_t MedianStart();  // of what is pending
   int64_t lead_ns_median() const;
-  int64_t late_ops() const { return late_ops_; }
 
  private:
   struct ActiveCopy {
@@ -110,7 +109,6 @@ class DeviceTrack {
   std::vector<Slot> slots_;
   std::array<int64_t, 512> leads_{};  // histogram, 8 bins an octave
   int64_t lead_count_ = 0;
-  int64_t late_ops_ = 0;
 };
 
 }  // namespace trainperf

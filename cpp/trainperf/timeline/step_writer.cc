@@ -195,7 +195,6 @@ void StepWriter::Write(Piece& piece, bool step) {
   const int64_t index = step ? options_.first_step_index + next_index_++ : -1;
   if (step) {
     split_.AddSamples(piece);
-    wall_ns_ += piece.end_ns() - piece.start_ns;
     record_.index = index;
     record_.feeds_device = options_.feeds_device || device_->feeds();
     record_.start_ns = piece.start_ns;

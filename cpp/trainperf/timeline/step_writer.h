@@ -45,7 +45,6 @@ class StepWriter {
   int64_t next_index() const { return options_.first_step_index + next_index_ + waiting_steps_; }
   int64_t steps_put() const { return next_index_ + waiting_steps_; }
   int64_t steps_closed() const { return next_index_; }
-  int64_t mean_wall_ns() const { return next_index_ == 0 ? 0 : wall_ns_ / next_index_; }
 
  private:
   struct Waiting {
@@ -71,7 +70,6 @@ class StepWriter {
   SampleSplit split_;
   StepRecord record_{};
   int64_t next_index_ = 0;  // less options_.first_step_index
-  int64_t wall_ns_ = 0;
 
   bool host_seen_ = false;
   int64_t reading_ns_ = 0;
