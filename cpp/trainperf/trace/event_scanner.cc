@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 namespace trainperf {
 namespace {
@@ -40,6 +42,8 @@ std::string_view Token(const Pieces& p, size_t i) {
   return {begin, static_cast<size_t>(end - begin)};
 }
 
+bool IsNested(const Pieces& p, size_t i) { return *p.At(i) == '{' || *p.At(i) == '['; }
+
 // This and what follows is given the place behind an opening bracket, and gives the one behind its closing one.
 size_t SkipNested(const Pieces& p, size_t i) {
   int64_t depth = 1;
@@ -72,71 +76,57 @@ size_t ForEachField(const Pieces& p, size_t i, Field&& on_field) {
   return kBroken;
 }
 
+// A key with its last quote, and where its value goes.
+struct Wanted {
+  std::string_view key;
+  std::string_view EventFields::*to;
+};
+constexpr Wanted kOfEvent[] = {{"cat\"", &EventFields::category}, {"name\"", &EventFields::name},
+                               {"pid\"", &EventFields::pid},      {"tid\"", &EventFields::tid},
+                               {"ts\"", &EventFields::ts},        {"dur\"", &EventFields::dur}};
+constexpr Wanted kOfArgs[] = {{"correlation\"", &EventFields::correlation}, {"device\"", &EventFields::device},
+                              {"stream\"", &EventFields::stream},           {"bytes\"", &EventFields::bytes},
+                              {"graph node id\"", &EventFields::graph},     {"name\"", &EventFields::label}};
+
+// A loop that the compiler does not unroll compares keys of unknown size, which costs a sixth of the reading.
+template <const auto& kAll, size_t... kEach>
+void Take(const Pieces& p, const char* key, size_t value, EventFields* fields, std::index_sequence<kEach...>) {
+  const auto take = [&](const Wanted& wanted) {
+    if (*key == wanted.key.front() && std::memcmp(key, wanted.key.data(), wanted.key.size()) == 0) {
+      fields->*wanted.to = Token(p, value);
+    }
+  };
+  (take(kAll[kEach]), ...);
+}
+
+template <const auto& kAll>
+void Take(const Pieces& p, const char* key, size_t value, EventFields* fields) {
+  Take<kAll>(p, key, value, fields, std::make_index_sequence<std::size(kAll)>());
+}
+
 size_t ReadArgs(const Pieces& p, size_t i, EventFields* fields) {
   return ForEachField(p, i, [&](const char* key, size_t value) {
-    const char first = *p.At(value);
-    if (first == '{' || first == '[') return SkipNested(p, value + 1);
-    switch (*key) {
-      case 'c':
-        if (IsKey(key, "correlation\"")) fields->correlation = Token(p, value);
-        break;
-      case 'd':
-        if (IsKey(key, "device\"")) fields->device = Token(p, value);
-        break;
-      case 's':
-        if (IsKey(key, "stream\"")) fields->stream = Token(p, value);
-        break;
-      case 'b':
-        if (IsKey(key, "bytes\"")) fields->bytes = Token(p, value);
-        break;
-      case 'g':
-        if (IsKey(key, "graph node id\"")) fields->graph = Token(p, value);
-        break;
-      case 'n':
-        if (IsKey(key, "name\"")) fields->label = Token(p, value);
-        break;
-      default:
-        break;
-    }
+    if (IsNested(p, value)) return SkipNested(p, value + 1);
+    Take<kOfArgs>(p, key, value, fields);
     return value + 1;
   });
 }
 
 size_t ReadEvent(const Pieces& p, size_t i, EventFields* fields) {
   return ForEachField(p, i, [&](const char* key, size_t value) {
-    const char first = *p.At(value);
-    if (first == '{') return IsKey(key, "args\"") ? ReadArgs(p, value + 1, fields) : SkipNested(p, value + 1);
-    if (first == '[') return SkipNested(p, value + 1);
-    switch (*key) {
-      case 'p':
-        if (IsKey(key, "ph\"")) {
-          const std::string_view phase = Token(p, value);
-          fields->phase = phase.size() == 3 ? phase[1] : '?';
-          if (IsArrow(fields->phase)) {
-            const size_t after = SkipNested(p, value + 1);
-            return after == kBroken ? kBroken : after - 1;
-          }
-        } else if (IsKey(key, "pid\"")) {
-          fields->pid = Token(p, value);
-        }
-        break;
-      case 'c':
-        if (IsKey(key, "cat\"")) fields->category = Token(p, value);
-        break;
-      case 'n':
-        if (IsKey(key, "name\"")) fields->name = Token(p, value);
-        break;
-      case 't':
-        if (IsKey(key, "ts\"")) fields->ts = Token(p, value);
-        if (IsKey(key, "tid\"")) fields->tid = Token(p, value);
-        break;
-      case 'd':
-        if (IsKey(key, "dur\"")) fields->dur = Token(p, value);
-        break;
-      default:
-        break;
+    if (IsNested(p, value)) {
+      const bool args = *p.At(value) == '{' && IsKey(key, "args\"");
+      return args ? ReadArgs(p, value + 1, fields) : SkipNested(p, value + 1);
     }
-    return value + 1;
+    if (!IsKey(key, "ph\"")) {
+      Take<kOfEvent>(p, key, value, fields);
+      return value + 1;
+    }
+    const std::string_view phase = Token(p, value);
+    fields->phase = phase.size() == 3 ? phase[1] : '?';
+    if (!IsArrow(fields->phase)) return value + 1;
+    const size_t after = SkipNested(p, value + 1);
+    return after == kBroken ? kBroken : after - 1;
   });
 }
 
