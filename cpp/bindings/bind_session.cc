@@ -111,6 +111,10 @@ class Session {
     ThrowIfError(status);
   }
 
+  void Begins() {
+    if (Running()) collector_->Begins();
+  }
+
   void Flush() {
     if (!Running()) return;
     absl::Status status;
@@ -231,6 +235,8 @@ void BindSession(py::module_& module) {
       .def_property_readonly("steps_closed", &Session::steps_closed)
       .def("stop", &Session::Stop, py::arg("ended"),
            "Takes all probes out, writes the rest of the run, joins our threads. Idempotent.")
+      .def("begins", &Session::Begins,
+           "The watch is set up: what the calling thread does from now on may be its first step.")
       .def("flush", &Session::Flush, "Everything seen so far is in the run file when it returns.")
       .def("set_meta", &Session::SetMeta, py::arg("key"), py::arg("value"))
       .def("note", &Session::Note, py::arg("text"))

@@ -127,6 +127,8 @@ class Session:
 
         Releases the GIL while it waits.
         """
+    def begins(self) -> None:
+        """The watch is set up: what the calling thread does from now on may be its first step."""
     def flush(self) -> None:
         """Everything seen so far is in the run file when it returns. Releases the GIL."""
     def set_meta(self, key: str, value: str) -> None: ...

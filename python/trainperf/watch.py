@@ -185,6 +185,7 @@ class Watch(LiveSteps, Outcome):
         self._hooks.install()
         atexit.register(self._at_exit)
         self._state = "running"
+        session.begins()
 
     def _abandon(self) -> None:
         """A start that failed leaves nothing behind, and can be tried again."""

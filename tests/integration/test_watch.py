@@ -374,6 +374,26 @@ def test_calls_outside_of_a_watch_do_nothing(path: Path) -> None:
 # From the loop to the reader
 
 
+@pytest.mark.alone
+def test_a_loop_that_only_calls_step_has_as_many_steps(path: Path) -> None:
+    with trainperf.watch(path, verbose=False) as run:
+        for _ in range(5):
+            time.sleep(0.1)
+            run.step()
+    with run.run as file:
+        assert file.step_count == 5 and all(abs(ns - 0.1e9) < 0.05e9 for ns in file.steps.wall_ns)
+
+
+@pytest.mark.alone
+def test_what_comes_before_a_loop_that_only_calls_step_is_no_step(path: Path) -> None:
+    with trainperf.watch(path, verbose=False) as run:
+        time.sleep(0.3)
+        for _ in range(5):
+            time.sleep(0.05)
+            run.step()
+    assert run.run.step_count == 4 and run.run.lead_ns > 0.3e9
+
+
 class Slow(torch.utils.data.Dataset[torch.Tensor]):
     """A worker's share of the fetch leaves no sample on the training thread: the place comes from the hook."""
 

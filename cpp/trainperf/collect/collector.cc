@@ -187,6 +187,13 @@ absl::Status Collector::Finish(const std::string& ended) {
   return result_;
 }
 
+void Collector::Begins() {
+  if (!InThisProcess()) return;
+  const Event event = marks::ClocksHere(EventKind::kWatchBegins);
+  std::lock_guard<std::mutex> lock(mutex_);
+  begins_ = event;
+}
+
 absl::Status Collector::Flush() {
   if (!InThisProcess()) return absl::OkStatus();
   std::unique_lock<std::mutex> lock(mutex_);
@@ -347,6 +354,11 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     if (auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) ring->Drain(take);
   }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);  // after the rings: before a mark that was drained, it was there
+    if (begins_.thread != 0) take(begins_);
+    begins_.thread = 0;
+  }
   if (sampler_ != nullptr) sampler_->Drain(take);
   const int64_t throttled = host_.ReadThrottledNs();
   if (throttled >= 0) {
@@ -424,7 +436,7 @@ void Collector::WriteThreads() {
       std::lock_guard<std::mutex> lock(mutex_);
       named = thread_names_[id - 1].named;
     }
-    // Until Python tells its own name for it, the kernel's.
+    // Until Python tells its own name for it, the kernel's, which has none for one that has ended.
     if (!named && tid != 0) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
     marks::ReleaseRingOfDead(id);
     writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),

@@ -29,6 +29,7 @@
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/device_feed.h"
+#include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
 #include "trainperf/probe/host.h"
@@ -55,6 +56,8 @@ class Collector {
 
   void RemoveProbes();                            // Requires GIL. Idempotent.
   absl::Status Finish(const std::string& ended);  // Idempotent.
+  // The watch is set up: what the calling thread does from now on may be its first step.
+  void Begins();
   // Everything marked so far is in the file when it returns.
   absl::Status Flush();
 
@@ -131,6 +134,7 @@ class Collector {
   mutable std::mutex mutex_;  // guards what follows; never held over anything that waits
   std::condition_variable wake_;
   std::condition_variable done_;
+  Event begins_{};  // its thread is 0: not yet, or drained
   std::vector<std::function<void(RunWriter&)>> posted_;
   std::vector<std::function<void()>> commands_;
   int64_t commands_wanted_ = 0;

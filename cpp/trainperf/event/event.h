@@ -30,7 +30,9 @@ enum class EventKind : uint8_t {
              // `object` the stream. Those of one thread do not overlap
   kBeside,   // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns,
              // end_ns]; `what` is a BesideSign
+  kWatchBegins,  // on `thread`, at end_ns. Carries clocks, like a bracket.
 };
+inline constexpr int kEventKindCount = 10;
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
 enum class HostCall : uint8_t {
@@ -173,6 +175,11 @@ struct Event {
   uint8_t flags;
 };
 static_assert(sizeof(Event) == 56 && std::is_trivially_copyable_v<Event>);
+
+// What a thread writes itself, where it steps or a bracket opens or closes.
+inline bool IsMark(const Event& event) {
+  return event.kind == EventKind::kStep || event.kind == EventKind::kBegin || event.kind == EventKind::kEnd;
+}
 
 }  // namespace trainperf
 

@@ -244,12 +244,22 @@ void ReleaseRingOfDead(ThreadId id) {
   TakeRingFrom(info);
 }
 
-bool CanReadRunDelay() {
+bool CanReadRunDelay() { return (ClocksHere(EventKind::kBegin).flags & kHasRunDelay) != 0; }
+
+Event ClocksHere(EventKind kind) {
+  Event event{};
+  event.kind = kind;
+  event.thread = CurrentThreadId();
   const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
   int64_t fields[2];
-  const bool can = fd >= 0 && ReadInts(fd, fields, 2) == 2;
+  if (fd >= 0 && ReadInts(fd, fields, 2) == 2) {
+    event.run_delay_ns = fields[1];
+    event.flags = kHasRunDelay;
+  }
   if (fd >= 0) close(fd);
-  return can;
+  event.cpu_ns = ThreadCpuNs();
+  event.start_ns = event.end_ns = NowNs();
+  return event;
 }
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {

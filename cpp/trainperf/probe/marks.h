@@ -42,6 +42,9 @@ int64_t EnterC();
 void BeginFromC(Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns);
 int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 
+// The calling thread's clocks now, as a mark has them. Leaves no mark, and makes no thread watched.
+Event ClocksHere(EventKind kind);
+
 // What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.
 void Mute(bool on);
 

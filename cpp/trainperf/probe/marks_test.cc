@@ -64,6 +64,20 @@ TEST_F(MarksTest, ReadsRunDelayOnlyAfterBeingOffCpu) {
   EXPECT_GE(events[101].run_delay_ns, events[0].run_delay_ns);
 }
 
+TEST_F(MarksTest, ClocksAreReadWithoutAMark) {
+  std::thread([this] {
+    const Event before = marks::ClocksHere(EventKind::kWatchBegins);
+    EXPECT_EQ(before.thread, marks::CurrentThreadId());
+    EXPECT_EQ(marks::CurrentThread()->ring.load(), nullptr);
+    marks::Step();
+    const std::vector<Event> events = Drained();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_LE(before.end_ns, events[0].end_ns);
+    EXPECT_LE(before.cpu_ns, events[0].cpu_ns);
+    EXPECT_LE(events[0].cpu_ns - before.cpu_ns, events[0].end_ns - before.end_ns + 100'000);  // of the same clock
+  }).join();
+}
+
 TEST_F(MarksTest, DoesNothingWhenDisabled) {
   marks::Step();
   Drained();

@@ -5,24 +5,20 @@
 namespace trainperf {
 
 void EarlyEvents::Add(const Event& event) {
-  if (threads_.size() >= kMaxThreads && !threads_.contains(event.thread)) {
-    ++dropped_;
-    return;
-  }
+  if (threads_.size() >= kMaxThreads && !threads_.contains(event.thread)) return;
   std::deque<Event>& events = threads_[event.thread];
-  if (events.size() >= kMaxPerThread) {
-    events.pop_front();
-    ++dropped_;
-  }
+  if (events.size() >= kMaxPerThread) events.pop_front();
   events.push_back(event);
 }
 
 void EarlyEvents::AddCall(const Call& call) {
-  if (calls_.size() >= kMaxCalls) {
-    calls_.pop_front();
-    ++dropped_;
-  }
+  if (calls_.size() >= kMaxCalls) calls_.pop_front();
   calls_.push_back(call);
+}
+
+bool EarlyEvents::HasMarks(ThreadId thread) const {
+  const auto found = threads_.find(thread);
+  return found != threads_.end() && std::any_of(found->second.begin(), found->second.end(), IsMark);
 }
 
 std::vector<Event> EarlyEvents::Take() {

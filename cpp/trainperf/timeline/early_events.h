@@ -27,6 +27,7 @@ class EarlyEvents {
   };
   static constexpr size_t kMaxCalls = 131'072;
   void AddCall(const Call& call);
+  bool HasMarks(ThreadId thread) const;
   // All events, in order of end_ns; empties.
   std::vector<Event> Take();
   // The same with the calls among them.
@@ -42,12 +43,10 @@ class EarlyEvents {
     calls_.clear();
     calls_.shrink_to_fit();
   }
-  int64_t dropped() const { return dropped_; }
 
  private:
   absl::flat_hash_map<ThreadId, std::deque<Event>> threads_;
   std::deque<Call> calls_;
-  int64_t dropped_ = 0;
 };
 
 }  // namespace trainperf

@@ -1,4 +1,6 @@
 // Where the first step starts when nothing is fetched.
+#include <vector>
+
 #include "trainperf/timeline/script.h"
 
 namespace trainperf {
@@ -84,6 +86,63 @@ TEST(FirstStep, CallsOfStepAtTheEndAreAsManySteps) {
   EXPECT_EQ(CallsAtTheEnd(100, 3000_ms), 99u);  // the program's beginning is no step
   EXPECT_EQ(CallsAtTheEnd(2, 0), 2u);
   EXPECT_EQ(CallsAtTheEnd(1, 0), 0u);
+}
+
+// With run.step() and nothing else, `set_up_ns` after the watch's beginning.
+std::vector<Step> OnlyCalls(int64_t set_up_ns) {
+  Script loop;
+  loop.WatchBegins().Cpu(set_up_ns);
+  for (int i = 0; i < 10; ++i) loop.Cpu(3_ms).GilWait(1_ms).RunStep();
+  loop.Finish();
+  return loop.steps();
+}
+
+TEST(FirstStep, OfALoopThatHasNothingElseBeginsWithTheWatch) {
+  const std::vector<Step> steps = OnlyCalls(0);
+  ASSERT_EQ(steps.size(), 10u);
+  EXPECT_EQ(steps[0].wall(), 4_ms);
+  EXPECT_EQ(steps[0].mechanism(Mechanism::kGilWait), 1_ms);
+  EXPECT_EQ(steps[0].mechanism(Mechanism::kBlocked), 0);  // its clocks were read
+  EXPECT_TRUE(steps[0].has(kWarmUp));
+}
+
+TEST(FirstStep, OfALoopThatHasNothingElseIsNotTheSetUp) {
+  EXPECT_EQ(OnlyCalls(3_ms).size(), 10u);
+  EXPECT_EQ(OnlyCalls(3_ms)[0].wall(), 7_ms);
+  const std::vector<Step> steps = OnlyCalls(5_ms);
+  ASSERT_EQ(steps.size(), 9u);
+  EXPECT_EQ(steps[0].wall(), 4_ms);
+}
+
+TEST(FirstStep, BeginsWithTheLoopsFirstMarkIfThereIsOne) {
+  Script loop;
+  loop.WatchBegins().Cpu(1000_ms);
+  for (int i = 0; i < 10; ++i) loop.Begin(Bracket::kUserPhase).Cpu(4_ms).End(Bracket::kUserPhase).RunStep();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
+}
+
+TEST(FirstStep, BeginsWithTheWatchOnlyOnTheThreadThatBeganIt) {
+  Script loop;
+  loop.On(2).WatchBegins().On(1);
+  for (int i = 0; i < 10; ++i) loop.Cpu(4_ms).RunStep();
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 9u);
+}
+
+TEST(FirstStep, IsNoneThatLacksWhatTheOthersHave) {
+  Script loop;
+  loop.WatchBegins().Cpu(4_ms).RunStep();
+  for (int i = 0; i < 10; ++i) loop.Cpu(2_ms).Backward(2_ms).RunStep();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].backwards, 1);
+  Script fetching;
+  fetching.End(Bracket::kCompile).Cpu(4_ms).RunStep();
+  for (int i = 0; i < 10; ++i) fetching.Fetch(1, 2_ms).Cpu(2_ms).RunStep();
+  fetching.Finish();
+  EXPECT_EQ(fetching.steps().size(), 10u);
 }
 
 TEST(FirstStep, CallsOfStepAtTheBeginningMakeNoEmptyStep) {

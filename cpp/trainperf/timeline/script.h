@@ -282,6 +282,7 @@ class Script {
     return Put(e);
   }
   Script& RunStep() { return Put(Make(EventKind::kStep)); }
+  Script& WatchBegins() { return Put(Make(EventKind::kWatchBegins)); }
 
   // The pieces of loops.
   Script& LoaderStart(uint32_t loader, int64_t ns) {
@@ -334,7 +335,7 @@ class Script {
     e.start_ns = e.end_ns = now_;
     e.cpu_ns = cpu_[thread_];
     e.run_delay_ns = delay_[thread_];
-    if (kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd) {
+    if (IsMark(e) || kind == EventKind::kWatchBegins) {
       e.flags = no_cpu_time_ ? kNoCpuTime : kHasRunDelay;
     }
     return e;

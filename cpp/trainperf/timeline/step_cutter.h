@@ -1,7 +1,7 @@
 // Decides where steps end: rules 1 to 4 of docs/internals.md. Keeps the step thread's time as pieces until it is
 // certain which of their boundaries are cuts, then gives them to the StepWriter.
 //
-//   cutter.StartLead(now);
+//   cutter.StartLead(now, false);
 //   cutter.Now(mark);                        // before every call below; current() is accounted for up to there
 //   cutter.OnBackwardBegin(); ...            // as the marks come; each may open a piece, merge some, or put out steps
 //   cutter.Finish();
@@ -29,7 +29,11 @@ class StepCutter {
 
   StepCutter(StepWriter* writer, LoaderLog* loaders) : writer_(writer), loaders_(loaders) {}
 
-  void StartLead(int64_t start_ns) { pieces_.push_back(writer_->NewPiece(start_ns)); }
+  // `with_watch`: not with a mark of the loop's own.
+  void StartLead(int64_t start_ns, bool with_watch) {
+    pieces_.push_back(writer_->NewPiece(start_ns));
+    lead_with_watch_ = with_watch;
+  }
   void Now(int64_t now_ns, int64_t cpu_ns) {
     now_ns_ = now_ns;
     cpu_ns_ = cpu_ns;
@@ -85,6 +89,7 @@ class StepCutter {
   void StartFirstStep();
   void DropLead();
   void HoldLead();
+  bool IsLeadAStep() const;
   void JudgeLead();
   void FetchCut(size_t index);
   void Abandon();
@@ -104,7 +109,8 @@ class StepCutter {
   bool started_ = false;
   bool lead_held_ = false;     // pieces_[0] may be the first step: what run.step() ended first, without a backward
   bool lead_fetched_ = false;  // it starts at a fetch
-  bool pending_ = false;       // current() starts at a fetch, or iter(loader), that may become a cut
+  bool lead_with_watch_ = false;
+  bool pending_ = false;  // current() starts at a fetch, or iter(loader), that may become a cut
   bool validation_open_ = false;
   bool optimizer_seen_ = false;
   bool fetch_cut_seen_ = false;

@@ -7,9 +7,11 @@ namespace trainperf {
 namespace {
 
 // What the first run.step() ended is a step if it took between a quarter of the second and ten times that: less is a
-// call at the loop's beginning, more has the program's own beginning in it.
+// call at the loop's beginning, more has the program's own beginning in it. What began with the watch, and not with a
+// mark of the loop's, may have some of that in any case: then twice is too much.
 constexpr int64_t kShortLead = 4;
 constexpr int64_t kLongLead = 10;
+constexpr int64_t kLongLeadWithWatch = 2;
 
 }  // namespace
 
@@ -74,12 +76,21 @@ void StepCutter::HoldLead() {
   exhausted_ = false;
 }
 
-// The second call tells how long a step is.
-void StepCutter::JudgeLead() {
-  lead_held_ = false;
+// The second call tells how long a step is, and what there is in one: this had no backward.
+bool StepCutter::IsLeadAStep() const {
   const int64_t lead_ns = pieces_[1]->start_ns - pieces_[0]->start_ns;
   const int64_t step_ns = now_ns_ - pieces_[1]->start_ns;
-  if (lead_ns >= step_ns / kShortLead && (lead_fetched_ || lead_ns / kLongLead <= step_ns)) {
+  if (lead_ns < step_ns / kShortLead) return false;
+  if (lead_fetched_) return true;
+  for (size_t i = 1; i < pieces_.size(); ++i) {
+    if (pieces_[i]->fetches > 0 || pieces_[i]->backwards > 0) return false;
+  }
+  return lead_ns / (lead_with_watch_ ? kLongLeadWithWatch : kLongLead) <= step_ns;
+}
+
+void StepCutter::JudgeLead() {
+  if (IsLeadAStep()) {
+    lead_held_ = false;
     first_step_ns_ = pieces_[0]->start_ns;
   } else {
     DropLead();

@@ -81,7 +81,7 @@ void StepLane::OnMark(const Event& event) {
     thread_ = mark.thread;
     mark.end_ns = std::max(mark.end_ns, floor_ns_);
     meter_.Start(mark);
-    cutter_.StartLead(mark.end_ns);
+    cutter_.StartLead(mark.end_ns, mark.kind == EventKind::kWatchBegins);
   }
   mark.end_ns = std::max(mark.end_ns, meter_.cursor_ns());  // late: it can only count from here
   CloseStretch(mark);

@@ -23,7 +23,7 @@ class StepLane {
       : writer_(writer), loaders_(loaders), cutter_(writer, loaders), floor_ns_(floor_ns) {}
 
   // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
-  void OnMark(const Event& event);  // kStep, kBegin, kEnd
+  void OnMark(const Event& event);  // kStep, kBegin, kEnd; kWatchBegins before them
   void OnGilWait(const Event& event);
   // `waits_until_ns`: up to there the call waits for the device's earlier work, whatever it does.
   void OnCall(const Event& event, int64_t waits_until_ns);

@@ -17,8 +17,6 @@ constexpr int64_t kMaxOpNs = int64_t{1} << 50;  // likewise of thousands
 constexpr uint32_t kMaxName = 1 << 20;
 constexpr int kTakeOverBackwards = 3;
 
-bool IsMark(EventKind kind) { return kind == EventKind::kStep || kind == EventKind::kBegin || kind == EventKind::kEnd; }
-
 bool BeginsBackward(const Event& event) {
   return event.kind == EventKind::kBegin && event.what == static_cast<uint8_t>(Bracket::kBackward);
 }
@@ -55,10 +53,12 @@ class Timeline::Impl {
     SawTime(event.end_ns);
     if (event.kind == EventKind::kCall) {
       AddCall(event);
+    } else if (event.kind == EventKind::kWatchBegins) {
+      watch_begins_ = event;
     } else if (thread_ != 0) {
       Dispatch(event);
     } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {
-      SetStepThread(event.thread);
+      SetStepThread(event);
       Dispatch(event);
     } else {
       early_.Add(event);
@@ -155,11 +155,14 @@ class Timeline::Impl {
     writer_.WriteSettled();
   }
 
-  void SetStepThread(ThreadId thread) {
-    thread_ = thread;
-    device_.SetStepThread(thread);
+  void SetStepThread(const Event& trains) {
+    thread_ = trains.thread;
+    device_.SetStepThread(thread_);
     lane_.emplace(&writer_, &loaders_, floor_ns_);
     if (device_seen_) lane_->KeepHostLog();
+    // Where run.step() is all that the loop has, nothing else tells where it begins.
+    const bool only_steps = trains.kind == EventKind::kStep && !early_.HasMarks(thread_);
+    if (only_steps && watch_begins_.thread == thread_) lane_->OnMark(watch_begins_);
     early_.Replay([this](const Event& event) { Dispatch(event); },
                   [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
   }
@@ -186,7 +189,7 @@ class Timeline::Impl {
       if (BeginsBackward(event)) ConsiderTakeOver(event);
       return;
     }
-    if (IsMark(event.kind)) {
+    if (IsMark(event)) {
       lane_->OnMark(event);
       rival_ = 0;
     } else if (event.kind == EventKind::kGilWait) {
@@ -207,7 +210,7 @@ class Timeline::Impl {
     lane_->Finish(floor_ns_);
     Retire();
     rival_ = 0;
-    SetStepThread(event.thread);
+    SetStepThread(event);
     lane_->OnMark(event);
   }
 
@@ -223,6 +226,7 @@ class Timeline::Impl {
   OtherThreads others_;
   EarlyEvents early_;
   std::optional<StepLane> lane_;
+  Event watch_begins_{};
   ThreadId thread_ = 0;
   ThreadId rival_ = 0;
   int rival_backwards_ = 0;

@@ -155,7 +155,7 @@ TEST(TimelineFuzz, HostileEvents) {
       e.object = static_cast<uint32_t>(random() % 3 == 0 ? random() : random() % 5);
       e.thread = static_cast<ThreadId>(random() % 10 == 0 ? random() : random() % 3);
       e.stack = static_cast<StackId>(random());
-      e.kind = static_cast<EventKind>(random() % 20 == 0 ? random() % 256 : random() % 8);
+      e.kind = static_cast<EventKind>(random() % 20 == 0 ? random() % 256 : random() % kEventKindCount);
       e.what = static_cast<uint8_t>(random() % 10 == 0 ? random() : random() % kBracketCount);
       e.phase = static_cast<uint8_t>(random());
       e.flags = static_cast<uint8_t>(random());
