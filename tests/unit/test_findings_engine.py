@@ -127,6 +127,15 @@ def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None
     assert found.findings == () and found.verdict.text.startswith("no clear verdict: step time is 50% descheduled, and")
 
 
+def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
+    """The CPU that compiling waited for is told, the rest is not."""
+    file = make().overhead(collector=2000.0)  # so that nobody is sure who keeps the loop waiting
+    file.step(python=300.0, descheduled=300.0, compute=5.0, compile=600.0, flags=16)
+    found = said(file.steps(30, compute=20.0, descheduled=20.0))
+    assert [f.causes for f in found.findings] == [("python", "descheduled")]
+    assert found.verdict.text.startswith("no clear verdict: step time is 33% descheduled, and no rule is sure of it")
+
+
 def test_an_info_counts_as_told(make: Make) -> None:
     file = make().steps(40, compute=10.0, validation=3.0)
     text = said(file.detail("sample", 400, phase="backward", state="native")).verdict.text

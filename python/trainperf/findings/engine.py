@@ -149,7 +149,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if top is not None:
         device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        text = f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}{_untold_row(facts, found, top)}"
+        text = f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}{_untold_row(facts, top)}"
         return Verdict(text, top.id, "finding")
     if facts.steps < limit("warn_min_steps"):
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
@@ -165,11 +165,10 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     missing += "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
-    told = {cause for f in found for cause in f.causes}
-    # Work is no trouble. Anything else this large that no rule spoke of was too uncertain, and is not to be denied.
-    large = [c for n, c in causes if facts.share(n) >= limit("warn_share") and c not in _WORK and c not in told]
+    # Anything this large that no rule spoke of was too uncertain, and is not to be denied.
+    large = [(n, c) for n, c in _untold(facts) if c != "unknown" and facts.share(n) >= limit("warn_share")]
     if large:
-        shares = " and ".join(f"{facts.share(facts.cause_ns(c)):.0%} {c}" for c in large[:2])
+        shares = " and ".join(f"{facts.share(n):.0%} {c}" for n, c in large[:2])
         return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "", "none")
     nothing = f"{_nothing(found)}{missing}"
     kind: Kind = "partly" if missing else "healthy"
@@ -205,11 +204,15 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
 
 
-def _untold_row(facts: Facts, found: list[Finding], top: Finding) -> str:
-    """The largest row that no finding is about, where it is trouble larger than the verdict's."""
-    told = {c for f in found for c in f.causes}
-    # Work is no trouble; with a device what counts is its idleness, which the verdict begins with.
-    ns, cause = max(((facts.cause_ns(c), c) for c in CAUSES if c not in _WORK and c not in told), default=(0, ""))
+def _untold(facts: Facts) -> list[tuple[int, str]]:
+    """By cause, the largest first: what no finding has told. Work is no trouble."""
+    return sorted(((sum(facts.ledger.cells(c).values()), c) for c in CAUSES if c not in _WORK), reverse=True)
+
+
+def _untold_row(facts: Facts, top: Finding) -> str:
+    """The largest trouble that no finding tells, where it is larger than the verdict's."""
+    ns, cause = _untold(facts)[0]
+    # With a device what counts is its idleness, which the verdict begins with.
     if facts.gpu is not None or ns <= top.cost_ns + top.told_ns or facts.share(ns) < limit("warn_share"):
         return ""
     why = "its cause was not seen" if cause == "unknown" else "no rule is sure of it"
