@@ -117,10 +117,24 @@ assert got == [1.0, 5.0, 9.0, 13.0], got
 assert torch.compile(by_for, backend="eager")(loader).item() == 28.0
 """
 
+# The iterators are older than the hooks, and what they are made of has tensors right in it.
+FETCHES_FROM_BEFORE = """
+hooks.remove()
+hooks = Hooks(recorder, session)
+def by_next(it):
+    return next(it).sum()
+
+iterators = [iter(DataLoader(data, batch_size=2)) for data in (torch.arange(8.0), [torch.ones(2)] * 8)]
+if {hooked}:
+    hooks.install()
+fetch = torch.compile(by_next, backend="eager")
+assert [[fetch(it).item() for _ in range(4)] for it in iterators] == [[1.0, 5.0, 9.0, 13.0], [4.0] * 4]
+"""
+
 
 def run(body: str, *, hooked: bool) -> dict[str, Any]:
     tests = str(Path(__file__).parents[1])
-    program = PROGRAM.format(tests=tests, hooked=hooked, body=textwrap.dedent(body))
+    program = PROGRAM.format(tests=tests, hooked=hooked, body=textwrap.dedent(body).replace("{hooked}", str(hooked)))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=100, check=False
     )
@@ -155,6 +169,12 @@ def test_batches_that_compiled_code_fetches() -> None:
     plain, hooked = run(FETCHES, hooked=False), run(FETCHES, hooked=True)
     assert hooked["notes"] == [] and plain["compiled"] == hooked["compiled"]
     assert hooked["words"].count("begin FETCH") == hooked["words"].count("end FETCH") == 4 + 5
+
+
+def test_batches_that_compiled_code_fetches_from_an_iterator_that_was_there_before() -> None:
+    plain, hooked = (run(FETCHES_FROM_BEFORE, hooked=hooked) for hooked in (False, True))
+    assert hooked["notes"] == [] and plain["compiled"] == hooked["compiled"]
+    assert hooked["words"].count("begin FETCH") == hooked["words"].count("end FETCH") == 2 * 4
 
 
 def test_compiled_before_the_watch_is_not_compiled_again() -> None:

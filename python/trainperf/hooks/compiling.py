@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
+from collections.abc import Iterator
 from typing import Any
 
 from trainperf.hooks.context import Context
-from trainperf.hooks.patch import Switch, vanishing, wrapper_codes
+from trainperf.hooks.patch import Switch, vanishing
 
+_OURS = ("trainperf.hooks", "trainperf.integrations", "trainperf.watch")  # trainperf.watching too
 _vanished: set[Any] = set()  # those of `vanishing` that Dynamo knows of: once in a process, for good
 
 
 class CompileHook:
     """COMPILE brackets by Dynamo's own callbacks (torch >= 2.4 has them; their arguments differ by version).
 
-    A wrapper of ours that is called between two compiled pieces of the user's code would be compiled as a frame of its
-    own, and lose its marks: Dynamo is told to run these as they are. A wrapper that Dynamo meets *inside* of what it
-    compiles looks at torch.compiler.is_dynamo_compiling(), which is a constant there, and vanishes. For one in C it is
-    told of a function that does nothing.
+    A function of ours that is called between two compiled pieces of the user's code would be compiled as a frame of its
+    own, and lose its marks or fail: Dynamo is told to run all of them as they are. A wrapper that Dynamo meets *inside*
+    of what it compiles looks at torch.compiler.is_dynamo_compiling(), which is a constant there, and vanishes. For one
+    in C it is told of a function that does nothing.
     """
 
     name = "compile"
@@ -28,7 +32,7 @@ class CompileHook:
         self._handler: Any = None
         self._start: Any = None
         self._stop: Any = None
-        self._codes_told = 0
+        self._modules_told = 0
 
     def install(self, context: Context) -> None:
         from torch._dynamo.callback import callback_handler
@@ -56,12 +60,12 @@ class CompileHook:
 
     def _register(self) -> None:
         """Again and again, since torch._dynamo.reset() forgets the callbacks."""
-        if len(wrapper_codes) != self._codes_told:
+        if len(sys.modules) != self._modules_told:  # some of them may be ours
             from torch._dynamo.eval_frame import skip_code
 
-            for code in tuple(wrapper_codes):
+            for code in our_codes():
                 skip_code(code)
-            self._codes_told = len(wrapper_codes)
+            self._modules_told = len(sys.modules)
         if len(vanishing) != len(_vanished):
             from torch.compiler import substitute_in_graph
 
@@ -81,6 +85,25 @@ class CompileHook:
             callbacks: Any = getattr(self._handler, name, ())  # no handler, or a torch that has renamed its lists
             if ours in callbacks:
                 callbacks.remove(ours)
+
+
+def our_codes() -> Iterator[types.CodeType]:
+    """Of all our functions that can run within the user's loop, with the functions in them."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith(_OURS):
+            for thing in tuple(vars(module).values()):
+                if getattr(thing, "__module__", None) == name:
+                    for each in vars(thing).values() if isinstance(thing, type) else (thing,):
+                        yield from _codes(getattr(each, "fget", getattr(each, "__func__", each)))
+
+
+def _codes(function: Any) -> Iterator[types.CodeType]:
+    left = [getattr(function, "__code__", None)]
+    while left:
+        code = left.pop()
+        if isinstance(code, types.CodeType):
+            yield code
+            left += code.co_consts
 
 
 def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:

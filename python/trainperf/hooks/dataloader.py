@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_iterator, describe_loader
-from trainperf.hooks.patch import AnyFunction, remember
+from trainperf.hooks.patch import AnyFunction
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
@@ -120,7 +120,6 @@ class DataLoaderHook(PatchHook):
         if between is not None:
             fast = None
             return __next__
-        remember(__next__)
         self._fast = fast = native.fetch_function(original, __next__, is_grad_enabled, begin, end)
         switch.turns_off(fast)
         return fast

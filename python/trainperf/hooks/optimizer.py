@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.context import Context, Native
-from trainperf.hooks.patch import Switch, remember, vanishing
+from trainperf.hooks.patch import Switch, vanishing
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
@@ -62,8 +62,6 @@ class OptimizerHook:
                 if between is not None:
                     between.at_optimizer_end()
 
-        remember(before)
-        remember(after)
         hooks: tuple[Any, Any] = (before, after)
         if fast is not None:
             context.objects.gone.append(fast.forget)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 AnyFunction = Callable[..., Any]
 _MISSING = object()
 
-# Code of every wrapper ever put in, for Dynamo to leave alone (compiling.py). Small: a def has one code object.
-wrapper_codes: set[types.CodeType] = set()
-# Functions in C that Dynamo may meet in what it compiles, where they are to vanish.
+# Functions in C that Dynamo may meet in what it compiles, where they are to vanish (compiling.py).
 vanishing: set[types.BuiltinFunctionType] = set()
 
 
@@ -51,7 +49,6 @@ class Patch:
         self._owner = owner
         self._attribute = attribute
         made = make(self.original)
-        remember(made)
         self.wrapper = functools.wraps(self.original)(made)
         as_method = getattr(self.wrapper, "as_method", None) if isinstance(owner, type) else None  # a BracketFunction
         self._put = self.wrapper if as_method is None else as_method()
@@ -66,10 +63,3 @@ class Patch:
         else:
             setattr(self._owner, self._attribute, self.original)
         return True
-
-
-def remember(function: AnyFunction) -> None:
-    """Notes a function of ours that runs in the user's loop, for Dynamo to leave alone."""
-    code = getattr(function, "__code__", None)
-    if isinstance(code, types.CodeType):
-        wrapper_codes.add(code)
