@@ -100,6 +100,21 @@ def test_persistent_workers_are_met_once(hooked: Install, recorder: Recorder) ->
     assert recorder.words("LOADER_START").count("begin LOADER_START") == 2
 
 
+@pytest.mark.parametrize("batches", [None, [[0, 1], [2, 3]]], ids=["sampler", "list"])
+def test_epochs_of_a_loader_that_makes_its_iterators_by_itself(
+    batches: Any, hooked: Install, recorder: Recorder
+) -> None:
+    """fastai's __iter__ is not torch's, and what names its batches need not have weak references."""
+    session = hooked(DataLoaderHook())
+    options = {"batch_sampler": batches} if batches else {"batch_size": 2}
+    loaders = [DataLoader(Numbers(n), **options) for n in (4, 5)]
+    for loader in loaders * 3:
+        assert next(loader._get_iterator()).tolist() == [0, 1]
+    assert recorder.words() == ["begin FETCH", "end FETCH"] * 6 and session.notes == []
+    assert [mark.object for mark in recorder.of("FETCH") if mark.kind == "begin"] == [1, 2] * 3
+    assert len(session.objects) == 2
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():

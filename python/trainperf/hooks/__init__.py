@@ -18,7 +18,7 @@ from trainperf.hooks.checkpoint import CheckpointHook
 from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context, Native, Session
 from trainperf.hooks.cuda import CudaHook
-from trainperf.hooks.dataloader import DataLoaderHook
+from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
@@ -39,6 +39,7 @@ __all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
 
 
 def all_hooks() -> list[Hook]:
+    loaders = DataLoaderHook()
     return [
         ThreadNamesHook(),
         DeviceHook(),
@@ -51,7 +52,8 @@ def all_hooks() -> list[Hook]:
         TensorBoardXHook(),
         WandbHook(),
         MlflowHook(),
-        DataLoaderHook(),
+        loaders,
+        StatefulLoaderHook(loaders),
         CheckpointHook(),
         SafetensorsHook(),
         PretrainedModelHook(),

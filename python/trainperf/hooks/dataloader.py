@@ -13,6 +13,7 @@ What `ready` means. It is the number of batches that the workers had finished wh
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from trainperf.hooks.patch import AnyFunction
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
+
+
+_MAX_ORPHANS = 64
 
 
 class _Fetches:
@@ -44,17 +48,18 @@ class DataLoaderHook(PatchHook):
     def __init__(self) -> None:
         super().__init__()
         self._iterators: dict[int, _Fetches] = {}
-        self._orphans: dict[int, tuple[weakref.ref[Any], int]] = {}  # by their sampler; see _loader_id
+        # Loaders that are known by an iterator only: by the id of its sampler and its description, (the sampler, if it
+        # can be told whether it is still there; the loader's id).
+        self._orphans: dict[tuple[int, str], tuple[weakref.ref[Any] | None, int]] = {}
         self._fast: BracketFunction | None = None  # __next__ in C, for iterators without workers
 
     def install(self, context: Context) -> None:
         from torch.utils.data import dataloader
 
         self._context = context
-        self._with_workers: type = dataloader._MultiProcessingDataLoaderIter
         self._base: type = dataloader._BaseDataLoaderIter
         self.patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
-        self.patch(dataloader.DataLoader, "__iter__", self._wrap_iter)
+        self.patch(dataloader.DataLoader, "__iter__", self.wrap_iter)
 
     def remove(self) -> None:
         super().remove()
@@ -124,7 +129,7 @@ class DataLoaderHook(PatchHook):
         switch.turns_off(fast)
         return fast
 
-    def _wrap_iter(self, original: AnyFunction) -> AnyFunction:
+    def wrap_iter(self, original: AnyFunction) -> AnyFunction:
         import torch
 
         native, context, switch = self._context.native, self._context, self.switch
@@ -162,24 +167,21 @@ class DataLoaderHook(PatchHook):
         """The loader's id: the one that an iterator from before the watch got in its name, if there was one."""
         objects = self._context.objects
         if self._orphans and (sampler := getattr(loader, "_index_sampler", None)) is not None:
-            orphan = self._orphans.get(id(sampler))
-            if orphan is not None and orphan[0]() is sampler:
-                del self._orphans[id(sampler)]
-                objects.set(loader, orphan[1], ("loader", ""))
+            for key, (reference, number) in self._orphans.items():
+                if reference is not None and reference() is sampler:
+                    del self._orphans[key]
+                    objects.set(loader, number, ("loader", ""))
+                    break
         return objects.id_of(loader, "loader", lambda: describe_loader(loader))
 
     def _adopt(self, iterator: Any, loader: int) -> _Fetches:
-        """Meets an iterator: a new one, or (loader 0) one that was there before the watch."""
+        """Meets an iterator: a new one, or (loader 0) one whose loader is not known."""
         known = self._iterators.get(id(iterator))
         if known is not None:  # persistent workers: the same iterator again
             return known
         if loader == 0:
-            objects = self._context.objects
-            loader = objects.id_of(iterator, "loader", lambda: describe_iterator(iterator))
-            sampler = getattr(iterator, "_index_sampler", None)
-            if sampler is not None:
-                self._orphans[id(sampler)] = (weakref.ref(sampler), loader)
-        has_workers = isinstance(iterator, self._with_workers)
+            loader = self._adopt_orphan(iterator)
+        has_workers = getattr(iterator, "_num_workers", 0) > 0  # not by its class: torchdata has one of its own
         names = ["_task_info", "_tasks_outstanding", "_rcvd_idx", "_data_queue"]
         pinned = has_workers and hasattr(iterator, "_pin_memory_thread")
         if pinned:
@@ -208,3 +210,35 @@ class DataLoaderHook(PatchHook):
             if pid is not None:
                 self._context.session.watch_worker(loader, pid)
         return state
+
+    def _adopt_orphan(self, iterator: Any) -> int:
+        """There before the watch, or made by another's __iter__ (fastai's), which makes the next epoch's from the same
+        sampler."""
+        described, sampler = describe_iterator(iterator), getattr(iterator, "_index_sampler", None)
+        key = (id(sampler), str(described))
+        reference, number = self._orphans.get(key, (None, 0))
+        if number == 0 or (reference is not None and reference() is not sampler):
+            number = self._context.objects.id_of(iterator, "loader", lambda: described)
+            try:
+                reference = weakref.ref(sampler)
+            except TypeError:  # a list of indices, itertools.count()
+                reference = None
+            self._orphans[key] = (reference, number)
+            if len(self._orphans) > _MAX_ORPHANS:
+                del self._orphans[next(iter(self._orphans))]
+        return number
+
+
+class StatefulLoaderHook(PatchHook):
+    """torchdata's, which has an __iter__ of its own."""
+
+    name = "stateful_dataloader"
+    needs = "torchdata.stateful_dataloader.stateful_dataloader"
+
+    def __init__(self, loaders: DataLoaderHook) -> None:
+        super().__init__()
+        self._loaders = loaders
+
+    def install(self, context: Context) -> None:
+        module = importlib.import_module(self.needs)
+        self.patch(module.StatefulDataLoader, "__iter__", self._loaders.wrap_iter)
