@@ -20,7 +20,7 @@ from recorder import Recorder, Session
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from trainperf.hooks.backward import BackwardHook
-from trainperf.hooks.checkpoint import CheckpointHook
+from trainperf.hooks.checkpoint import CheckpointHook, DistributedCheckpointHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
@@ -248,6 +248,17 @@ def test_checkpoint_that_fails_ends_its_bracket(hooked: Install, recorder: Recor
         torch.save({}, tmp_path / "missing" / "model.pt")
     assert recorder.words() == ["begin CHECKPOINT", "end CHECKPOINT"]
     assert recorder.marks[-1].value == -1
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_is_one(hooked: Install, recorder: Recorder, tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    hooked(CheckpointHook(), DistributedCheckpointHook())
+    state = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3))).state_dict()
+    for i, save in enumerate((dcp.save, dcp.state_dict_saver.save)):
+        save(state, checkpoint_id=tmp_path / str(i))
+    assert recorder.words() == ["begin CHECKPOINT", "end CHECKPOINT"] * 2
 
 
 # eval mode

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.base import Hook
 from trainperf.hooks.between import Between
-from trainperf.hooks.checkpoint import CheckpointHook
+from trainperf.hooks.checkpoint import CheckpointHook, DistributedCheckpointHook
 from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context, Native, Session
 from trainperf.hooks.cuda import CudaHook
@@ -55,6 +55,7 @@ def all_hooks() -> list[Hook]:
         loaders,
         StatefulLoaderHook(loaders),
         CheckpointHook(),
+        DistributedCheckpointHook(),
         SafetensorsHook(),
         PretrainedModelHook(),
         TransformersHook(),

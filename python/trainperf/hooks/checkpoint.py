@@ -1,7 +1,8 @@
-"""torch.save, with the bytes it wrote."""
+"""torch.save, with the bytes it wrote, and the checkpoints of torch.distributed, which are many of them."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -44,6 +45,20 @@ class CheckpointHook(PatchHook):
                 saves.end(outermost, written)
 
         return save
+
+
+class DistributedCheckpointHook(PatchHook):
+    """Without it a checkpoint would be as many as it has tensors."""
+
+    name = "distributed_checkpoint"
+    needs = "torch.distributed.checkpoint"
+
+    def install(self, context: Context) -> None:
+        package = importlib.import_module(self.needs)
+        for function in ("save", "async_save", "save_state_dict"):
+            for owner in (package, package.state_dict_saver):
+                if callable(vars(owner).get(function)):
+                    self.patch(owner, function, lambda original: context.saves.around(original, self.switch))
 
 
 def _position(target: Any) -> int:
