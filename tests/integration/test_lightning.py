@@ -136,6 +136,19 @@ def test_checkpoints(tmp_path: Path) -> None:
 # Other people's things.
 
 
+def test_a_logger_with_a_static_method_is_called_as_without_us(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    class Mine(CSVLogger):
+        @staticmethod
+        def log_graph(model: Any, *more: Any) -> None:
+            calls.append((model, more))
+
+    model = Net(8)
+    fit(tmp_path, model, logger=Mine(str(tmp_path)))
+    assert calls == [(model, ())]
+
+
 def test_the_users_profiler_goes_on_and_is_given_back(tmp_path: Path) -> None:
     class Mine(SimpleProfiler):
         answer = 42

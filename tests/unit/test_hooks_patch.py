@@ -93,6 +93,23 @@ def test_an_inherited_attribute_is_deleted_again() -> None:
     assert "f" not in vars(Child) and Child().f() == 1
 
 
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_static_method_is_refused(inherited: bool) -> None:
+    """A function in its place would be given the object as well."""
+
+    class Base:
+        @staticmethod
+        def f(x: int) -> int:
+            return x
+
+    class Child(Base):
+        pass
+
+    with pytest.raises(TypeError, match="not a plain function"):
+        Patch(Child if inherited else Base, "f", lambda original: original)
+    assert Child().f(3) == 3
+
+
 def test_hooks_go_in_reverse_order_and_a_broken_one_does_not_stop_the_others(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ class Patch:
         found = vars(owner).get(attribute, _MISSING)
         self._inherited = found is _MISSING
         self.original: Any = getattr(owner, attribute) if self._inherited else found
-        if not callable(self.original):
+        if not callable(self.original) or isinstance(inspect.getattr_static(owner, attribute, None), staticmethod):
             raise TypeError(f"{owner!r}.{attribute} is not a plain function")
         self._owner = owner
         self._attribute = attribute

@@ -106,8 +106,9 @@ class LightningPatches:
         return measured
 
     def _patch_logger(self, kind: type, name: str) -> None:
-        if not callable(inspect.getattr_static(kind, name, None)):
-            return  # it has none, or makes them up (DummyLogger)
+        found = inspect.getattr_static(kind, name, None)
+        if not callable(found) or isinstance(found, staticmethod):
+            return  # it has none, makes them up (DummyLogger), or a function that is not told which logger it is
         self._on_classes.append(Patch(kind, name, lambda original: self._wrap_logger(original, name)))
 
     def _wrap_logger(self, original: Any, name: str) -> Any:
