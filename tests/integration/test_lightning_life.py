@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import pickle
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -220,6 +221,25 @@ def test_trouble_before_training_leaves_no_run(tmp_path: Path) -> None:
     assert prof.path == "" and not list(tmp_path.rglob("*.tpr"))
     with pytest.raises(trainperf.TrainperfError, match="nothing was trained"):
         _ = prof.run
+
+
+class Copies(pl.Callback):
+    made: ClassVar[list[Any]] = []
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.made.extend((copy.deepcopy(trainer), pickle.loads(pickle.dumps(trainer))))
+
+
+def test_a_copy_of_the_trainer_is_its_own(tmp_path: Path) -> None:
+    """What is put into the trainer for a fit goes with a copy, and there acts on the copy."""
+    made = trainer(tmp_path, TrainPerf(verbose=False), callbacks=[Copies()])
+    del made.untouched  # a lambda, which nobody can pickle
+    made.fit(Net(8), DataLoader(TensorDataset(torch.randn(N, 64), torch.randint(0, 10, (N,)))))
+    assert len(Copies.made) == 2
+    for copied in Copies.made:
+        assert copied is not made and copied.save_checkpoint.__self__ is copied
+        assert type(copied.profiler).__name__ == "PassThroughProfiler"
+    Copies.made.clear()
 
 
 def test_fit_twice_then_validate_and_test(tmp_path: Path) -> None:

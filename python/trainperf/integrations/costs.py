@@ -59,6 +59,7 @@ class CostMeter:
         context.ticker.add("costs", self._tick)
 
     def here(self) -> bool:
+        """Not after close(): somebody may have put a wrapper over ours, which then stays where it is."""
         return threading.get_ident() == self._thread
 
     def cost_of(self, thing: Any, kind: str, describe: Callable[[], Mapping[str, Any]], hook: str) -> Cost | None:
@@ -139,6 +140,7 @@ class CostMeter:
             self._context.session.set_object(number, kind, text)
 
     def close(self) -> None:
+        self._thread = 0
         self.unwind()
         self.publish()
         self._context.ticker.discard("costs")

@@ -6,7 +6,6 @@ ours. Private names of Lightning are looked for, and where one is not there the 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from trainperf.hooks.context import Context
 from trainperf.hooks.patch import Patch
 from trainperf.integrations.costs import CostMeter
+from trainperf.integrations.on_objects import OnObjects
 
 _LOGGER_METHODS = ("log_metrics", "log_hyperparams", "log_graph", "save", "after_save_checkpoint", "finalize")
 
@@ -25,7 +25,7 @@ class LightningPatches:
         self._context = context
         self._meter = meter
         self._phases = phases
-        self._on_objects: list[tuple[Any, str, Any]] = []
+        self._on_objects = OnObjects()
         self._on_classes: list[Patch] = []
         self._broken = False
 
@@ -56,35 +56,24 @@ class LightningPatches:
                 self._patch_logger(kind, name)
 
     def remove(self) -> None:
-        while self._on_objects:
-            owner, name, ours = self._on_objects[-1]
-            if vars(owner).get(name) is ours:
-                delattr(owner, name)
-            self._on_objects.pop()
+        self._on_objects.remove()
         while self._on_classes:
             self._on_classes[-1].remove()
             self._on_classes.pop()
 
     def _replace(self, owner: Any, name: str, what: str, make: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name, None)
-        if original is None or name in vars(owner):
-            why = "somebody has replaced it" if original is not None else f"this Lightning has no {name}()"
-            self._context.session.set_tier(f"lightning_{what}", "off", why)
-            return
-        ours = functools.wraps(original)(make(original))
-        self._on_objects.append((owner, name, ours))  # first: remove() looks whether it got there
-        setattr(owner, name, ours)
-        self._context.session.set_tier(f"lightning_{what}", "exact")
+        why = self._on_objects.replace(owner, name, make)
+        self._context.session.set_tier(f"lightning_{what}", "off" if why else "exact", why)
 
     def _in_phase(self, original: Any, name: str) -> Any:
         meter, phase = self._meter, self._phases[name]
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not meter.here():
-                return original(*args, **kwargs)
+                return original(self, *args, **kwargs)
             meter.enter(None, meter.PHASE, phase)
             try:
-                return original(*args, **kwargs)
+                return original(self, *args, **kwargs)
             finally:
                 meter.leave()
 
@@ -94,12 +83,12 @@ class LightningPatches:
         meter = self._meter
         cost = meter.cost_of(thing, kind, lambda: {"name": name, "class": type(thing).__qualname__}, hook)
 
-        def measured(*args: Any, **kwargs: Any) -> Any:
+        def measured(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not meter.here():
-                return original(*args, **kwargs)
+                return original(self, *args, **kwargs)
             meter.enter(cost, meter.PLAIN)
             try:
-                return original(*args, **kwargs)
+                return original(self, *args, **kwargs)
             finally:
                 meter.leave()
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 import threading
 from typing import Any
 
+from trainperf.hooks.patch import AnyFunction
 from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import describe_class, where
+from trainperf.integrations.on_objects import OnObjects
 from trainperf.watch import Watch
 from trainperf.watching.closed_steps import StepTotals
 from trainperf.watching.phases import PHASES
@@ -49,7 +50,7 @@ class TransformersFit:
         self._state = state
         self._facts = {"first_step": int(getattr(state, "global_step", 0) or 0)}
         self._meter: CostMeter | None = None
-        self._wrapped: list[tuple[Any, str, Any]] = []
+        self._wrapped = OnObjects()
         self._logged: StepTotals | None = watch.step_totals if log_metrics else None
         hooks = watch._hooks
         self._context = hooks.context if hooks is not None else None  # None: disabled, or no core
@@ -116,8 +117,6 @@ class TransformersFit:
         session.set_tier("callback_costs", "exact")
 
     def _replace(self, callback: Any, event: str, cost: Cost, kind: str) -> None:
-        if event in getattr(callback, "__dict__", {event: None}):
-            return  # somebody has replaced it, or it cannot be
         meter = self._meter
         assert meter is not None
         how = meter.CALLBACK
@@ -125,20 +124,20 @@ class TransformersFit:
             how = meter.PHASE
         elif kind == "logger" or event == "on_log":
             how = meter.LOGGING
-        original = getattr(callback, event)
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if not meter.here():
-                return original(*args, **kwargs)
-            meter.enter(cost, how, _VALIDATION)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                meter.leave()
+        def make(original: AnyFunction) -> AnyFunction:
+            def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if not meter.here():
+                    return original(self, *args, **kwargs)
+                meter.enter(cost, how, _VALIDATION)
+                try:
+                    return original(self, *args, **kwargs)
+                finally:
+                    meter.leave()
 
-        ours = functools.wraps(original)(timed)
-        self._wrapped.append((callback, event, ours))  # first: end() looks whether it got there
-        setattr(callback, event, ours)
+            return timed
+
+        self._wrapped.replace(callback, event, make)
 
     # The end
 
@@ -163,11 +162,7 @@ class TransformersFit:
     def _take_out(self) -> None:
         assert self._context is not None
         self._context.add_figures = None
-        while self._wrapped:
-            owner, event, ours = self._wrapped[-1]
-            if vars(owner).get(event) is ours:
-                delattr(owner, event)
-            self._wrapped.pop()
+        self._wrapped.remove()
         meter, self._meter = self._meter, None
         if meter is not None:
             meter.close()
