@@ -74,7 +74,7 @@ def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     import signal
 
     from trainperf.integrations.lightning_fit import LightningFit
-    from trainperf.watch import _current_here
+    from trainperf.watching.process import current
 
     install = LightningFit._install
 
@@ -92,7 +92,7 @@ def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     finally:
         signal.signal(signal.SIGINT, before)
     made.untouched()
-    assert _current_here() is None and not (tmp_path / "a.tpr").exists()
+    assert current() is None and not (tmp_path / "a.tpr").exists()
 
 
 def test_a_run_file_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -119,7 +119,7 @@ def test_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
 
 def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainperf.integrations.transformers_fit import TransformersFit
-    from trainperf.watch import _current_here
+    from trainperf.watching.process import current
 
     time_callbacks = TransformersFit._time_callbacks
 
@@ -132,7 +132,7 @@ def test_ctrl_c_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TransformersFit, "_time_callbacks", interrupted)
         made.train()
-    assert _current_here() is None and "on_step_end" not in vars(boom)
+    assert current() is None and "on_step_end" not in vars(boom)
     assert_unpatched(before, patchable())
 
 

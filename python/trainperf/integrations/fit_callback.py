@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainperf.errors import TrainperfError
 from trainperf.integrations.fit_watch import FitWatch, placed
 from trainperf.settings import resolve
+from trainperf.watching import process
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
@@ -53,14 +54,12 @@ class FitCallback:
         self._fits = 0
         self._watch: Watch | None = None  # the last one's
 
-    def _begin_watch(self, root: str, *, rank: int, world_size: int) -> tuple[Watch, bool]:
-        """The training's watch, and whether it is ours: the program's own goes on, and tells the verdict itself."""
-        from trainperf.watch import _current_here
-
-        running = _current_here()
+    def _begin_watch(self, root: str, *, rank: int, world_size: int) -> tuple[Watch, FitWatch | None]:
+        """The training's watch, and again if it is ours: the program's own goes on, and tells the verdict itself."""
+        running = process.current()
         if running is not None and not running.gives_way:
             self._watch = running
-            return running, False
+            return running, None
         self._fits += 1
         watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits))
         try:
@@ -71,7 +70,7 @@ class FitCallback:
             log.error("this rank trains unwatched, its run file cannot be made: %s", error)
             watch.go_without(str(error))
         self._watch = watch
-        return watch, True
+        return watch, watch
 
     # What it found.
 

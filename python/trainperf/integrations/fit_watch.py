@@ -22,6 +22,16 @@ class FitWatch(Watch):
         """After an __enter__ that failed: runs as where there is no core, and tells why."""
         self._why_off, self._state = why, "running"
 
+    def end(self, error: BaseException | None, *, told: bool = True) -> None:
+        """Not `told`: the training ended without a word, and nobody knows why."""
+        if error is None and not told:
+            self._stop("exception", None)
+        else:
+            self.__exit__(None if error is None else type(error), error, None)
+
+    def discard(self) -> None:
+        self._discard("there was no training")
+
     def tell(self) -> None:
         if not self._telling:
             self._telling = True

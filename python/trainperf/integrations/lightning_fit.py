@@ -42,13 +42,13 @@ _FACTS = (
 class LightningFit:
     """Nothing of it raises into the training."""
 
-    def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: bool) -> None:
-        self.own = own
+    def __init__(self, trainer: Any, callback: Any, watch: Watch, *, own: FitWatch | None) -> None:
         self.batches_ended = 0
         self._trained = False
         self._trainer = trainer
         self._callback = callback
         self._watch = watch
+        self._own = own
         self._tee: Any = None
         self._meter: CostMeter | None = None
         self._patches: LightningPatches | None = None
@@ -57,10 +57,10 @@ class LightningFit:
 
     def begin(self, *, log_metrics: bool) -> None:
         """A Ctrl-C in it passes through: end() then takes out what is in by then."""
-        hooks = self._watch._hooks
-        if hooks is None:  # disabled, or no core
+        context = self._watch.context
+        if context is None:  # disabled, or no core
             return
-        self._context = hooks.context
+        self._context = context
         try:
             self._install()
             self._logged = self._watch.step_totals if log_metrics and self._trainer.loggers else None
@@ -243,23 +243,20 @@ class LightningFit:
     def stop(self, exception: BaseException | None) -> None:
         """Ends the watch, when it is ours; what is in the trainer goes in any case. Idempotent."""
         self._take_out()
-        if self.own:
-            kind = type(exception) if exception is not None else None
-            self._watch.__exit__(kind, exception, None)
+        if self._own is not None:
+            self._own.end(exception)
 
     def end(self, exception: BaseException | None) -> bool:
         """stop(), and the verdict. True: there was no training, and nothing is left of the watch."""
-        if self.own and not self._trained:
-            self.discard()
+        own = self._own
+        if own is not None and not self._trained:
+            self._take_out()
+            own.discard()
             return True
         self.stop(exception)
-        if isinstance(self._watch, FitWatch) and self.own:
-            self._watch.tell()
+        if own is not None:
+            own.tell()
         return False
-
-    def discard(self) -> None:
-        self._take_out()
-        self._watch._discard("there was no training")
 
     def _take_out(self) -> None:
         tee, self._tee = self._tee, None

@@ -41,7 +41,9 @@ _VALIDATION = PHASES.index("validation")
 class TransformersFit:
     """Nothing of it raises into the training."""
 
-    def __init__(self, callback: Any, watch: Watch, *, own: bool, args: Any, state: Any, log_metrics: bool) -> None:
+    def __init__(
+        self, callback: Any, watch: Watch, *, own: FitWatch | None, args: Any, state: Any, log_metrics: bool
+    ) -> None:
         self.thread = threading.get_ident()
         self._callback = callback
         self._watch = watch
@@ -52,8 +54,7 @@ class TransformersFit:
         self._meter: CostMeter | None = None
         self._wrapped = OnObjects()
         self._logged: StepTotals | None = watch.step_totals if log_metrics else None
-        hooks = watch._hooks
-        self._context = hooks.context if hooks is not None else None  # None: disabled, or no core
+        self._context = watch.context  # None: disabled, or no core
 
     def begin(self, trainer: Any) -> None:
         """A Ctrl-C in it passes through: end() then takes out what is in by then."""
@@ -149,15 +150,9 @@ class TransformersFit:
                 self._describe()
             except Exception as failure:
                 self._failed(failure)
-        if not self._own:
-            return
-        watch = self._watch
-        if error is not None:
-            watch.__exit__(type(error), error, None)
-        else:
-            watch._stop("normally" if ended else "exception", None)
-        if isinstance(watch, FitWatch):
-            watch.tell()
+        if self._own is not None:
+            self._own.end(error, told=ended)
+            self._own.tell()
 
     def _take_out(self) -> None:
         assert self._context is not None

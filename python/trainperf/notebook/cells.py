@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from trainperf.watch import Watch
@@ -16,7 +17,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("trainperf")
 
 _MOST_CELLS: Final = 400  # in the run file: the latest
-_begun: dict[int, tuple[Watch, int, str]] = {}  # id of a running watch -> itself, the execution that began it, the cell
+
+# Ends a watch that was left open: why, and by which exception.
+Close = Callable[[str, type[BaseException] | None], None]
+
+
+class _Begun(NamedTuple):
+    watch: Watch
+    close: Close
+    execution: int  # that began it
+    cell: str
+
+
+_begun: dict[int, _Begun] = {}  # by the id of the watch
 _hooked: list[Any] = []  # shells that tell us when a cell ends
 
 
@@ -30,12 +43,12 @@ def shell() -> Any:
         return None
 
 
-def begins(watch: Watch) -> None:
+def begins(watch: Watch, close: Close) -> None:
     """Called when a watch has begun."""
     here = shell()
     if here is None:
         return
-    _begun[id(watch)] = (watch, execution(here), _source(here))
+    _begun[id(watch)] = _Begun(watch, close, execution(here), _source(here))
     if here not in _hooked:
         here.events.register("post_run_cell", _after_cell)
         _hooked.append(here)
@@ -43,23 +56,25 @@ def begins(watch: Watch) -> None:
 
 def left_open(running: Watch) -> bool:
     """Whether the cell that began this watch is being run again: then it is closed here, with a note."""
-    here = shell()
-    _, begun_by, source = _begun.get(id(running), (None, -1, ""))
-    if here is None or not source or begun_by == execution(here) or source != _source(here):
+    here, begun = shell(), _begun.get(id(running))
+    if here is None or begun is None or not begun.cell:
         return False
-    _close(running, f"cell In [{begun_by}] left this watch open, and was run again")
+    if begun.execution == execution(here) or begun.cell != _source(here):
+        return False
+    _close(begun, f"cell In [{begun.execution}] left this watch open, and was run again")
     return True
 
 
 def _after_cell(result: Any) -> None:
     """A cell that began a watch, and fails or is interrupted before it ends it, will not end it any more."""
     here = shell()
-    for watch, begun_by, _ in list(_begun.values()):
-        if not watch.running:
-            _begun.pop(id(watch), None)
-        elif not result.success and here is not None and begun_by == execution(here):
+    for begun in list(_begun.values()):
+        if not begun.watch.running:
+            _begun.pop(id(begun.watch), None)
+        elif not result.success and here is not None and begun.execution == execution(here):
             error = result.error_in_exec or result.error_before_exec
-            _close(watch, f"cell In [{begun_by}] ended by {type(error).__name__} and left this watch open", type(error))
+            why = f"cell In [{begun.execution}] ended by {type(error).__name__} and left this watch open"
+            _close(begun, why, type(error))
     if not _begun:
         _unhook()
 
@@ -75,19 +90,14 @@ def _unhook() -> None:
 def close_all_left_open(why: str) -> None:
     """Ends the watches that earlier cells began and did not end."""
     here = shell()
-    for watch, begun_by, _ in list(_begun.values()):
-        if watch.running and here is not None and begun_by != execution(here):
-            _close(watch, f"cell In [{begun_by}] left this watch open: {why}")
+    for begun in list(_begun.values()):
+        if begun.watch.running and here is not None and begun.execution != execution(here):
+            _close(begun, f"cell In [{begun.execution}] left this watch open: {why}")
 
 
-def _close(watch: Watch, why: str, kind: type[BaseException] | None = None) -> None:
-    _begun.pop(id(watch), None)
-    session = watch._session
-    if session is not None:
-        session.note(f"{why}; it was closed")
-    if not watch._settings.verbose:  # else the verdict has the note
-        print(f"trainperf: {why}; it was closed", file=sys.stderr)
-    watch._stop("exception" if kind is not None else "normally", kind)
+def _close(begun: _Begun, why: str, kind: type[BaseException] | None = None) -> None:
+    _begun.pop(id(begun.watch), None)
+    begun.close(why, kind)
 
 
 def execution(here: Any) -> int:

@@ -65,11 +65,13 @@ def _magic(line: str, cell: str | None = None) -> Any:
     cells.close_all_left_open("%%trainperf begins another")
     run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
     watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
+    began = False
     try:
         with watch:
+            began = True
             return run()
     finally:
-        if watch.path or watch._why_off:  # else it could not begin, and says why by itself
+        if began:  # else it could not, and says why by itself
             if args.variable is not None:
                 shell.user_ns[args.variable] = watch
             _show(watch, report=not args.no_report)

@@ -1,0 +1,77 @@
+"""The one watch of this process: who it is, how the next one begins, and that a forked child has none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from trainperf.errors import AlreadyWatchingError
+
+if TYPE_CHECKING:
+    from trainperf.watch import Watch
+    from trainperf.watching.lifetime import Lifetime
+
+lock = threading.RLock()  # held while a watch begins, and while one ends
+latest: Watch | None = None  # the one that runs; where a fork was not told to us, the parent's: see current()
+
+_left_to_parent: list[Watch] = []  # kept alive in forked children, since ending them is not theirs
+_fork_hook_set = False
+
+
+def current() -> Watch | None:
+    running = latest
+    return running if running is not None and running._pid == os.getpid() else None
+
+
+def begin(new: Watch) -> None:
+    """Raises AlreadyWatchingError, and what beginning raises; then `new` can be tried again."""
+    global latest, _fork_hook_set
+    with lock:
+        running = current()
+        if running is not None and running.gives_way:
+            running._discard("the program watches itself")
+            running = None
+        if running is not None and "IPython" in sys.modules:
+            from trainperf.notebook import cells
+
+            if cells.left_open(running):
+                running = None
+        disabled = new._settings.disabled
+        if running is not None and not disabled:
+            what = f" (into {running.path})" if running.path else ""
+            raise AlreadyWatchingError(
+                f"this process is being watched already{what}: leave that watch, or call trainperf.stop(), first"
+            )
+        if not _fork_hook_set:
+            os.register_at_fork(after_in_child=_after_fork_in_child)
+            _fork_hook_set = True
+        new._begin()
+        try:
+            if not disabled:
+                latest = new
+                if "IPython" in sys.modules:
+                    from trainperf.notebook import cells
+
+                    cells.begins(new, new._left_open)
+        except BaseException:  # Ctrl-C just here
+            latest = None
+            new._abandon()
+            raise
+
+
+def ends(old: Lifetime) -> None:
+    """Called with the lock held."""
+    global latest
+    if latest is old:
+        latest = None
+
+
+def _after_fork_in_child() -> None:
+    global latest, lock
+    lock = threading.RLock()  # another thread of the parent may have held it
+    left, latest = latest, None
+    if left is not None:
+        _left_to_parent.append(left)
+        left._forget()
