@@ -100,6 +100,8 @@ def test_a_run_file_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptur
     prof = TrainPerf(tmp_path / "a.tpr", verbose=False, cuda="off")
     with pytest.raises(FileExistsError):
         fit(tmp_path, prof=prof)
+    (tmp_path / "a.tpr").unlink()
+    assert fit(tmp_path, prof=prof).path == str(tmp_path / "a.tpr")
     (tmp_path / "b.rank1.tpr").touch()
     prof = TrainPerf(tmp_path / "b.tpr", verbose=False)
     watch, own = prof._begin_watch("", rank=1, world_size=2)  # the others would wait for this rank

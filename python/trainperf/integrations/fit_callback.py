@@ -60,8 +60,7 @@ class FitCallback:
         if running is not None and not running.gives_way:
             self._watch = running
             return running, None
-        self._fits += 1
-        watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits))
+        watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits + 1))
         try:
             watch.__enter__()
         except OSError as error:
@@ -69,6 +68,7 @@ class FitCallback:
                 raise  # nothing has been trained yet, and nobody waits for us
             log.error("this rank trains unwatched, its run file cannot be made: %s", error)
             watch.go_without(str(error))
+        self._fits += 1
         self._watch = watch
         return watch, watch
 
