@@ -55,9 +55,7 @@ class Settings:
         """
         if self.path or not self.directory:
             return self._of_rank(self.path)
-        if (
-            self.several_ranks
-        ):  # a name that all of them can make without asking one another, or looking at what is there
+        if self.several_ranks:  # one that all of them can make without asking one another, or looking at what is there
             path = self._of_rank(os.path.join(self.directory, f"{self.job_name()}.tpr"))
             if not os.path.exists(path):
                 return path
@@ -115,6 +113,8 @@ def resolve(
         environ = {}  # whatever else is set in it is of no account, and no reason to stop a program
     _warn_of_unknown(environ)
     level = _log_level(environ)
+    if flag_shares is not None and not isinstance(flag_shares, Mapping):
+        raise TypeError(f'flag_shares={flag_shares!r} must be a dict: give {{"data_starved": 0.1}} or the like')
     shares = dict(flag_shares or {})
     for flag, share in shares.items():
         if flag not in FLAGS:
@@ -157,6 +157,11 @@ def resolve(
 
 
 def _path(path: str | os.PathLike[str]) -> str:
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        mend = "a decorator is written @trainperf.watch(), with its parentheses"
+        if not callable(path):
+            mend = "give a file name, or None for a private temporary file"
+        raise TypeError(f"path={path!r} must be a str or a Path: {mend}")
     text = os.fsdecode(path)
     if not text:
         raise ValueError("path is empty: give a file name, or None for a private temporary file")

@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,64 @@ def test_decorated_coroutine_and_generator(tmp_path: Path) -> None:
     generator.close()  # type: ignore[attr-defined]
     run = trainperf.open(path)
     assert run.step_count == 1 and run.ended == "normally"
+
+
+def test_a_decorated_asynchronous_generator_is_sent_to_thrown_into_and_closed(path: Path) -> None:
+    heard: list[Any] = []
+
+    @trainperf.watch(path, overwrite=True, verbose=False)
+    async def losses() -> AsyncGenerator[int, str]:
+        try:
+            while True:
+                try:
+                    heard.append((yield len(heard)))
+                except KeyError as error:
+                    heard.append(repr(error))
+        finally:
+            heard.append("closed")
+
+    async def drive() -> list[int]:
+        generator = losses()
+        got = [await generator.asend(None), await generator.asend("sent"), await generator.athrow(KeyError("thrown"))]
+        await generator.aclose()
+        return got
+
+    assert asyncio.run(drive()) == [0, 1, 2] and heard == ["sent", "KeyError('thrown')", "closed"]
+    assert trainperf.open(path).ended == "normally"
+
+    @trainperf.watch(path, overwrite=True, verbose=False)
+    async def three() -> AsyncGenerator[int, None]:
+        for i in range(3):
+            yield i
+
+    async def collect() -> list[int]:
+        return [i async for i in three()]
+
+    assert asyncio.run(collect()) == [0, 1, 2]
+
+
+def test_an_exception_from_before_is_not_kept_alive_by_a_watch_that_is_over() -> None:
+    """In a notebook the last exception is remembered, with its traceback and all that lies in its frames."""
+
+    class Big:
+        pass
+
+    def fails(big: Big) -> None:
+        raise MemoryError
+
+    big = Big()
+    alive = weakref.ref(big)
+    try:
+        fails(big)
+    except MemoryError as error:
+        sys.last_value = error
+    try:
+        with trainperf.watch(verbose=False) as run:
+            pass
+    finally:
+        del sys.last_value, big
+    gc.collect()
+    assert alive() is None and not run.running
 
 
 def test_a_private_file_goes_with_its_watch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,10 +261,20 @@ def test_options_that_are_refused(options: dict[str, Any], match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"sampler_hz": "250"}, {"budget": True}, {"name": 3}, {"path": 3}, {"no_such_option": 1}]
+    ("options", "match"),
+    [
+        ({"sampler_hz": "250"}, "must be a number: use 60"),
+        ({"budget": True}, "must be a number: 0.01"),
+        ({"name": 3}, "must be a str"),
+        ({"path": 3}, "give a file name"),
+        ({"path": print}, r"written @trainperf\.watch\(\), with its parentheses"),
+        ({"flag_shares": ["data_starved"]}, 'must be a dict: give {"data_starved": 0.1}'),
+        ({"on_flag": 3}, "give a function of one argument"),
+        ({"no_such_option": 1}, "no_such_option"),
+    ],
 )
-def test_options_of_the_wrong_kind(options: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
+def test_options_of_the_wrong_kind(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(TypeError, match=match):
         trainperf.watch(**options)
 
 

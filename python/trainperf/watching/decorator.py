@@ -24,8 +24,22 @@ def decorate(function: Any, watch: Callable[[], AbstractContextManager[Any]]) ->
         @functools.wraps(function)
         async def asynchronous(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
             with watch():
-                async for item in function(*args, **kwargs):
-                    yield item
+                inner = function(*args, **kwargs)
+                try:
+                    item = await inner.__anext__()
+                    while True:
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:
+                            item = await inner.athrow(error)
+                        else:
+                            item = await inner.asend(sent)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    await inner.aclose()
 
         return asynchronous
     if inspect.isgeneratorfunction(function):
