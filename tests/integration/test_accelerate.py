@@ -1,0 +1,37 @@
+"""Accelerate's launcher: a run file per rank, of one name, and rank 0 prints."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trainperf.ranks import open_job, ranks
+
+pytest.importorskip("trainperf._native")
+if importlib.util.find_spec("accelerate") is None:
+    pytest.skip("accelerate is not installed", allow_module_level=True)
+
+
+@pytest.mark.timeout(100)
+def test_accelerate_launch_of_two_ranks(tmp_path: Path) -> None:
+    """With --multi_gpu it starts processes, which the script then trains on CPUs; with --cpu it starts one alone."""
+    script = Path(__file__).with_name("accelerate_child.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines",
+         "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script),
+         f"{tmp_path}/"],
+        check=False, capture_output=True, text=True, timeout=90, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("16 steps)") == 1  # one verdict
+    files = sorted(tmp_path.glob("*.tpr"))
+    stems, numbers = zip(*(file.name.rsplit(".", 2)[:2] for file in files), strict=True)
+    assert numbers == ("rank0", "rank1") and stems[0] == stems[1] and stems[0].startswith("accelerate_child-")
+    with open_job(tmp_path) as job:
+        assert [run.step_count for run in job.runs] == [16, 16]
+        assert all(run.meta["ended"] == "normally" and run.meta["process_group"] == "1" for run in job.runs)
+        assert len({run.meta["launch"] for run in job.runs}) == 1 and ranks(job.runs) is not None
