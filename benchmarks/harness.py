@@ -6,11 +6,13 @@ B A, A B ...), each pair of neighbours gives one ratio, and the figure is the me
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import random
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -167,6 +169,36 @@ def training_figures(
     return result
 
 
+# Of a training by a framework. The first half second is looked at more closely, and is not timed.
+FRAMEWORK_MS, STEPS, SKIPPED = 5.0, 330, 80
+
+
+def fitting_size(step_ms: Callable[[int], float]) -> int:
+    """The batch size of a step of FRAMEWORK_MS, which is nearly linear in it, but for the framework's own time."""
+    size, own_ms = 64, 0.8
+    for _ in range(4):
+        size = max(8, int(size * max(0.2, (FRAMEWORK_MS - own_ms) / max(0.2, step_ms(size) - own_ms))))
+    return size
+
+
+def framework_figures(
+    name: str, packages: Sequence[str], measure: Callable[[int], list[Figure]], *, quick: bool
+) -> list[Figure]:
+    """measure(rounds), or that a package is missing."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return measure(6 if quick else 24)
+
+
+def perceptron() -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(64, 384), nn.ReLU(), nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 10))
+
+
 class Loop:
     """A plain training loop on one thread of torch whose step takes about `target_ms`."""
 
@@ -177,7 +209,7 @@ class Loop:
 
         torch.manual_seed(0)
         torch.set_num_threads(1)
-        self.model = nn.Sequential(nn.Linear(64, 384), nn.ReLU(), nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 10))
+        self.model = perceptron()
         self.loss = nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self._make_loader: Callable[[int], Any] = lambda steps: DataLoader(

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Block, Figure, Mark, block_of, mark, pinned, training_figures
-
-TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
+from benchmarks.harness import (
+    SKIPPED,
+    STEPS,
+    Block,
+    Figure,
+    Mark,
+    block_of,
+    fitting_size,
+    framework_figures,
+    mark,
+    perceptron,
+    pinned,
+    training_figures,
+)
 
 
 class Timed:
@@ -31,10 +40,7 @@ class Timed:
         class Net(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.net = torch.nn.Sequential(
-                    torch.nn.Linear(64, 384), torch.nn.ReLU(), torch.nn.Linear(384, 384), torch.nn.ReLU(),
-                    torch.nn.Linear(384, 10),
-                )  # fmt: skip
+                self.net = perceptron()
 
             def forward(self, x: Any, labels: Any) -> dict[str, Any]:
                 return {"loss": torch.nn.functional.cross_entropy(self.net(x), labels)}
@@ -42,15 +48,13 @@ class Timed:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self._module, self._ends, self._net = transformers, Ends, Net
-        self.size = 64
-        for _ in range(4):  # the time of a step is nearly linear in its batch, but for the Trainer's own
-            step_ms = self.train().middle_ns / 1e6
-            self.size = max(8, int(self.size * max(0.2, (TARGET_MS - 0.8) / max(0.2, step_ms - 0.8))))
+        self.size = fitting_size(lambda size: self.train(size=size).middle_ns / 1e6)
 
-    def train(self, callbacks: Sequence[Any] = ()) -> Block:
+    def train(self, callbacks: Sequence[Any] = (), *, size: int = 0) -> Block:
         import torch
 
-        batch = {"x": torch.randn(self.size, 64), "labels": torch.randint(0, 10, (self.size,))}
+        size = size or self.size
+        batch = {"x": torch.randn(size, 64), "labels": torch.randint(0, 10, (size,))}
         ends = self._ends()
         with pinned(), tempfile.TemporaryDirectory() as folder:
             arguments = self._module.TrainingArguments(
@@ -71,11 +75,7 @@ def _first(rows: list[Any]) -> Any:
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("accelerate") is None:
-        return [Figure("Trainer step with / without", None, note="transformers or accelerate is not installed")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _figures(6 if quick else 24)
+    return framework_figures("Trainer", ("transformers", "accelerate"), _figures, quick=quick)
 
 
 def _figures(count: int) -> list[Figure]:

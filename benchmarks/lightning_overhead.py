@@ -8,26 +8,29 @@ import logging
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from benchmarks.harness import (
+    SKIPPED,
+    STEPS,
     Block,
     Figure,
     Mark,
     block_of,
+    fitting_size,
+    framework_figures,
     mark,
     paired_ratios,
+    perceptron,
     pinned,
     ratio_figure,
     training_figures,
 )
 
 CHILD = Path(__file__).with_name("lightning_child.py")
-TARGET_MS, STEPS, SKIPPED = 5.0, 330, 80  # the first half second is looked at more closely, and is not timed
 
 
 class Timed:
@@ -48,10 +51,7 @@ class Timed:
         class Model(pl.LightningModule):
             def __init__(self) -> None:
                 super().__init__()
-                self.net = torch.nn.Sequential(
-                    torch.nn.Linear(64, 384), torch.nn.ReLU(), torch.nn.Linear(384, 384), torch.nn.ReLU(),
-                    torch.nn.Linear(384, 10),
-                )  # fmt: skip
+                self.net = perceptron()
 
             def training_step(self, batch: Any, batch_idx: int) -> Any:
                 loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
@@ -65,15 +65,15 @@ class Timed:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self._trainer, self._model, self._ends, self._loader = pl.Trainer, Model, Ends, DataLoader
-        self.size = size or 64
-        for _ in range(0 if size else 4):  # the time of a step is nearly linear in its batch, but for Lightning's own
-            step_ms = self.fit().middle_ns / 1e6
-            self.size = max(8, int(self.size * max(0.2, (TARGET_MS - 0.8) / max(0.2, step_ms - 0.8))))
+        self.size = size or fitting_size(lambda size: self.fit(size=size).middle_ns / 1e6)
 
-    def fit(self, callbacks: Sequence[Any] = (), options: Mapping[str, Any] = MappingProxyType({})) -> Block:
+    def fit(
+        self, callbacks: Sequence[Any] = (), options: Mapping[str, Any] = MappingProxyType({}), *, size: int = 0
+    ) -> Block:
         import torch
 
-        batch = (torch.randn(self.size, 64), torch.randint(0, 10, (self.size,)))
+        size = size or self.size
+        batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
         ends = self._ends()
         trainer = self._trainer(
             max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
@@ -86,11 +86,7 @@ class Timed:
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    if importlib.util.find_spec("lightning") is None:
-        return [Figure("Lightning step with / without", None, note="lightning is not installed")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _figures(6 if quick else 24)
+    return framework_figures("Lightning", ("lightning",), _figures, quick=quick)
 
 
 def _figures(count: int) -> list[Figure]:
