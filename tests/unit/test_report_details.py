@@ -142,11 +142,16 @@ def test_flame_turned_around_tells_each_function_by_its_own_time(tmp_path: Path)
     fit, collate = "/u/t.py:7 fit", "/u/t.py:30 collate"
     file.detail("sample", 300, stack=file.stack("/u/t.py:2 hot", fit), state="native", phase="forward")
     file.detail("sample", 100, stack=file.stack("/u/t.py:2 hot", collate, fit), state="python", phase="fetch")
-    file.detail("sample", 100, stack=file.stack(collate, fit), state="python", phase="fetch")
-    file.detail("sample", 100, folded=7, phase="other")
+    file.detail("sample", 60, stack=file.stack(collate, fit), state="python", phase="fetch")
+    file.detail("sample", 40, stack=file.stack("/u/t.py:31 collate", fit), state="blocked", phase="fetch")
+    file.detail("sample", 99, folded=7, phase="other")
     with file.open() as run:
         found = flames.step_thread(run, Facts(run))
-    assert found is not None
+    assert found is not None and {c.name for c in found.callers if c.depth == 1} > {
+        "hot (/u/t.py)",
+        "collate (/u/t.py)",
+    }
+    assert {c.name for c in found.callers if c.depth == 2} > {"fit (/u/t.py:7)", "collate (/u/t.py:30)"}
     rows = [(c.depth, c.name.partition(" (")[0], round(100 * c.share)) for c in found.callers]
     assert rows == [
         (0, "the training thread", 100),

@@ -116,9 +116,7 @@ def _flame(
         elif state:
             path.append((state, "", "state"))
         root.add(path[:_DEEPEST], d)
-        # In which state a function was says less than which function it was.
-        calls = path[:-1] if state and not d.folded and known[d.stack] else path
-        innermost.add(calls[: -1 - _CALLERS_DEEPEST : -1], d)
+        innermost.add(_turned_around(path, known[d.stack])[:_CALLERS_DEEPEST], d)
     if not root.ns:
         return None
     frames_ = _flat(root, most, lambda depth, ns: ns)
@@ -147,6 +145,16 @@ def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
         )
         for f in shown[first:]
     ]
+
+
+def _turned_around(
+    path: Sequence[tuple[str, str, str]], calls: Sequence[tuple[str, str, str]]
+) -> list[tuple[str, str, str]]:
+    """The innermost function first, whichever line of it and in whatever state; each caller by its line, as ever."""
+    if not calls:
+        return list(reversed(path))
+    name, at, kind = calls[-1]
+    return [(name, at.rpartition(":")[0], kind), *reversed(calls[:-1]), path[0]]
 
 
 def _flat(root: _Node, most: int, weight: Callable[[int, int], int]) -> list[tuple[int, int, _Node]]:
