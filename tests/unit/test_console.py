@@ -308,3 +308,15 @@ def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path
     short = RunFile(tmp_path / "b.tpr", lead_ns=str(900_000_000), wall_ns=str(1_500_000_000)).steps(100, compute=6.0)
     with short.open() as run:
         assert model.build(run).notes == ()
+
+
+def test_bullets_hang_and_large_counts_have_commas(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(1500, compute=6, gil_wait=4)
+    at = file.stack("/u/a/rather/long/path/to/train.py:41 write_metrics_to_somewhere_else")
+    file.detail("gil_wait", 6000, thread=file.thread("metrics-writer"), stack=at, count=1200)
+    with file.open() as run:
+        shown = console.to_plain(console.show_lines(model.build(run), width=80)).splitlines()
+    text = " ".join(" ".join(shown).split())
+    assert "1,500 of 1,500 steps lose 10% or more" in text and "1,200 waits of 5.0 ms" in text
+    first = next(i for i, line in enumerate(shown) if "metrics-writer held it" in line)
+    assert shown[first].startswith("      - ") and re.match(r" {8}\S", shown[first + 1])

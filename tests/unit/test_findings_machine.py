@@ -106,7 +106,7 @@ def test_a_new_loader_in_each_epoch_takes_the_place_of_the_last(make: Make) -> N
             file.worker(epoch, 10 * epoch + pid, cpu_share=0.9, seconds=1, states={"R": 2})
     file.loader(9, num_workers=2, dataset="Test", validation=(20, 5))
     f = only(file.host(3, process_cpus=1.0, other_cpus=1.9))
-    assert f.id == "TP307" and "4 CPUs usable, 2 torch threads, 2 workers" in f.evidence, f
+    assert f.id == "TP307" and "4 CPUs usable, threads of torch: 2, 2 workers" in f.evidence, f
 
 
 def test_workers_that_wait_are_not_who_takes_the_cpus(make: Make) -> None:

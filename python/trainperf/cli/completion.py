@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 _HOW = {
     "bash": 'eval "$(trainperf completion bash)"            # in ~/.bashrc',
     "zsh": 'eval "$(trainperf completion zsh)"             # in ~/.zshrc, after compinit',
-    "fish": "trainperf completion fish | source              # in ~/.config/fish/config.fish",
+    "fish": "trainperf completion fish | source             # in ~/.config/fish/config.fish",
 }
 
 

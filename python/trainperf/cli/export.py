@@ -13,10 +13,10 @@ from trainperf.export import FORMATS, Format, choose
 class Export:
     name = "export"
     help = "write a run for other programs: Parquet, CSV, JSON, Perfetto, TensorBoard ..."
-    description = "Writes a run in another format. The name of the file tells which, or --format: " + "; ".join(
-        f"{', '.join(f.suffixes) or f.name}: {f.what}" for f in FORMATS
-    )
-    epilog = """\
+    description = "Writes a run in another format, which the name of the file tells, or --format."
+    epilog = "formats, and how a name that tells them ends:\n"
+    epilog += "".join(f"  {f.name:<12} {''.join(f.suffixes[:1]) or '-':<9} {f.what}\n" for f in FORMATS)
+    epilog += """
 examples:
   trainperf export a.tpr -o steps.parquet
   trainperf export a.tpr -o timeline.json.gz                 open it in ui.perfetto.dev

@@ -145,16 +145,16 @@ class Facts(Places):
         level: Confidence = "high"
         if self.steps < limit("critical_min_steps"):
             level = "medium" if self.steps >= 5 else "low"
-            reasons.append(f"only {self.steps} steps")
+            reasons.append(f"only {self.steps:,} steps")
         if tier and tier != "exact":
             level = "medium" if level == "high" else level
             reasons.append(f"estimated ({tier})")
         if samples is not None and samples < limit("good_samples"):
             few = samples < limit("min_samples")
             level = "low" if few else ("medium" if level == "high" else level)
-            reasons.append(f"the place rests on {samples} samples")
+            reasons.append(f"the place rests on {samples:,} samples")
         if not reasons:
-            reasons.append(f"{self.steps} steps, exact times" + (f", {samples} samples" if samples else ""))
+            reasons.append(f"{self.steps:,} steps, exact times" + (f", {samples:,} samples" if samples else ""))
         if doubts and level == "high":
             level = "medium"
         return level, "; ".join((*reasons, *doubts))
@@ -298,4 +298,4 @@ class Facts(Places):
                     best = (ns / whole, per_section[i][2], per_section[i][2] + steps - 1)
         if best is None:
             return ""
-        return f"{best[0]:.0%} of it is in steps {best[1]} to {best[2]} (of {total_steps})"
+        return f"{best[0]:.0%} of it is in steps {best[1]:,} to {best[2]:,} (of {total_steps:,})"

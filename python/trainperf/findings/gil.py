@@ -35,7 +35,7 @@ class Waits:
     losing: int  # steps that lose 10 % or more
 
     def evidence(self, facts: Facts) -> str:
-        losing = f"({self.losing} of {facts.steps} steps lose 10% or more)"
+        losing = f"({self.losing:,} of {facts.steps:,} steps lose 10% or more)"
         return f"{facts.of_step(self.ns)} is waiting for the GIL {losing}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:
-    return f"{n} {word}" if n == 1 else f"{n} {word}{ending}"
+    return f"{n:,} {word}{ending if n != 1 else ''}"
 
 
 def ms(ns: float) -> str:

@@ -121,7 +121,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         if f.who:
             lines += _block("Who", ", ".join(f.who), width, 2)
         for e in f.evidence:
-            lines += _block("", f"- {e}", width, 3)
+            rows = wrap(clean(e), width - _INDENT - 2, 3)
+            lines += [[(" " * _INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
         lines += _block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
         for i, row in enumerate(f.fix.splitlines()):
             lines.append([("Fix   " if i == 0 else " " * _INDENT, "bold"), (clean(row), "")])
@@ -137,7 +138,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         for why, rules in by_why.items():
             lines += _block("", f"{', '.join(rules)}: {why}", width, 4)
     lines.append([])
-    tiers = ", ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
+    tiers = "; ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
     lines += _block("Tiers", tiers or "none recorded", width, 6, "dim")
     for note in model.notes:
         lines += _block("Note", note, width, 3, "dim")

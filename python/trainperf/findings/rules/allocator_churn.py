@@ -68,9 +68,9 @@ class AllocatorChurn(DeviceRule):
             confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step for it" if graded is not None else "",
-                f"{allocs.count} allocations ({allocs.failed} failed) and {frees.count} frees of device memory in "
-                f"{facts.steps} steps",
-                f"{pinned.count} of pinned host memory" if pinned.count else "",
+                f"{allocs.count:,} allocations ({allocs.failed} failed) and {frees.count:,} frees of device memory in "
+                f"{facts.steps:,} steps",
+                f"{pinned.count:,} of pinned host memory" if pinned.count else "",
                 "" if lasts or retried else "the run's second half has little of it: a warm-up",
             ),
             who=(facts.step_thread_name,),

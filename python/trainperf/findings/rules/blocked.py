@@ -140,7 +140,7 @@ class Blocked:
             evidence=(
                 f"{facts.of_step(cost)} it is asleep, not waiting for the GIL"
                 if affected.steps == facts.steps
-                else f"{affected.steps} of {facts.steps} steps, {ms(cost * affected.share / affected.steps)} each: "
+                else f"{affected.steps:,} of {facts.steps:,} steps, {ms(cost * affected.share / affected.steps)} each: "
                 "asleep, not waiting for the GIL",
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",

@@ -42,7 +42,7 @@ class Checkpoint:
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
-                f"{plural(saves, 'save')} in {facts.steps} steps, {ms(cost / saves)} each",
+                f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
                 f"{blocked:.0%} of it waiting for storage, the rest on the CPU (pickling, copying)",
             ),

@@ -54,12 +54,13 @@ class CompileWarmup:
             affected=steps,
             confidence=facts.confidence(),
             evidence=(
-                f"{ms(total)} of compiling in {steps} of {facts.steps} steps, {facts.share(total):.0%} of step time",
-                f"first in step {first}",
+                f"{ms(total)} of compiling in {steps:,} of {facts.steps:,} steps, "
+                f"{facts.share(total):.0%} of step time",
+                f"first in step {first:,}",
                 "steps that compile are kept out of the median",
             ),
             who=(facts.step_thread_name,),
-            why=f"compiling took {ms(total)} in {steps} of {facts.steps} steps",
+            why=f"compiling took {ms(total)} in {steps:,} of {facts.steps:,} steps",
             fix="TORCH_LOGS=recompiles python train.py  # says why; then: torch.compile(model, dynamic=True)"
             if again
             else "# nothing, in a longer run; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",

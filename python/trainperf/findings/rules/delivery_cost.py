@@ -37,7 +37,8 @@ class DeliveryCost:
             affected=count,
             confidence=facts.confidence(),
             evidence=(
-                f"{count} fetches found a batch ready and took {ms(spent / count)} each: deserialising, not starvation",
+                f"{count:,} fetches found a batch ready and took {ms(spent / count)} each: "
+                "deserialising, not starvation",
             ),
             who=(facts.step_thread_name,),
             why=f"deserialising a ready batch takes {ms(spent / count)}",

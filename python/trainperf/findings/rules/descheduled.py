@@ -89,7 +89,7 @@ class Descheduled:
                 else "",
                 f"{plural(wants.cpus, 'CPU')} usable"
                 + (f" of the machine's {wants.cpus + load.elsewhere}" if load.elsewhere else "")
-                + (f", {threads} torch threads" if threads else "")
+                + (f", threads of torch: {threads}" if threads else "")
                 + f", {plural(workers, 'worker')}"
                 if wants.cpus
                 else "",

@@ -35,7 +35,8 @@ class FewOps(DeviceRule):
             title=f"{len(few)} of {len(kernels)} kernels are {ns / device.kernel_ns:.0%} of {device.name}'s work",
             confidence=facts.confidence(doubts=device.doubts),
             evidence=tuple(
-                f"{k.ns / device.kernel_ns:.0%}: {gpu.short_kernel(k.name)}, {k.count} times, {ms(k.ns / k.count)} each"
+                f"{k.ns / device.kernel_ns:.0%}: {gpu.short_kernel(k.name)}, "
+                f"{k.count:,} times, {ms(k.ns / k.count)} each"
                 for k in few
             ),
             why=f"{gpu.short_kernel(few[0].name)} takes {ms(few[0].ns / facts.steps)} of each step",

@@ -71,7 +71,7 @@ class GcPauses:
                     for g, (ns, n) in sorted(by_generation.items(), key=lambda kv: -kv[1][0])
                 ),
                 f"the longest took {ms(longest)}" if longest else "",
-                f"{affected.steps} of {facts.steps} steps have nearly all of it"
+                f"{affected.steps:,} of {facts.steps:,} steps have nearly all of it"
                 if affected.steps < facts.steps
                 else "",
             ),

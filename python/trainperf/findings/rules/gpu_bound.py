@@ -40,7 +40,7 @@ class GpuBound(DeviceRule):
                 f"a kernel starts {ahead:.1f} ms after its launch (median): the host runs ahead"
                 if ahead >= 0.1
                 else "",
-                f"{full.count} launches waited for room in the queue" if full.count else "",
+                f"{full.count:,} launches waited for room in the queue" if full.count else "",
                 f"the host waits for it {ms((full.ns + waits.ns) / facts.steps)} a step, which costs nothing"
                 if full.ns + waits.ns >= 0.05 * facts.wall_ns
                 else "",

@@ -40,8 +40,8 @@ class Logging:
             evidence=(
                 f"{facts.of_step(cost)} the training thread writes logs",
                 # Shorter ones have no span, but are part of the cost.
-                f"{plural(total.count, 'log call')} of 1 ms or more in {min(facts.steps, total.steps)} of {facts.steps}"
-                f" steps, {ms(total.ns / total.count)} each"
+                f"{plural(total.count, 'log call')} of 1 ms or more "
+                f"in {min(facts.steps, total.steps):,} of {facts.steps:,} steps, {ms(total.ns / total.count)} each"
                 if total.count
                 else "no single log call takes 1 ms: there are many of them",
                 f"{blocked:.0%} of it blocked (file, terminal, network), the rest on the CPU",

@@ -50,7 +50,7 @@ class MemoryGrowth:
             claims={},
             by_device=False,
             title=f"the process' memory grows by {size(grows.per_second * step_s)} a step",
-            confidence=("high" if len(kept) >= limit("memory_good_readings") else "medium", f"{len(kept)} readings"),
+            confidence=("high" if len(kept) >= limit("memory_good_readings") else "medium", f"{len(kept):,} readings"),
             evidence=(
                 f"from {size(held[0])} to {size(held[-1])} in {seconds[-1]:.0f} s: "
                 f"{size(grows.per_second * 60)} a minute",

@@ -46,7 +46,10 @@ class NoTensorCores(DeviceRule):
             title=f"{facts.share(ns):.0%} of step time are matrix products without tensor cores",
             confidence=facts.confidence(doubts=device.doubts),
             evidence=(
-                *(f"{gpu.short_kernel(k.name)}: {ms(k.ns / facts.steps)} a step, {k.count} times" for k in without[:3]),
+                *(
+                    f"{gpu.short_kernel(k.name)}: {ms(k.ns / facts.steps)} a step, {k.count:,} times"
+                    for k in without[:3]
+                ),
                 f"{device.device.name} has tensor cores" if major else "",
             ),
             why="float32 without TF32, or sizes that are no multiple of 8, run on the ordinary units",

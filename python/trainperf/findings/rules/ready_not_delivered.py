@@ -59,7 +59,7 @@ class ReadyNotDelivered:
             affected=min(facts.steps, count),
             confidence=facts.confidence(tier=facts.tier("gil_waits") if holder is not None else ""),
             evidence=(
-                f"{count} fetches found a batch ready and still took {ms(waited / count)} each (usual: 1 to 2 ms)",
+                f"{count:,} fetches found a batch ready and still took {ms(waited / count)} each (usual: 1 to 2 ms)",
                 f"{ms(gil)} of {ms(waited)} is waiting for the GIL" if gil else "",
                 f"pin_memory={pinned}",
             ),

@@ -49,7 +49,7 @@ class SyncInLoop(DeviceRule):
             evidence=(
                 f"{device.name} idled {ms(cost / facts.steps)} a step after the host had waited for it: nothing new "
                 "was launched meanwhile",
-                f"{plural(syncs.count, 'synchronization')} in {facts.steps} steps, {rate} a step",
+                f"{plural(syncs.count, 'synchronization')} in {facts.steps:,} steps, {rate} a step",
                 f"{small} copies of 16 bytes or less to the host, {small / facts.steps:.3g} a step: numbers, as read "
                 "by .item(), float(tensor), if tensor: and nonzero()"
                 if small

@@ -151,16 +151,16 @@ class Uneven:
             affected=steps_in,
             confidence=facts.confidence(),
             evidence=(
-                f"steps {first} to {last}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
+                f"steps {first:,} to {last:,}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
                 f"{cause} takes {ms(mean_in[top])} a step there and {ms(mean_out[top])} elsewhere: "
                 f"{change[top] / grown:.0%} of the difference",
                 f"the slow part costs {ms(excess)} in all, {facts.share(excess):.0%} of the run",
             ),
             who=(who or facts.step_thread_name,),
             where=facts.where(spot),
-            why=f"in steps {first} to {last} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
+            why=f"in steps {first:,} to {last:,} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
-            fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first} to {last}')}",
+            fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first:,} to {last:,}')}",
             will_not_help="what speeds up every step alike: the rest of the run is not slow",
         )
 
@@ -185,4 +185,4 @@ class Uneven:
                     return f"the first {name} of the run"
                 if last >= 0.95 * total:
                     return f"the last {name} of the run"
-        return f"the stretch of steps {first} to {last}"
+        return f"the stretch of steps {first:,} to {last:,}"

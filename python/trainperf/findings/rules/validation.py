@@ -44,7 +44,7 @@ class Validation:
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
-                f"{plural(times, 'validation')} in {facts.steps} steps, {ms(cost / times)} each",
+                f"{plural(times, 'validation')} in {facts.steps:,} steps, {ms(cost / times)} each",
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),

@@ -66,12 +66,13 @@ class WorkerStartup:
             affected=len(steps),
             confidence=facts.confidence(),
             evidence=(
-                f"{len(steps)} of {facts.steps} steps wait {ms(each)} each for {plural(workers, 'worker')} to start",
+                f"{len(steps):,} of {facts.steps:,} steps wait {ms(each)} each "
+                f"for {plural(workers, 'worker')} to start",
                 ("each time of a new loader; " if anew else "")
                 + f"persistent_workers={bool(main.description.get('persistent_workers'))}"
                 + (f", started by {method}" if method else ""),
                 f"{ms(stopping / len(steps))} of it to stop them at an epoch's end" if stopping > lost / 20 else "",
-                f"the other {facts.steps - len(steps)} steps do not wait for it",
+                f"the other {facts.steps - len(steps):,} steps do not wait for it",
             ),
             who=(facts.step_thread_name, plural(workers, "worker process", "es")),
             where=loaders.dataset_place(main, facts),
