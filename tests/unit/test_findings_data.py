@@ -88,6 +88,11 @@ def test_a_class_of_torch_is_not_to_be_changed(make: Make, dataset: str, fix: st
         (0.97, "8", ("compute all the time", "num_workers=4", "pin_memory")),
         (0.97, "2", ("2 CPUs", "cheaper", "more workers")),
         (0.05, "8", ("wait themselves", "num_workers=", "cheaper transforms")),
+        (
+            0.55,
+            "8",
+            ("compute for 55% of the time, and wait for the rest", "their waits overlap", "the queue is empty"),
+        ),
     ],
 )
 def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[str, str, str]) -> None:
@@ -95,7 +100,7 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
     for pid in (71, 72):
-        file.worker(1, pid, cpu_share=share, seconds=5, states={"R": 6} if share > 0.5 else {"S": 5, "D": 1})
+        file.worker(1, pid, cpu_share=share, seconds=5, states={"R": 6} if share > 0.6 else {"S": 5, "D": 1})
     f = only(file)
     assert f.id == "TP102" and f.where == "train.py:9"
     assert says in f.why and fix in f.fix and wont in f.will_not_help
@@ -126,6 +131,13 @@ def test_only_who_found_no_batch_is_said_to_have_waited_for_one(
     f = only(file.worker(1, 71, cpu_share=0.97, seconds=20, states={"R": 20}))
     assert f.id == "TP102" and f.cost_ns == 800_000_000
     assert all(e.endswith(text) for text, e in zip(says, f.evidence, strict=False)), f.evidence
+
+
+def test_a_trace_does_not_tell_what_workers_do(make: Make) -> None:
+    file = make(source="trace").steps(50, data_wait=20.0, compute=20.0)
+    file.loader(1, fetches=50, wait=1000, num_workers=1, num_workers_known=False)
+    f = only(file)
+    assert f.why.endswith("whether they compute or wait is in no trace") and "under two seconds" not in str(f.evidence)
 
 
 @pytest.mark.parametrize(("share", "states"), [(0.02, {"R": 3}), (0.97, {"R": 9}), (0.02, {"S": 9})])

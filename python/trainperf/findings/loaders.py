@@ -42,7 +42,7 @@ class WorkerView:
     @property
     def text(self) -> str:
         if not self.read:
-            return "the workers' CPU time was not seen (they lived under two seconds)"
+            return "the workers' CPU time was not seen" + (" (they lived under two seconds)" if self.looks else "")
         if not self.told:
             return f"only {self.looked}: too few to tell whether they compute or wait"
         each = f"each on the CPU {self.cpu_share:.0%}" if self.count > 1 else f"on the CPU {self.cpu_share:.0%}"
@@ -56,6 +56,11 @@ class WorkerView:
     def computes(self) -> bool:
         """They are on the CPU; or, where CPUs are short, wait for one. Never so of workers that were hardly seen."""
         return self.told and (self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share"))
+
+    @property
+    def waits(self) -> bool:
+        """They hardly compute."""
+        return self.told and not self.computes and self.cpu_share <= 1 - limit("cpu_bound_share")
 
     @property
     def short_of_cpu(self) -> bool:

@@ -97,7 +97,7 @@ _TABLE = (
         "cpu_bound_share",
         0.70,
         "share of a CPU",
-        "a worker that uses this much is CPU-bound",
+        "a worker that uses this much is CPU-bound; one that leaves this much waits",
         "1.0 less its waits on the queue",
     ),
     Threshold(

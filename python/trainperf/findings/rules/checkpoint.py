@@ -44,7 +44,8 @@ class Checkpoint:
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
-                f"{blocked:.0%} of it waiting for storage, the rest on the CPU (pickling, copying)",
+                f"{blocked:.0%} of it waiting for storage"
+                + (", the rest on the CPU (pickling, copying)" if blocked < 0.995 else ""),
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),

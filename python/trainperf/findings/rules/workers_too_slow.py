@@ -67,16 +67,22 @@ class WorkersTooSlow:
         more = loaders.with_workers(main, max(need, have + 1), f"DataLoader(..., num_workers={max(need, have + 1)})")
         if not view.told:
             verb, whether = ("is", "it computes or waits") if one else ("are", "they compute or wait")
-            state = f"{verb} too slow; whether {whether} was not seen for long enough"
+            unseen = "is in no trace" if facts.of_trace else "was not seen for long enough"
+            state = f"{verb} too slow; whether {whether} {unseen}"
             fix = f"# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:\n{more}"
             wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
-        elif not cpu_bound:
+        elif view.waits:
             state = (
                 f"{'waits itself' if one else 'wait themselves'} (on the CPU only {view.cpu_share:.0%} of the time: "
             )
             state += "storage, network or a lock)"
             fix = f"{more}  # their waits overlap"
             wont = "cheaper transforms, or a larger prefetch_factor: the workers do not compute, they wait"
+        elif not cpu_bound:
+            state = f"{compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
+            state += "(storage, network or a lock)"
+            fix = f"{more}  # their waits overlap"
+            wont = "a larger prefetch_factor: the queue is empty"
         elif view.short_of_cpu:
             state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
             state += "the CPUs are busy with others"
@@ -107,16 +113,13 @@ class WorkersTooSlow:
             severity=severity,
             cause="data_wait",
             claims=claims,
-            title="the DataLoader's workers are too slow"
-            if not view.told
-            else (
-                "the DataLoader's workers are CPU-bound" if cpu_bound else "the DataLoader's workers wait for something"
-            ),
+            title="the DataLoader's workers "
+            + ("are CPU-bound" if cpu_bound else "wait for something" if view.waits else "are too slow"),
             affected=count,
             confidence=confidence,
             evidence=(
                 *_fetches(found, late, slow),
-                view.text,
+                view.text if not facts.of_trace else "",
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
             who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
