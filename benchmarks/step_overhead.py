@@ -36,14 +36,15 @@ def gilknocker() -> Any:
 
 
 Sandwiches = list[tuple[Block, Block, Block]]
-# The first samples of a watch come four times as often: this long, which no training of minutes would notice.
-DENSE_MS = 600.0
+# At first a watch samples up to four times as often, and meets each function of the loop for the first time: this long,
+# which no training of minutes would notice.
+SETTLE_MS = 1500.0
 WARM_UP_MS = 100.0
 
 
 def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, count: int, steps: int) -> Sandwiches:
     """Blocks of about half a second: what else the machine does changes by the second."""
-    warm_up = max(2, round((DENSE_MS if context is watch else WARM_UP_MS) / loop.step_ms))
+    warm_up = max(2, round((SETTLE_MS if context is watch else WARM_UP_MS) / loop.step_ms))
     return sandwiched(
         lambda: loop.run_within(nullcontext, steps, max(2, round(WARM_UP_MS / loop.step_ms))),
         lambda: loop.run_within(context, steps, warm_up),

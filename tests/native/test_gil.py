@@ -199,3 +199,10 @@ def test_what_it_costs(python: tuple[str, Path]) -> None:
     assert seen["throughput_ratio"] > 0.7, seen  # a broken hook halves it; benchmarks/gil_fight.py measures it
     tick = play(python, "deep_cost")["ns_per_tick"]
     assert min(tick) < 150_000, tick
+
+
+def test_the_first_samples_come_only_as_often_as_is_cheap(python: tuple[str, Path]) -> None:
+    """Four times as often as the 44 that are due in the 0.7 s, or as often as costs 0.6 % of a core."""
+    seen = play(python, "start_cost")
+    tick_ns = seen["share"] * 700e6 / seen["samples"]
+    assert 20 < seen["samples"] < 1.5 * max(44, 0.006 * 700e6 / tick_ns), seen

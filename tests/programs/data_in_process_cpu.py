@@ -15,16 +15,15 @@ def decode(n: int) -> float:
 
 class Decoded(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __init__(self, program: Program) -> None:
-        self.program = program
+        self.length = BATCH * program.steps
         self.work = calibrated(decode, program.size / BATCH)
 
     def __len__(self) -> int:
-        return BATCH * self.program.steps
+        return self.length
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if self.work:
-            with self.program.trouble():
-                decode(self.work)
+            decode(self.work)
         return torch.zeros(64), torch.tensor(index % 10)
 
 
@@ -33,7 +32,10 @@ def main() -> None:
     trainer = Trainer(width=1024, batch=BATCH).warm_up(program.warm_up)
     loader = DataLoader(Decoded(program), batch_size=BATCH)
     with program.watch():
-        for x, y in loader:
+        batches = iter(loader)
+        for _ in range(program.steps):
+            with program.trouble():  # the whole fetch: making the tensors and collating them is waiting for data too
+                x, y = next(batches)
             trainer.step(x, y)
     program.report()
 

@@ -34,9 +34,10 @@ constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for 
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
 constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
-// A short run, and the start of any, needs samples soon: the first come closer together.
+// A short run, and the start of any, needs samples soon: the first come closer together, as close as is cheap.
 constexpr int64_t kDenseSamples = 128;
 constexpr int64_t kDenseFactor = 4;
+constexpr double kDenseShare = 0.006;  // of a core
 constexpr int64_t kReadCpuEvery = 16;  // ticks; it is a system call, and nobody asks more often than once a second
 constexpr size_t kStackSize = 512 * 1024;
 
@@ -92,6 +93,7 @@ class Sampler : public GilSampler {
 
   static void* Main(void* self);
   void Run();
+  int64_t PeriodNs() const;
   bool SleepUntil(int64_t until_ns);
   void Tick(int64_t now_ns, int64_t start_ns, uint8_t flags);
   Holder LookAtHolder();
@@ -198,13 +200,21 @@ bool Sampler::SleepUntil(int64_t until_ns) {
   return false;
 }
 
+// What the next sample stands for, in the mean.
+int64_t Sampler::PeriodNs() const {
+  const int64_t period_ns = period_ns_.load(std::memory_order_relaxed);
+  const int64_t samples = samples_.load(std::memory_order_relaxed);
+  if (samples >= kDenseSamples) return period_ns;
+  const auto sample_ns = static_cast<double>(ThreadCpuNs()) / static_cast<double>(samples + 1);
+  return std::clamp(static_cast<int64_t>(sample_ns / kDenseShare), period_ns / kDenseFactor, period_ns);
+}
+
 void Sampler::Run() {
   AskForShortSlice();
   random_ ^= static_cast<uint32_t>(NowNs());
   int64_t before_ns = NowNs();
   while (true) {
-    const bool dense = samples_.load(std::memory_order_relaxed) < kDenseSamples;
-    const int64_t period_ns = period_ns_.load(std::memory_order_relaxed) / (dense ? kDenseFactor : 1);
+    const int64_t period_ns = PeriodNs();
     // Jittered by +-25 %, so that no loop of the user's can keep step with us.
     const int64_t wake_ns = before_ns + period_ns * 3 / 4 + static_cast<int64_t>(Random() % 1024) * period_ns / 2048;
     if (!SleepUntil(wake_ns)) break;

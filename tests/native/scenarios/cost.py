@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -38,6 +39,38 @@ def deep_cost() -> dict[str, Any]:
     truth.stop_sampler()
     truth.end()
     return {"ns_per_tick": costs, "stats": stats}
+
+
+def start_cost() -> dict[str, Any]:
+    """What the first samples of a run cost where each finds 100 frames that it has not seen together before."""
+    truth.begin()
+    choose = random.Random(0).random
+
+    def left(depth: int) -> None:
+        down(depth - 1)
+
+    def right(depth: int) -> None:
+        down(depth - 1)
+
+    def down(depth: int) -> None:
+        if depth == 0:
+            truth.spin_without_gil(1_000_000)
+        elif choose() < 0.5:
+            left(depth)
+        else:
+            right(depth)
+
+    start = time.monotonic_ns()
+    truth.start_sampler(16_000_000)
+    truth.watch_this_thread()
+    truth.watch(truth.this_thread())
+    while time.monotonic_ns() < start + 700_000_000:
+        down(50)
+    took = time.monotonic_ns() - start
+    stats = truth.sampler_stats()
+    truth.stop_sampler()
+    truth.end()
+    return {"samples": stats["samples"], "share": stats["cpu_ns"] / took}
 
 
 def cost() -> dict[str, Any]:
