@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -67,6 +68,14 @@ def process_group() -> bool:
     """Whether torch.distributed has a process group just now. Never imports it."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())
+
+
+def of_group(settings: Settings) -> Settings:
+    """With the rank of torch.distributed, where no variable has one: spawned ranks, and those of srun and mpirun."""
+    if settings.rank is not None or not process_group():
+        return settings
+    distributed = sys.modules["torch.distributed"]
+    return dataclasses.replace(settings, rank=distributed.get_rank(), world_size=distributed.get_world_size())
 
 
 def _cpus() -> int:

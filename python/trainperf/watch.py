@@ -113,8 +113,8 @@ def watch(
 
     Args:
         path: the run file; a folder, or what ends with a slash: a new file in it. None: one in the folder
-            $TRAINPERF_DIR, else a private temporary one that goes with the object. With several ranks (RANK,
-            WORLD_SIZE) each writes its own: a.tpr becomes a.rank3.tpr.
+            $TRAINPERF_DIR, else a private temporary one that goes with the object. With several ranks (RANK and
+            WORLD_SIZE, or torch.distributed's) each writes its own: a.tpr becomes a.rank3.tpr.
         name: what the run is called in reports, and by which it is held against earlier ones in its folder.
         overwrite: replace a file that exists; without it that is a FileExistsError.
         verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.

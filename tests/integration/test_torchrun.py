@@ -1,4 +1,4 @@
-"""A plain loop under torchrun: a run file per rank, of one name, and rank 0 prints."""
+"""A plain loop under torchrun, and in spawned ranks: a run file per rank, of one name, and rank 0 prints."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ def test_two_ranks(tmp_path: Path) -> None:
         assert found is not None and found.stragglers == (0,) and "mostly blocked_io" in found.sentence
         assert found.told(found.ranks[1]).startswith("waits for the others"), found
         assert len({run.meta["launch"] for run in job.runs}) == 1
+
+
+@pytest.mark.timeout(100)
+def test_two_ranks_that_no_variable_tells_of(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("spawned_child.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "a.tpr")], check=False, capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("16 steps)") == 1  # one verdict
+    assert sorted(file.name for file in tmp_path.glob("*.tpr")) == ["a.rank0.tpr", "a.rank1.tpr"]
+    with open_job(tmp_path) as job:
+        assert [(run.meta["rank"], run.meta["world_size"], run.step_count) for run in job.runs] == [
+            ("0", "2", 16),
+            ("1", "2", 16),
+        ]
+        assert len({run.meta["launch"] for run in job.runs}) == 1 and ranks(job.runs) is not None
 
 
 def test_ranks_agree_on_a_name_and_the_next_job_has_another(tmp_path: Path) -> None:

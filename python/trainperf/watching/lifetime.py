@@ -77,6 +77,9 @@ class Lifetime(LiveSteps, Outcome):
             self._state = "running"
             log.log(logging.INFO if settings.disabled else logging.WARNING, "not watching: %s", native)
             return
+        from trainperf.meta import of_group
+
+        settings = self._settings = of_group(settings)
         path = settings.run_path()
         if settings.directory:
             os.makedirs(settings.directory, exist_ok=True)
