@@ -131,6 +131,16 @@ TEST(FirstStep, BeginsWithTheWatchOnlyOnTheThreadThatBeganIt) {
   EXPECT_EQ(loop.steps().size(), 9u);
 }
 
+TEST(FirstStep, AValidationDoesNotMakeItOne) {
+  Script loop;
+  loop.End(Bracket::kCompile).Cpu(1000_ms).RunStep();
+  loop.Cpu(4_ms).Begin(Bracket::kEval, 5).Cpu(1_ms).End(Bracket::kEval, 5).RunStep();
+  for (int i = 0; i < 9; ++i) loop.Cpu(4_ms).RunStep();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].wall(), 5_ms);
+}
+
 TEST(FirstStep, IsNoneThatLacksWhatTheOthersHave) {
   Script loop;
   loop.WatchBegins().Cpu(4_ms).RunStep();

@@ -151,6 +151,18 @@ TEST(Launchers, ACollectionThatOutlivesItsBackwardIsNotInTheNext) {
   EXPECT_EQ(Last(loop).at(Phase::kBackward, Mechanism::kGc), 0);
 }
 
+TEST(Launchers, ACollectionOfTheOneBeforeIsNotTheNextOnes) {
+  Script loop;
+  Step1(loop);
+  loop.Launch(10_us, 1_ms).Begin(Bracket::kBackward);
+  loop.On(kAutograd).Launch(10_us, 100_us).On(kMain).End(Bracket::kBackward).Sync().RunStep();
+  loop.Launch(10_us, 1_ms).Begin(Bracket::kBackward);
+  loop.On(kAutograd).Begin(Bracket::kGc, 0, 2);
+  loop.On(kOther).Blocked(5_ms).Launch(10_us, 100_us).Blocked(2_ms).End(Bracket::kGc).Launch(10_us, 100_us);
+  loop.On(kMain).End(Bracket::kBackward).Sync().RunStep();
+  EXPECT_EQ(Last(loop).at(Phase::kBackward, Mechanism::kGc), 0);
+}
+
 // One process, two devices: each has a thread of autograd's, and one of them alone stands in for the step thread.
 TEST(Launchers, TheSecondThreadOfAutogradIsBlamedForItsOwnWaits) {
   Script loop;

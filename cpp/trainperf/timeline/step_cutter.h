@@ -52,7 +52,7 @@ class StepCutter {
   void OnFetchFailed(bool exhausted);
   void DropPending();
 
-  void OnCompileBegin();  // outside of fetches and other compilations
+  void OnCompileBegin();  // outside of fetches
   void OnBackwardBegin();
   void OnBackwardEnd();
   void OnOptimizerBegin(uint32_t optimizer);

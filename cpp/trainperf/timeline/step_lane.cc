@@ -237,9 +237,7 @@ void StepLane::Begin(const Event& mark) {
       gc_generation_ = Narrow(mark.value);
       break;
     case Bracket::kCompile:
-      if (!stack_.open(Bracket::kFetch) && !stack_.open(Bracket::kCompile) && !stack_.InUserValidation()) {
-        cutter_.OnCompileBegin();
-      }
+      if (!stack_.open(Bracket::kFetch) && !stack_.InUserValidation()) cutter_.OnCompileBegin();
       cutter_.current().compiled = true;
       break;
     default:
