@@ -16,7 +16,7 @@ import pytest
 import torch
 from recorder import Recorder, Session
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, dataloader
-from trainperf.hooks.dataloader import DataLoaderHook
+from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
 
 Install = Callable[..., Session]
 
@@ -113,6 +113,20 @@ def test_epochs_of_a_loader_that_makes_its_iterators_by_itself(
     assert recorder.words() == ["begin FETCH", "end FETCH"] * 6 and session.notes == []
     assert [mark.object for mark in recorder.of("FETCH") if mark.kind == "begin"] == [1, 2] * 3
     assert len(session.objects) == 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # its own
+def test_torchdatas_loader(hooked: Install, recorder: Recorder) -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    loaders = DataLoaderHook()
+    session = hooked(loaders, StatefulLoaderHook(loaders))
+    loader = module.StatefulDataLoader(Numbers(4), batch_size=2, num_workers=1)
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    assert recorder.words() == (["begin LOADER_START", "end LOADER_START"] + ["begin FETCH", "end FETCH"] * 3) * 2
+    assert all(mark.value >= 0 for mark in recorder.of("FETCH") if mark.kind == "begin")  # it is known what is ready
+    assert len(session.objects) == 1 and session.notes == []
+    assert json.loads(session.objects[1][1])["num_workers"] == 1
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
