@@ -89,6 +89,13 @@ class Watch(Lifetime):
         decorated: F = decorate(function, lambda: Watch(self._settings))
         return decorated
 
+    def __deepcopy__(self, memo: object) -> Watch:
+        """Itself: a process has one watch, and what it was stored in (a module, a trainer) may be copied."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a trainperf.Watch cannot leave its process: keep it out of what is pickled or saved")
+
     def __repr__(self) -> str:
         return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
 

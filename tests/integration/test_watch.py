@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
 import logging
 import os
+import pickle
 import sys
 import threading
 import time
@@ -159,6 +161,15 @@ def test_an_exception_from_before_is_not_kept_alive_by_a_watch_that_is_over() ->
         del sys.last_value, big
     gc.collect()
     assert alive() is None and not run.running
+
+
+def test_a_module_that_holds_the_watch_can_be_copied() -> None:
+    module: Any = torch.nn.Linear(1, 1)
+    with trainperf.watch(verbose=False) as module.run:
+        copied = copy.deepcopy(module)
+        assert copied is not module and copied.run is module.run
+        with pytest.raises(TypeError, match="keep it out of what is pickled"):
+            pickle.dumps(module)
 
 
 def test_a_private_file_goes_with_its_watch(capsys: pytest.CaptureFixture[str]) -> None:
