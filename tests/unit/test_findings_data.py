@@ -316,10 +316,13 @@ def test_stopping_the_workers_belongs_to_starting_them(make: Make) -> None:
     )
 
 
-def test_one_start_up_of_persistent_workers_is_no_warning(make: Make) -> None:
+@pytest.mark.parametrize("persistent", [True, False])
+def test_one_start_up_is_no_warning(make: Make, persistent: bool) -> None:
     file = make()
     file.step(data_wait=900.0, compute=4.0, flags=16)
     file.steps(40, compute=4.0, data_wait=0.1)
     file.span("first_fetch", 900, step=0, object=1)
-    file.loader(1, fetches=40, wait=4, ready={2: (40, 4)}, first=(1, 900), num_workers=2, persistent_workers=True)
-    assert loud(file) == []
+    file.loader(1, fetches=40, wait=4, ready={2: (40, 4)}, first=(1, 900), num_workers=2, persistent_workers=persistent)
+    (f,) = said(file).findings
+    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# nothing, in a longer run")
+    assert "starts 2 workers: 1 time, 900.0 ms each" in f.why

@@ -134,6 +134,38 @@ def test_data_without_loaders_as_in_a_trace(make: Make) -> None:
     assert found.verdict.text.startswith("GPU idle 28%: gpu-starved-by-data, 5.5 ms/step (28%)")
 
 
+@pytest.mark.parametrize(
+    ("ready", "why", "fix"),
+    [
+        (
+            {2: (190, 560), 0: (10, 40)},
+            "is ready when it is asked for, and taking it over takes 2.9 ms",
+            "tensors per batch",
+        ),
+        ({-1: (200, 600)}, "is not ready", "num_workers=13, "),
+    ],
+)
+def test_a_batch_that_is_ready_is_not_said_to_be_missing(
+    make: Make, ready: dict[int, tuple[int, float]], why: str, fix: str
+) -> None:
+    """What the step's own fetches took is less than the device lost by them."""
+    file = make(cpus="8").steps(200, {("fetch", "native"): 1.2}, launch=12.8).gpu({"data_wait": 4.0})
+    file.loader(1, fetches=200, wait=600, ready=ready, num_workers=12)
+    file.detail("sample", 200, phase="fetch", state="native", stack=file.stack(f"{TRAIN}:50 train"))
+    (f,) = (f for f in said(file).findings if f.id == "TP503")
+    assert why in f.why and fix in f.fix and ("more workers" in f.will_not_help) == ("tensors" in fix), f
+
+
+def test_an_info_that_the_device_idled_for_is_in_the_verdict(make: Make) -> None:
+    file = make()
+    file.step({("forward", "python"): 900.0, ("forward", "native"): 300.0}, compile=1200.0, flags=16)
+    file.steps(99, launch=1.0, gpu_wait=12.0)
+    file.span("compile", 1200, step=0)
+    found = said(file.gpu({"python": 6.0, "launch": 2.2}))
+    assert loud(file) == [] and "; no finding worth a warning" in found.verdict.text
+    assert ": torch.compile warmed up, " in found.verdict.text
+
+
 def sync(file: DeviceFile, *, idle: float = 4.0, calls: int = 200, small: int = 200) -> DeviceFile:
     file.steps(100, {("other", "gpu_wait"): 6.0}, launch=14.0).gpu({"gpu_wait": idle})
     file.call("stream_sync", 600, count=calls).call("launch_kernel", 100, count=9000)

@@ -252,7 +252,10 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
         f"{_IDLE.get(cause, cause)} {facts.share(ns):.0%}" for ns, cause in causes[:2] if facts.share(ns) >= 0.005
     )
     most = f" (most: {parts})" if parts else ""
-    return Verdict(f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {nothing}{most}", "", "healthy")
+    # An info: to be told, and nothing to mend.
+    teller = next((f for f in found if f.idle_ns and f.idle_ns >= limit("most_share") * gpu.idle_ns), None)
+    told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None and worth_a_look([teller]) else ""
+    return Verdict(f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{nothing}{most}", "", "healthy")
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
@@ -29,7 +30,20 @@ class GpuStarvedByData(DeviceRule):
         cpus = usable_cpus(facts.run)
         spots = facts.spots(facts.samples(phases=["fetch"]))
         top = spots[0] if spots else None
-        workers = max(2, min(8, cpus - 1)) if cpus else 4
+        of_workers = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
+        ready, took = sum(map(loaders.ready_count, of_workers)), sum(map(loaders.ready_ns, of_workers))
+        wont = "a faster GPU, mixed precision, torch.compile: it has no work"
+        if ready > sum(map(loaders.starved_count, of_workers)):
+            why = f"the next batch is ready when it is asked for, and taking it over takes {ms(took / ready)}"
+            fix = f"# fewer, larger tensors per batch; or ask for the next batch before you wait for {device.name}"
+            wont = f"more workers: batches are ready; {wont}"
+        else:
+            have = max((loaders.num_workers(v) for v in of_workers), default=0)
+            workers = max(have + 1, min(8, cpus - 1) if cpus else 4, 2)
+            why = "the next batch is asked for when the last one's work is done, and is not ready"
+            if top is not None and not of_workers:
+                why = f"{facts.label(top)} makes the batch while {device.name} waits"
+            fix = f"DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -50,9 +64,7 @@ class GpuStarvedByData(DeviceRule):
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.label(top)} makes the batch while {device.name} waits"
-            if top is not None
-            else "the next batch is asked for when the last one's work is done, and is not ready",
-            fix=f"DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)",
-            will_not_help="a faster GPU, mixed precision, torch.compile: it has no work",
+            why=why,
+            fix=fix,
+            will_not_help=wont,
         )

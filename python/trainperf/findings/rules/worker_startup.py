@@ -66,7 +66,7 @@ class WorkerStartup:
             affected=len(steps),
             confidence=facts.confidence(),
             evidence=(
-                f"{len(steps):,} of {facts.steps:,} steps wait {ms(each)} each "
+                f"{len(steps):,} of {facts.steps:,} steps wait{'s' if len(steps) == 1 else ''} {ms(each)} each "
                 f"for {plural(workers, 'worker')} to start",
                 ("each time of a new loader; " if anew else "")
                 + f"persistent_workers={bool(main.description.get('persistent_workers'))}"
@@ -77,9 +77,11 @@ class WorkerStartup:
             who=(facts.step_thread_name, plural(workers, "worker process", "es")),
             where=loaders.dataset_place(main, facts),
             why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {plural(workers, 'worker')}: "
-            f"{len(steps)} times, {ms(each)} each",
+            f"{plural(len(steps), 'time')}, {ms(each)} each",
             fix=(
-                "longer epochs; fewer workers"
+                "# nothing, in a longer run"
+                if len(steps) < 2
+                else "longer epochs; fewer workers"
                 if persistent
                 else ("# make the loader once, before the epochs:\n" if anew else "")
                 + f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
