@@ -9,11 +9,7 @@ namespace {
 
 constexpr int kBitsKept = 7;  // so a bin is 1/64 to 1/128 of its value wide
 
-int BitLength(int64_t value) {
-  int bits = 0;
-  for (auto v = static_cast<uint64_t>(value); v != 0; v >>= 1) ++bits;
-  return bits;
-}
+int BitLength(int64_t value) { return value <= 0 ? 0 : 64 - __builtin_clzll(static_cast<uint64_t>(value)); }
 
 }  // namespace
 

@@ -34,6 +34,7 @@ StepRow StepRow::Of(const StepRecord& step, bool feeds_device) {
   row.compile_ns = step.compile_ns;
   for (int p = 0; p < kPhaseCount; ++p) {
     for (int m = 0; m < kMechanismCount; ++m) {
+      if (step.ns[p][m] == 0) continue;  // most of them
       const Cause cause = CauseOf(static_cast<Phase>(p), static_cast<Mechanism>(m), feeds_device);
       row.cause_ns[static_cast<int>(cause)] += step.ns[p][m];
       row.phase_ns[p] += step.ns[p][m];
