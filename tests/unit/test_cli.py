@@ -309,6 +309,7 @@ def test_run_gives_way_to_a_scripts_own_watch(tmp_path: Path) -> None:
     assert done.stdout == "trained\n"
     assert own.exists()
     assert not outer.exists()
+    assert f"{script} watches itself, so {outer} was not written" in done.stderr
 
 
 # Errors of the system

@@ -302,6 +302,11 @@ def test_a_limit_that_is_none_is_wrong_usage(tmp_path: Path, text: str, capsys: 
     assert "is no percentage" in capsys.readouterr().err
 
 
+def test_a_run_alone_is_wrong_usage_and_says_which_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a.tpr"]) == 2
+    assert capsys.readouterr().err.endswith("arguments are required: B\n")
+
+
 def test_a_missing_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, _ = pair(tmp_path)
     assert main(["compare", str(a), str(tmp_path / "no.tpr")]) == 1

@@ -32,7 +32,7 @@ examples:
             "before", metavar="A", help="the run to compare with: a.tpr, or a folder or pattern of its ranks"
         )
         parser.add_argument("after", metavar="B", help="the run in question, likewise")
-        parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # a pattern that the shell took
+        parser.add_argument("more", nargs="*", default=(), help=argparse.SUPPRESS)  # a pattern that the shell took
         why = "exit with 3 when B is slower by this much (5%%), and surely"
         parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
         why = "what two runs of one program are known to differ by here, when nothing else runs (default: 5%%)"

@@ -67,6 +67,8 @@ examples:
         with _Outcome() as outcome, watch:
             outcome.started = True
             exec(program.code(), program.module.__dict__)
+        if args.output and watch.gave_way:
+            print(f"trainperf run: {target} watches itself, so {args.output} was not written", file=sys.stderr)
         return outcome.code
 
 

@@ -33,6 +33,7 @@ class Lifetime(LiveSteps, Outcome):
     """The base of Watch."""
 
     gives_way = False  # to a watch that the program starts itself: `trainperf run` sets it
+    gave_way = False
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -222,6 +223,7 @@ class Lifetime(LiveSteps, Outcome):
         if self._path:
             _remove_file(self._path, self._pid)
         self._why_off = why
+        self.gave_way = True
 
     def _show(self) -> None:
         """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""
