@@ -47,6 +47,17 @@ TEST(BesideSigns, AThreadOfWhichTheClockCannotBeReadIsNotKnown) {
   EXPECT_EQ(Looks([](int64_t) { return -1; }).at(BesideSign::kNotKnown), 100);
 }
 
+TEST(BesideSigns, AsManyThreadsAsItKeepsAreKnownApart) {
+  BesideSigns signs;
+  for (int64_t round = 0; round < 4; ++round) {
+    for (ThreadId thread = 1; thread <= BesideSigns::kMaxThreads; ++thread) {
+      const bool runs = thread % 2 == 0;
+      const BesideSign sign = signs.Look(thread, runs ? round * kUs : 0, round, (round * 100 + thread) * kMs);
+      EXPECT_EQ(sign, round == 0 ? BesideSign::kNotKnown : runs ? BesideSign::kWoke : BesideSign::kStill);
+    }
+  }
+}
+
 TEST(BesideSigns, MoreThreadsThanItKeepsAreNotMixedUp) {
   BesideSigns signs;
   for (int64_t round = 0; round < 4; ++round) {

@@ -66,6 +66,8 @@ TEST_F(MarksTest, ReadsRunDelayOnlyAfterBeingOffCpu) {
 
 TEST_F(MarksTest, ClocksAreReadWithoutAMark) {
   std::thread([this] {
+    for (const int64_t start_ns = ThreadCpuNs(); ThreadCpuNs() < start_ns + 2'000'000;) {
+    }
     const Event before = marks::ClocksHere(EventKind::kWatchBegins);
     EXPECT_EQ(before.thread, marks::CurrentThreadId());
     EXPECT_EQ(marks::CurrentThread()->ring.load(), nullptr);
@@ -169,6 +171,17 @@ TEST_F(MarksTest, FromCItCountsFromTheWrappersEntryAndNoCallFromPython) {
   EXPECT_GT(cost_of_a_mark(), from_c_ns + 1'500);
   for (int i = 0; i < 1020; ++i) marks::Step();
   EXPECT_GT(cost_of_a_mark(), from_c_ns + 500);
+}
+
+TEST_F(MarksTest, WhatAWrapperWaitsForIsNotItsCost) {
+  for (int i = 0; i < 340; ++i) {
+    const int64_t entered_ns = marks::EnterC();
+    if (entered_ns != 0) std::this_thread::sleep_for(std::chrono::microseconds(1));  // takes 50 us and more
+    marks::BeginFromC(Bracket::kFetch, 1, 0, entered_ns);
+  }
+  const marks::Stats stats = marks::stats();
+  EXPECT_EQ(stats.marks, 340);
+  EXPECT_LT(stats.cost_ns, 340 * 25'000);
 }
 
 TEST_F(MarksTest, ARingIsUsedAgainAndStartsEmpty) {
