@@ -87,7 +87,7 @@ def _cpus() -> int:
 
 def _cwd() -> str:
     try:
-        return os.getcwd()
+        return os.getcwd().encode("utf-8", "replace").decode()  # the run file has no other names
     except OSError:  # removed under us
         return ""
 

@@ -138,7 +138,7 @@ def resolve(
             raise ValueError(f"{directory} is not a folder: leave the {os.sep} at its end away, or name another")
     return Settings(
         path=given,
-        name=name or "",
+        name=_utf8("name", name or ""),
         overwrite=bool(overwrite),
         verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
         disabled=disabled,
@@ -167,6 +167,14 @@ def _path(path: str | os.PathLike[str]) -> str:
         raise ValueError("path is empty: give a file name, or None for a private temporary file")
     if "\0" in text:
         raise ValueError("path has a NUL character in it: give a plain file name")
+    return _utf8("path", text)
+
+
+def _utf8(what: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what}={text!r} cannot be written as UTF-8: give another") from None
     return text
 
 
@@ -210,7 +218,7 @@ def _directory(environ: Mapping[str, str]) -> str:
     text = environ.get("TRAINPERF_DIR", "")
     if text and os.path.exists(text) and not os.path.isdir(text):
         raise ValueError(f"TRAINPERF_DIR={text!r} is not a folder: set it to one, which is made if it is missing")
-    return text
+    return _utf8("TRAINPERF_DIR", text)
 
 
 def _cupti_path(environ: Mapping[str, str]) -> str:

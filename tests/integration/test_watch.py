@@ -205,6 +205,15 @@ def test_meta(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert meta["started"].endswith("+00:00") and meta["host"] and meta["cwd"] == os.getcwd()
 
 
+def test_in_a_folder_whose_name_is_no_text(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    with trainperf.watch(path, verbose=False):
+        train(2)
+    assert trainperf.open(path).meta["cwd"] == f"{tmp_path}/?"
+
+
 # What is refused, before anything is changed
 
 
@@ -264,6 +273,8 @@ def test_paths_that_are_refused(tmp_path: Path) -> None:
         ({"flag_shares": {"data_starved": 10}}, "ten percent"),
         ({"path": ""}, "path is empty"),
         ({"path": "a\0b"}, "NUL"),
+        ({"path": "\udcff.tpr"}, "path='.udcff.tpr' cannot be written as UTF-8: give another"),
+        ({"name": "\udcff"}, "name='.udcff' cannot be written as UTF-8"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], match: str) -> None:
