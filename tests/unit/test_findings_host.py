@@ -225,6 +225,16 @@ def test_what_has_no_name_is_a_part_of_the_function_around_it(make: Make) -> Non
     assert any(e.startswith("100% of") and "called by features (train.py:6)" in e for e in f.evidence)
 
 
+@pytest.mark.parametrize(("other", "named"), [(130, False), (20, True)])
+def test_a_function_that_calls_several_is_not_said_to_be_in_one_of_them(make: Make, other: int, named: bool) -> None:
+    file = make().steps(100, compute=6.0, python=4.0)
+    file.detail("sample", 260, state="python", stack=file.stack(PANDAS, f"{TRAIN}:6 features", f"{TRAIN}:8 train"))
+    dumps = "/usr/lib/python3.11/json/encoder.py:200 JSONEncoder.encode"
+    file.detail("sample", other, state="python", stack=file.stack(dumps, f"{TRAIN}:7 features", f"{TRAIN}:8 train"))
+    says = "pandas.core.apply.Apply.agg called by features (train.py:6)"
+    assert (says if named else "features (train.py:6) called by train") in only(file).evidence[1]
+
+
 @pytest.mark.parametrize(
     ("phase", "outer", "advice"),
     [

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,17 @@ class Spot:
 
     frame: frames.FrameLike  # its hottest line
     leaf: str  # what it was calling there, when that was not its own code: "json.dumps"; else ""
+    all_in_leaf: bool  # nearly all of it was in such a call, not of that line alone
     ns: int
     samples: int
     share: float  # of the samples that were asked for
     frames: tuple[Frame, ...]  # one whole stack, innermost first
     caller: Frame | None = None  # the user's function that called it directly, most of the time
+
+    @property
+    def call(self) -> str:
+        """What the function was calling all the time; "" when there was more than that."""
+        return self.leaf if self.all_in_leaf else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,47 @@ class Beside:
     spot: Spot
     awaited: bool  # it ran whenever a wait ended, or it was at work: it may be the one that is waited for
     still: bool  # waits ended while it did not run: it is not the one
+
+
+@dataclass(slots=True)
+class _Function:
+    """What was seen of one of the user's functions: times in ns."""
+
+    samples: int = 0
+    lines: dict[int, int] = field(default_factory=dict)
+    stacks: dict[int, tuple[int, tuple[Frame, ...]]] = field(default_factory=dict)  # the most frequent one of each line
+    leaves: dict[str, int] = field(default_factory=dict)
+    callers: dict[tuple[str, str], tuple[int, Frame]] = field(default_factory=dict)
+
+    def add(self, d: Detail, stack: tuple[Frame, ...], at: frames.FrameLike) -> None:
+        self.samples += d.count
+        self.lines[at.line] = self.lines.get(at.line, 0) + d.ns
+        if at.line not in self.stacks or d.ns > self.stacks[at.line][0]:
+            self.stacks[at.line] = (d.ns, stack)
+        leaf = _library_call(stack, at)
+        self.leaves[leaf] = self.leaves.get(leaf, 0) + d.ns
+        caller = _caller(stack, at)
+        if caller is not None:
+            who = (caller.file, caller.function)
+            self.callers[who] = (self.callers.get(who, (0, caller))[0] + d.ns, caller)
+
+    def spot(self, whole: int) -> Spot:
+        ns = sum(self.lines.values())
+        stack = self.stacks[max(self.lines, key=lambda line: self.lines[line])][1]
+        at = frames.user_frame(stack)
+        assert at is not None  # only stacks with one are added
+        leaf = _library_call(stack, at)
+        most, caller = max(self.callers.values(), key=lambda c: c[0], default=(0, None))
+        return Spot(
+            frame=at,
+            leaf=leaf,
+            all_in_leaf=self.leaves[leaf] >= limit("held_share") * ns,
+            ns=ns,
+            samples=self.samples,
+            share=ns / whole if whole else 0.0,
+            frames=stack,
+            caller=caller if most > ns / 2 else None,
+        )
 
 
 class Places:
@@ -81,12 +128,12 @@ class Places:
 
     def label(self, spot: Spot) -> str:
         at = frames.label(spot.frame, self.base)
-        return f"{spot.leaf} called by {at}" if spot.leaf else at
+        return f"{spot.call} called by {at}" if spot.call else at
 
     def label_with_caller(self, spot: Spot) -> str:
         """ "spin (base.py:9) called by slow_update (x.py:20)": of a helper, which says little by itself."""
         at = self.label(spot)
-        return at if spot.leaf or spot.caller is None else f"{at} called by {frames.label(spot.caller, self.base)}"
+        return at if spot.call or spot.caller is None else f"{at} called by {frames.label(spot.caller, self.base)}"
 
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
@@ -115,41 +162,15 @@ class Places:
         """The user's functions in which these details were, costliest first; those without a user's frame are left out
         (their ns still count in the share's whole). `keep` may reject stacks."""
         whole = 0
-        groups: dict[tuple[str, str], dict[int, list[int]]] = {}
-        best: dict[tuple[str, str, int], tuple[int, tuple[Frame, ...]]] = {}
-        callers: dict[tuple[str, str], dict[tuple[str, str], tuple[int, Frame]]] = {}
+        functions: dict[tuple[str, str], _Function] = {}
         for d in details:
             whole += d.ns
             stack = tuple(self.run.stack(d.stack))
-            found = frames.user_frame(stack)
-            if found is None or (keep is not None and not keep(stack)):
-                continue
-            function = frames.named_function(found.function)
-            lines = groups.setdefault((found.file, function), {})
-            entry = lines.setdefault(found.line, [0, 0])
-            entry[0] += d.ns
-            entry[1] += d.count
-            key = (found.file, function, found.line)
-            if key not in best or d.ns > best[key][0]:
-                best[key] = (d.ns, stack)
-            caller = _caller(stack, found)
-            if caller is not None:
-                of = callers.setdefault((found.file, function), {})
-                who = (caller.file, caller.function)
-                of[who] = (of[who][0] + d.ns if who in of else d.ns, caller)
-        out: list[Spot] = []
-        for (file, function), lines in groups.items():
-            line = max(lines, key=lambda n: lines[n][0])
-            stack = best[(file, function, line)][1]
             at = frames.user_frame(stack)
-            assert at is not None  # only stacks with one were kept
-            ns = sum(e[0] for e in lines.values())
-            leaf = "" if stack[0] is at else _library_call(stack, at)
-            most, caller = max(callers.get((file, function), {}).values(), key=lambda c: c[0], default=(0, None))
-            seen = sum(e[1] for e in lines.values())
-            share = ns / whole if whole else 0.0
-            out.append(Spot(at, leaf, ns, seen, share, stack, caller if most > ns / 2 else None))
-        return sorted(out, key=lambda s: -s.ns)
+            if at is not None and (keep is None or keep(stack)):
+                place = (at.file, frames.named_function(at.function))
+                functions.setdefault(place, _Function()).add(d, stack, at)
+        return sorted((f.spot(whole) for f in functions.values()), key=lambda s: -s.ns)
 
     def call_spots(self, *calls: str) -> list[Spot]:
         """The user's functions in which the step thread was in these calls to the device's runtime."""
@@ -180,7 +201,7 @@ class Places:
             stack = tuple(self.run.stack(d.stack))
             at = frames.shown_frame(stack)
             if at is not None:
-                return Spot(at, "", d.ns, d.count, 1.0, stack)
+                return Spot(at, "", False, d.ns, d.count, 1.0, stack)
         return None
 
     def beside(self, phases: Iterable[str] | None = None) -> list[Beside]:
