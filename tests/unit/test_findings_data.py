@@ -325,4 +325,4 @@ def test_one_start_up_is_no_warning(make: Make, persistent: bool) -> None:
     file.loader(1, fetches=40, wait=4, ready={2: (40, 4)}, first=(1, 900), num_workers=2, persistent_workers=persistent)
     (f,) = said(file).findings
     assert (f.id, f.severity, f.fix) == ("TP104", "info", "# nothing, in a longer run")
-    assert "starts 2 workers: 1 time, 900.0 ms each" in f.why
+    assert "starts 2 workers: 1 time, 900 ms each" in f.why

@@ -66,7 +66,7 @@ def test_trend_says_drift_warm_up_and_steadiness(tmp_path: Path) -> None:
     for i in range(200):
         steady.step(compute=10 + (i * 37 % 11) * 0.05)
     text = said(steady)
-    assert "2 warm-up steps (50 ms, 50 ms) are left out" in text and "Steady" in text
+    assert "2 warm-up steps (50.0 ms, 50.0 ms) are left out" in text and "Steady" in text
     assert "too few" in said(RunFile(tmp_path / "c.tpr").steps(5, compute=1))
 
 

@@ -391,6 +391,10 @@ def test_ranks_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = Page(Path(captured.out.strip()).read_text()).words
     assert "Rank 2 is the straggler: 14.0 ms a step of its own work, the others 9.0 ms" in words
     assert "mostly data_wait (+5.0 ms)" in words
+    assert "15.0 ms 9.0 ms" in words  # as the sentence says it
+    assert main(["show", str(tmp_path / "job")]) == 0
+    out = capsys.readouterr().out
+    assert "More  trainperf report " in out and "/job\n" in out and ".rank2.tpr" not in out
     assert "node1" in words and "a.rank4.tpr is empty" in words
     assert (
         "this is rank 2" in words and "data-starved" in words.partition("The mean step")[0]
@@ -457,14 +461,14 @@ def test_devices_and_what_they_waited_for(tmp_path: Path) -> None:
         text = render(run)
     words = Page(text).words
     for said in (
-        *("NVIDIA <H200>: busy 50% of the time", "idle: gil_wait 3 ms 25%", "kernels a step 210", "0.12 ms (median)"),
+        *("NVIDIA <H200>: busy 50% of the time", "idle: gil_wait 3.0 ms 25%", "kernels a step 210", "0.12 ms (median)"),
         *("fill_kernel 400 ms", "no tensor cores, could use them", "h2d, pageable to device not pinned", "1.0 GB"),
-        *("stream_sync MainThread 100 300 ms 9 ms 3", "loss_item (/u/train.py:30) stream_sync 280 ms"),
+        *("stream_sync MainThread 100 300 ms 9.0 ms 3", "loss_item (/u/train.py:30) stream_sync 280 ms"),
         "uploader upload (/u/train.py:88) 270 ms",
     ):
         assert said in words, said
     opened = text.partition('id="step-7"')[2].partition("</details>")[0]
-    for said in ("gemm_bf16: 6 ms", "idle, because of gil_wait: 4 ms", "held by uploader: 4 ms", "<span>GPU</span>"):
+    for said in ("gemm_bf16: 6.0 ms", "idle, because of gil_wait: 4.0 ms", "held by uploader: 4.0 ms", "<span>GPU</span>"):
         assert said in opened, said
 
 

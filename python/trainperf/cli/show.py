@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 
@@ -44,6 +45,8 @@ examples:
                 run = job.runs[straggler(job.runs)]
                 report = model.build(run)
                 beside = ranks(job.runs, unreadable=job.unreadable)
+                if beside is not None:  # "More" names what shows them all, not one of the files
+                    report = dataclasses.replace(report, path=args.run)
             if args.json:
                 document = as_json.to_dict(report, ranks=beside)
                 if args.steps:

@@ -8,9 +8,9 @@ def plural(n: int, word: str, ending: str = "s") -> str:
 
 
 def ms(ns: float) -> str:
-    """ "8.1 ms", "0.12 ms", "1,240 ms"."""
+    """ "8.1 ms", "0.12 ms", "240 ms", "1,240 ms"."""
     value = ns / 1e6
-    if value >= 1000:
+    if value >= 100:
         return f"{value:,.0f} ms"
     return f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
 

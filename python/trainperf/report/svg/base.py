@@ -70,13 +70,15 @@ def ticks(top: float, wanted: int = 4, *, low: float = 0.0) -> list[float]:
 
 
 def duration(ms: float) -> str:
-    """ "8.1 ms", "0.12 ms", "1.24 s", "3.5 min"."""
+    """ "8.1 ms", "8.0 ms", "0.12 ms", "240 ms", "1.24 s", "3.5 min": as in the words of findings."""
     if ms >= 120_000:
         return f"{ms / 60_000:.1f} min"
     if ms >= 1000:
         return f"{ms / 1000:.2f} s"
     if ms >= 100:
         return f"{ms:.0f} ms"
-    if ms >= 1 or ms == 0:
-        return f"{num(ms, 1)} ms"
-    return f"{num(ms, 2)} ms" if ms >= 0.1 else f"{num(ms * 1000, 1)} µs"
+    if ms == 0:
+        return "0 ms"
+    if ms >= 0.1:
+        return f"{ms:.1f} ms" if ms >= 1 else f"{ms:.2f} ms"
+    return f"{ms * 1000:.1f} µs"
