@@ -97,7 +97,7 @@ class Watch(Lifetime):
         raise TypeError("a trainperf.Watch cannot leave its process: keep it out of what is pickled or saved")
 
     def __repr__(self) -> str:
-        return f"<trainperf.Watch {self._state} {self._path or self._why_off!r}>"
+        return f"<trainperf.Watch {self._state} {self.path or self._why_off!r}>"
 
 
 def watch(

@@ -205,6 +205,26 @@ def test_meta(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert meta["started"].endswith("+00:00") and meta["host"] and meta["cwd"] == os.getcwd()
 
 
+def test_a_program_that_goes_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with trainperf.watch("a.tpr") as run:
+        train(5)
+        assert run.path == "a.tpr" and run.run.path == "a.tpr"
+        os.chdir("other")
+        train(5)
+        assert run.path == str(tmp_path / "a.tpr") and "trainperf" in run.summary()
+    assert run.run.step_count == 10 and os.listdir() == []
+    assert capsys.readouterr().err.count("trainperf show") == 1
+    os.chdir("..")
+    with trainperf.watch("b.tpr", verbose=False) as run:
+        os.chdir("other")
+    os.chdir("..")
+    assert run.path == "b.tpr" and sorted(os.listdir()) == ["a.tpr", "b.tpr", "other"]
+
+
 def test_in_a_folder_whose_name_is_no_text(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(folder)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainperf.errors import TrainperfError
 from trainperf.watching import process
 from trainperf.watching.live import LiveSteps
-from trainperf.watching.outcome import Outcome
+from trainperf.watching.outcome import Outcome, absolute
 from trainperf.watching.phases import PhaseBracket
 from trainperf.watching.telling import start_logging, warn
 
@@ -47,7 +47,7 @@ class Lifetime(LiveSteps, Outcome):
         self._brackets: Mapping[str, PhaseBracket] = {}
         self._last_error: BaseException | None = None
         self._why_off = ""
-        self._path = ""
+        self._path = self._given = ""
         self._private = False
         self._run: Run | None = None
         self._trouble = ""  # why the run is not where it should be
@@ -81,7 +81,8 @@ class Lifetime(LiveSteps, Outcome):
         from trainperf.meta import of_group
 
         settings = self._settings = of_group(settings)
-        path = settings.run_path()
+        self._given = settings.run_path()
+        path = absolute(self._given)  # the program may go to another folder, as Hydra does
         if settings.directory:
             os.makedirs(settings.directory, exist_ok=True)
         try:
@@ -134,7 +135,7 @@ class Lifetime(LiveSteps, Outcome):
         """A start that failed leaves nothing behind, and can be tried again."""
         session, hooks = self._session, self._hooks
         self._native = self._session = self._hooks = self._ticker = self._between = self._closed = None
-        self._brackets, self._path, self._state = {}, "", "new"
+        self._brackets, self._path, self._given, self._state = {}, "", "", "new"
         try:
             if hooks is not None:
                 _take_out(hooks)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Outcome:
     """A part of Watch."""
 
-    _path: str
+    _path: str  # absolute
+    _given: str  # as it was asked for
     _private: bool
     _why_off: str
     _session: Any
@@ -32,8 +33,8 @@ class Outcome:
 
     @property
     def path(self) -> str:
-        """The run file, as a str like Run.path; "" when nothing is watched."""
-        return self._path
+        """The run file, as a str like Run.path; "" when nothing is watched. As it was given, while that leads there."""
+        return self._given if self._given and absolute(self._given) == self._path else self._path
 
     @property
     def run(self) -> Run:
@@ -46,8 +47,8 @@ class Outcome:
 
         if self.running:
             self._session.flush()
-            return Run(self._path)
-        self._run = Run(self._path)
+            return Run(self.path)
+        self._run = Run(self.path)
         return self._run
 
     @property
@@ -84,3 +85,13 @@ class Outcome:
     def _notes(self) -> list[str]:
         """What the run file itself cannot say."""
         return [self._trouble] if self._trouble else []
+
+
+def absolute(path: str) -> str:
+    """As it is where the folder that the process is in is gone, or has a name that a run file's cannot have."""
+    try:
+        found = os.path.abspath(path) if path else ""
+        found.encode()
+        return found
+    except (OSError, UnicodeEncodeError):
+        return path
