@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,13 @@ def test_bullets_hang_and_large_counts_have_commas(tmp_path: Path) -> None:
     assert "1,500 of 1,500 steps lose 10% or more" in text and "1,200 waits of 5.0 ms" in text
     first = next(i for i, line in enumerate(shown) if "metrics-writer held it" in line)
     assert shown[first].startswith("      - ") and re.match(r" {8}\S", shown[first + 1])
+
+
+def test_endless_names_take_no_time(tmp_path: Path) -> None:
+    """A run file comes from elsewhere."""
+    start = time.process_time()
+    for name in ("x" * 300_000, "x. " * 100_000, "a; b, " * 60_000):
+        assert max(map(len, wrap(fit_places(f"{name} (train.py:41) called by {name} (t.py:3)", 74, 2), 74, 2))) <= 74
+        assert max(map(len, wrap(fit_clauses(name, 74, 2), 74, 2))) <= 74
+    assert time.process_time() - start < 10  # minutes, if it went with the square
+    assert "(train.py:41)" in fit_places(f"{'x' * 300_000} (train.py:41)", 74, 2)

@@ -468,7 +468,12 @@ def test_devices_and_what_they_waited_for(tmp_path: Path) -> None:
     ):
         assert said in words, said
     opened = text.partition('id="step-7"')[2].partition("</details>")[0]
-    for said in ("gemm_bf16: 6.0 ms", "idle, because of gil_wait: 4.0 ms", "held by uploader: 4.0 ms", "<span>GPU</span>"):
+    for said in (
+        "gemm_bf16: 6.0 ms",
+        "idle, because of gil_wait: 4.0 ms",
+        "held by uploader: 4.0 ms",
+        "<span>GPU</span>",
+    ):
         assert said in opened, said
 
 

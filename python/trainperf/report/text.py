@@ -19,6 +19,9 @@ _CHAINS: Final = (
 Piece = tuple[str, str]  # text, style ("" for none)
 Line = list[Piece]
 
+_LONGEST_WORD: Final = 200
+_LONGEST: Final = 4000
+
 # A run file comes from elsewhere: its names must not move the cursor or recolour the terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -71,8 +74,14 @@ def wrap(text: str, width: int, max_lines: int) -> list[str]:
     return kept
 
 
+def _bounded(text: str) -> str:
+    """What is tried in many ways takes time with the square of its length, and a run's names may be of any."""
+    return middle(shorten_words(text, _LONGEST_WORD), _LONGEST)
+
+
 def fit_clauses(text: str, width: int, max_lines: int) -> str:
     """Whole clauses, as many as fit: what is said ends where a clause does. Else the text as it is."""
+    text = _bounded(text)
     for marks in (r"; |  # ", r", "):
         for mark in reversed(list(re.finditer(marks, text))):
             kept = text[: mark.start()]
@@ -83,6 +92,7 @@ def fit_clauses(text: str, width: int, max_lines: int) -> str:
 
 def fit_places(text: str, width: int, max_lines: int) -> str:
     """Shortened such that no "(train.py:41)" falls off: the chain of functions goes first, then folders, then words."""
+    text = _bounded(text)
     for pattern, instead in _CHAINS:
         if len(wrap(text, width, max_lines + 1)) <= max_lines:
             return text
