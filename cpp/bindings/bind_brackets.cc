@@ -207,8 +207,7 @@ PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   }
   const unsigned long number = PyLong_AsUnsignedLong(args[1]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  // One that is off may belong to another watch when it is on again, with other numbers.
-  if (kHasGil && function.on) {
+  if (kHasGil) {
     function.known[function.next_known++ % kKnown] = {args[0], static_cast<uint32_t>(number)};
   }
   Py_RETURN_NONE;
@@ -243,7 +242,7 @@ PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Set(&Self(self)->slow, args[0]);
   SetMarks(Self(self), args[1], args[2]);
   Self(self)->on = true;
-  return Forget(self, nullptr);
+  return Forget(self, nullptr);  // another watch has other numbers
 }
 
 // Pickled and copied by name, as functions are.

@@ -99,8 +99,8 @@ def test_the_original_may_take_the_wrapper_away() -> None:
         gc.collect()
         return "done"
 
-    held.append(backward_function(original, int, lambda: -1, int, recorder.begin, recorder.end))
-    assert held[0]() == "done"
+    held.append(backward_function(original, int, lambda: -1, pytest.fail, recorder.begin, recorder.end))
+    assert held[0]() == "done"  # with no chores of a watch that has ended
     assert recorder.words() == ["begin BACKWARD", "end BACKWARD"]
 
 
@@ -129,15 +129,20 @@ def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
             backward(thing)
     grown = [sys.getrefcount(one) - count for one, count in zip(held, before, strict=True)]
     assert max(grown) < 50, grown
-    dead = weakref.ref(backward)
+    told: list[object] = []
+    dead = weakref.ref(backward, told.append)
     held.clear()
     del backward
-    assert dead() is None
+    assert dead() is None and told == [dead]
     fetch.itself = fetch  # type: ignore[attr-defined]
     dead = weakref.ref(fetch)
     del fetch
     gc.collect()
     assert dead() is None
+    before = [sys.getrefcount(BracketFunction)]
+    for _ in range(500):
+        fetch_function(abs, int, is_grad_enabled, recorder.begin, recorder.end)
+    assert sys.getrefcount(BracketFunction) - before[0] < 50
 
 
 def test_a_class_that_iterates_by_it(recorder: Recorder) -> None:
