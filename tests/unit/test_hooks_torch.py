@@ -6,6 +6,7 @@ import gc
 import inspect
 import io
 import logging
+import pickle
 import sys
 import threading
 import time
@@ -224,6 +225,14 @@ def test_checkpoint_counts_its_bytes(hooked: Install, recorder: Recorder, tmp_pa
     assert values[2] == path.stat().st_size
     assert values[3] == len(stream.getvalue()) - len(b"header")
     assert all(value > 400 for value in values)
+
+
+def test_what_saves_can_be_sent_to_another_process(hooked: Install) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    hooked(CheckpointHook(), DistributedCheckpointHook())
+    for save in (torch.save, torch.serialization.save, dcp.save, dcp.state_dict_saver.save):
+        assert pickle.loads(pickle.dumps(save)) is save
 
 
 def test_checkpoint_to_a_stream_that_cannot_tell(hooked: Install, recorder: Recorder) -> None:

@@ -36,6 +36,13 @@ class PatchHook:
     def patch(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
         self._patches.append(Patch(owner, attribute, make))
 
+    def patch_alias(self, owner: Any, attribute: str) -> None:
+        """What was patched last, by another name of the same function: one wrapper, as the function is pickled by its
+        own name, and must be found there."""
+        last = self._patches[-1]
+        if vars(owner).get(attribute) is last.original:
+            self.patch(owner, attribute, lambda original: last.wrapper)
+
     def remove(self) -> None:
         self.switch.off()
         while self._patches:

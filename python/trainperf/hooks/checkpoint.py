@@ -20,10 +20,7 @@ class CheckpointHook(PatchHook):
         import torch
 
         self.patch(torch, "save", lambda original: self._wrap(original, context))
-        # The same function by its other name: one wrapper, so that a call through either makes one bracket.
-        save = self._patches[-1]
-        if vars(torch.serialization).get("save") is save.original:
-            self.patch(torch.serialization, "save", lambda original: self._wrap(original, context))
+        self.patch_alias(torch.serialization, "save")
 
     def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
         saves, switch = context.saves, self.switch
@@ -56,9 +53,9 @@ class DistributedCheckpointHook(PatchHook):
     def install(self, context: Context) -> None:
         package = importlib.import_module(self.needs)
         for function in ("save", "async_save", "save_state_dict"):
-            for owner in (package, package.state_dict_saver):
-                if callable(vars(owner).get(function)):
-                    self.patch(owner, function, lambda original: context.saves.around(original, self.switch))
+            if callable(vars(package).get(function)):
+                self.patch(package, function, lambda original: context.saves.around(original, self.switch))
+                self.patch_alias(package.state_dict_saver, function)
 
 
 def _position(target: Any) -> int:
