@@ -49,6 +49,15 @@ def test_data_starved_names_the_dataset_where_no_sample_does(make: Make) -> None
     assert only(file).where == f"test_findings_data.py:{Slow.__getitem__.__code__.co_firstlineno}"
 
 
+def test_exact_times_without_a_sample_are_not_of_low_confidence(make: Make) -> None:
+    file = make().steps(50, {("fetch", "python"): 6.0}, compute=6.0)
+    file.loader(1, fetches=50, wait=300)
+    f = only(file)
+    assert (f.confidence, f.confidence_why) == ("medium", "no sample says where")
+    file.detail("sample", 12, phase="fetch", state="python", count=3, stack=file.stack(f"{TRAIN}:41 read"))
+    assert only(file).confidence == "low"  # the place may be another
+
+
 def test_data_starved_on_one_cpu_does_not_advise_workers(make: Make) -> None:
     file = make(cpus="1").steps(50, {("fetch", "python"): 6.0}, compute=6.0)
     file.loader(1, fetches=50, wait=300)

@@ -149,7 +149,10 @@ class Facts(Places):
         if tier and tier != "exact":
             level = "medium" if level == "high" else level
             reasons.append(f"estimated ({tier})")
-        if samples is not None and samples < limit("good_samples"):
+        if samples == 0:  # no place is named that could be wrong
+            level = "medium" if level == "high" else level
+            reasons.append("no sample says where")
+        elif samples is not None and samples < limit("good_samples"):
             few = samples < limit("min_samples")
             level = "low" if few else ("medium" if level == "high" else level)
             reasons.append(f"the place rests on {samples:,} samples")
