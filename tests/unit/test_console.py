@@ -240,6 +240,14 @@ def test_rounding_adds_up() -> None:
     assert sum(apportion([33.333, 33.333, 33.334], 100.0, 0)) == 100
     assert apportion([0.4, 0.4, 0.2], 1.0, 0) in ([1, 0, 0], [0, 1, 0])
     assert sum(apportion([1.26, 2.26, 3.48], 7.0, 1)) == pytest.approx(7.0)
+    assert sum(apportion([0.2] * 5, 1.0, 0)) == 1 and apportion([99.6, 0.2, 0.2], 100, 0) == [100, 0, 0]
+    # What a finding says too is rounded as there; the others make it add up.
+    assert apportion([50.5, 25.5, 24.0], 100, 0) == [50, 26, 24] and apportion([49.4, 26.4, 24.2], 100, 0) == [
+        50,
+        26,
+        24,
+    ]
+    assert apportion([49.4, 26.3, 24.3], 100, 0, {0}) == [49, 27, 24]
 
 
 @pytest.mark.parametrize("width", [40, 74, 114])
@@ -331,3 +339,13 @@ def test_endless_names_take_no_time(tmp_path: Path) -> None:
         assert max(map(len, wrap(fit_clauses(name, 74, 2), 74, 2))) <= 74
     assert time.process_time() - start < 10  # minutes, if it went with the square
     assert "(train.py:41)" in fit_places(f"{'x' * 300_000} (train.py:41)", 74, 2)
+
+
+def test_a_row_says_what_its_finding_says(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(100, compute=66.35, gil_wait=33.45, gc=0.2)
+    file.detail("gil_wait", 3345, thread=file.thread("hog"), stack=file.stack("/u/t.py:4 hold"), count=100)
+    with file.open() as run:
+        text = console.summary(run)
+    assert "gil-hog, 33.5 ms/step (33%)" in text or "gil-hog, 33.4 ms/step (33%)" in text
+    assert [percent for name, _, percent in tree_rows(text) if name == "gil_wait"] == [33]
+    assert sum(percent for *_, percent in tree_rows(text)) == 100

@@ -239,13 +239,14 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
         name = rest[0].name if len(rest) == 1 else f"{len(rest)} others"
         entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest)))
     digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
-    times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits)
-    percents = apportion([e[2] * 100 for e in entries], 100.0, 0)
     marks: dict[str, list[str]] = {}
     for f in model.findings:
         if f.severity != "info":
             for cause in f.causes:
                 marks.setdefault(cause, []).append(f.id)
+    told = {i for i, (name, *_) in enumerate(entries) if name in marks}
+    times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
+    percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
     bar_width = max(0, min(30, width - _INDENT - 50))
     for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
         mark = f"<- {', '.join(marks[name])}" if name in marks else ""

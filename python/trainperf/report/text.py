@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 _PLACE: Final = re.compile(r"[\w.<>]+ \([^() ]+:\d+\)")
@@ -107,13 +107,18 @@ def fit_places(text: str, width: int, max_lines: int) -> str:
     return f"{' '.join(head)} ... {tail}".strip()
 
 
-def apportion(values: Sequence[float], total: float, digits: int) -> list[float]:
-    """The values rounded to `digits`, such that they sum to the rounded total (largest remainders)."""
+def apportion(values: Sequence[float], total: float, digits: int, told: Container[int] = ()) -> list[float]:
+    """The values rounded to `digits`, such that they sum to the rounded total.
+
+    What rounding left over goes to those that were nearest to being rounded the other way; to one of `told`, which is
+    said elsewhere too, only where no other is left.
+    """
     unit = 10.0**digits
     scaled = [v * unit for v in values]
-    floors = [int(s) for s in scaled]
-    missing = max(0, min(len(values), round(total * unit) - sum(floors)))
-    order = sorted(range(len(values)), key=lambda i: floors[i] - scaled[i])
-    for i in order[:missing]:
-        floors[i] += 1
-    return [f / unit for f in floors]
+    rounded = [round(float(f"{v:.{digits}f}") * unit) for v in values]
+    missing = round(total * unit) - sum(rounded)
+    step = 1 if missing > 0 else -1
+    order = sorted(range(len(values)), key=lambda i: (i in told, step * (rounded[i] - scaled[i])))
+    for i in [i for i in order if rounded[i] + step >= 0][: abs(missing)]:
+        rounded[i] += step
+    return [r / unit for r in rounded]
