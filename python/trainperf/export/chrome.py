@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.export.files import replaced, run_name
+from trainperf.report.json import FLAGS
 from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ Event = dict[str, Any]
 
 _PID: Final = 1000  # a track of the same number would be the main thread's
 _SPAN_NAMES: Final = {"loader_start": "loader starts", "first_fetch": "first fetches", "gc": "long collections"}
-_FLAGS: Final = (
-    "data_starved", "gil_contended", "host_stalled", "incomplete",
-    "warm_up", "has_validation", "has_checkpoint", "has_loader_start",
-)  # fmt: skip
 
 
 def write(run: Run, path: str) -> None:
@@ -126,7 +123,7 @@ def _steps(run: Run, canvas: _Canvas) -> Iterator[Event]:
         name = f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
         causes = {c: int(ns) / 1e6 for c, ns in zip(CAUSES, steps.causes_ns[i], strict=True) if ns}
         args: dict[str, Any] = {f"{c}_ms": ms for c, ms in sorted(causes.items(), key=lambda pair: -pair[1])}
-        flags = [name for bit, name in enumerate(_FLAGS) if int(steps.flags[i]) >> bit & 1]
+        flags = [name for bit, name in enumerate(FLAGS) if int(steps.flags[i]) >> bit & 1]
         if flags:
             args["flags"] = ", ".join(flags)
         # Rows of neighbours hold their summed wall time, and steps follow on one another.

@@ -5,7 +5,7 @@ In long runs a row stands for `steps` neighbours, and its times are sums over th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 Column = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
-
-_OF_DEVICES = ("busy_ns", "idle_ns", "kernels", "launches", "copies", "copy_ns", "exposed_copy_ns", "collective_ns")
+_OF_DEVICES: Final = (
+    "busy_ns",
+    "idle_ns",
+    "kernels",
+    "launches",
+    "copies",
+    "copy_ns",
+    "exposed_copy_ns",
+    "collective_ns",
+)
 
 
 def columns(run: Run) -> dict[str, Column]:
@@ -40,16 +48,7 @@ def columns(run: Run) -> dict[str, Column]:
     found |= {name: (t.flags >> bit & 1).astype(np.bool_) for bit, name in enumerate(FLAGS)}
     devices = [device.steps for device in run.devices]
     if devices:
-        for name in (
-            "busy_ns",
-            "idle_ns",
-            "kernels",
-            "launches",
-            "copies",
-            "copy_ns",
-            "exposed_copy_ns",
-            "collective_ns",
-        ):
+        for name in _OF_DEVICES:
             found[f"device_{name}"] = np.sum([getattr(steps, name) for steps in devices], axis=0)
         idle = np.sum([steps.idle_causes_ns for steps in devices], axis=0)
         found |= {f"device_idle_{name}_ns": idle[:, i] for i, name in enumerate(CAUSES)}

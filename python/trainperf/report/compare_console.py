@@ -7,9 +7,8 @@ from typing import Final
 from trainperf.comparison.model import Change, Comparison, Side
 from trainperf.comparison.sample import MACHINE
 from trainperf.findings.thresholds import limit
-from trainperf.report.text import Line, clean, middle, wrap
+from trainperf.report.text import INDENT, Line, block, clean, middle, wrap
 
-_INDENT: Final = 6
 _MOST_RANKS: Final = 16
 _STYLE: Final = {"faster": "bold green", "slower": "bold red", "same": "bold", "unknown": "bold yellow"}
 
@@ -24,9 +23,9 @@ def lines(comparison: Comparison, *, width: int = 80) -> list[Line]:
         out += _table(c, c.total) + _ranks(c)
     for label, findings in (("Gone", c.gone), ("New", c.new)):
         if findings:
-            out += _block(label, ", ".join(findings), width, 2)
+            out += block(label, ", ".join(findings), width, 2)
     for note in c.notes:
-        out += _block("Note", note, width, 2, "dim")
+        out += block("Note", note, width, 2, "dim")
     return out
 
 
@@ -41,7 +40,7 @@ def _side(label: str, side: Side, width: int) -> list[Line]:
     if side.steps_per_row > 1:
         facts.append(f"in means of {side.steps_per_row}")
     tail = f" ({', '.join(facts)})"
-    return _block(label, middle(clean(side.path), max(10, width - _INDENT - len(tail))) + tail, width, 2)
+    return block(label, middle(clean(side.path), max(10, width - INDENT - len(tail))) + tail, width, 2)
 
 
 def _table(c: Comparison, total: Change) -> list[Line]:
@@ -51,14 +50,14 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     rest = len(c.causes) - len(shown)
     digits = 2 if max(total.before, total.after) < 100 else 1
     name = "the loop" if c.machine_left_out else "step"
-    out: list[Line] = [[(f"{'ms/step':<{_INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95% sure", "bold")]]
+    out: list[Line] = [[(f"{'ms/step':<{INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95% sure", "bold")]]
     if c.machine_left_out and c.wall is not None:
         out += [_row("step", c.wall, digits, indent=0)]
     out += [_row(name, total, digits, indent=0)]
     apart = MACHINE if c.machine_left_out else ()
     out += [_row(x.name, x, digits, indent=2) for x in shown if x.name not in apart]
     if rest:
-        out.append([(" " * (_INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1%", "dim")])
+        out.append([(" " * (INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1%", "dim")])
     out += [_row(x.name, x, digits, indent=0) for x in shown if x.name in apart]
     busy_and_idle = c.devices[:2]
     out += [_row(x.name, x, digits, indent=0) for x in busy_and_idle]
@@ -77,18 +76,13 @@ def _ranks(c: Comparison) -> list[Line]:
             line.append((f"  {r.cause.name}", "dim"))
         out.append(line)
     if len(rows) > _MOST_RANKS:
-        out.append([(" " * _INDENT + f"{len(rows) - _MOST_RANKS:,} more ranks changed less", "dim")])
+        out.append([(" " * INDENT + f"{len(rows) - _MOST_RANKS:,} more ranks changed less", "dim")])
     return out
 
 
 def _row(name: str, change: Change, digits: int, *, indent: int) -> Line:
     style = "" if not change.told else ("red" if change.difference > 0 else "green")
-    label = " " * (_INDENT + indent) + f"{name:<{14 - indent}}"
+    label = " " * (INDENT + indent) + f"{name:<{14 - indent}}"
     numbers = f"{change.before:>9,.{digits}f}{change.after:>10,.{digits}f}{change.difference:>+10,.{digits}f}"
     sure = f"   {change.low:+,.{digits}f} to {change.high:+,.{digits}f}" if change.told else "   noise"
     return [(label, "bold" if change.told else ""), (numbers, style), (sure, style or "dim")]
-
-
-def _block(label: str, text: str, width: int, max_lines: int, style: str = "") -> list[Line]:
-    rows = wrap(clean(text), width - _INDENT, max_lines)
-    return [[(f"{label:<{_INDENT}}" if i == 0 else " " * _INDENT, "bold"), (row, style)] for i, row in enumerate(rows)]

@@ -13,7 +13,7 @@ from trainperf.findings.engine import cost_text
 from trainperf.findings.model import Finding
 from trainperf.findings.thresholds import limit
 from trainperf.report.model import ReportModel, build
-from trainperf.report.text import Line, apportion, clean, fit_clauses, fit_places, middle, wrap
+from trainperf.report.text import INDENT, Line, apportion, block, clean, fit_clauses, fit_places, middle, wrap
 from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_LINES: Final = 15
 _MIN_TREE: Final = 5  # the step itself, and four rows
-_INDENT: Final = 6  # "Why   "
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
@@ -86,10 +85,10 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     if top is not None:
-        lines += _block("Why", fit_places(clean(top.why or top.evidence[0]), width - _INDENT, 2), width, 2)
-        lines += _block("Next", fit_clauses(clean(_next_text(top)), width - _INDENT, 2), width, 2)
+        lines += block("Why", fit_places(clean(top.why or top.evidence[0]), width - INDENT, 2), width, 2)
+        lines += block("Next", fit_clauses(clean(_next_text(top)), width - INDENT, 2), width, 2)
         if top.will_not_help:
-            lines += _block("", _first_parts(f"will not help: {top.will_not_help}", width - _INDENT), width, 1, "dim")
+            lines += block("", _first_parts(f"will not help: {top.will_not_help}", width - INDENT), width, 1, "dim")
     tail = _tail(model, width, keep, 2)
     if model.steps:
         also = _also(model, width) + _devices(model, width)
@@ -109,7 +108,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]
     if phases:
         told = ", ".join(f"{p.name} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
-        lines += _block("Phase", told, width, 2)
+        lines += block("Phase", told, width, 2)
     if keep:
         lines.append(_more("trainperf report ", model, width))
     for f in model.findings:
@@ -117,18 +116,18 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
         lines += [[(t, _SEVERITY_STYLE[f.severity])] for t in wrap(clean(head), width, 3)]
         if f.where:
-            lines += _block("Where", f.where, width, 1)
+            lines += block("Where", f.where, width, 1)
         if f.who:
-            lines += _block("Who", ", ".join(f.who), width, 2)
+            lines += block("Who", ", ".join(f.who), width, 2)
         for e in f.evidence:
-            rows = wrap(clean(e), width - _INDENT - 2, 3)
-            lines += [[(" " * _INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
-        lines += _block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
+            rows = wrap(clean(e), width - INDENT - 2, 3)
+            lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
+        lines += block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
         for i, row in enumerate(f.fix.splitlines()):
-            lines.append([("Fix   " if i == 0 else " " * _INDENT, "bold"), (clean(row), "")])
+            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (clean(row), "")])
         if f.will_not_help:
-            lines += _block("", f"will not help: {f.will_not_help}", width, 2)
-        lines += _block("More", f"trainperf explain {f.id}", width, 1, "dim")
+            lines += block("", f"will not help: {f.will_not_help}", width, 2)
+        lines += block("More", f"trainperf explain {f.id}", width, 1, "dim")
     if model.abstained:
         lines.append([])
         lines.append([("Could not look:", "bold")])
@@ -136,18 +135,13 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         for a in model.abstained:
             by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")
         for why, rules in by_why.items():
-            lines += _block("", f"{', '.join(rules)}: {why}", width, 4)
+            lines += block("", f"{', '.join(rules)}: {why}", width, 4)
     lines.append([])
     tiers = "; ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
-    lines += _block("Tiers", tiers or "none recorded", width, 6, "dim")
+    lines += block("Tiers", tiers or "none recorded", width, 6, "dim")
     for note in model.notes:
-        lines += _block("Note", note, width, 3, "dim")
+        lines += block("Note", note, width, 3, "dim")
     return lines
-
-
-def _block(label: str, text: str, width: int, max_lines: int, style: str = "") -> list[Line]:
-    rows = wrap(clean(text), width - _INDENT, max_lines)
-    return [[(f"{label:<{_INDENT}}" if i == 0 else " " * _INDENT, "bold"), (row, style)] for i, row in enumerate(rows)]
 
 
 def _first_parts(text: str, width: int) -> str:
@@ -182,7 +176,7 @@ def _also(model: ReportModel, width: int) -> list[Line]:
         for f in others[:2]
     ]
     more = f"; {_ids(others[2:])}" if len(others) > 2 else ""
-    rows = _block("Also", "; ".join(shown) + more, width, 3)
+    rows = block("Also", "; ".join(shown) + more, width, 3)
     # An id is what `explain` takes: cut costs and titles before it.
     return rows if len(rows) <= (2 if len(others) > 1 else 1) else _also_ids(model, width)
 
@@ -193,7 +187,7 @@ def _also_ids(model: ReportModel, width: int) -> list[Line]:
     if not others:
         return []
     named = ", ".join(f"{f.id} {f.slug}" for f in others)
-    return _block("Also", named if len(named) <= width - _INDENT else _ids(others), width, 1)
+    return block("Also", named if len(named) <= width - INDENT else _ids(others), width, 1)
 
 
 def _ids(findings: Sequence[Finding]) -> str:
@@ -217,7 +211,7 @@ def _devices(model: ReportModel, width: int) -> list[Line]:
         least, most = worst.busy_share, max(d.busy_share for d in model.devices)
         which = f"{len(model.devices)} devices, busy {least:.0%} to {most:.0%}; GPU {worst.id} "
     text = f"{which}busy {worst.busy_share:.0%}, idle {worst.idle_ms_per_step:,.{digits}f} ms/step"
-    return _block("GPU", f"{text}: {', '.join(parts)}" if parts else text, width, 2)
+    return block("GPU", f"{text}: {', '.join(parts)}" if parts else text, width, 2)
 
 
 def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
@@ -227,7 +221,7 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
         head += f" (median {_ms(model.median_ms)}, p95 {_ms(model.p95_ms)}; {model.steps:,} steps)"
     else:
         head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
-    lines = _block("Step", head, width, 1)
+    lines = block("Step", head, width, 1)
     parts = sorted((p for p in model.causes if p.ns > 0), key=lambda p: -p.ns)
     shown = [p for p in parts if p.share >= limit("show_share")]
     rows = max(1, room - 1)
@@ -247,17 +241,17 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     told = {i for i, (name, *_) in enumerate(entries) if name in marks}
     times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
     percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
-    bar_width = max(0, min(30, width - _INDENT - 50))
+    bar_width = max(0, min(30, width - INDENT - 50))
     for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
         mark = f"<- {', '.join(marks[name])}" if name in marks else ""
         bar = "#" * round(share * bar_width)
         row = f"{name:<12} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
         lines.append(
             [
-                (" " * _INDENT, ""),
+                (" " * INDENT, ""),
                 (row, "bold" if mark else ""),
                 (f"{bar:<{bar_width}} ", "red" if mark else "cyan"),
-                (mark[: max(0, width - _INDENT - len(row) - bar_width - 1)], "bold red"),
+                (mark[: max(0, width - INDENT - len(row) - bar_width - 1)], "bold red"),
             ]
         )
     return lines
@@ -279,7 +273,7 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
         amiss.append(f"{model.incomplete} {were} never trained on")
     tiers = sorted(model.tiers.items())
     amiss += [f"{probe} {tier.partition(':')[0]}" for probe, tier in tiers if is_amiss(probe, tier)]
-    lines = _block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
+    lines = block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
     if not model.steps and not amiss:
         lines = []
     lines += _notes(model, width, max_lines)
@@ -289,8 +283,8 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
 
 
 def _more(command: str, model: ReportModel, width: int) -> Line:
-    path = middle(_quoted(model.path), width - _INDENT - len(command))
-    return [(f"{'More':<{_INDENT}}", "bold"), (command + path, "")]
+    path = middle(_quoted(model.path), width - INDENT - len(command))
+    return [(f"{'More':<{INDENT}}", "bold"), (command + path, "")]
 
 
 def _ended(model: ReportModel) -> str:
@@ -305,10 +299,10 @@ def _notes(model: ReportModel, width: int, max_lines: int) -> list[Line]:
     """What the user should know besides: a hook that is off, a name that is no phase, a file that is elsewhere."""
     notes = model.notes
     if len(notes) <= 1:
-        return _block("Note", notes[0], width, max_lines) if notes else []
+        return block("Note", notes[0], width, max_lines) if notes else []
     first = notes[0] if len(notes) <= max_lines else f"(1 of {len(notes)}) {notes[0]}"
-    lines = _block("Note", first, width, 1)
-    return lines + (_block("", notes[1], width, 1) if max_lines > 1 else [])
+    lines = block("Note", first, width, 1)
+    return lines + (block("", notes[1], width, 1) if max_lines > 1 else [])
 
 
 def _quoted(path: str) -> str:

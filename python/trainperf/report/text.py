@@ -19,6 +19,8 @@ _CHAINS: Final = (
 Piece = tuple[str, str]  # text, style ("" for none)
 Line = list[Piece]
 
+INDENT: Final = 6  # "Why   "
+
 _LONGEST_WORD: Final = 200
 _LONGEST: Final = 4000
 
@@ -72,6 +74,12 @@ def wrap(text: str, width: int, max_lines: int) -> list[str]:
         last = last[: cut if cut > 0 else width - 4]
     kept[-1] = last.rstrip(" ;:,(") + " ..."
     return kept
+
+
+def block(label: str, text: str, width: int, max_lines: int, style: str = "") -> list[Line]:
+    """ "Why   ..." and the lines that go with it below each other."""
+    rows = wrap(clean(text), width - INDENT, max_lines)
+    return [[(f"{label:<{INDENT}}" if i == 0 else " " * INDENT, "bold"), (row, style)] for i, row in enumerate(rows)]
 
 
 def _bounded(text: str) -> str:
