@@ -33,11 +33,6 @@ class Rank:
     verdict: str
     ended: str
 
-    @property
-    def together_ms(self) -> float:
-        """Per step, waiting for the others or exchanging with them."""
-        return self.mean_ms - self.own_ms
-
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -53,13 +48,12 @@ class Ranks:
         return self.stragglers[0] if self.stragglers else None
 
     def told(self, rank: Rank) -> str:
-        """Its verdict; of a rank that mostly waits for the others, that. What even the last to come takes is no waiting
-        but the exchange itself."""
-        exchange = min((r.together_ms for r in self.ranks if r.steps), default=0.0)
-        waits = rank.together_ms - exchange
-        if waits < 0.5 * rank.mean_ms or not rank.steps:
+        """Its verdict; of a rank that mostly waits for the others, that. Which part of it is the exchange itself is not
+        known: where all are even it may be all of it, and nobody waits for longer than the stragglers."""
+        together = rank.mean_ms - rank.own_ms
+        if self.even or rank.rank in self.stragglers or together < 0.5 * rank.mean_ms or not rank.steps:
             return rank.verdict
-        return f"waits for the others, {waits:.1f} ms/step ({waits / rank.mean_ms:.0%})"
+        return f"waits for the others (or exchanges with them), {together:.1f} ms/step ({together / rank.mean_ms:.0%})"
 
     def vague(self, rank: Rank) -> bool:
         """Whether what is unclear of its own work matters."""
