@@ -75,12 +75,27 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     assert [(f.id, f.cause) for f in said(waits).findings] == [("TP402", "blocked_io")]
     told = "torch.compile warmed up: 95% of step time, most of it blocked_io; no finding worth a warning"
     assert said(waits).verdict.text == told
+    collects = make()
+    collects.step(python=1600.0, gc=200.0, compute=5.0, compile=1800.0, flags=16)
+    assert [f.id for f in said(collects.steps(119, compute=2.0)).findings] == ["TP402"]  # what it collects is its own
     again = make()
     for step in range(30):
         again.step(python=50.0 if step < 12 else 0.0, compute=5.0, compile=49.0 if step < 12 else 0.0)
         if step < 12:
             again.span("compile", 49, step=step)
     assert "compile-warmup" in loud(again)
+
+
+def test_a_warm_up_that_is_most_of_the_run_is_said_before_a_smaller_warning(make: Make) -> None:
+    file = make()
+    file.step(python=1800.0, compute=5.0, compile=1800.0, flags=16)
+    found = said(file.steps(100, compute=2.0, gc=2.0))
+    assert [(f.id, f.severity) for f in found.findings] == [("TP303", "warning"), ("TP402", "info")]
+    assert found.verdict.finding == "TP303"
+    assert found.verdict.text.startswith("torch.compile warmed up: 82% of step time; beside that gc-pauses, 2.0 ms")
+    small = make()
+    small.step(python=150.0, compute=5.0, compile=150.0, flags=16)
+    assert said(small.steps(100, compute=2.0, gc=2.0)).verdict.text.startswith("gc-pauses")
 
 
 def test_a_slow_part_ends_where_its_cause_does() -> None:

@@ -12,13 +12,12 @@ from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
 from trainperf.findings.model import Abstained, Finding
 from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.findings.vocabulary import CAUSES, MACHINE
 
 if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
-_MACHINE = ("descheduled", "throttled")  # none of the loop's doing
 _IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
@@ -91,7 +90,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     # Graded by the host's time so far; what counts with a device is what that lost.
     hides = share.by_device and finding.idle_claims is None and bool(finding.claims)
     if (taken > 0 or hides) and not tells_when:
-        regraded = facts.grade(cost, rule.limits, machine=finding.cause in _MACHINE)
+        regraded = facts.grade(cost, rule.limits, machine=finding.cause in MACHINE)
         if regraded is None and (not hides or taken > 0 or severity == "info"):
             return None
         severity = "info" if severity == "info" else regraded or "info"
@@ -99,7 +98,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     if tells_when and taken > 0:
         told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
-    machines = finding.cause in _MACHINE
+    machines = finding.cause in MACHINE
     if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
@@ -149,7 +148,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if top is not None:
         device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        text = f"{device}{top.slug}{cost}: {top.title}{_slow_part(found, top)}{_untold_row(facts, top)}"
+        before, after = _warm_up(found, top), f"{_slow_part(found, top)}{_untold_row(facts, top)}"
+        text = f"{device}{before}{top.slug}{cost}: {top.title}{after}"
         return Verdict(text, top.id, "finding")
     if facts.steps < limit("warn_min_steps"):
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
@@ -196,6 +196,14 @@ def _nothing(found: list[Finding]) -> str:
 def worth_a_look(found: Iterable[Finding]) -> bool:
     """Whether one that is no warning costs as much as one."""
     return any(f.cost_ns and f.share >= limit("warn_share") for f in found)
+
+
+def _warm_up(found: list[Finding], top: Finding) -> str:
+    """What compiling took, where that is more than what the verdict is about: the run was mostly that."""
+    compiled = next((f for f in found if f.id == "TP402" and f.severity == "info"), None)
+    if compiled is None or compiled.cost_ns <= top.cost_ns + top.told_ns:
+        return ""
+    return f"{compiled.title}: {compiled.share:.0%} of step time; beside that "
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:

@@ -6,10 +6,11 @@ from typing import Final
 
 from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES
 
-__all__ = ["CAUSES", "KEEP_NAME", "MECHANISMS", "OWNED", "PHASES", "cause_of"]
+__all__ = ["CAUSES", "KEEP_NAME", "MACHINE", "MECHANISMS", "OWNED", "PHASES", "cause_of"]
 
 # These keep their name in every phase; the rest of an OWNED phase takes the phase's cause.
 KEEP_NAME: Final = frozenset({"gil_wait", "gc", "descheduled", "throttled"})
+MACHINE: Final = ("descheduled", "throttled")  # none of the loop's doing
 OWNED: Final = {
     "fetch": "data_wait",
     "transfer": "h2d_copy",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 # Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took. For a CPU the
-# thread waits meanwhile because of the compiler's processes.
-_MADE_OF = ("python", "compute", "launch", "blocked_io", "descheduled", "unknown")
+# thread waits meanwhile because of the compiler's processes; its objects are what the garbage collector then walks.
+_MADE_OF = ("python", "compute", "launch", "blocked_io", "gc", "descheduled", "unknown")
 
 
 class CompileWarmup:
