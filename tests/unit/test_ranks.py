@@ -102,6 +102,22 @@ def test_sleep_in_the_backward_call_of_a_rank_with_collectives_is_for_nobody_kno
     assert (document["straggler"], document["stragglers"], document["ranks"][0]["unclear_ms"]) == (None, [], 25.0)
 
 
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (12.0, "mostly python (+10.0 ms) and, as CPUs are short, descheduled (+15.0 ms)."),
+        (24.0, "the difference is mostly python (+22.0 ms)."),
+        (5.0, "the difference is mostly descheduled (+15.0 ms)."),
+    ],
+)
+def test_who_does_more_and_is_kept_off_the_cpu_for_longer_is_told_by_what_it_does(
+    python: float, said: str, tmp_path: Path
+) -> None:
+    slow = rank(tmp_path, 1, python=python, compute=5.0, descheduled=27.0)
+    found = judged(tmp_path, rank(tmp_path, 0, python=2.0, compute=5.0, descheduled=12.0, collective=25.0), slow)
+    assert found.stragglers == (1,) and said in found.sentence
+
+
 def test_what_all_ranks_exchange_is_not_said_to_be_waiting(tmp_path: Path) -> None:
     """Nobody is late where all of them take it; and who is late waits for nobody."""
     even = judged(tmp_path, *(rank(tmp_path, i, compute=40.0, collective=60.0) for i in range(2)))

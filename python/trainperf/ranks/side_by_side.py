@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.findings.vocabulary import CAUSES, MACHINE
 from trainperf.ranks.files import number, ranks_in_words
 from trainperf.ranks.waits import waits
 
@@ -178,11 +178,25 @@ def _rank(position: int, run: Run) -> Rank:
 
 
 def _most(slow: Sequence[Rank], others: Sequence[Rank]) -> str:
-    """ "; the difference is mostly data_wait (+8.1 ms)": what they have more of than the others."""
+    """ "; the difference is mostly data_wait (+8.1 ms)": what they have more of than the others.
+
+    Who is on the CPU for longer is also kept off it for longer, where the machine is busy: that is told as the
+    difference only where what they do themselves is small beside it.
+    """
     mine, theirs = [_own_causes(r) for r in slow], [_own_causes(r) for r in others]
     more = {c: _usual(c, mine) - _usual(c, theirs) for c in CAUSES}
-    top = max(more, key=lambda c: more[c])
-    return f"; the difference is mostly {top} (+{more[top]:.1f} ms)" if more[top] > 0 else ""
+    machines = max(MACHINE, key=lambda c: more[c])
+    own = max((c for c in CAUSES if c not in MACHINE), key=lambda c: more[c])
+    if max(more[own], more[machines]) <= 0:
+        return ""
+    if more[own] >= more[machines]:
+        return f"; the difference is mostly {own} (+{more[own]:.1f} ms)"
+    if more[own] < 0.5 * more[machines]:
+        return f"; the difference is mostly {machines} (+{more[machines]:.1f} ms)"
+    return (
+        f"; the difference is mostly {own} (+{more[own]:.1f} ms) and, as CPUs are short, "
+        f"{machines} (+{more[machines]:.1f} ms)"
+    )
 
 
 def _usual(cause: str, ranks_: Sequence[Mapping[str, float]]) -> float:
