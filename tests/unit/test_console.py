@@ -169,6 +169,15 @@ def test_every_finding_is_named_where_there_is_room(tmp_path: Path) -> None:
     assert len(text.splitlines()) <= console.MAX_LINES
 
 
+def test_what_another_finding_tells_wholly_is_not_named_beside_the_verdict(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    file.steps(100, compute=5.0, blocked_io=20.0).steps(200, compute=5.0, blocked_io=4.0)
+    with file.open() as run:
+        report, text = model.build(run), console.summary(run)
+    assert [f.id for f in report.findings] == ["TP301", "TP401"] and report.findings[1].told_by == ("TP301",)
+    assert "TP401" not in text and "the first third of the run is slow because of it" in " ".join(text.split())
+
+
 def test_no_steps(tmp_path: Path) -> None:
     with RunFile(tmp_path / "a.tpr").open() as run:
         text = console.summary(run)

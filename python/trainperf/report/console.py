@@ -167,8 +167,13 @@ def _next_text(f: Finding) -> str:
     return f"saves up to {_ms(f.cost_ms_per_step)} ms/step: {text}"
 
 
+def _others(model: ReportModel) -> list[Finding]:
+    """Beside the verdict's; without what others tell wholly."""
+    return [f for f in model.findings if f.id != model.verdict.finding and (f.cost_ns or not f.told_ns)]
+
+
 def _also(model: ReportModel, width: int) -> list[Line]:
-    others = [f for f in model.findings if f.id != model.verdict.finding]
+    others = _others(model)
     if not others:
         return []
     shown = [
@@ -183,7 +188,7 @@ def _also(model: ReportModel, width: int) -> list[Line]:
 
 def _also_ids(model: ReportModel, width: int) -> list[Line]:
     """In one line, where there is no room for costs."""
-    others = [f for f in model.findings if f.id != model.verdict.finding]
+    others = _others(model)
     if not others:
         return []
     named = ", ".join(f"{f.id} {f.slug}" for f in others)
