@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from runfiles import RunFile
+from trainperf.findings.model import Finding
 from verdicts import TRAIN, Make, loud, only, said
 
 
@@ -260,6 +263,55 @@ def test_few_looks_at_workers_do_not_hide_late_deliveries(make: Make, workers: i
     file.loader(1, fetches=100, wait=800, ready=depths, num_workers=workers, prefetch_factor=prefetch)
     file.worker(1, 71, cpu_share=0.97, seconds=5, states={"R": 1})
     assert said(file).findings[0].id == "TP103"
+
+
+_LOADER = "/x/site-packages/torch/utils/data/dataloader.py"
+_NEXT = (f"{_LOADER}:714 _BaseDataLoaderIter._next_index",)
+_PUT = (f"{_LOADER}:1539 _MultiProcessingDataLoaderIter._try_put_index", f"{TRAIN}:18 <module>")
+
+
+def _slow_sampler(file: RunFile, ms: float, of: float, **loader: Any) -> Finding | None:
+    """`ms` in the sampler, of the samples of a fetch; the finding about it."""
+    inside = file.stack(
+        f"{TRAIN}:11 LenBatches.__iter__.<locals>.<listcomp>", f"{TRAIN}:9 LenBatches.__iter__", *_NEXT, *_PUT
+    )
+    file.steps(100, {("fetch", "python"): ms, ("fetch", "native"): of - ms}, compute=10.0)
+    file.loader(1, fetches=100, wait=100 * of, batch_sampler="LenBatches", **loader)
+    file.detail("sample", 100 * ms, phase="fetch", stack=inside)
+    file.detail("sample", 100 * (of - ms), phase="fetch", state="native", stack=file.stack(*_PUT))
+    return next((f for f in said(file).findings if f.id == "TP101"), None)
+
+
+@pytest.mark.parametrize("ready", [0, 2])
+def test_a_slow_sampler_is_no_late_delivery_and_no_slow_worker(make: Make, ready: int) -> None:
+    file = make()
+    f = _slow_sampler(file, 40.0, 42.0, ready={ready: (100, 4200)}, num_workers=1)
+    assert f is not None and (f.severity, f.where) == ("critical", "train.py:11")
+    assert "LenBatches.__iter__ (train.py:11) draws the batches' indices" in f.why and "more workers" in f.will_not_help
+    assert f.cost_ms_per_step == pytest.approx(40.0) and loud(file) == ["data-starved"]
+
+
+def test_a_short_sampler_leaves_a_late_delivery_to_be_told(make: Make) -> None:
+    file = make()
+    assert _slow_sampler(file, 0.5, 20.0, ready={2: (100, 2000)}, num_workers=1) is None
+    (found,) = said(file).findings
+    assert found.id == "TP103" and found.cost_ms_per_step == pytest.approx(19.5)
+
+
+def test_workers_are_not_advised_for_a_slow_sampler(make: Make) -> None:
+    f = _slow_sampler(make(), 8.0, 9.0)
+    assert f is not None and f.title == "the loop waits for its sampler" and "num_workers" not in f.fix
+    other = _slow_sampler(make(), 2.0, 9.0)  # most of it is the dataset's
+    assert other is not None and "num_workers=" in other.fix and other.cost_ms_per_step == pytest.approx(9.0)
+
+
+def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:
+    file = make().steps(100, {("fetch", "native"): 9.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=900, ready={2: (100, 900)}, num_workers=2, sampler="WeightedRandomSampler")
+    own = "/x/site-packages/torch/utils/data/sampler.py:200 WeightedRandomSampler.__iter__"
+    file.detail("sample", 900, phase="fetch", state="native", stack=file.stack(own, *_NEXT, *_PUT))
+    f = only(file)
+    assert (f.id, f.where) == ("TP101", "") and f.why.startswith("WeightedRandomSampler draws the batches' indices")
 
 
 def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:

@@ -102,6 +102,11 @@ def below_backward(frames: Sequence[FrameLike]) -> bool:
     return any(_AUTOGRAD.search(f.file) for f in frames[at:])
 
 
+def in_sampler(frames: Sequence[FrameLike]) -> bool:
+    """A DataLoader asks its sampler for indices: with workers too on the thread that fetches."""
+    return any(f.function.rpartition(".")[2] == "_next_index" and not is_user_file(f.file) for f in frames)
+
+
 def is_waiting(frames: Sequence[FrameLike]) -> bool:
     """In a lock, a queue or a selector of the standard library's."""
     return bool(frames) and is_stdlib_file(frames[0].file) and os.path.basename(frames[0].file) in _WAITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
@@ -125,6 +125,40 @@ def with_workers(loader: Loader | None, workers: int, call: str, note: str = "")
         return code
     share = "once __iter__ reads only its worker's part (get_worker_info): else each repeats the whole stream"
     return f"# num_workers={workers}, {share}\n{code}"
+
+
+def sampler_share(facts: Facts) -> float:
+    """Of the fetches' time: what the samplers take, which run on the training thread whatever the workers do."""
+    samples = facts.samples(phases=["fetch"])
+    inside = [d for d in samples if frames.in_sampler(facts.run.stack(d.stack))]
+    if sum(d.count for d in inside) < limit("min_samples"):
+        return 0.0
+    return sum(d.ns for d in inside) / sum(d.ns for d in samples)
+
+
+def workers_cells(facts: Facts) -> dict[Cell, int]:
+    """The waits of fetches, without their samplers."""
+    left = 1 - sampler_share(facts)
+    return {cell: round(ns * left) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
+
+
+def with_workers_of(facts: Facts) -> list[Loader]:
+    """The loaders that have workers; their fetches without the samplers' time."""
+    left = 1 - sampler_share(facts)
+    found = [v for v in facts.run.loaders.values() if num_workers(v) > 0]
+    if left == 1:
+        return found
+    return [
+        replace(
+            v,
+            fetches=replace(
+                v.fetches,
+                wall_ns=round(v.fetches.wall_ns * left),
+                ready_wall_ns={ready: round(ns * left) for ready, ns in v.fetches.ready_wall_ns.items()},
+            ),
+        )
+        for v in found
+    ]
 
 
 def only_validates(loader: Loader) -> bool:

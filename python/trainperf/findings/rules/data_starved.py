@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
+from trainperf.findings import frames, loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import plural
 from trainperf.findings.model import Limits, Outcome
@@ -13,6 +13,8 @@ from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainperf.findings.facts import Facts
     from trainperf.runfile import Loader
 
@@ -25,7 +27,11 @@ class DataStarved:
 
     def check(self, facts: Facts) -> Outcome:
         cells = facts.cells("data_wait", ["fetch"])
-        if facts.run.loaders and not any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values()):
+        in_process = any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values())
+        sampler = loaders.sampler_share(facts)
+        if sampler >= limit("most_share") or (sampler and not in_process):
+            return self._sampler(facts, sampler)
+        if facts.run.loaders and not in_process:
             return None  # all of it is the workers'
         if facts.of_trace and not facts.run.loaders:
             return None  # who makes the batches is not known
@@ -101,6 +107,43 @@ class DataStarved:
             will_not_help=wont,
         )
 
+    def _sampler(self, facts: Facts, share: float) -> Outcome:
+        """What draws a batch's indices takes long: it runs on the training thread, with workers too."""
+        cells = facts.cells("data_wait", ["fetch"])
+        claims = loaders.spread(cells, round(sum(cells.values()) * share))
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        inside = [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]
+        seen = sum(d.count for d in inside)
+        spots = facts.spots(inside, keep=_below_loader)
+        top = spots[0] if spots else None
+        main = max(facts.run.loaders.values(), key=lambda v: v.fetches.wall_ns, default=None)
+        named = main.description.get("batch_sampler") or main.description.get("sampler") if main is not None else ""
+        name = facts.label(top) if top is not None else str(named or "the sampler")
+        workers = loaders.num_workers(main) if main is not None else 0
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="data_wait",
+            claims=claims,
+            title="the loop waits for its sampler",
+            affected=facts.affected("data_wait"),
+            confidence=facts.confidence(samples=seen, tier="sampled"),
+            evidence=(
+                f"fetching takes {facts.of_step(sum(cells.values()))}",
+                f"{share:.0%} of it is drawing the batches' indices, on the training thread",
+                f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
+                f"{plural(workers, 'worker')}, which read the data and draw no indices" if workers else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{name} draws the batches' indices on the training thread",
+            fix="# draw a whole epoch's indices at once in __iter__, by torch or NumPy, and yield slices of them",
+            will_not_help="more workers or a larger prefetch_factor: the sampler runs in the training process",
+        )
+
     @staticmethod
     def _system_call(facts: Facts) -> str:
         calls: dict[int, int] = {}
@@ -111,6 +154,12 @@ class DataStarved:
         name = syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
+
+
+def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
+    """Whether its innermost frame of the user's is the sampler's, and not the loop's."""
+    at = next((i for i, f in enumerate(stack) if frames.is_user_file(f.file)), len(stack))
+    return frames.in_sampler(stack[at:])
 
 
 def _by_batch(loader: Loader | None, name: str) -> str:

@@ -20,11 +20,11 @@ class DeliveryCost:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
-        found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0 and loaders.ready_count(v) > 0]
+        found = [v for v in loaders.with_workers_of(facts) if loaders.ready_count(v) > 0]
         slow = loaders.slow_delivery_ns(facts)
         found = [v for v in found if not loaders.mostly_starved(v, slow) and loaders.ready_mean_ns(v) < slow]
         spent = sum(loaders.ready_ns(v) for v in found)
-        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), spent)
+        claims = loaders.spread(loaders.workers_cells(facts), spent)
         if facts.grade(sum(claims.values()), self.limits) is None:
             return None
         count = sum(loaders.ready_count(v) for v in found)

@@ -20,10 +20,11 @@ class ReadyNotDelivered:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
-        found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0 and loaders.ready_count(v) > 0]
+        found = [v for v in loaders.with_workers_of(facts) if loaders.ready_count(v) > 0]
         slow = loaders.slow_delivery_ns(facts)
         late = [v for v in found if not loaders.mostly_starved(v, slow) and loaders.ready_mean_ns(v) >= slow]
-        if not late:
+        # Of a slow sampler, whose part is an estimate, what is left is not sure to be the delivery.
+        if not late or loaders.sampler_share(facts) >= limit("most_share"):
             return None
         waited = sum(loaders.ready_ns(v) for v in late)
         count = sum(loaders.ready_count(v) for v in late)
@@ -34,7 +35,7 @@ class ReadyNotDelivered:
         gil = min(sum(in_fetch.values()), sum(v.fetches.gil_wait_ns for v in late)) if own_gil else 0
         claims = loaders.spread(in_fetch, gil)
         claims |= loaders.spread(
-            facts.cells("data_wait", ["fetch"]), waited - min(waited, sum(v.fetches.gil_wait_ns for v in late))
+            loaders.workers_cells(facts), waited - min(waited, sum(v.fetches.gil_wait_ns for v in late))
         )
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:

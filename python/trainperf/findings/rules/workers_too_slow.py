@@ -39,7 +39,7 @@ class WorkersTooSlow:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
-        found = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
+        found = loaders.with_workers_of(facts)
         slow = loaders.slow_delivery_ns(facts)
         late = [v for v in found if loaders.mostly_starved(v, slow)]
         starved = sum(loaders.starved_ns(v) + (loaders.ready_ns(v) if v in late else 0) for v in found)
@@ -47,7 +47,7 @@ class WorkersTooSlow:
         if not count:
             return None
         gil = sum(v.fetches.gil_wait_ns for v in found if v in late)
-        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), starved - min(gil, starved))
+        claims = loaders.spread(loaders.workers_cells(facts), starved - min(gil, starved))
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
