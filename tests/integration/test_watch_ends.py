@@ -229,6 +229,25 @@ def test_kill(path: Path) -> None:
     assert trainperf.open(path).ended == "killed"
 
 
+def test_sigterm_prints_nothing_and_leaves_all_but_the_last_second(path: Path) -> None:
+    body = """
+        with trainperf.watch(path) as run:
+            end = time.monotonic() + 2.2
+            while time.monotonic() < end:
+                train(1)
+                time.sleep(0.01)
+                late = time.monotonic() > end - 1.2
+                print("late" if late else "early", flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+    """
+    done = child(body, path, code=-signal.SIGTERM)
+    assert done.stderr == ""
+    run = trainperf.open(path)
+    assert run.ended == "killed" and done.stdout.split().count("early") <= run.step_count + 1
+    assert Path(f"{path}-wal").exists()
+    assert "the run was killed, or still runs" in " ".join(run.summary().split())
+
+
 def test_no_steps(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with trainperf.watch(path) as run:
         pass
