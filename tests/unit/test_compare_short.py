@@ -123,3 +123,59 @@ def test_short_runs_are_allowed_to_differ_by_more_unless_it_is_said_by_how_much(
         if r is not None
     )
     assert usual > 1.2 * said and usual > 1.2 * long
+
+
+# Runs that were kept off the CPUs for most of their time
+
+
+def hindered_pair(
+    tmp_path: Path, *, off: float, others: tuple[float, float] = (1.5, 1.5), **first: float
+) -> list[Path]:
+    """The same 1.4 ms of work a step; the second run is kept off the CPUs for the share `off` of its time.
+
+    `first`: what else the first run's steps have.
+    """
+    rng = np.random.default_rng(12)
+    work = first.pop("compute", 1.4)
+    waits = 1.4 * off / (1 - off)
+    return [
+        write(tmp_path / "a.tpr", noisy(rng, 400, work), host=(0.4, others[0]), **first),
+        write(tmp_path / "b.tpr", noisy(rng, 400, 1.4), host=(0.4, others[1]), descheduled=waits),
+    ]
+
+
+def test_what_no_machine_can_do_is_told_of_a_run_that_hardly_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run that was hindered more is the faster one."""
+    a, b = hindered_pair(tmp_path, off=0.55, data_wait=10.0, descheduled=3.0)
+    there, back = compared(a, b), compared(b, a)
+    assert there.kind == "faster" and back.kind == "slower", (there.verdict, back.verdict)
+    assert re.match(r"faster by at least [45]\d%: .* \(-7\d% with the time", there.verdict), there.verdict
+    assert re.match(r"slower by at least \d+%: ", back.verdict) and back.regressed(0.05), back.verdict
+    assert there.relative is not None and there.relative[0] == pytest.approx(3.1 / 14.4 - 1, abs=0.02)  # the smaller
+    assert any("kept the second run off the CPUs for 5" in n and "run it again" in n for n in there.notes)
+    assert main(["compare", str(b), str(a), "--fail-over", "5%"]) == 3
+    assert "faster by at least" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        ({}, (1.5, 1.5)),  # the same program, on a quiet and on a busy machine
+        ({}, (0.2, 1.8)),
+        ({"compute": 2.3}, (1.5, 1.5)),  # its clock was lower, or it had a neighbour on the core
+        ({"compute": 0.85}, (1.5, 1.5)),
+        ({"compute": 0.5}, (0.2, 1.8)),
+        ({"descheduled": 1.0, "compute": 2.3, "data_wait": 1.5}, (1.5, 1.5)),  # its workers were kept off, too
+        ({"data_wait": 10.0}, (1.9, 0.4)),  # as here: the first run's machine was the busier one
+    ],
+)
+@pytest.mark.parametrize("off", [0.6, 0.75])
+def test_of_one_program_that_was_kept_off_the_cpus_nothing_is_told(
+    tmp_path: Path, first: dict[str, float], others: tuple[float, float], off: float
+) -> None:
+    a, b = hindered_pair(tmp_path, off=off, others=others, **first)
+    for result in (compared(a, b), compared(b, a)):
+        assert result.kind == "unknown", result.verdict
+        assert re.search(r"kept the (first|second) run off the CPUs for [5-7]\d% .*; run it again", result.verdict)

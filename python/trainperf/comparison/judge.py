@@ -67,19 +67,9 @@ def _compare(
     short = min(lasted) < limit("compare_long_run")
     machine = likeness.machine_of_all(runs, between_runs, short=short)
     notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
-    why_not = _why_not(runs, steps, numbers) or (machine.left_out and likeness.kept_off_too_long(runs))
+    why_not = _why_not(runs, steps, numbers)
     if why_not:
-        return Comparison(
-            kind="unknown",
-            verdict=f"cannot tell: {why_not}",
-            before=sides[0],
-            after=sides[1],
-            relative=None,
-            total=None,
-            notes=notes,
-        )
-    if short:
-        notes = (*notes, words.short(lasted))
+        return _nothing(why_not, sides, notes)
     # The same stretches of all ranks: what slows them down together is no chance of each.
     starts = draw(2 * seed)
     paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
@@ -90,7 +80,16 @@ def _compare(
     drawn = [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
     columns = steps[0][0].columns
     changes = _changes(columns, _over_ranks(means), _over_ranks(drawn), machine.between_runs)
-    judged = _judge(changes, machine, sides, lasted if short else None)
+    too_long = likeness.kept_off_too_long(runs) if machine.left_out else ""
+    if too_long:
+        bounded = _by_far(changes, machine, likeness.kept_off(runs), sides)
+        if bounded is None:
+            return _nothing(f"{too_long}; run it again", sides, notes)
+        judged, notes = bounded, (*notes, f"{too_long}: run it again to learn by how much")
+    else:
+        judged = _judge(changes, machine, sides, lasted if short else None)
+    if short:
+        notes = (*notes, words.short(lasted))
     total = changes[judged.total] = _with_interval(changes[judged.total], judged.relative)
     gone, new = _findings(before, after)
     by_rank = [
@@ -113,6 +112,18 @@ def _compare(
         machine_left_out=judged.total == "loop",
         gone=gone,
         new=new,
+        notes=notes,
+    )
+
+
+def _nothing(why: str, sides: tuple[Side, Side], notes: tuple[str, ...]) -> Comparison:
+    return Comparison(
+        kind="unknown",
+        verdict=f"cannot tell: {why}",
+        before=sides[0],
+        after=sides[1],
+        relative=None,
+        total=None,
         notes=notes,
     )
 
@@ -148,7 +159,39 @@ def _whoever_used_the_cpus(wall: Relative, loop: Relative, sides: tuple[Side, Si
     kind = _kind(wall)
     if kind != _kind(loop) or kind not in ("slower", "faster"):
         return _Judged("wall", "unknown", wall, words.unknown_machine(wall, loop))
-    # Which of the two it is matters little where both say the same: the smaller, and no surer than either.
+    return _the_smaller(kind, wall, loop, sides)
+
+
+def _by_far(
+    changes: dict[str, Change], machine: likeness.Machine, kept_off: tuple[float, float], sides: tuple[Side, Side]
+) -> _Judged | None:
+    """What a busy machine cannot have done, of runs that it kept off the CPUs for too long (`kept_off`: shares).
+
+    It makes a run longer, its own work and its workers' too, and nobody knows by how much. So only this: that the run
+    which it hindered more is the faster one nevertheless, by more than it can have hindered the other.
+    """
+    wall, loop = _relative(changes["wall"]), _relative(changes["loop"])
+    kind = _kind(wall)
+    if machine.others is None or kind != _kind(loop) or kind not in ("slower", "faster"):
+        return None
+    slow, fast = (1, 0) if kind == "slower" else (0, 1)
+    if kept_off[slow] >= limit("compare_kept_off") or kept_off[slow] > kept_off[fast]:
+        return None
+    if machine.others[slow] - machine.others[fast] >= limit("own_threads_cpus"):
+        return None
+    allowed = math.log1p(limit("compare_machine_state")) - math.log1p(-kept_off[slow])
+    wall, loop = _widened(wall, allowed), _widened(loop, allowed)
+    return _the_smaller(kind, wall, loop, sides) if _kind(wall) == _kind(loop) == kind else None
+
+
+def _widened(relative: Relative, allowed: float) -> Relative:
+    """By a logarithm, to both sides."""
+    low, high = (math.log1p(max(bound, _TINY_MS - 1)) for bound in relative[1:])
+    return relative[0], math.expm1(low - allowed), math.expm1(high + allowed)
+
+
+def _the_smaller(kind: Kind, wall: Relative, loop: Relative, sides: tuple[Side, Side]) -> _Judged:
+    """Which of the two it is matters little where both say the same: the smaller, and no surer than either."""
     smaller = abs(math.log1p(loop[0])) < abs(math.log1p(wall[0]))
     relative = loop[0] if smaller else wall[0], min(wall[1], loop[1]), max(wall[2], loop[2])
     return _Judged("loop" if smaller else "wall", kind, relative, words.at_least(kind, relative, (wall, loop), sides))

@@ -168,7 +168,12 @@ def kept_off_too_long(runs: Sequence[tuple[RunReader, RunReader]]) -> str:
     which, share = max(each, key=lambda found: found[1])
     if share < limit("compare_kept_off"):
         return ""
-    return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time; run it again"
+    return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time"
+
+
+def kept_off(runs: Sequence[tuple[RunReader, RunReader]]) -> tuple[float, float]:
+    """Shares of the first and the second run's steps; of several ranks the largest."""
+    return max(_kept_off(a) for a, _ in runs), max(_kept_off(b) for _, b in runs)
 
 
 def _kept_off(run: RunReader) -> float:
