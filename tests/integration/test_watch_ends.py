@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,21 @@ def test_no_steps(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pass
     assert run.run.step_count == 0
     assert "no training step was seen" in capsys.readouterr().err
+
+
+def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with trainperf.watch(path, budget=1e-6):
+        end = time.monotonic() + 3.5
+        while time.monotonic() < end:
+            train(5)
+    err = " ".join(capsys.readouterr().err.split())
+    notes = [note for note in trainperf.open(path).notes if "samples" in note]
+    assert notes == [
+        "fewer samples (30 Hz): places are coarser, times stay exact, but for the split of python from compute; in one "
+        "second trainperf cost more than 0.0001 % of it",
+        "fewer samples still (20 Hz)",
+    ]
+    assert "fewer samples (30 Hz): places are coarser, times" in err
 
 
 # Processes
