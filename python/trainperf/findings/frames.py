@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 
@@ -36,6 +37,7 @@ _FRAMEWORK = re.compile(
 )
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
 _UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell|^In \[")
@@ -91,9 +93,23 @@ def is_the_loops(frames: Sequence[FrameLike]) -> bool:
     return False
 
 
+def calls_module(frame: FrameLike) -> bool:
+    """PyTorch's frame that runs a module's forward, and its hooks."""
+    return _MODULE.search(frame.file) is not None and _MODULE_CALL.search(frame.function) is not None
+
+
 def in_module(frames: Sequence[FrameLike]) -> bool:
     """Called by a module: a part of the model."""
-    return any(_MODULE.search(f.file) for f in frames)
+    return any(calls_module(f) for f in frames)
+
+
+def called_by_module(frames: Sequence[FrameLike]) -> tuple[FrameLike, FrameLike] | None:
+    """What the innermost module called, and the frame that called it."""
+    return next(((f, caller) for f, caller in pairwise(frames) if calls_module(caller)), None)
+
+
+def is_forward(frame: FrameLike) -> bool:
+    return frame.function.rpartition(".")[2] == "forward"
 
 
 def below_backward(frames: Sequence[FrameLike]) -> bool:

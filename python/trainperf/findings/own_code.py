@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.frames import (
+    called_by_module,
+    calls_module,
     in_module,
+    is_forward,
     is_other_library,
     is_the_loops,
     is_trainings_own,
+    is_user_file,
     named_function,
     user_frame,
 )
@@ -34,6 +39,46 @@ def _before_the_model(stack: Sequence[Frame]) -> bool:
     """What ends with a backward is called forward, batches that the loop makes itself included: they are told from the
     model where another library computes (NumPy, pandas, PIL), outside of any module."""
     return is_the_loops(stack) and is_other_library(stack[0].file) and not in_module(stack)
+
+
+def _hooks(facts: Facts) -> Keeps:
+    """Forward hooks. A module calls them and its forward from different lines of one function, whatever those are in
+    this version of PyTorch: the lines of forward are those from which something of that name was seen to be called."""
+    lines: dict[tuple[str, str], set[int]] = {}
+    for d in facts.samples(phases=["forward"]):
+        stack = facts.run.stack(d.stack)
+        for called, caller in pairwise(stack):
+            if calls_module(caller) and is_forward(called):
+                lines.setdefault((caller.file, caller.function), set()).add(caller.line)
+
+    def in_hook(stack: Sequence[Frame]) -> bool:
+        found = called_by_module(stack)
+        if found is None:
+            return False
+        called, caller = found
+        of_forward = lines.get((caller.file, caller.function), set())
+        named = is_user_file(called.file) and not is_forward(called)
+        return named and bool(of_forward) and caller.line not in of_forward
+
+    return in_hook
+
+
+def _beside_the_model(facts: Facts) -> Keeps:
+    """Of forward, what a function does that was never seen to call a module: a metric, an average of the weights; a
+    loss or a batch as well. Nothing where no module was seen: the model itself may be a function."""
+    loops: set[tuple[str, str]] = set()
+    for d in facts.samples():
+        stack = facts.run.stack(d.stack)
+        call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
+        loops |= {(f.file, named_function(f.function)) for f in stack[call:] if is_user_file(f.file)}
+
+    def keep(stack: Sequence[Frame]) -> bool:
+        at = user_frame(stack)
+        if not loops or at is None or in_module(stack) or not _beside_training(stack):
+            return False
+        return at.function != "<module>" and (at.file, named_function(at.function)) not in loops
+
+    return keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +117,11 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    where: dict[Cell, Keeps] = {("other", "native"): _beside_training, ("forward", "native"): _before_the_model}
+    in_hook = _hooks(facts)
+    where: dict[Cell, Keeps] = {
+        ("other", "native"): _beside_training,
+        ("forward", "native"): lambda stack: _before_the_model(stack) or in_hook(stack),
+    }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training
     return where
@@ -80,8 +129,26 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
 
 def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     """The functions of which most is Python, or of which most is native code: each is of one kind, with both."""
-    where: dict[Cell, Keeps] = dict.fromkeys(python_cells(facts), is_the_loops)
-    where |= native_cells(facts)
+    return _functions(facts, native_cells(facts), mostly)
+
+
+def beside_the_model(facts: Facts) -> OwnCode:
+    """The functions of the loop's, outside of any module, of which most is native code in forward; which of them are
+    needed is not known."""
+    cell = ("forward", "native")
+    where = native_cells(facts)
+    return _functions(facts, {cell: _beside_the_model(facts)} if cell in where else {}, "native")
+
+
+def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
+    in_hook = _hooks(facts)
+    whole = sum(d.ns for d in mine.details)
+    ns = sum(d.ns for d in mine.details if d.phase == "forward" and in_hook(facts.run.stack(d.stack)))
+    return ns / whole if whole else 0.0
+
+
+def _functions(facts: Facts, native_where: dict[Cell, Keeps], mostly: Literal["python", "native"]) -> OwnCode:
+    where: dict[Cell, Keeps] = dict.fromkeys(python_cells(facts), is_the_loops) | native_where
     functions: dict[tuple[str, str], list[tuple[Cell, Detail, float]]] = {}
     for cell, keep in where.items():
         samples = facts.samples(phases=[cell[0]], states=[cell[1]])

@@ -6,12 +6,30 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import plural
 from trainperf.findings.framework import main_cause
-from trainperf.findings.model import Abstained, Limits, Outcome
-from trainperf.findings.own_code import native_cells, own_code
+from trainperf.findings.model import Abstained, Finding, Limits, Outcome
+from trainperf.findings.own_code import beside_the_model, native_cells, own_code, share_in_hooks
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+
+
+# Title, fix, what will not help.
+_BETWEEN_PHASES = (
+    "outside of forward, backward and optimizer",
+    "# move it out of the loop, do it every N steps, or in another process:\nif step % 50 == 0: ...",
+    "a faster model or more DataLoader workers: it is neither training nor data",
+)
+_BEFORE_THE_MODEL = (
+    "before it calls the model",
+    "# in a DataLoader worker: make the batch in Dataset.__getitem__ or collate_fn",
+    "a faster model",
+)
+_IN_HOOKS = (
+    "in forward hooks",
+    "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
+    "more DataLoader workers",
+)
 
 
 class HostCompute:
@@ -25,22 +43,30 @@ class HostCompute:
         severity = facts.grade(mine.ns, self.limits)
         top = mine.spots[0] if mine.spots else None
         if severity is None or top is None or top.samples < limit("min_samples"):
-            return self._blind(facts)
+            return self._beside_the_model(facts) or self._blind(facts)
         # Without torch's optimizers, the loop's own update of the weights is here as well.
         if not facts.run.phase_ns("optimizer"):
             severity = "info"
         python = mine.share(mechanism="python")
-        own = mine.share(phase="forward") > 0.5
-        title = "before it calls the model" if own else "outside of forward, backward and optimizer"
+        hooks = share_in_hooks(facts, mine) > limit("most_share")
+        title, fix, will_not_help = _BETWEEN_PHASES
+        if hooks:
+            title, fix, will_not_help = _IN_HOOKS
+        elif mine.share(phase="forward") > limit("most_share"):
+            title, fix, will_not_help = _BEFORE_THE_MODEL
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
             title=f"the loop computes {title}",
-            confidence=facts.confidence(samples=mine.samples),
+            confidence=facts.confidence(
+                samples=mine.samples,
+                doubts=("a hook that changes what its module returns is a part of the model",) if hooks else (),
+            ),
             evidence=(
-                f"{facts.of_step(mine.ns)} is native code (NumPy, pandas, tensors) between the phases of training",
+                f"{facts.of_step(mine.ns)} is native code (NumPy, pandas, tensors) "
+                + ("of hooks that modules call" if hooks else "between the phases of training"),
                 f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
                 *(
                     f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
@@ -51,12 +77,41 @@ class HostCompute:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} computes in {facts.label(top)}",
-            fix="# in a DataLoader worker: make the batch in Dataset.__getitem__ or collate_fn"
-            if own
-            else "# move it out of the loop, do it every N steps, or in another process:\nif step % 50 == 0: ...",
-            will_not_help="a faster model"
-            if own
-            else "a faster model or more DataLoader workers: it is neither training nor data",
+            fix=fix,
+            will_not_help=will_not_help,
+        )
+
+    def _beside_the_model(self, facts: Facts) -> Finding | None:
+        """An info: a loss is computed there too, and is needed."""
+        mine = beside_the_model(facts)
+        top = mine.spots[0] if mine.spots else None
+        if top is None or top.samples < limit("min_samples"):
+            return None
+        if facts.grade(int(mine.ns * top.share), self.limits) is None:
+            return None
+        return facts.finding(
+            (self.id, self.slug),
+            severity="info",
+            cause=main_cause(facts, mine.claims),
+            claims=mine.claims,
+            title="the loop computes outside of any module",
+            confidence=facts.confidence(samples=mine.samples),
+            evidence=(
+                f"{facts.of_step(mine.ns)} is in functions of yours that no module calls, most of it in what counts "
+                "as forward: all that ends with a backward",
+                *(
+                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
+                    for s in mine.spots[:3]
+                    if s is top or s.share >= limit("show_share")
+                ),
+                "a loss, or a part of the model that is a plain function, is needed there; a metric or an average of "
+                "the weights is not needed in each step",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{facts.step_thread_name} computes in {facts.label(top)}",
+            fix="# if it is not the loss: do it every N steps, or in fewer operations\nif step % 50 == 0: ...",
+            will_not_help="more DataLoader workers",
         )
 
     def _blind(self, facts: Facts) -> Abstained | None:

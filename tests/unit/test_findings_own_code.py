@@ -1,0 +1,92 @@
+"""What of forward is the model's, and what is the loop's own: TP302 and TP310, on runs made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, only, said
+
+CALL = "/x/site-packages/torch/nn/modules/module.py:{} Module._call_impl"
+LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
+
+
+def forwards(make: Make, ms: float, *frames: str, model: bool = True, python: float = 0.0) -> RunFile:
+    """`ms` of native code of each step in these frames, and `python` of them in Python; the rest is the model's, whose
+    forward line 1832 calls."""
+    cells = {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 1.0}
+    file = make().steps(100, cells, python=python)
+    at = file.stack(*frames, f"{TRAIN}:9 train")
+    file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    if python:
+        file.detail("sample", 100 * python, phase="forward", state="python", stack=at)
+    if model:
+        inside = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+        file.detail("sample", 100 * (10 - ms), phase="forward", state="native", stack=inside)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("called", "line", "told"),
+    [
+        ("hook", 1845, True),
+        ("Probe.watch.<locals>.hook", 1845, True),
+        ("Net.forward", 1845, False),
+        ("traced.<locals>.wrapper", 1832, False),  # around forward: called where forward is
+    ],
+)
+def test_forward_hooks_are_told_from_the_model(make: Make, called: str, line: int, told: bool) -> None:
+    histc = "/x/site-packages/torch/functional.py:9 histc"
+    for leaf in ((), (histc,)):
+        file = forwards(make, 7.0, *leaf, f"{TRAIN}:4 {called}", CALL.format(line))
+        if told:
+            f = only(file)
+            assert (f.id, f.where, f.confidence) == ("TP310", "train.py:4", "medium") and "forward hooks" in f.title
+            assert f.cost_ms_per_step == pytest.approx(7.0, abs=0.01) and "handle.remove" in f.fix
+        else:
+            assert said(file).findings == ()
+
+
+def test_what_a_module_calls_is_no_hook_where_forward_was_not_seen(make: Make) -> None:
+    file = forwards(make, 7.0, f"{TRAIN}:4 hook", CALL.format(1845), model=False)
+    assert said(file).findings == ()
+
+
+def test_a_model_that_a_hook_calls_is_a_model(make: Make) -> None:
+    inner = (f"{TRAIN}:7 Net.forward", CALL.format(1832), f"{TRAIN}:4 hook", CALL.format(1845))
+    assert said(forwards(make, 7.0, *inner)).findings == ()
+
+
+@pytest.mark.parametrize("python", [0.0, 1.0])
+def test_a_function_beside_the_model_is_mentioned_not_blamed(make: Make, python: float) -> None:
+    """A metric, or a loss: which of them is not known."""
+    found = said(forwards(make, 3.0, f"{TRAIN}:4 f1", python=python))
+    (f,) = found.findings
+    assert (f.id, f.severity, f.where) == ("TP310", "info", "train.py:4") and "outside of any module" in f.title
+    assert f.cost_ms_per_step == pytest.approx(3.0 + python, abs=0.01)
+    assert any("a loss" in e and "is needed" in e for e in f.evidence)
+    assert found.verdict.kind == "healthy" and found.verdict.finding == ""
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ("/x/site-packages/torch/nn/functional.py:9 cross_entropy", f"{TRAIN}:4 loss"),
+        (f"{TRAIN}:9 train",),  # the loop's own lines
+        (f"{TRAIN}:4 Net.features", f"{TRAIN}:5 Net.forward", CALL.format(1832)),
+    ],
+)
+def test_training_itself_is_not_mentioned(make: Make, frames: tuple[str, ...]) -> None:
+    assert said(forwards(make, 6.0, *frames)).findings == ()
+
+
+def test_a_model_that_is_a_function_is_not_mentioned(make: Make) -> None:
+    assert said(forwards(make, 9.0, f"{TRAIN}:4 net", model=False)).findings == ()
+
+
+def test_an_average_of_the_weights_reads_modules_and_is_not_in_one(make: Make) -> None:
+    state = "/x/site-packages/torch/nn/modules/module.py:2260 Module.state_dict"
+    file = make().steps(100, compute=6.0, python=4.0)
+    file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 Copy.__iter__", state, f"{TRAIN}:8 ema"))
+    call = file.stack(f"{TRAIN}:70 Net.forward", CALL.format(1832))
+    file.detail("sample", 20, state="python", stack=call)
+    assert any("before the model is called" in e for e in only(file).evidence)
