@@ -163,3 +163,24 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     assert failed.output_type == "error" and "/nowhere/at/all" in failed.evalue and "During handling" not in str(failed)
     assert data(notebook[17]) == ["False"]  # no watch runs, and nothing of ours is left in the shell
     assert not [o for o in notebook[18].outputs if o.output_type == "error"]
+
+
+def test_the_verdict_is_there_once() -> None:
+    """In the report where the cell's last line shows it; else printed as the watch ends."""
+    notebook = run(
+        cells(
+            LOOP,
+            "with trainperf.watch() as run:\n    train()\nrun",
+            "with trainperf.watch() as run:\n    train()\nrun;",
+            "with trainperf.watch() as run:\n    train()\nrun.run.step_count",
+            "for _ in range(2):\n    with trainperf.watch() as run:\n        train()\nrun",
+            "with trainperf.watch() as run:\n    train(fail=3)\nrun",
+            "with trainperf.watch() as run:\n    with trainperf.watch() as run:\n        pass\nrun",
+            "other = run\nwith trainperf.watch() as run:\n    train()\nother",
+        ),
+        errors=True,
+    ).cells
+    printed = [stream(cell).count("trainperf  ") for cell in notebook[1:]]
+    assert printed == [0, 1, 1, 2, 1, 1, 1], printed
+    assert len(pages(notebook[1])) == 1 and data(notebook[1])[0].startswith("trainperf  ")
+    assert not pages(notebook[2]) and len(pages(notebook[4])) == 1

@@ -37,9 +37,9 @@ class FitWatch(Watch):
             self._telling = True
             self._show()
 
-    def _show(self) -> None:
+    def _show(self, *, report_follows: bool = False) -> None:
         if self._telling:
-            super()._show()
+            super()._show(report_follows=report_follows)
 
     def _at_exit(self) -> None:
         self._telling = True

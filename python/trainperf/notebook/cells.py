@@ -5,6 +5,7 @@ Imported only where IPython is loaded. Nothing here raises into the user's code.
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import sys
@@ -93,6 +94,25 @@ def close_all_left_open(why: str) -> None:
     for begun in list(_begun.values()):
         if begun.watch.running and here is not None and begun.execution != execution(here):
             _close(begun, f"cell In [{begun.execution}] left this watch open: {why}")
+
+
+def shows_next(watch: object) -> bool:
+    """Whether the cell is `with ... as run:` with this watch, and then the last line `run`, which shows the report."""
+    here = shell()
+    if here is None:
+        return False
+    try:
+        body = ast.parse(_source(here)).body
+        block, line = body[-2], body[-1]
+        if here.ast_node_interactivity == "none" or here.displayhook.quiet():
+            return False
+    except Exception as error:  # no Python, too short, or another shell than IPython's
+        log.debug("what the cell shows at its end is not known: %s", error)
+        return False
+    if not (isinstance(block, ast.With) and isinstance(line, ast.Expr) and isinstance(line.value, ast.Name)):
+        return False
+    names = [item.optional_vars.id for item in block.items if isinstance(item.optional_vars, ast.Name)]
+    return line.value.id in names and here.user_ns.get(line.value.id) is watch
 
 
 def _close(begun: _Begun, why: str, kind: type[BaseException] | None = None) -> None:

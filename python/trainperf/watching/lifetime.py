@@ -174,7 +174,7 @@ class Lifetime(LiveSteps, Outcome):
                 between.finish()
         finally:
             try:
-                self._show()
+                self._show(report_follows=ended == "normally" and _report_follows(self))
             finally:
                 self._stop_logging()
 
@@ -226,7 +226,7 @@ class Lifetime(LiveSteps, Outcome):
         self._why_off = why
         self.gave_way = True
 
-    def _show(self) -> None:
+    def _show(self, *, report_follows: bool = False) -> None:
         """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""
         global _said_why_off
         settings = self._settings
@@ -237,7 +237,7 @@ class Lifetime(LiveSteps, Outcome):
         try:
             if show and self._why_off:
                 print(self.summary(), file=sys.stderr, flush=True)
-            elif show:
+            elif show and not report_follows:
                 from trainperf.report.console import print_verdict
 
                 print_verdict(self.run, file=sys.stderr, keep=not self._private, notes=self._notes())
@@ -280,6 +280,14 @@ def _load_native(settings: Settings) -> Any:
     except ImportError as error:
         return f"the compiled core cannot be imported on this platform ({sys.platform}): {error}"
     return _native
+
+
+def _report_follows(watch: Lifetime) -> bool:
+    if "IPython" not in sys.modules:
+        return False
+    from trainperf.notebook import cells
+
+    return cells.shows_next(watch)
 
 
 def _remove_file(path: str, pid: int) -> None:
