@@ -35,6 +35,34 @@ def test_data_starved_says_what_it_waits_in(make: Make) -> None:
     assert f.id == "TP101" and "waits (file: pread64)" in f.why and "faster CPU" in f.will_not_help
 
 
+@pytest.mark.parametrize(
+    ("process_cpus", "says", "fix", "wont"),
+    [
+        (1.3, True, "compute what collate makes once", "more workers than CPUs"),  # 0.3 of them the training thread's
+        (0.3, False, "its waits then overlap", "cheaper transforms"),  # nobody computes: a lock that is held
+        (0.0, False, "num_workers=2", ""),  # not known
+    ],
+)
+def test_data_that_native_threads_make_is_computed(
+    make: Make, process_cpus: float, says: bool, fix: str, wont: str
+) -> None:
+    """As by tokenizers, whose threads the training thread waits for in a lock."""
+    file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9))
+    file.steps(300, {("fetch", "blocked"): 7.0, ("fetch", "python"): 1.0}, compute=2.0)
+    file.loader(1, fetches=300, wait=2400, dataset="list")
+    at = file.stack(f"{TRAIN}:44 collate")
+    file.detail("sample", 2100, phase="fetch", state="blocked", stack=at, code=202)
+    if process_cpus:
+        file.host(3, process_cpus=process_cpus, idle_cpus=2 - process_cpus)
+    f = only(file)
+    assert f.id == "TP101" and "waits (lock: futex)" in f.why and ("other threads" in f.why) == says, f
+    assert fix in f.fix and f.will_not_help.startswith(wont) and bool(f.will_not_help) == bool(wont)
+    assert f.confidence == ("medium" if says else "high")
+    if says or not process_cpus:
+        assert "num_workers=2," in f.fix  # not more than CPUs
+        assert "cheaper" not in f.will_not_help
+
+
 def test_data_starved_names_the_dataset_where_no_sample_does(make: Make) -> None:
     """By what the hook really writes of a loader."""
     data = pytest.importorskip("torch.utils.data")

@@ -51,7 +51,7 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
 @pytest.mark.parametrize(
     ("frame", "steps", "fix"),
     [
-        ("queue.py:171 Queue.get", 100, "threads if it waits, processes if it computes"),
+        ("queue.py:171 Queue.get", 100, "threads if they wait, processes if they compute"),
         ("multiprocessing/queues.py:103 Queue.get", 100, "start several processes"),
         ("queue.py:171 Queue.get", 20, "a larger queue evens out"),
         ("queue.py:140 Queue.put", 100, "what takes from it"),
@@ -60,14 +60,66 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
     ],
 )
 def test_only_what_can_help_is_advised_to_who_waits_for_others(make: Make, frame: str, steps: int, fix: str) -> None:
-    file = make().steps(steps, compute=2.0, blocked_io=600 / steps)
+    file = make(cpus="4").steps(steps, compute=2.0, blocked_io=600 / steps)
     if steps < 100:
         file.steps(100 - steps, compute=2.0)
+    file.host(3, process_cpus=1.0, other_cpus=0.2, idle_cpus=2.8)
     at = file.stack(f"/usr/lib/python3.11/{frame}", f"{TRAIN}:32 next_batch")
     file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
     f = only(file)
     assert f.id == "TP301" and fix in f.fix and "maxsize" not in f.fix and "hold the lock" not in f.fix
     assert ("a larger queue" in f.will_not_help) == ("Queue" in frame and steps == 100)
+
+
+def pool(make: Make, frame: str = "concurrent/futures/_base.py:451 Future.result", **meta: str) -> RunFile:
+    """A loop that waits for a future most of three seconds."""
+    file = make(**{"cpus": "2", "torch_threads": "1"} | meta).steps(300, compute=2.0, blocked_io=8.0)
+    at = file.stack(f"/usr/lib/python3.11/{frame}", f"{TRAIN}:32 next_batch")
+    return file.detail("sample", 2300, phase="other", state="blocked", code=202, stack=at)
+
+
+LIBRARY = "/x/lib/python3.11/site-packages/numpy/linalg/_linalg.py:1841 svd"
+
+
+def at_work(file: RunFile, threads: int, *frames: str) -> RunFile:
+    for i in range(threads):
+        stack = file.stack(*frames, f"{TRAIN}:50 decode")
+        file.detail("beside", 2200, phase="other", thread=file.thread(f"pool-{i}"), stack=stack, code=WORKS)
+    return file
+
+
+def test_more_workers_are_not_advised_where_the_pool_has_all_cpus(make: Make) -> None:
+    f = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=1.9, other_cpus=0.1))
+    assert f.id == "TP301" and "threads of this run use 1.7 of 2 usable CPUs" in f.why, f
+    assert "OPENBLAS_NUM_THREADS=1" in f.fix and "more workers" not in f.fix and "cheaper" in f.fix
+    assert f.will_not_help.startswith("more workers: no CPU is free")
+    own_code = only(at_work(pool(make), 4).host(3, process_cpus=1.9, other_cpus=0.1))
+    assert "OPENBLAS" not in own_code.fix and "cheaper" in own_code.fix
+    shared = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=0.9, other_cpus=1.1))  # 4 at work on 2 CPUs
+    assert "no CPU is free" in shared.why and "OPENBLAS_NUM_THREADS=1" in shared.fix
+
+
+@pytest.mark.parametrize("frame", ["multiprocessing/pool.py:768 ApplyResult.get", "multiprocessing/queues.py:103 get"])
+def test_processes_that_have_all_cpus_are_not_to_be_more(make: Make, frame: str) -> None:
+    file = pool(make, frame, wall_ns=str(3 * 10**9), children_cpu_before_ns="0", children_cpu_after_ns=str(45 * 10**8))
+    f = only(file.host(3, process_cpus=0.25, other_cpus=1.5, idle_cpus=0.25))
+    assert f.id == "TP301" and "child processes of this run use 1.5 of 2 usable CPUs" in f.why, f
+    assert "cheaper" in f.fix and "several" not in f.fix and "OPENBLAS" not in f.fix
+
+
+def test_more_workers_only_where_cpus_are_known_to_be_free(make: Make) -> None:
+    unknown = only(pool(make))
+    assert "not known" in unknown.fix and "give the pool" not in unknown.fix
+    taken = only(pool(make).host(3, process_cpus=0.3, other_cpus=1.7))
+    assert "help only if they wait" in taken.fix and "of this run" not in taken.why
+    assert "in CPUs: this process 0.3, others 1.7; 2 usable CPUs" in taken.evidence
+    # 2 of 8 CPUs: whether others were on these two is not known.
+    elsewhere = only(pool(make).host(3, process_cpus=0.3, other_cpus=3.0, idle_cpus=4.7))
+    assert "not known" in elsewhere.fix
+    free = only(pool(make, cpus="4").host(3, process_cpus=0.3, other_cpus=1.0, idle_cpus=2.7))
+    assert "give the pool more workers" in free.fix
+    quota = only(at_work(pool(make, cpus="8", cpu_quota="2"), 2).host(3, process_cpus=1.9, idle_cpus=6.1))
+    assert "of a quota of 2 CPUs" in quota.why and "more workers" not in quota.fix
 
 
 def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:

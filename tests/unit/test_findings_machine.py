@@ -118,6 +118,22 @@ def test_workers_that_wait_are_not_who_takes_the_cpus(make: Make) -> None:
     assert only(busy.host(3, process_cpus=0.4, other_cpus=1.6)).title == "other processes use the CPUs"
 
 
+def test_workers_on_one_cpu_that_others_use_too_are_told_with_them(make: Make) -> None:
+    """A watch on one CPU of two, both busy: its own processes use half of it."""
+    file = make(cpus="1", torch_threads="1").steps(300, compute=4.0, descheduled=6.0)
+    file.loader(1, num_workers=4, fetches=300, ready={2: (300, 60)}, wait=60)
+    for pid in range(4):
+        file.worker(1, pid, cpu_share=0.04, seconds=3, states={"R": 3})
+    f = only(file.host(3, process_cpus=0.36, other_cpus=1.64))
+    assert f.id == "TP307" and f.title.endswith("its workers and other processes compete"), f
+    assert f.why == "its 4 workers used 0.2 CPUs, other processes 0.5 or more, of the 1 that it may use"
+    assert f.fix == "DataLoader(..., num_workers=1)  # and stop the others"
+    idle = make(cpus="1", torch_threads="1").steps(300, compute=4.0, descheduled=6.0)
+    idle.loader(1, num_workers=4, fetches=300, ready={2: (300, 60)}, wait=60)
+    f = only(idle.host(3, process_cpus=0.52, other_cpus=1.48))  # who wait
+    assert f.id == "TP307" and "workers" not in f.title, f
+
+
 def test_as_many_threads_as_cpus_are_not_too_many(make: Make) -> None:
     file = make(cpus="2", torch_threads="2").steps(100, compute=8.0, descheduled=0.2)
     assert loud(file.host(3, process_cpus=1.9)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,11 +12,12 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile.records import HostReading
 
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
 
-Who = Literal["own threads", "oversubscribed", "children", "others", "unclear"]
+Who = Literal["own threads", "oversubscribed", "children", "others", "workers and others", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Load:
     children: float = 0.0  # processes that this one started, beside workers
     ranks: float = 0.0  # the other ranks on this machine, which are neither: as much as this one each
     elsewhere: int = 0  # CPUs of the machine that this run may not use
+
+    @property
+    def run(self) -> float:
+        """Of the run's own: its processes, workers, ranks and what it started."""
+        return self.own + self.workers + self.children + self.ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,11 @@ class Demand:
     def wanted(self) -> int:
         """Threads that compute at the same time."""
         return self.ranks * (max(1, self.threads) + self.workers)
+
+    @property
+    def room(self) -> float:
+        """CPUs that it can have at most; 0: not known."""
+        return min(self.cpus, self.quota) if self.quota else self.cpus
 
     @property
     def certain(self) -> bool:
@@ -98,7 +110,10 @@ def whose(wants: Demand, used: Load) -> Who:
         return "unclear"
     # Workers may wait more than they compute: then they are not who takes the CPUs.
     uses = used.own + used.workers + used.ranks
-    return "oversubscribed" if not used.known or uses >= limit("most_share") * wants.cpus else "unclear"
+    if not used.known or uses >= limit("most_share") * wants.cpus:
+        return "oversubscribed"
+    full = uses + beside >= limit("full_cpus") * wants.cpus
+    return "workers and others" if full and used.workers >= limit("warn_share") * wants.cpus else "unclear"
 
 
 def load(facts: Facts) -> Load:
@@ -121,24 +136,55 @@ def load(facts: Facts) -> Load:
     )
 
 
+def free(wants: Demand, used: Load) -> tuple[float, float]:
+    """CPUs that nobody used and the run may, on average: at least, and at most. Only where `used` is known."""
+    most = wants.cpus - used.run - used.others
+    if wants.quota:
+        most = min(most, wants.quota - used.run)
+    return max(0.0, most - used.elsewhere), max(0.0, most)
+
+
 def _own_threads(facts: Facts) -> float:
     """CPUs that threads of this process used besides the training thread, torch's and ours, at least; 0.0: not known.
 
-    From the readings while steps ran: building a model is the training thread's doing as well. They may leave out much
-    of a short run: all that the training thread may have used between them is taken as its own.
+    From the readings while steps ran, or from all, if that tells of more: building a model is the training thread's
+    doing as well.
     """
     table = facts.run.steps
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
     during = [h for h in facts.run.host if start <= h.at_ns <= end]
-    if len(during) < 2 or during[-1].at_ns <= during[0].at_ns:
+    return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
+
+
+def threads_beside(facts: Facts) -> tuple[float, float] | None:
+    """CPUs that threads of this process used besides the training thread, torch's and ours, while steps ran: at least,
+    and at most; None: not known."""
+    use = load(facts)
+    if not use.known:
+        return None
+    return use.threads, max(use.threads, use.own - _on_cpu(facts) / max(facts.wall_ns, facts.run.watched_ns, 1))
+
+
+def _on_cpu(facts: Facts) -> int:
+    """Time of the training thread on a CPU, at most."""
+    # While a device's autograd thread runs backward, the training thread waits: the work is the loop's own.
+    own = (ns for at, ns in facts.matrix.items() if at[1] not in _OFF_CPU or at == ("backward", "blocked"))
+    return sum(own)
+
+
+def _between(facts: Facts, readings: Sequence[HostReading], start: int, end: int) -> float:
+    """As _own_threads. The readings may leave out much of a short run: all that the training thread may have used
+    between them is taken as its own, and where they are of more than the steps, all that the CPUs can do there."""
+    if len(readings) < 2:
         return 0.0
-    between = during[-1].at_ns - during[0].at_ns
-    used = during[-1].process_cpu_ns - during[0].process_cpu_ns
-    on_cpu = native = 0
-    for (phase, mechanism), ns in facts.matrix.items():
-        # While a device's autograd thread runs backward, the training thread waits: the work is the loop's own.
-        on_cpu += ns if mechanism not in _OFF_CPU or (phase, mechanism) == ("backward", "blocked") else 0
-        native += ns if mechanism == "native" else 0
+    first, last = readings[0], readings[-1]
+    between = min(last.at_ns, end) - max(first.at_ns, start)
+    if between <= 0:
+        return 0.0
+    beyond = (last.at_ns - first.at_ns - between) * max(1, usable_cpus(facts.run))
+    used = last.process_cpu_ns - first.process_cpu_ns - beyond
+    on_cpu = _on_cpu(facts)
+    native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native")
     # At most: small operations do not use all of torch's threads.
     torchs = min(native, between) * max(0, facts.torch_threads - 1)
     ours = min(sum(facts.run.overhead_ns.values()), between)

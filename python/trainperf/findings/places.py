@@ -59,6 +59,7 @@ class Beside:
     spot: Spot
     awaited: bool  # it ran whenever a wait ended, or it was at work: it may be the one that is waited for
     still: bool  # waits ended while it did not run: it is not the one
+    works: bool  # it was on the CPU in part of most of these looks
 
 
 @dataclass(slots=True)
@@ -219,9 +220,8 @@ class Places:
             spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
             ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
             if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
-                awaited, still = _signs(group)
                 name = self.thread_name(group[0].thread)
-                out.append(Beside(name, min(1.0, ns / asleep), spots[0], awaited, still))
+                out.append(Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group)))
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
@@ -249,16 +249,17 @@ class Places:
         return Holder(self.thread_name(group[0].thread), group[0].thread, ns, 0, ns / whole, spot)
 
 
-def _signs(group: Sequence[Detail]) -> tuple[bool, bool]:
-    """Of the looks at one thread: whether it may be the one that is waited for, and whether it is not."""
+def _signs(group: Sequence[Detail]) -> tuple[bool, bool, bool]:
+    """Of the looks at one thread: whether it may be the one that is waited for, whether it is not, whether it works."""
 
     def looks(*signs: int) -> int:
         return sum(d.count for d in group if d.code in signs)
 
     told = looks(_STILL, _WOKE, _STIRRED, _WORKS)
     if told < limit("min_samples"):
-        return False, False
-    return looks(_WOKE, _WORKS) >= limit("awaited_share") * told, looks(_STILL) >= limit("most_share") * told
+        return False, False, False
+    awaited = looks(_WOKE, _WORKS) >= limit("awaited_share") * told
+    return awaited, looks(_STILL) >= limit("most_share") * told, looks(_WORKS) >= limit("most_share") * told
 
 
 def function_name(spot: Spot | None) -> str:

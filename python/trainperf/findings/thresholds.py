@@ -174,6 +174,20 @@ _TABLE = (
         "a choice: a thread that runs a quarter of the time; not measured",
     ),
     Threshold(
+        "free_cpus",
+        0.5,
+        "CPUs",
+        "fewer free CPUs, on average, are no room for one more worker that computes",
+        "a choice: half of what such a worker takes; not measured",
+    ),
+    Threshold(
+        "full_cpus",
+        0.90,
+        "share of the CPUs",
+        "who used the CPUs is told of more than one when together they used this much",
+        "what is left is too little to be the cause",
+    ),
+    Threshold(
         "awaited_share",
         0.80,
         "share of looks",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
+from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
 from trainperf.findings.handovers import handover
@@ -25,11 +25,11 @@ _FIXES = {
         "more workers, a larger batch: it is not computing",
     ),
     "queue": (
-        "# make its producer faster, or run several: threads if it waits, processes if it computes",
+        "",  # as pools.advice says
         "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
     ),
     "process queue": (
-        "# make its producer faster, or start several processes that put into it",
+        "",
         "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
     ),
     "full queue": (
@@ -37,7 +37,7 @@ _FIXES = {
         "a larger queue: it fills up again; a faster device: what takes from it sets the pace",
     ),
     "future": (
-        "# submit further ahead than one batch, and give the pool more workers",
+        "",
         "a larger batch, a faster device: the pool sets the pace",
     ),
     "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
@@ -115,12 +115,18 @@ class Blocked:
         busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
         affected = facts.affected("blocked_io")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
+        pool = None
+        if handed is not None and handed != "full queue" and not fix:
+            pool = pools.advice(facts, handed, beside)
+            fix, wont = pool.fix, "; ".join(w for w in (pool.will_not_help, wont) if w)
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
+        if pool is not None and not fed and pool.why:
+            why = f"{why}; {pool.why}"
         why_low = facts.off("gil_holds") if not samples else None
         confidence = facts.confidence(samples=seen)
         if why_low:
@@ -147,6 +153,7 @@ class Blocked:
                 feeder,
                 *(self._meanwhile(facts, b) for b in beside[:3]),
                 meanwhile,
+                pool.evidence if pool is not None and not fed else "",
             ),
             who=(facts.step_thread_name, busiest),
             where=facts.where(top) or feeds_at,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames, loaders
+from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.facts import plural
+from trainperf.findings.facts import function_name, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Confidence
     from trainperf.runfile import Loader
 
 
@@ -52,13 +53,14 @@ class DataStarved:
         top = spots[0] if spots else None
         waits = blocked >= 0.5
         what = self._system_call(facts) if waits else ""
+        busy_threads = self._busy_threads(facts) if waits and what.startswith("lock") else None
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
         name = loaders.dataset_name(main) if main is not None else "the data"
-        cpus = usable_cpus(facts.run)
+        usable = usable_cpus(facts.run)
         rest = max(facts.wall_ns - cost, 1)
         need = max(1, math.ceil(cost / rest))
-        if not cpus:
+        if not usable:
             need = min(need, 7)  # of a trace: its machine is not known
         if main is not None and not main.description.get("is_dataloader", True):
             part = "" if need == 1 else ", of which each worker reads its own part (get_worker_info)"
@@ -67,21 +69,30 @@ class DataStarved:
         elif small:
             fix = _by_batch(main, name)
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
+        elif busy_threads is not None:
+            work = function_name(top) if top is not None else name
+            fix, wont = _of_threads(main, work, busy_threads >= limit("own_threads_cpus"), need, usable)
         elif waits:
             call = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)"
             fix = loaders.with_workers(main, need + 1, call, "its waits then overlap")
             wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute"
-        elif cpus == 1:
+        elif usable == 1:
             fix = f"# make one sample of {name} cheaper, or decode ahead of training"
             wont = "num_workers: there is one CPU, and training and loading would share it"
         else:
-            want = min(need + 1, cpus) if cpus else need + 1
+            want = min(need + 1, usable) if usable else need + 1
             fix = loaders.with_workers(main, want, f"DataLoader(..., num_workers={want}, persistent_workers=True)")
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
             why = f"{facts.label(top)} {doing} on the training thread"
+        confidence = facts.confidence() if facts.of_trace else facts.confidence(samples=seen)
+        meanwhile = ""
+        if busy_threads is not None and busy_threads >= limit("own_threads_cpus"):
+            why += ", while other threads of this process compute"
+            meanwhile = f"other threads of this process use {busy_threads:.1f} CPUs or more, beside torch's"
+            confidence = _inferred(confidence)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -89,7 +100,7 @@ class DataStarved:
             claims=claims,
             title="the loop waits for data that it makes itself",
             affected=facts.affected("data_wait"),
-            confidence=facts.confidence() if facts.of_trace else facts.confidence(samples=seen),
+            confidence=confidence,
             evidence=(
                 f"fetching takes {facts.of_step(cost)}"
                 + (
@@ -98,7 +109,10 @@ class DataStarved:
                     else f"; {1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}"
                 ),
                 f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
-                f"num_workers=0, {plural(cpus, 'CPU')} usable" if main is not None and cpus and wont else "",
+                meanwhile,
+                f"num_workers=0, {plural(usable, 'CPU')} usable"
+                if main is not None and usable and (wont or meanwhile)
+                else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
@@ -145,6 +159,16 @@ class DataStarved:
         )
 
     @staticmethod
+    def _busy_threads(facts: Facts) -> float | None:
+        """CPUs that other threads use, at least, while it waits for a lock: such as a library's, which make the data.
+        None: they are known to use none."""
+        between = cpus.threads_beside(facts)
+        if between is None:
+            return 0.0
+        least, most = between
+        return None if most < limit("own_threads_cpus") else least
+
+    @staticmethod
     def _system_call(facts: Facts) -> str:
         calls: dict[int, int] = {}
         for d in facts.samples(phases=["fetch"], states=["blocked"]):
@@ -160,6 +184,25 @@ def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
     """Whether its innermost frame of the user's is the sampler's, and not the loop's."""
     at = next((i for i, f in enumerate(stack) if frames.is_user_file(f.file)), len(stack))
     return frames.in_sampler(stack[at:])
+
+
+def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
+    sure, why = confidence
+    return "low" if sure == "low" else "medium", f"{why}; that it waits for those threads is inferred"
+
+
+def _of_threads(loader: Loader | None, work: str, compute: bool, need: int, cpus: int) -> tuple[str, str]:
+    """For who waits in a lock for threads that compute, or that may: they need the CPUs."""
+    want = min(need + 1, cpus or 7)
+    if want < 2:
+        once = f"# compute what {work} makes once, before training, or make it cheaper"
+        return once, "num_workers: there is one CPU, and training and loading would share it" if cpus else ""
+    call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
+    if not compute:
+        return loaders.with_workers(loader, want, call, "while the loop trains, as far as CPUs are free"), ""
+    once = f"# compute what {work} makes once, before training, or in workers, as far as CPUs are free:"
+    wont = "more workers than CPUs: what it waits for computes"
+    return f"{once}\n{loaders.with_workers(loader, want, call)}", wont
 
 
 def _by_batch(loader: Loader | None, name: str) -> str:

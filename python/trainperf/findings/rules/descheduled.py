@@ -36,6 +36,7 @@ class Descheduled:
         wont = "a larger batch, pin_memory: the CPUs are short"
         who = [facts.step_thread_name]
         where = ""
+        beside = load.others + load.children
         if whose == "own threads":
             compete = " and other processes" if load.others >= limit("own_threads_cpus") else ""
             title = f"the training thread waits for a CPU: this process' own threads{compete} compete"
@@ -63,6 +64,15 @@ class Descheduled:
             if load.elsewhere:
                 why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
             fix = self._room(wants.cpus, threads, load.others)
+            wont = "more threads or workers: they compete for the same CPUs"
+        elif whose == "workers and others":
+            title = "the training thread waits for a CPU: its workers and other processes compete"
+            used = f"{plural(workers, 'worker')} used {load.workers:.1f} CPUs, other processes {beside:.1f}"
+            why = f"its {used}{' or more' if load.elsewhere else ''}, of the {wants.cpus} that it may use"
+            fewer = max(1, wants.cpus - 1)
+            fix = "# stop the others, or run them at another time"
+            if fewer < workers:
+                fix = f"DataLoader(..., num_workers={fewer})  # and stop the others"
             wont = "more threads or workers: they compete for the same CPUs"
         else:
             title = "the training thread waits for a CPU"
