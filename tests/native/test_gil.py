@@ -75,8 +75,8 @@ def play(python: tuple[str, Path], scenario: str) -> dict[str, Any]:
 @pytest.mark.parametrize("scenario", ["truth_20ms", "truth_2ms", "truth_100us", "truth_two_hogs"])
 def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> None:
     seen = play(python, scenario)
-    # The clocks and our own push are about 1 us of each acquire: 1 % of a wait of 100 us.
-    assert abs(seen["diff"]) < (0.02 if scenario == "truth_100us" else 0.01), seen
+    # The clocks and our own push are about 1 us of each acquire: 2 % of these waits, half of a hold of 100 us long.
+    assert abs(seen["diff"]) < (0.04 if scenario == "truth_100us" else 0.01), seen
     assert seen["truth_ns"] > 50_000_000
     # Longer waits are several slices; the clocks around them meet more preemption on a busy machine.
     if scenario == "truth_100us":

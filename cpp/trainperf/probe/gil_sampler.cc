@@ -215,8 +215,8 @@ void Sampler::Run() {
   int64_t before_ns = NowNs();
   while (true) {
     const int64_t period_ns = PeriodNs();
-    // Jittered by +-25 %, so that no loop of the user's can keep step with us.
-    const int64_t wake_ns = before_ns + period_ns * 3 / 4 + static_cast<int64_t>(Random() % 1024) * period_ns / 2048;
+    // Jittered by +-75 %: with less, what takes turns as often as we look would be seen in the same turn for a while.
+    const int64_t wake_ns = before_ns + period_ns / 4 + static_cast<int64_t>(Random() % 1024) * period_ns * 3 / 2048;
     if (!SleepUntil(wake_ns)) break;
     const int64_t now_ns = NowNs();
     const bool late = now_ns - wake_ns > period_ns;

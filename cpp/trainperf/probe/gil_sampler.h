@@ -21,7 +21,7 @@
 namespace trainperf {
 
 struct GilSamplerOptions {
-  int64_t period_ns = 16'000'000;  // mean; jittered by +-25 %
+  int64_t period_ns = 16'000'000;  // mean; jittered by +-75 %
   bool estimate_waits = false;     // the exact hook is off: tier procfs
   bool look_at_gil = true;         // false: the GIL could not be found; states and stacks of the watched thread only
 };
