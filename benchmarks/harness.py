@@ -90,14 +90,25 @@ def ratio_figure(name: str, ratios: Sequence[float], **more: Any) -> Figure:
 
 
 @contextmanager
-def pinned(cpu: int = 0) -> Any:
-    """Keeps the calling thread (not the threads that exist already) on one CPU."""
+def kept_affinity() -> Any:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[cpu % len(before)]})
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def pin(cpu: int = 0) -> None:
+    """Keeps the calling thread on one CPU, and the threads that it starts from now on: not those that there are."""
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[cpu % len(cpus)]})
+
+
+@contextmanager
+def pinned(cpu: int = 0) -> Any:
+    with kept_affinity():
+        pin(cpu)
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from benchmarks.harness import (
     block_of,
     fitting_size,
     framework_figures,
+    kept_affinity,
     mark,
     paired_ratios,
     perceptron,
-    pinned,
+    pin,
     ratio_figure,
     training_figures,
 )
@@ -43,6 +44,7 @@ class Timed:
 
         class Ends(pl.Callback):
             def on_train_start(self, *_: Any) -> None:
+                pin()  # the helper threads of whoever watches are there by now, and run where the kernel puts them
                 self.marks: list[Mark] = []
 
             def on_train_batch_end(self, *_: Any) -> None:
@@ -68,8 +70,14 @@ class Timed:
         self.size = size or fitting_size(lambda size: self.fit(size=size).middle_ns / 1e6)
 
     def fit(
-        self, callbacks: Sequence[Any] = (), options: Mapping[str, Any] = MappingProxyType({}), *, size: int = 0
+        self,
+        callbacks: Sequence[Any] = (),
+        options: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        size: int = 0,
+        one_cpu: bool = False,
     ) -> Block:
+        """`one_cpu`: helper threads run on that of the training as well."""
         import torch
 
         size = size or self.size
@@ -79,7 +87,9 @@ class Timed:
             max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
             enable_checkpointing=False, callbacks=[*callbacks, ends], **options,
         )  # fmt: skip
-        with pinned(), tempfile.TemporaryDirectory() as folder:
+        with kept_affinity(), tempfile.TemporaryDirectory() as folder:
+            if one_cpu:
+                pin()
             trainer._default_root_dir = folder
             trainer.fit(self._model(), self._loader([batch] * STEPS, batch_size=None))  # type: ignore[arg-type]
         return block_of(ends.marks[SKIPPED:])
@@ -97,14 +107,18 @@ def _figures(count: int) -> list[Figure]:
     step_ms = timed.fit().middle_ns / 1e6
     name, note = f"Lightning, {step_ms:.1f} ms steps with / without", f"{count} rounds of {STEPS - SKIPPED} steps"
 
-    def with_trainperf() -> Block:
+    def with_trainperf(*, one_cpu: bool = False) -> Block:
         with tempfile.TemporaryDirectory() as folder:
-            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)])
+            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)], one_cpu=one_cpu)
 
     def with_simple() -> Block:
         return timed.fit(options={"profiler": SimpleProfiler()})
 
-    result = training_figures(name, timed.fit, with_trainperf, {"SimpleProfiler": with_simple}, count=count, note=note)
+    others = {
+        "TrainPerf, its threads on the training's CPU": lambda: with_trainperf(one_cpu=True),
+        "SimpleProfiler": with_simple,
+    }
+    result = training_figures(name, timed.fit, with_trainperf, others, count=count, note=note)
     return [*result, _traceml(name, str(timed.size), max(2, count // 6))]
 
 
