@@ -2,6 +2,7 @@
 
 A shared machine is noisy, so nothing here compares two absolute times from two moments: blocks A and B alternate (A B,
 B A, A B ...), each pair of neighbours gives one ratio, and the figure is the median ratio with a bootstrap interval.
+Trainings take turns (turns.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -67,18 +68,6 @@ def paired(base: Callable[[], T], other: Callable[[], T], pairs: int) -> list[tu
     return result
 
 
-def sandwiched(base: Callable[[], T], other: Callable[[], T], count: int) -> list[tuple[T, T, T]]:
-    """(base() before it, other(), base() after it), `count` times: base other base other ... base.
-
-    A machine that grows slower or faster by the minute does so for the base as well, on both sides.
-    """
-    bases, others = [base()], []
-    for _ in range(count):
-        others.append(other())
-        bases.append(base())
-    return list(zip(bases, others, bases[1:], strict=False))
-
-
 def paired_ratios(base: Callable[[], float], other: Callable[[], float], pairs: int) -> list[float]:
     """other() / base() of neighbouring runs."""
     return [b / a for a, b in paired(base, other, pairs)]
@@ -89,15 +78,6 @@ def ratio_figure(name: str, ratios: Sequence[float], **more: Any) -> Figure:
     return Figure(name, value, "x", low, high, **more)
 
 
-@contextmanager
-def kept_affinity() -> Any:
-    before = os.sched_getaffinity(0)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def pin(cpu: int = 0) -> None:
     """Keeps the calling thread on one CPU, and the threads that it starts from now on: not those that there are."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -106,9 +86,12 @@ def pin(cpu: int = 0) -> None:
 
 @contextmanager
 def pinned(cpu: int = 0) -> Any:
-    with kept_affinity():
-        pin(cpu)
+    before = os.sched_getaffinity(0)
+    pin(cpu)
+    try:
         yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +100,7 @@ class Block:
 
     mean_ns: float  # has everything in it, and the machine's noise
     middle_ns: float  # the median step: steady on a busy machine, blind to what happens to few steps
-    cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does
+    cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does; mean
     thread_ns: float  # CPU time of the thread that trains: likewise, without the helpers
 
 
@@ -131,57 +114,18 @@ def mark() -> Mark:
 
 def block_of(marks: Sequence[Mark]) -> Block:
     wall, cpu, thread = ([b - a for a, b in itertools.pairwise(column)] for column in zip(*marks, strict=True))
-    return Block(statistics.mean(wall), statistics.median(wall), statistics.mean(cpu), statistics.median(thread))
+    return Block(statistics.mean(wall), statistics.median(wall), statistics.mean(cpu), statistics.mean(thread))
 
 
-def rounds(kinds: Mapping[str, Callable[[], Block]], count: int) -> dict[str, list[Block]]:
-    """`count` rounds, each of which runs every kind once, in an order of its own."""
-    rng, names = random.Random(0), list(kinds)
-    result: dict[str, list[Block]] = {name: [] for name in names}
-    for _ in range(count):
-        rng.shuffle(names)
-        for name in names:
-            result[name].append(kinds[name]())
-    return result
+FRAMEWORK_MS = 5.0  # a step of a training by a framework
+ENDLESS = 100_000  # batches of a training that is ended from outside
 
 
-def training_figures(
-    title: str,
-    train: Callable[..., Block],
-    with_ours: Callable[[], Block],
-    others: Mapping[str, Callable[[], Block]],
-    *,
-    count: int,
-    note: str,
-) -> list[Figure]:
-    """Rows on a framework's step with our callback, with other tools, and with nothing: the noise of the rest.
-
-    Each is held against the mean of the two trainings of its round that had nothing.
-    """
-    got = rounds({"none": train, "nothing": train, "TrainPerf": with_ours, **others}, count)
-
-    def ratios(name: str, value: Callable[[Block], float]) -> list[float]:
-        first, second = ([value(block) for block in got[plain]] for plain in ("none", "nothing"))
-        if name == "nothing":
-            return [b / a for a, b in zip(first, second, strict=True)]
-        return [2 * value(c) / (a + b) for a, b, c in zip(first, second, got[name], strict=True)]
-
-    result = []
-    for name in ("TrainPerf", "nothing", *others):
-        target = 1.01 if name == "TrainPerf" else None
-        for what, value in (
-            ("median step", lambda block: block.middle_ns),
-            ("the training thread's CPU time", lambda block: block.thread_ns),
-        ):
-            values = ratios(name, value)
-            result.append(ratio_figure(f"{title}: {name}, {what}", values, target=target, note=note))
-    values = ratios("TrainPerf", lambda block: block.mean_ns)
-    result.insert(2, ratio_figure(f"{title}: TrainPerf, mean step", values, note="with all the machine's noise"))
-    return result
-
-
-# Of a training by a framework. The first half second is looked at more closely, and is not timed.
-FRAMEWORK_MS, STEPS, SKIPPED = 5.0, 330, 80
+def block_of_steps(train: Callable[[Callable[[], None]], None], skipped: int = 30) -> Block:
+    """train(step_ended) to its end, less its first steps."""
+    marks: list[Mark] = []
+    train(lambda: marks.append(mark()))
+    return block_of(marks[skipped:])
 
 
 def fitting_size(step_ms: Callable[[int], float]) -> int:
@@ -195,13 +139,13 @@ def fitting_size(step_ms: Callable[[int], float]) -> int:
 def framework_figures(
     name: str, packages: Sequence[str], measure: Callable[[int], list[Figure]], *, quick: bool
 ) -> list[Figure]:
-    """measure(rounds), or that a package is missing."""
+    """measure(sets), or that a package is missing."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return measure(6 if quick else 24)
+        return measure(4 if quick else 20)
 
 
 def perceptron() -> Any:
@@ -216,44 +160,30 @@ class Loop:
     def __init__(self, target_ms: float) -> None:
         import torch
         from torch import nn
-        from torch.utils.data import DataLoader
 
         torch.manual_seed(0)
         torch.set_num_threads(1)
         self.model = perceptron()
         self.loss = nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self._make_loader: Callable[[int], Any] = lambda steps: DataLoader(
-            [self.batch] * steps,  # type: ignore[arg-type]
-            batch_size=None,
-        )
         size = 64
         for _ in range(4):  # the time of a step is nearly linear in its batch
             self.batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
-            self.run(20)
-            step_ms = statistics.median(self.run(40).middle_ns for _ in range(5)) / 1e6
+            self._step_ns(20)
+            step_ms = statistics.median(self._step_ns(40) for _ in range(5)) / 1e6
             size = max(8, int(size * target_ms / step_ms))
         self.step_ms = step_ms
 
-    def run(self, steps: int) -> Block:
-        """Trains `steps` batches."""
-        loader, model, loss, optimizer = self._make_loader(steps), self.model, self.loss, self.optimizer
-        ends, now = [], time.perf_counter_ns
-        cpu, thread, start = time.process_time_ns(), time.thread_time_ns(), now()
+    def _step_ns(self, steps: int) -> float:
+        return block_of_steps(lambda step_ended: self.train(step_ended, steps), 0).middle_ns
+
+    def train(self, step_ended: Callable[[], None], steps: int = ENDLESS) -> None:
+        from torch.utils.data import DataLoader
+
+        loader: Any = DataLoader([self.batch] * steps, batch_size=None)  # type: ignore[arg-type]
+        model, loss, optimizer = self.model, self.loss, self.optimizer
         for x, y in loader:
             optimizer.zero_grad()
             loss(model(x), y).backward()
             optimizer.step()
-            ends.append(now())
-        cpu, thread = time.process_time_ns() - cpu, time.thread_time_ns() - thread
-        middle = statistics.median(end - begin for begin, end in zip([start, *ends], ends, strict=False))
-        return Block((ends[-1] - start) / steps, middle, cpu / steps, thread / steps)
-
-    def run_within(self, context: Callable[[], AbstractContextManager[Any]], steps: int, warm_up: int) -> Block:
-        """The same within a context, whose entry, exit and `warm_up` first steps are not timed.
-
-        What replaces methods makes CPython forget what it knew of their classes; some steps later it knows it again.
-        """
-        with context(), pinned():
-            self.run(warm_up)
-            return self.run(steps)
+            step_ended()

@@ -7,39 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import (
-    SKIPPED,
-    STEPS,
-    Block,
-    Figure,
-    Mark,
-    block_of,
-    fitting_size,
-    framework_figures,
-    kept_affinity,
-    mark,
-    perceptron,
-    pin,
-    training_figures,
-)
+from benchmarks import turns
+from benchmarks.harness import ENDLESS, Figure, block_of_steps, fitting_size, framework_figures, perceptron
+from benchmarks.step_overhead import SETTLE_S
 
 
-class Timed:
-    """A healthy training with the Trainer on one thread of torch, timed from step to step after its first ones."""
+class Healthy:
+    """A healthy training with the Trainer on one thread of torch."""
 
     def __init__(self) -> None:
         import torch
         import transformers
 
-        class Ends(transformers.TrainerCallback):  # type: ignore[misc]
-            def __init__(self) -> None:
-                self.marks: list[Mark] = []
-
-            def on_train_begin(self, *_: Any, **__: Any) -> None:
-                pin()  # after the callback before it, whose helper threads run where the kernel puts them
+        class Ends(transformers.TrainerCallback):
+            def __init__(self, step_ended: turns.StepEnded) -> None:
+                self._step_ended = step_ended
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                self.marks.append(mark())
+                self._step_ended()
 
         class Net(torch.nn.Module):
             def __init__(self) -> None:
@@ -52,26 +37,30 @@ class Timed:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self._module, self._ends, self._net = transformers, Ends, Net
-        self.size = fitting_size(lambda size: self.train(size=size).middle_ns / 1e6)
+        self._size = fitting_size(lambda size: self.step_ns(size) / 1e6)
 
-    def train(self, callbacks: Sequence[Any] = (), *, size: int = 0) -> Block:
+    def step_ns(self, size: int = 0) -> float:
+        """Of the median step of a short training."""
+        return block_of_steps(lambda step_ended: self.train(step_ended, size=size, steps=250)).middle_ns
+
+    def train(
+        self, step_ended: turns.StepEnded, callbacks: Sequence[Any] = (), *, size: int = 0, steps: int = ENDLESS
+    ) -> None:
         import torch
 
-        size = size or self.size
+        size = size or self._size
         batch = {"x": torch.randn(size, 64), "labels": torch.randint(0, 10, (size,))}
-        ends = self._ends()
-        with kept_affinity(), tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
             arguments = self._module.TrainingArguments(
-                output_dir=folder, per_device_train_batch_size=1, max_steps=STEPS, report_to=[], disable_tqdm=True,
+                output_dir=folder, per_device_train_batch_size=1, max_steps=steps, report_to=[], disable_tqdm=True,
                 log_level="error", logging_strategy="no", save_strategy="no", use_cpu=True,
             )  # fmt: skip
             trainer = self._module.Trainer(
-                model=self._net(), args=arguments, train_dataset=[batch] * STEPS, data_collator=_first,
-                callbacks=[*callbacks, ends],
+                model=self._net(), args=arguments, train_dataset=[batch] * steps, data_collator=_first,
+                callbacks=[*callbacks, self._ends(step_ended)],
             )  # fmt: skip
             trainer.remove_callback(self._module.PrinterCallback)
             trainer.train()
-        return block_of(ends.marks[SKIPPED:])
 
 
 def _first(rows: list[Any]) -> Any:
@@ -82,17 +71,17 @@ def figures(*, quick: bool = False) -> list[Figure]:
     return framework_figures("Trainer", ("transformers", "accelerate"), _figures, quick=quick)
 
 
-def _figures(count: int) -> list[Figure]:
+def _figures(sets: int) -> list[Figure]:
     from trainperf.integrations.transformers import TrainPerfCallback
 
-    timed = Timed()
-    step_ms = timed.train().middle_ns / 1e6
+    healthy = Healthy()
 
-    def with_trainperf() -> Block:
+    def with_trainperf(step_ended: turns.StepEnded) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            return timed.train([TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
+            healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
 
-    return training_figures(
-        f"Hugging Face, {step_ms:.1f} ms steps with / without", timed.train, with_trainperf, {},
-        count=count, note=f"{count} rounds of {STEPS - SKIPPED} steps",
-    )  # fmt: skip
+    name = f"Hugging Face, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
+    plain = {plain: turns.Training(healthy.train) for plain in turns.PLAIN}
+    ours = {"trainperf": turns.Training(with_trainperf, SETTLE_S)}
+    measured = turns.in_turns({**plain, **ours}, sets=sets, turns=10, turn_s=turns.TURN_S)
+    return turns.figures(name, measured, target=1.01, others={})

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "python")]
 
 import lightning_cases as cases  # noqa: E402
 
-from benchmarks.lightning_overhead import Timed  # noqa: E402
+from benchmarks.lightning_overhead import Healthy  # noqa: E402
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         callbacks, options = tool(tool_name, folder)
         if what == "time":
-            result: Any = Timed(int(name)).fit(callbacks, options).middle_ns
+            result: Any = Healthy(int(name)).step_ns(callbacks=callbacks, options=options)
         else:
             case: cases.Case = getattr(cases, name)()
             case.fit(callbacks, folder, **options)

@@ -13,29 +13,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks import turns
 from benchmarks.harness import (
-    SKIPPED,
-    STEPS,
-    Block,
+    ENDLESS,
     Figure,
-    Mark,
-    block_of,
+    block_of_steps,
     fitting_size,
     framework_figures,
-    kept_affinity,
-    mark,
     paired_ratios,
     perceptron,
-    pin,
     ratio_figure,
-    training_figures,
 )
+from benchmarks.step_overhead import SETTLE_S
 
 CHILD = Path(__file__).with_name("lightning_child.py")
 
 
-class Timed:
-    """A healthy Lightning training on one thread of torch, timed from batch to batch after its first ones."""
+class Healthy:
+    """A healthy Lightning training on one thread of torch."""
 
     def __init__(self, size: int = 0) -> None:
         import lightning.pytorch as pl
@@ -43,12 +38,11 @@ class Timed:
         from torch.utils.data import DataLoader
 
         class Ends(pl.Callback):
-            def on_train_start(self, *_: Any) -> None:
-                pin()  # the helper threads of whoever watches are there by now, and run where the kernel puts them
-                self.marks: list[Mark] = []
+            def __init__(self, step_ended: turns.StepEnded) -> None:
+                self._step_ended = step_ended
 
             def on_train_batch_end(self, *_: Any) -> None:
-                self.marks.append(mark())
+                self._step_ended()
 
         class Model(pl.LightningModule):
             def __init__(self) -> None:
@@ -67,59 +61,64 @@ class Timed:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self._trainer, self._model, self._ends, self._loader = pl.Trainer, Model, Ends, DataLoader
-        self.size = size or fitting_size(lambda size: self.fit(size=size).middle_ns / 1e6)
+        self.size = size or fitting_size(lambda size: self.step_ns(size=size) / 1e6)
+
+    def step_ns(self, **more: Any) -> float:
+        """Of the median step of a short training."""
+        return block_of_steps(lambda step_ended: self.fit(step_ended, steps=250, **more)).middle_ns
 
     def fit(
         self,
+        step_ended: turns.StepEnded,
         callbacks: Sequence[Any] = (),
         options: Mapping[str, Any] = MappingProxyType({}),
         *,
         size: int = 0,
-        one_cpu: bool = False,
-    ) -> Block:
-        """`one_cpu`: helper threads run on that of the training as well."""
+        steps: int = ENDLESS,
+    ) -> None:
         import torch
 
         size = size or self.size
         batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
-        ends = self._ends()
         trainer = self._trainer(
             max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-            enable_checkpointing=False, callbacks=[*callbacks, ends], **options,
+            enable_checkpointing=False, callbacks=[*callbacks, self._ends(step_ended)], **options,
         )  # fmt: skip
-        with kept_affinity(), tempfile.TemporaryDirectory() as folder:
-            if one_cpu:
-                pin()
-            trainer._default_root_dir = folder
-            trainer.fit(self._model(), self._loader([batch] * STEPS, batch_size=None))  # type: ignore[arg-type]
-        return block_of(ends.marks[SKIPPED:])
+        with tempfile.TemporaryDirectory() as folder:
+            trainer._default_root_dir = folder  # type: ignore[attr-defined]
+            trainer.fit(self._model(), self._loader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
     return framework_figures("Lightning", ("lightning",), _figures, quick=quick)
 
 
-def _figures(count: int) -> list[Figure]:
+def _figures(sets: int) -> list[Figure]:
     from lightning.pytorch.profilers import SimpleProfiler
     from trainperf.integrations.lightning import TrainPerf
 
-    timed = Timed()
-    step_ms = timed.fit().middle_ns / 1e6
-    name, note = f"Lightning, {step_ms:.1f} ms steps with / without", f"{count} rounds of {STEPS - SKIPPED} steps"
+    healthy = Healthy()
+    name = f"Lightning, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
 
-    def with_trainperf(*, one_cpu: bool = False) -> Block:
+    def with_trainperf(step_ended: turns.StepEnded) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            return timed.fit([TrainPerf(Path(folder) / "a.tpr", verbose=False)], one_cpu=one_cpu)
+            healthy.fit(step_ended, [TrainPerf(Path(folder) / "a.tpr", verbose=False)])
 
-    def with_simple() -> Block:
-        return timed.fit(options={"profiler": SimpleProfiler()})
+    def with_simple(step_ended: turns.StepEnded) -> None:
+        healthy.fit(step_ended, options={"profiler": SimpleProfiler()})
 
-    others = {
-        "TrainPerf, its threads on the training's CPU": lambda: with_trainperf(one_cpu=True),
-        "SimpleProfiler": with_simple,
-    }
-    result = training_figures(name, timed.fit, with_trainperf, others, count=count, note=note)
-    return [*result, _traceml(name, str(timed.size), max(2, count // 6))]
+    one_cpu, simple = "trainperf, its threads on the training's CPU", "SimpleProfiler"
+    measured = turns.in_turns(
+        {
+            **{plain: turns.Training(healthy.fit) for plain in turns.PLAIN},
+            "trainperf": turns.Training(with_trainperf, SETTLE_S),
+            one_cpu: turns.Training(with_trainperf, SETTLE_S, one_cpu=True),
+            simple: turns.Training(with_simple),
+        },
+        sets=sets, turns=10, turn_s=turns.TURN_S,
+    )  # fmt: skip
+    result = turns.figures(name, measured, target=1.01, others=dict.fromkeys((one_cpu, simple), measured))
+    return [*result, _traceml(name, str(healthy.size), max(2, sets // 5))]
 
 
 def _traceml(name: str, size: str, pairs: int) -> Figure:

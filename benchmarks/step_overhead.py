@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from benchmarks.harness import Block, Figure, Loop, ratio_figure, sandwiched
+from benchmarks import turns
+from benchmarks.harness import Figure, Loop
 
 
 def watch() -> AbstractContextManager[Any]:
@@ -35,59 +35,37 @@ def gilknocker() -> Any:
         knocker.stop()
 
 
-Sandwiches = list[tuple[Block, Block, Block]]
 # At first a watch samples up to four times as often, and meets each function of the loop for the first time: this long,
 # which no training of minutes would notice.
-SETTLE_MS = 1500.0
-WARM_UP_MS = 100.0
+SETTLE_S = 1.5
 
 
-def compare(loop: Loop, context: Callable[[], AbstractContextManager[Any]], *, count: int, steps: int) -> Sandwiches:
-    """Blocks of about half a second: what else the machine does changes by the second."""
-    warm_up = max(2, round((SETTLE_MS if context is watch else WARM_UP_MS) / loop.step_ms))
-    return sandwiched(
-        lambda: loop.run_within(nullcontext, steps, max(2, round(WARM_UP_MS / loop.step_ms))),
-        lambda: loop.run_within(context, steps, warm_up),
-        count,
-    )
+def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Callable[[turns.StepEnded], None]:
+    def train(step_ended: turns.StepEnded) -> None:
+        with context():
+            loop.train(step_ended)
 
-
-def ratios(blocks: Sandwiches, what: Callable[[Block], float]) -> list[float]:
-    return [2 * what(b) / (what(before) + what(after)) for before, b, after in blocks]
-
-
-def wall(block: Block) -> float:
-    return block.mean_ns
+    return train
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target, full, steps in ((1.4, 1.01, 48, 400), (20.0, 1.003, 32, 40)):
-        count = full // 4 if quick else full
+    for target_ms, target, sets, turn_s in ((1.4, 1.01, 24, turns.TURN_S), (20.0, 1.003, 20, 2 * turns.TURN_S)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
-        size = f"{count} x {steps} steps; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
-        watched = compare(loop, watch, count=count, steps=steps)
-        same = compare(loop, nullcontext, count=count, steps=steps)
-        for label, what, goal, note in (
-            ("", wall, target, size),
-            (", median step", lambda block: block.middle_ns, target, "of the same blocks"),
-            (
-                ", CPU time of the training thread",
-                lambda block: block.thread_ns,
-                target,
-                "what others run is not in it",
-            ),
-            (", CPU time of the process", lambda block: block.cpu_ns, None, "with our own threads: an upper bound"),
-        ):
-            result.append(ratio_figure(f"{name}: trainperf{label}", ratios(watched, what), target=goal, note=note))
-            noise = "the noise of this measurement"
-            result.append(ratio_figure(f"{name}: nothing{label}", ratios(same, what), note=noise))
-        few = max(3, count // 6)
+        plain = {kind: turns.Training(loop.train) for kind in turns.PLAIN}
+        ours = turns.Training(within(watch, loop), SETTLE_S)
+
+        def measure(
+            more: Mapping[str, turns.Training], sets: int, plain: Any = plain, turn_s: float = turn_s
+        ) -> list[turns.Rounds]:
+            return turns.in_turns({**plain, **more}, sets=sets // 4 if quick else sets, turns=10, turn_s=turn_s)
+
+        others: dict[str, list[turns.Rounds]] = {}
         for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):
                 result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
                 continue
-            blocks = compare(loop, context, count=few, steps=steps)
-            result.append(ratio_figure(f"{name}: {peer}", ratios(blocks, wall), note=f"{few} x {steps} steps"))
+            others[peer] = measure({peer: turns.Training(within(context, loop))}, 8)
+        result += turns.figures(name, measure({"trainperf": ours}, sets), target=target, others=others)
     return result

@@ -1,0 +1,189 @@
+"""Trainings that take turns: each in a process of its own, of which one runs at a time, for a fifth of a second.
+
+A shared machine's speed changes by the second, by far more than what is measured here. Blocks of half a second, one
+after the other, take all of that for a difference. So the processes are forked from one that is warm, and stopped and
+continued in a new order each round: within a round all meet nearly the same machine, and none begins anything anew.
+Where its memory came to lie makes one process steadily faster than another, by a percent: so there are many sets.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import mmap
+import os
+import random
+import signal
+import statistics
+import struct
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from benchmarks.harness import Block, Figure, block_of, mark, pin, ratio_figure
+
+StepEnded = Callable[[], None]
+
+_MARK = struct.Struct("qqq")
+_CAPACITY = 200_000  # steps of one training
+_PR_SET_PDEATHSIG = 1
+_COLD_STEPS = 2  # at a turn's begin: the one that was cut by the stop, and one that finds another's data in the caches
+_FEW_STEPS = 3
+# A watch that was stopped looks at its rings at once, and then every 100 ms: twice in this time, as if it had not been.
+TURN_S = 0.19
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """`train(step_ended)` trains until it is killed, and calls step_ended() at the end of each step.
+
+    Its thread is pinned to one CPU at the first one: helper threads of whoever watches are there by then, and run where
+    the kernel puts them. `one_cpu`: they run on that CPU as well. `settle_s`: trained before anything is measured.
+    """
+
+    train: Callable[[StepEnded], None]
+    settle_s: float = 0.3
+    one_cpu: bool = False
+
+
+class _Child:
+    """A training in a forked process, which has settled, and is stopped."""
+
+    def __init__(self, training: Training, folder: str) -> None:
+        self._marks = mmap.mmap(-1, _MARK.size * _CAPACITY)
+        self.turns: list[tuple[int, int]] = []  # when it ran
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._train(training, folder)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise RuntimeError("a training ended before it was measured: see its error above")
+
+    def _train(self, training: Training, folder: str) -> None:
+        """In the forked process; does not return."""
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would continue it
+            tempfile.tempdir = folder
+            steps, settled_ns = itertools.count(), 0
+
+            def step_ended() -> None:
+                nonlocal settled_ns
+                step = next(steps)
+                _MARK.pack_into(self._marks, _MARK.size * step, *mark())
+                if step == 0:
+                    pin()
+                    settled_ns = time.perf_counter_ns() + int(training.settle_s * 1e9)
+                if settled_ns and time.perf_counter_ns() >= settled_ns:
+                    settled_ns = 0
+                    os.kill(os.getpid(), signal.SIGSTOP)
+
+            if training.one_cpu:
+                pin()
+            training.train(step_ended)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
+    def take_turn(self, seconds: float) -> None:
+        begin = time.perf_counter_ns()
+        os.kill(self.pid, signal.SIGCONT)
+        time.sleep(seconds)
+        end = time.perf_counter_ns()
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+        self.turns.append((begin, end))
+
+    def blocks(self) -> list[Block | None]:
+        """One per turn; None: it had too few steps."""
+        marks = list(itertools.takewhile(lambda times: times[0], _MARK.iter_unpack(self._marks)))
+        walls = [wall for wall, _, _ in marks]
+        result: list[Block | None] = []
+        for begin, end in self.turns:
+            first, last = bisect.bisect_left(walls, begin) + _COLD_STEPS, bisect.bisect_right(walls, end)
+            result.append(block_of(marks[first:last]) if last - first > _FEW_STEPS else None)
+        return result
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._marks.close()
+
+
+@contextmanager
+def _children(trainings: Mapping[str, Training], order: list[str]) -> Iterator[dict[str, _Child]]:
+    children: dict[str, _Child] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name in order:
+                children[name] = _Child(trainings[name], folder)
+            yield children
+        finally:
+            for child in children.values():
+                child.kill()
+
+
+Rounds = list[dict[str, Block]]  # of one set
+
+
+def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int, turn_s: float) -> list[Rounds]:
+    """`sets` times: a fresh process for each training, and `turns` turns of each, all of a round side by side."""
+    shuffled = random.Random(0)
+    result = []
+    for _ in range(sets):
+        order = shuffled.sample(list(trainings), len(trainings))
+        with _children(trainings, order) as children:
+            for _ in range(turns):
+                for name in shuffled.sample(order, len(order)):
+                    children[name].take_turn(turn_s)
+            columns = {name: child.blocks() for name, child in children.items()}
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        result.append([{n: b for n, b in row.items() if b is not None} for row in rows if all(row.values())])
+    return result
+
+
+# Two trainings that nobody watches: what is measured is held against their mean, and they against each other.
+PLAIN = ("plain", "nothing")
+
+
+def ratios(sets: list[Rounds], name: str, what: Callable[[Block], float]) -> list[float]:
+    """One per set: the median of its rounds."""
+
+    def ratio(row: Mapping[str, Block]) -> float:
+        first, second = (what(row[plain]) for plain in PLAIN)
+        return second / first if name == PLAIN[1] else 2 * what(row[name]) / (first + second)
+
+    return [statistics.median(map(ratio, rows)) for rows in sets if rows]
+
+
+VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
+    ("median step", lambda block: block.middle_ns),
+    ("mean step", lambda block: block.mean_ns),
+    ("CPU time of the training thread", lambda block: block.thread_ns),
+    ("CPU time of the process", lambda block: block.cpu_ns),
+)
+_NOTES = {
+    "mean step": "with what hits few steps, and all of the machine's noise",
+    "CPU time of the training thread": "what others run is not in it",
+    "CPU time of the process": "with our own threads: an upper bound",
+}
+
+
+def figures(title: str, sets: list[Rounds], *, target: float, others: Mapping[str, list[Rounds]]) -> list[Figure]:
+    """Rows of "trainperf" and "nothing" in each view, and of each of `others` in the first and third."""
+    result = []
+    for view, what in VIEWS:
+        goal = target if view != "CPU time of the process" else None
+        size = f"{len(sets)} sets of {len(sets[0])} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+        ours = ratios(sets, "trainperf", what)
+        result.append(ratio_figure(f"{title}: trainperf, {view}", ours, target=goal, note=_NOTES.get(view, size)))
+        noise = "the noise of this measurement"
+        result.append(ratio_figure(f"{title}: nothing, {view}", ratios(sets, PLAIN[1], what), note=noise))
+    for name, its_sets in others.items():
+        for view, what in VIEWS[0::2]:
+            values = ratios(its_sets, name, what)
+            result.append(ratio_figure(f"{title}: {name}, {view}", values, note=f"{len(values)} sets"))
+    return result
