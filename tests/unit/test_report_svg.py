@@ -154,4 +154,4 @@ def test_spark_is_thinned_to_its_peaks() -> None:
     values = [0.0] * 5000
     values[2500] = 9.0
     svg = spark.spark(values, top=9, label="x", description="")
-    assert len(svg) < 2500 and re.search(r"L[\d.]+ 2L", svg)
+    assert 'd="M0 26 59 26 60 2 61 26 119 26"' in svg  # of level stretches only the ends

@@ -37,11 +37,10 @@ def bar(
                 room = 9 + _LETTER * min(40, len(part.name))
                 place = f'x="2" y="{height / 2 - 9:g}" width="{room:g}" height="18" rx="2"'
                 inside = f'<rect {place} fill="{part.look.colour}"/>{inside}'
-        place = f'x="{num(100 * x)}%" width="{num(100 * share)}%" height="{height}"'
+        place = f'x="{num(100 * x)}%" width="{num(100 * share)}%"'
         if inside:
-            rect = f'<rect class="e" width="100%" height="{height}" fill="{fill(part.look)}"/>'
-            body.append(f"<svg {place}>{title(part.text)}{rect}{inside}</svg>")
+            body.append(f'<svg {place}>{title(part.text)}<rect fill="{fill(part.look)}"/>{inside}</svg>')
         else:
-            body.append(f'<rect class="e" {place} fill="{fill(part.look)}">{title(part.text)}</rect>')
+            body.append(f'<rect {place} fill="{fill(part.look)}">{title(part.text)}</rect>')
         x += share
     return image(label, description, body, height=height, kind="bar")

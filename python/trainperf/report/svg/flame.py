@@ -40,9 +40,7 @@ def flame(frames: Sequence[FlameFrame], *, label: str, description: str) -> str:
 
 def _frame(frame: FlameFrame) -> str:
     look = PHASE_LOOKS.get(frame.name) if frame.kind == "phase" else None
-    place = (
-        f'x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%" height="{_ROW - 1}"'
-    )
+    place = f'x="{num(100 * frame.start)}%" y="{frame.depth * _ROW}" width="{num(100 * frame.share)}%"'
     colour = f'fill="{fill(look)}"' if look else f'class="{frame.kind[0]}"'
     if frame.share < _NAMED:
         return f"<rect {place} {colour}>{title(frame.text)}</rect>"
@@ -51,10 +49,7 @@ def _frame(frame: FlameFrame) -> str:
         ink = f' style="fill:{look.ink}"'
         if look.pattern:
             inside = f'<rect x="1" y="1" width="{7 + 7 * len(frame.name)}" height="{_ROW - 3}" fill="{look.colour}"/>'
-    return (
-        f'<svg {place}>{title(frame.text)}<rect width="100%" height="{_ROW - 1}" {colour}/>'
-        f'{inside}<text x="4" y="14"{ink}>{esc(frame.name, 60)}</text></svg>'
-    )
+    return f"<svg {place}>{title(frame.text)}<rect {colour}/>{inside}<text{ink}>{esc(frame.name, 60)}</text></svg>"
 
 
 def callers(frames: Sequence[Caller]) -> str:

@@ -102,4 +102,4 @@ def definitions() -> str:
 
 def swatch(look_: Look) -> str:
     """A legend's patch."""
-    return f'<svg class="sw" aria-hidden="true"><rect width="14" height="14" rx="2" fill="{fill(look_)}"/></svg>'
+    return f'<svg class="sw" aria-hidden="true"><rect fill="{fill(look_)}"/></svg>'

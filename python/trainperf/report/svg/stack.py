@@ -80,9 +80,10 @@ def timeline(
     for level in levels:
         y = num(max(0.0, _HEIGHT - level.ms * scale), 1)
         body.append(f'<path class="level" {_THIN} d="M{num(level.first * unit, 1)} {y}H{num(level.end * unit, 1)}"/>')
-    for first, end, text in hover:
-        place = f'x="{first * unit}" width="{(end - first) * unit}" height="{_HEIGHT}"'
-        body.append(f'<rect class="hover" {place}>{title(text)}</rect>')
+    pointed = [
+        f'<rect x="{first * unit}" width="{(end - first) * unit}">{title(text)}</rect>' for first, end, text in hover
+    ]
+    body.append(f'<g class="hover">{"".join(pointed)}</g>')
     inner = image(label, description, body, height=_HEIGHT, view_box=f"0 0 {width} {_HEIGHT}", kind="timeline")
     return Chart(
         inner + _marks(marks, bins, top_ms), tuple((min(1.0, t / top_ms), f"{num(t, 2)}") for t in tick_values)

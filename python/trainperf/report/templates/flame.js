@@ -20,18 +20,17 @@ for (const svg of document.querySelectorAll("svg.flame")) {
     const words = e.querySelector("title");
     const f = {e, x: at("x"), y: at("y"), w: at("width"), words: words.textContent};
     if (e.localName === "rect") { // too narrow for its name, until it is zoomed into
-      const box = f.e = draw("svg", svg, {x: f.x + "%", y: f.y, width: f.w + "%", height: height - 1});
-      for (const a of ["x", "y"]) e.removeAttribute(a);
-      e.setAttribute("width", "100%");
+      const box = f.e = draw("svg", svg, {x: f.x + "%", y: f.y, width: f.w + "%"});
+      for (const a of ["x", "y"]) e.removeAttribute(a); // how large it is in there, the style says
       box.append(words, e);
-      f.name = draw("text", box, {x: 4, y: 14}, f.words.split(/ \(|: /)[0]);
+      f.name = draw("text", box, {}, f.words.split(/ \(|: /)[0]);
     }
     return f;
   };
   const callers = ({names, kinds, rows}) => {
     const x = [0]; // by depth, where the next one begins
     return rows.map(([depth, name, share, count]) => {
-      const place = {x: x[depth] / 100 + "%", y: height * depth, width: share / 100 + "%", height: height - 1};
+      const place = {x: x[depth] / 100 + "%", y: height * depth, width: share / 100 + "%"};
       const e = draw("rect", svg, {...place, class: kinds[name]});
       draw("title", e, {}, `${names[name]}: ${(share / 100).toFixed(1)}%, ${count} sample${count === 1 ? "" : "s"}`);
       x[depth + 1] = x[depth];
