@@ -214,6 +214,7 @@ def _side(runs: Sequence[Run], steps: Sequence[Sample], name: str) -> Side:
         median_ms=statistics.median(medians) if medians else None,
         ranks=len(runs),
         straggler=beside.straggler if beside is not None else None,
+        stragglers=beside.stragglers if beside is not None else (),
     )
 
 

@@ -12,6 +12,7 @@ from trainperf.comparison.sample import MACHINE
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.ranks import ranks_in_words
 from trainperf.runfile import RunReader
 
 # meta key -> how it is called
@@ -32,8 +33,7 @@ def notes_of_all(runs: Sequence[tuple[RunReader, RunReader]], numbers: Sequence[
         for note in notes(before, after):
             found.setdefault(note, []).append(number)
     for note, which in found.items():
-        some = len(which) < len(runs)
-        yield f"{'rank' if len(which) == 1 else 'ranks'} {', '.join(map(str, which))}: {note}" if some else note
+        yield f"{ranks_in_words(which)}: {note}" if len(which) < len(runs) else note
 
 
 def notes(before: RunReader, after: RunReader) -> Iterator[str]:

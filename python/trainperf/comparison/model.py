@@ -52,6 +52,7 @@ class Side:
     median_ms: float | None
     ranks: int = 1
     straggler: int | None = None  # which rank keeps the others waiting
+    stragglers: tuple[int, ...] = ()  # all that do, the slowest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

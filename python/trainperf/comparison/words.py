@@ -10,6 +10,7 @@ from trainperf.comparison.model import Change, Kind, Relative, Side
 from trainperf.comparison.sample import Sample
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.ranks import ranks_in_words
 
 _LEAST_MS: Final = 0.005  # less is no time
 
@@ -110,11 +111,11 @@ def busy(machine: Machine) -> Iterator[str]:
 
 
 def stragglers(before: Side, after: Side) -> Iterator[str]:
-    if before.straggler == after.straggler:
-        if before.straggler is not None:
-            yield f"the other ranks wait for rank {before.straggler}, before and after"
+    if set(before.stragglers) == set(after.stragglers):
+        if before.stragglers:
+            yield f"the other ranks wait for {ranks_in_words(before.stragglers)}, before and after"
         return
-    a, b = ("none" if n is None else f"rank {n}" for n in (before.straggler, after.straggler))
+    a, b = (ranks_in_words(side.stragglers) if side.stragglers else "none" for side in (before, after))
     yield f"the other ranks waited for {a} before, and for {b} after"
 
 

@@ -8,7 +8,7 @@ Ranks meet here, offline: no rank waits for another while it trains.
 
 from __future__ import annotations
 
-from trainperf.ranks.files import Job, files_of, open_all, open_job, rank_of, same_ranks
+from trainperf.ranks.files import Job, files_of, open_all, open_job, rank_of, ranks_in_words, same_ranks
 from trainperf.ranks.side_by_side import Rank, Ranks, ranks, straggler
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "open_job",
     "rank_of",
     "ranks",
+    "ranks_in_words",
     "same_ranks",
     "straggler",
 ]

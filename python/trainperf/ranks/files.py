@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 _TOGETHER: Final = 600.0  # seconds
+_MOST_STRETCHES: Final = 12  # of ranks, in a sentence
 _RANK: Final = re.compile(r"^(?P<stem>.*)\.rank(?P<rank>\d+)$")
 
 
@@ -140,20 +141,22 @@ def same_ranks(before: Job, after: Job) -> None:
     )
 
 
-def ranks_in_words(numbers: set[int]) -> str:
+def ranks_in_words(numbers: Collection[int]) -> str:
     """ "rank 3", "ranks 0-2, 5"."""
     return f"rank {_numbers(numbers)}" if len(numbers) == 1 else f"ranks {_numbers(numbers)}"
 
 
-def _numbers(numbers: set[int]) -> str:
-    """ "0-3, 7"."""
+def _numbers(numbers: Collection[int]) -> str:
+    """ "0-3, 7"; of very many stretches the first."""
     parts: list[list[int]] = []
     for n in sorted(numbers):
         if parts and n == parts[-1][-1] + 1:
             parts[-1].append(n)
         else:
             parts.append([n])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    shown = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts[:_MOST_STRETCHES])
+    rest = sum(len(p) for p in parts[_MOST_STRETCHES:])
+    return f"{shown} and {rest:,} more" if rest else shown
 
 
 def rank_of(path: str | os.PathLike[str]) -> int | None:

@@ -6,6 +6,7 @@ page = render(comparison)
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from markupsafe import Markup
 
@@ -17,6 +18,8 @@ from trainperf.report.html import environment
 from trainperf.report.svg import bars, palette
 from trainperf.report.svg.base import duration, num, script_safe
 from trainperf.report.svg.change import change
+
+_MOST_RANKS: Final = 40
 
 
 def render(comparison: Comparison) -> str:
@@ -47,6 +50,7 @@ def render(comparison: Comparison) -> str:
             bars=[(words, side, _bar(c, words, value)) for words, side, value in _sides(c)] if c.total else [],
             legend=[(x.name, palette.look(x.name)) for x in sorted(rows, key=_order)],
             picture=lambda x: _picture(x, reach),
+            ranks=sorted(sorted(c.ranks, key=lambda r: -abs(r.total.difference))[:_MOST_RANKS], key=lambda r: r.rank),
             signed=lambda ms: f"{ms:+.2f}" if abs(ms) < 100 else f"{ms:+,.0f}",
             minimum=int(limit("compare_min_steps")),
         )
