@@ -21,6 +21,9 @@ def test_uneven_the_founding_case(make: Make) -> None:
     assert set(by_id) == {"TP201", "TP401"}
     assert "the first third of the run" in by_id["TP401"].title and "gil_wait" in by_id["TP401"].title
     assert by_id["TP401"].where == "train.py:21" and by_id["TP401"].steps_affected == pytest.approx(100, abs=8)
+    assert "gil_wait takes 7.0 ms a step, elsewhere 0.05 ms" in by_id["TP401"].why
+    assert "gil_wait is 100% of the difference" in by_id["TP401"].evidence
+    assert not [e for e in by_id["TP401"].evidence if "7.0 ms" in e]  # nothing is said twice
     assert found.verdict.finding == "TP201"
     assert any("is in steps 0 to" in e for e in by_id["TP201"].evidence)
     assert sum(f.cost_ns for f in found.findings) <= 710_000_000

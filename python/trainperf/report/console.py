@@ -119,6 +119,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
             lines += block("Where", f.where, width, 1)
         if f.who:
             lines += block("Who", ", ".join(f.who), width, 2)
+        if f.why and f.id != model.verdict.finding:  # else it stands above
+            lines += block("Why", f.why, width, 3)
         for e in f.evidence:
             rows = wrap(clean(e), width - INDENT - 2, 3)
             lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]

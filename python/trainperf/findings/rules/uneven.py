@@ -152,8 +152,7 @@ class Uneven:
             confidence=facts.confidence(),
             evidence=(
                 f"steps {first:,} to {last:,}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
-                f"{cause} takes {ms(mean_in[top])} a step there and {ms(mean_out[top])} elsewhere: "
-                f"{change[top] / grown:.0%} of the difference",
+                f"{cause} is {change[top] / grown:.0%} of the difference",
                 f"the slow part costs {ms(excess)} in all, {facts.share(excess):.0%} of the run",
             ),
             who=(who or facts.step_thread_name,),
