@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from trainperf.ranks import Ranks
     from trainperf.run import Run
 
+_LONGEST_LINE = 300
+_MOST_LINES = 40
+
 _PLACES = {
     "collector": "our collecting thread",
     "sampler": "our sampling thread",
@@ -176,6 +179,7 @@ def environment() -> Environment:
         short=short,
         percent=_percent,
         count=lambda n: f"{n:,}",
+        code=_code,
         swatch=lambda look: Markup(palette.swatch(look)),
         size=_size,
     )
@@ -222,6 +226,11 @@ def _percent(share: float) -> str:
     if 0 < share < 0.0001:
         return "under 0.01%"
     return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{num(100 * share, 1 if share >= 0.01 else 2)}%"
+
+
+def _code(text: str) -> str:
+    """Lines to paste, each as it is unless it is endless."""
+    return "\n".join(short(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES])
 
 
 def _size(n: float) -> str:

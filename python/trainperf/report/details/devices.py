@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 KERNELS: Final = 12
+_COPIES: Final = 30
+_DEVICES: Final = 16
 _KINDS: Final = {"tensor_core": "tensor cores", "no_tensor_core": "no tensor cores", "collective": "collective"}
 _BLOCKING: Final = 8
 
@@ -73,12 +75,14 @@ class DevicePanel:
     kernels: tuple[KernelRow, ...]
     kernels_left_out: int
     copies: tuple[CopyRow, ...]
+    copies_left_out: int
     incomplete: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    panels: tuple[DevicePanel, ...]
+    panels: tuple[DevicePanel, ...]  # the least busy, by their numbers
+    left_out: int
     calls: tuple[CallRow, ...]
     lines: tuple[LineRow, ...]
     idle_holders: tuple[tuple[str, str, float], ...]  # holder of the GIL, place, ms that a device idled for it
@@ -90,14 +94,15 @@ def devices(run: Run, facts: Facts) -> Devices | None:
         return None
     steps = max(1, facts.steps)
     panels = []
-    for device in run.devices:
+    idlest = sorted(run.devices, key=lambda d: -d.totals.idle_ns)[:_DEVICES]
+    for device in sorted(idlest, key=lambda d: d.id):
         t = device.totals
         whole = t.busy_ns + t.idle_ns
         idle = sorted(
             ((c, ns / steps / 1e6, ns / whole) for c, ns in t.idle_causes_ns.items() if ns > 0 and whole),
             key=lambda i: -i[1],
         )
-        kernels = run.kernels(device.id)
+        kernels, copies = run.kernels(device.id), run.copies(device.id)
         panels.append(
             DevicePanel(
                 id=device.id,
@@ -131,12 +136,14 @@ def devices(run: Run, facts: Facts) -> Devices | None:
                         exposed_ms=c.exposed_ns / 1e6,
                         pageable="pageable" in (c.src, c.dst),
                     )
-                    for c in run.copies(device.id)
+                    for c in copies[:_COPIES]
                 ),
+                copies_left_out=max(0, len(copies) - _COPIES),
                 incomplete=bool(t.incomplete),
             )
         )
-    return Devices(tuple(panels), _calls(run, facts), _lines(run, facts), _idle_holders(run, facts))
+    left_out = len(run.devices) - len(panels)
+    return Devices(tuple(panels), left_out, _calls(run, facts), _lines(run, facts), _idle_holders(run, facts))
 
 
 def _facts(t: object, steps: int) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import Segment
 
 SHOWN: Final = 8
+_DEVICES: Final = 8  # lanes of a step
 _FLAG_WORDS: Final = {
     "data_starved": "data-starved",
     "gil_contended": "GIL-contended",
@@ -60,6 +61,7 @@ class WorstStep:
     phases: tuple[Piece, ...]
     waits: tuple[Piece, ...]  # for the GIL; what else has a cause of its own
     devices: tuple[tuple[str, tuple[Piece, ...]], ...]  # name -> what it did, and why it idled
+    devices_left_out: int
     held: tuple[Wait, ...]
 
 
@@ -78,6 +80,7 @@ def worst_steps(run: Run, facts: Facts, median_ms: float | None) -> tuple[WorstS
         )
         flags = int(table.flags[row])
         segments = run.segments(step)
+        lanes = _devices(run, step, start, wall)
         out.append(
             WorstStep(
                 index=step,
@@ -88,7 +91,8 @@ def worst_steps(run: Run, facts: Facts, median_ms: float | None) -> tuple[WorstS
                 flags=tuple(_FLAG_WORDS[name] for bit, name in enumerate(FLAGS) if flags >> bit & 1),
                 phases=_phases(segments, start, wall),
                 waits=_waits(segments, start, wall, facts),
-                devices=_devices(run, step, start, wall),
+                devices=lanes[:_DEVICES],
+                devices_left_out=max(0, len(lanes) - _DEVICES),
                 held=_held(run, segments, facts),
             )
         )

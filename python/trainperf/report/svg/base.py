@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trainperf.report.text import clean, middle
 
 _LONGEST: Final = 160  # a name of 10,000 characters would fill the page, and names come up again and again
+_LONGEST_IN_JSON: Final = 1000
+_MOST_IN_JSON: Final = 128  # entries of a list or table
 
 
 def num(value: float, digits: int = 2) -> str:
@@ -31,8 +34,22 @@ def esc(text: str, longest: int = _LONGEST) -> str:
     return html.escape(short(text, longest), quote=True)
 
 
+def bounded(value: Any) -> Any:
+    """What JSON is made of, with long texts cut in the middle and of long lists and tables the first entries."""
+    if isinstance(value, str):
+        return middle(value, _LONGEST_IN_JSON)
+    if isinstance(value, Mapping):
+        shown = {bounded(key): bounded(value[key]) for key in itertools.islice(value, _MOST_IN_JSON)}
+        return shown | ({f"and {len(value) - len(shown):,} more": None} if len(value) > len(shown) else {})
+    if isinstance(value, (list, tuple)):
+        rest = len(value) - _MOST_IN_JSON
+        return [bounded(entry) for entry in value[:_MOST_IN_JSON]] + ([f"and {rest:,} more"] if rest > 0 else [])
+    return value
+
+
 def script_safe(value: Any) -> str:
-    """JSON that stays within its <script>, whatever names are in it."""
+    """JSON that stays within its <script>, whatever names are in it; bounded, as a page is sent and kept."""
+    value = bounded(value)
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
