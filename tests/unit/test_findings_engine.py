@@ -94,6 +94,20 @@ def test_a_busy_machine_does_not_hide_the_loops_own_trouble(make: Make) -> None:
     assert any("27% of the time in which the machine let the run go on" in e for e in found["TP101"].evidence)
 
 
+@pytest.mark.parametrize(("kept_off", "first"), [(9.0, "TP101"), (14.0, "TP307")])
+def test_the_runs_own_trouble_leads_before_what_other_programs_do(make: Make, kept_off: float, first: str) -> None:
+    """Unless that is much smaller; then the verdict is about the others, and says so."""
+    file = make().steps(100, compute=8.0, data_wait=6.0, descheduled=kept_off)
+    file.host(3, process_cpus=0.4, other_cpus=1.6).loader(1, fetches=100, wait=600)
+    found = said(file)
+    assert found.verdict.finding == found.findings[0].id == first
+    assert {f.id for f in found.findings} == {"TP101", "TP307"}
+    assert ("; beside that other processes use the CPUs: 39%" in found.verdict.text) == (first == "TP101")
+    of_its_own = make().steps(100, compute=8.0, data_wait=6.0, descheduled=9.0)
+    of_its_own.host(3, process_cpus=1.9).loader(1, fetches=100, wait=600)
+    assert said(of_its_own).verdict.finding == "TP307"  # its own threads'
+
+
 def test_a_cost_in_all_steps_is_not_said_to_be_in_the_few_that_show_it(make: Make) -> None:
     file = make()
     for step in range(100):

@@ -222,6 +222,42 @@ def test_descheduled_by_a_thread_of_the_process_names_it(make: Make) -> None:
     assert "poller" in f.fix and "spin" in f.fix and "taskset" not in f.fix
     both = only(competing(make(torch_threads="1"), others=0.6))
     assert both.title.endswith("own threads and other processes compete") and "other processes 0.6" in both.why
+    most = only(competing(make(torch_threads="1"), others=1.6))
+    assert most.title.endswith("other processes and this process' own threads compete")
+    assert most.fix.startswith("# stop the other processes") and not f.fix.startswith("# stop")
+
+
+THREADS = '{"python": [[1001, "MainThread", 900], [9, "poller", %d]], "native": [[7, "python", %d], [8, "python", %d]]}'
+
+
+def with_threads(make: Make, python_ms: int, native_ms: int, *, torch_threads: int = 1, pools: str = "[]") -> RunFile:
+    """Over a watch of 4 s."""
+    used = THREADS % (python_ms, native_ms, native_ms)
+    file = make(torch_threads=str(torch_threads), thread_cpu=used, thread_pools=pools, wall_ns=str(4 * 10**9))
+    return competing(file, others=0.1)
+
+
+def test_native_threads_are_to_be_limited_and_not_to_sleep(make: Make) -> None:
+    f = only(with_threads(make, 200, 2000))
+    assert f.title == "the training thread waits for a CPU: this process' own native threads compete"
+    assert f.why.startswith("2 native threads use 1.0 CPUs, beside torch's") and "poller may do so in spin" in f.why
+    assert "OMP_NUM_THREADS=1" in f.fix and "sleep" not in f.fix
+    pools = '[["tokenizers", "TOKENIZERS_PARALLELISM=false"], ["numpy", "OPENBLAS_NUM_THREADS=1"], ["cv2", "cv2.x(0)"]]'
+    known = only(with_threads(make, 200, 2000, pools=pools)).fix
+    assert "\nTOKENIZERS_PARALLELISM=false OPENBLAS_NUM_THREADS=1 python train.py\ncv2.x(0)" in known, known
+    assert "tokenizers, numpy, cv2" in known
+
+
+def test_torchs_own_threads_are_not_to_be_limited(make: Make) -> None:
+    """They are as many as torch was told, and are taken to be the busiest."""
+    f = only(with_threads(make, 2000, 2000, torch_threads=3))
+    assert "native" not in f"{f.title} {f.why}" and "poller uses 0.5 CPUs" in f.why
+
+
+def test_a_thread_that_computes_without_the_gil_is_not_told_to_sleep(make: Make) -> None:
+    assert "sleep" in only(with_threads(make, 2000, 0)).fix  # it holds the GIL for half of that
+    f = only(with_threads(make, 12_000, 0))
+    assert "poller uses 3.0 CPUs" in f.why and "start fewer of them" in f.fix and "sleep" not in f.fix
 
 
 def test_the_little_time_between_the_last_readings_of_a_short_run_tells_of_nobody(make: Make) -> None:

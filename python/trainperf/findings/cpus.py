@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
+from trainperf.findings.own_threads import own_threads
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def load(facts: Facts) -> Load:
     started = min(use.children, ranks)
     return Load(
         own=use.own - use.workers,
-        threads=_own_threads(facts),
+        threads=max(_own_threads(facts), own_threads(facts).cpus),
         workers=use.workers,
         others=others - (ranks - started),
         known=True,

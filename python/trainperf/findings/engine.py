@@ -65,7 +65,18 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None) -> Findings:
     if not facts.steps:
         abstained = [Abstained(rule.id, rule.slug, "no step was seen") for rule in rules]
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
+    _own_first(found)
     return Findings(_verdict(facts, found, abstained), tuple(found), tuple(abstained))
+
+
+def _own_first(found: list[Finding]) -> None:
+    """What other programs do comes after the largest trouble of the run's own, unless that is much smaller."""
+    if not found or not found[0].by_others:
+        return
+    own = next((f for f in found if f.severity != "info" and f.cause != found[0].cause), None)
+    if own is not None and found[0].cost_ns < limit("others_lead_ratio") * own.cost_ns:
+        found.remove(own)
+        found.insert(0, own)
 
 
 def _blind(facts: Facts, rule: Rule) -> Abstained | None:
@@ -148,7 +159,10 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if top is not None:
         device = f"{_idle_text(facts, gpu)}: " if gpu is not None else ""
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
-        before, after = _warm_up(found, top), f"{_slow_part(found, top)}{_untold_row(facts, top)}"
+        before, after = (
+            _warm_up(found, top),
+            f"{_slow_part(found, top)}{_untold_row(facts, top)}{_of_others(found, top)}",
+        )
         text = f"{device}{before}{top.slug}{cost}: {top.title}{after}"
         return Verdict(text, top.id, "finding")
     if facts.steps < limit("warn_min_steps"):
@@ -210,6 +224,12 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     """Which part of the run is slow because of what the verdict is about."""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+
+
+def _of_others(found: list[Finding], top: Finding) -> str:
+    """What other programs took, where that is more than what the verdict is about."""
+    machines = next((f for f in found if f.by_others and f.cost_ns > top.cost_ns), None)
+    return f"; beside that {machines.title}: {machines.share:.0%}" if machines is not None else ""
 
 
 def _untold(facts: Facts) -> list[tuple[int, str]]:

@@ -197,6 +197,7 @@ class Facts(Places):
         why: str = "",
         fix: str = "",
         will_not_help: str = "",
+        by_others: bool = False,
     ) -> Finding:
         """`affected`: a number when all of the cost is in so many steps; None when every step has it.
 
@@ -239,6 +240,7 @@ class Facts(Places):
             idle_claims=idle,
             exposed_ns=exposed_ns,
             by_device=by_device,
+            by_others=by_others,
         )
 
     # -- who and where

@@ -48,6 +48,7 @@ class Finding:
     told_ns: int = 0  # of the run, and of its own besides: told by other findings
     told_by: tuple[str, ...] = ()
     affected_share: float = 1.0  # of the cost, in the affected steps
+    by_others: bool = False  # done by other programs on this machine
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     also_causes: tuple[str, ...] = ()  # other than `cause`, of which it claims a notable part
     # In a run with a device (see ledger.py):

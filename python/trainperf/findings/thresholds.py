@@ -43,6 +43,13 @@ _TABLE = (
         "a desktop's background work costs 1 to 5 % (measured on 2 cores)",
     ),
     Threshold(
+        "others_lead_ratio",
+        2.0,
+        "ratio of costs",
+        "what other programs do leads the verdict only if it costs this much more than any trouble of the run's own",
+        "a choice: the run's own can be mended by who reads it, and repeats on every machine",
+    ),
+    Threshold(
         "validation_info_share",
         0.20,
         "share of the run",

@@ -33,6 +33,7 @@ from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
 from trainperf.hooks.optimizer import OptimizerHook
 from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
+from trainperf.hooks.thread_cpu import ThreadCpuHook
 from trainperf.hooks.threads import ThreadNamesHook
 
 __all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
@@ -41,6 +42,7 @@ __all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
 def all_hooks() -> list[Hook]:
     loaders = DataLoaderHook()
     return [
+        ThreadCpuHook(),
         ThreadNamesHook(),
         DeviceHook(),
         CudaHook(),

@@ -37,7 +37,7 @@ class ThreadNamesHook:
         # In a forked child CPython goes on with the number that its thread had in the parent.
         named[os.getpid()] = threading.main_thread().name
         for native_tid in unnamed:
-            name = named.get(native_tid) or _kernel_name(native_tid)
+            name = named.get(native_tid) or kernel_name(native_tid)
             if name:
                 session.name_thread(native_tid, name)
 
@@ -53,7 +53,7 @@ class ThreadNamesHook:
             self._context = None
 
 
-def _kernel_name(native_tid: int) -> str:
+def kernel_name(native_tid: int) -> str:
     """A thread that is not Python's: autograd's pt_autograd_0, a loader's, a library's."""
     try:
         with open(f"/proc/self/task/{native_tid}/comm", encoding="utf-8", errors="replace") as file:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus
 from trainperf.findings.facts import function_name, plural
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.own_threads import own_threads
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+
+
+_FEWER = "# start fewer of them, make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
 
 
 class Descheduled:
@@ -38,22 +43,10 @@ class Descheduled:
         where = ""
         beside = load.others + load.children
         if whose == "own threads":
-            compete = " and other processes" if load.others >= limit("own_threads_cpus") else ""
-            title = f"the training thread waits for a CPU: this process' own threads{compete} compete"
-            why = f"own threads (beside torch's) use {load.threads:.1f} CPUs"
-            if compete:
-                why += f", other processes {load.others:.1f}"
-            holder = facts.busiest_other()
-            fix = "# make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
-            if holder is not None:
-                who.append(holder.name)
-                at, work = "", "its work"
-                if holder.spot is not None:
-                    where, at = facts.where(holder.spot), f" in {facts.label(holder.spot)}"
-                    work = function_name(holder.spot)
-                held = f"{facts.share(holder.ns):.0%} of the time"
-                why += f"; most of their Python is {holder.name}{at}: it holds the GIL {held}"
-                fix = f"# make {holder.name} sleep between its turns, or move {work} to a process or after training"
+            title, why, fix, names, where = self._own_threads(facts, load)
+            who += names
+            if load.others > load.threads:
+                fix = f"# stop the other processes, and of this run's own threads:\n{fix}"
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "children":
             title = "its own child processes use the CPUs"
@@ -63,6 +56,7 @@ class Descheduled:
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
             if load.elsewhere:
                 why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
+            why += "; nothing in this program makes them do so"
             fix = self._room(wants.cpus, threads, load.others)
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "workers and others":
@@ -109,7 +103,39 @@ class Descheduled:
             why=why,
             fix=fix,
             will_not_help=wont,
+            by_others=whose == "others",
         )
+
+    @staticmethod
+    def _own_threads(facts: Facts, load: cpus.Load) -> tuple[str, str, str, list[str], str]:
+        """Title, why, fix, who, where."""
+        own = own_threads(facts)
+        holder = facts.busiest_other()
+        at = f" in {facts.label(holder.spot)}" if holder is not None and holder.spot is not None else ""
+        named = [holder.name] if holder is not None else []
+        where = facts.where(holder.spot) if holder is not None else ""
+        others = f", other processes {load.others:.1f}" if load.others >= limit("own_threads_cpus") else ""
+        whose = "own native threads" if own.mostly_native else "own threads"
+        compete = f"this process' {whose}{' and other processes' if others else ''} compete"
+        if others and load.others > load.threads:
+            compete = f"other processes and this process' {whose} compete"
+        title = f"the training thread waits for a CPU: {compete}"
+        if own.mostly_native:
+            why = f"{own.native_text}, beside torch's{others}: libraries start them (OpenMP, OpenBLAS, tokenizers)"
+            if at:
+                why += f"; {holder.name} may do so{at}" if holder is not None else ""
+            return title, why, _limit_them(own.pools), named, where
+        known = "; ".join(text for text in (own.python_text, own.native_text) if text)
+        why = f"{known or f'own threads (beside torch) use {load.threads:.1f} CPUs'}{others}"
+        if holder is None:
+            return title, why, _FEWER, named, where
+        work = function_name(holder.spot) if holder.spot is not None else "its work"
+        why += f"; most of their Python is {holder.name}{at}: it holds the GIL {facts.share(holder.ns):.0%} of the time"
+        used = next((t.cpus for t in own.python if t.name == holder.name), 0.0) * facts.run.watched_ns
+        if holder.ns < limit("warn_share") * used:  # it computes without the GIL: not by polling
+            return title, why, f"# start fewer of them, or move {work} to a process, or after training", named, where
+        fix = f"# make {holder.name} sleep between its turns, or move {work} to a process or after training"
+        return title, why, fix, named, where
 
     @staticmethod
     def _room(cpus: int, threads: int, others: float) -> str:
@@ -121,3 +147,16 @@ class Descheduled:
             last = min(4, cpus - 1) - 1
             return f"# stop them, or give this run its own CPUs:\ntaskset -c 0-{last} python train.py"
         return "# stop them, or run them at another time"
+
+
+def _limit_them(pools: Sequence[tuple[str, str]]) -> str:
+    """How each library is told: by a variable, before the program starts, or by a call."""
+    variables = [setting for _, setting in pools if "(" not in setting]
+    calls = [setting for _, setting in pools if "(" in setting]
+    if not pools:
+        return "# limit their number: OMP_NUM_THREADS=1, or, where they are torch's:\ntorch.set_num_threads(1)"
+    names = ", ".join(library for library, _ in pools)
+    lines = [f"# limit their number; imported here, with threads of their own: {names}"]
+    if variables:
+        lines.append(f"{' '.join(dict.fromkeys(variables))} python train.py")
+    return "\n".join([*lines, *calls])
