@@ -249,6 +249,28 @@ def test_sigterm_prints_nothing_and_leaves_all_but_the_last_second(path: Path) -
     assert "the run was killed, or still runs" in " ".join(run.summary().split())
 
 
+def test_a_process_that_was_stopped_is_not_told_that_it_was_blocked(path: Path) -> None:
+    body = """
+        def train_on(steps):
+            for _ in range(steps):
+                train(1)
+                end = time.thread_time() + 0.02
+                while time.thread_time() < end:
+                    pass
+
+        with trainperf.watch(path, verbose=False):
+            train_on(40)
+            os.system(f"(kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}) &")
+            train_on(40)
+    """
+    child(body, path)
+    run = trainperf.open(path)
+    assert 1.8e9 < run.stopped_ns < 2.2e9
+    assert run.cause_ns("descheduled") > run.stopped_ns and run.cause_ns("blocked_io") < 0.3e9
+    assert not any(f.id == "TP301" for f in run.findings)
+    assert "the whole process was stopped for 2.0 s" in " ".join(run.summary().split())
+
+
 def test_no_steps(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with trainperf.watch(path) as run:
         pass

@@ -324,3 +324,11 @@ def test_throttled(make: Make) -> None:
     assert f.id == "TP308" and "1.0 CPUs" in f.evidence[1]
     off = make().steps(100, compute=8.0).tier("throttling", "off", "no cgroup")
     assert next(a.why for a in said(off).abstained if a.id == "TP308").endswith("no cgroup")
+
+
+def test_time_in_which_the_process_was_stopped_is_not_what_others_took(make: Make) -> None:
+    file = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
+    file.host(3, process_cpus=0.8, other_cpus=1.6).meta(stopped_ns=str(100_000_000))
+    assert only(file).cost_ns == pytest.approx(200_000_000, rel=0.01)
+    whole = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
+    assert loud(whole.host(3, process_cpus=0.8, other_cpus=1.6).meta(stopped_ns=str(310_000_000))) == []

@@ -289,6 +289,7 @@ void Collector::Loop() {
     bool last = false;
     int64_t flush = 0;
     std::vector<std::function<void()>> commands;
+    const int64_t asleep_ns = NowNs();
     {
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait_for(lock, kWakeUp,
@@ -297,6 +298,7 @@ void Collector::Loop() {
       flush = flushes_wanted_;
       commands.swap(commands_);
     }
+    standstill_.Woke(asleep_ns, NowNs(), std::chrono::nanoseconds(kWakeUp).count(), marks::RunDelayHereNs());
     for (const auto& command : commands) command();
     if (!commands.empty()) {
       {
@@ -341,6 +343,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
   if (last) timeline_.Finish(now_ns);
   writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
   writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
+  writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.total_ns()));
   writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
   writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
@@ -381,6 +384,7 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   size_t fed = 0;
   for (; fed < pending_.size() && pending_[fed].end_ns <= watermark_ns; ++fed) {
     device_.FeedUpTo(pending_[fed].end_ns);
+    standstill_.AddTo(&pending_[fed]);
     timeline_.Add(pending_[fed]);
   }
   device_.FeedUpTo(watermark_ns);

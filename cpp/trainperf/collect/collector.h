@@ -29,6 +29,7 @@
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/device_feed.h"
+#include "trainperf/collect/standstill.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
@@ -104,6 +105,7 @@ class Collector {
   DeviceFeed device_;
   HostProbe host_;
   Budget budget_;
+  Standstill standstill_;
   double sampler_hz_;
   std::unique_ptr<GilWaits> gil_waits_;
   std::unique_ptr<GilSampler> sampler_;

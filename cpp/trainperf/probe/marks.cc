@@ -244,19 +244,24 @@ void ReleaseRingOfDead(ThreadId id) {
   TakeRingFrom(info);
 }
 
-bool CanReadRunDelay() { return (ClocksHere(EventKind::kBegin).flags & kHasRunDelay) != 0; }
+int64_t RunDelayHereNs() {
+  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  int64_t fields[2];
+  const bool read = fd >= 0 && ReadInts(fd, fields, 2) == 2;
+  if (fd >= 0) close(fd);
+  return read ? fields[1] : -1;
+}
+
+bool CanReadRunDelay() { return RunDelayHereNs() >= 0; }
 
 Event ClocksHere(EventKind kind) {
   Event event{};
   event.kind = kind;
   event.thread = CurrentThreadId();
-  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  int64_t fields[2];
-  if (fd >= 0 && ReadInts(fd, fields, 2) == 2) {
-    event.run_delay_ns = fields[1];
+  if (const int64_t run_delay_ns = RunDelayHereNs(); run_delay_ns >= 0) {
+    event.run_delay_ns = run_delay_ns;
     event.flags = kHasRunDelay;
   }
-  if (fd >= 0) close(fd);
   event.cpu_ns = ThreadCpuNs();
   event.start_ns = event.end_ns = NowNs();
   return event;

@@ -31,6 +31,8 @@ void ReleaseRingOfDead(ThreadId id);
 
 // Whether this kernel tells how long a thread waited for a CPU (/proc/.../schedstat).
 bool CanReadRunDelay();
+// How long the calling thread did, ever; -1: it is not told.
+int64_t RunDelayHereNs();
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);
 int64_t End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);  // when, by NowNs(); 0: nothing was marked

@@ -113,7 +113,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         overhead_ms_per_step=overhead_share * mean_ms,
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
-        notes=(*notes, *run.notes, *_before(run)),
+        notes=(*notes, *_stopped(run), *run.notes, *_before(run)),
     )
 
 
@@ -126,6 +126,13 @@ def _before(run: Run) -> tuple[str, ...]:
     compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
     of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
     return (f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share",)
+
+
+def _stopped(run: Run) -> tuple[str, ...]:
+    if not run.stopped_ns:
+        return ()
+    how = "Ctrl-Z, a debugger, a paused container"
+    return (f"the whole process was stopped for {run.stopped_ns / 1e9:,.1f} s ({how}): told as descheduled",)
 
 
 def _device(device: Device, steps: int, wall: int) -> DevicePart:

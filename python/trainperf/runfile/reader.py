@@ -107,6 +107,11 @@ class RunReader:
         """From the start of the watch to the first step."""
         return self._meta_int("lead_ns")
 
+    @property
+    def stopped_ns(self) -> int:
+        """How long the whole process stood still, at least: by Ctrl-Z, a debugger, a paused container."""
+        return self._meta_int("stopped_ns")
+
     def _meta_int(self, key: str) -> int:
         try:
             return int(self.meta.get(key, "0"))

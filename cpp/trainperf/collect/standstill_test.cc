@@ -1,0 +1,51 @@
+#include "trainperf/collect/standstill.h"
+
+#include <gtest/gtest.h>
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+int64_t DelayOfMarkAt(const Standstill& standstill, int64_t end_ns, uint8_t flags = kHasRunDelay) {
+  Event mark{};
+  mark.end_ns = end_ns;
+  mark.run_delay_ns = 7;
+  mark.flags = flags;
+  standstill.AddTo(&mark);
+  return mark.run_delay_ns;
+}
+
+TEST(Standstill, ALongSleepThatNobodyCausedIsOne) {
+  Standstill standstill;
+  standstill.Woke(0, 100 * kMs, 100 * kMs, 0);
+  EXPECT_EQ(standstill.total_ns(), 0);
+  standstill.Woke(100 * kMs, 3230 * kMs, 100 * kMs, 30 * kMs);
+  EXPECT_EQ(standstill.total_ns(), 3000 * kMs);
+}
+
+TEST(Standstill, ASleeperThatWaitedForACpuWasNotStopped) {
+  Standstill standstill;
+  standstill.Woke(0, 2000 * kMs, 100 * kMs, 1800 * kMs);
+  EXPECT_EQ(standstill.total_ns(), 0);
+}
+
+TEST(Standstill, WhereTheKernelTellsNoRunDelayNothingIsSaid) {
+  Standstill standstill;
+  standstill.Woke(0, 2000 * kMs, 100 * kMs, -1);
+  EXPECT_EQ(standstill.total_ns(), 0);
+}
+
+TEST(Standstill, MarksBeforeItAreLeftAsTheyAre) {
+  Standstill standstill;
+  standstill.Woke(0, 3100 * kMs, 100 * kMs, 0);
+  EXPECT_EQ(DelayOfMarkAt(standstill, 90 * kMs), 7) << "the process may have run until then";
+  EXPECT_EQ(DelayOfMarkAt(standstill, 3001 * kMs), 7 + 3000 * kMs);
+  EXPECT_EQ(DelayOfMarkAt(standstill, 3001 * kMs, 0), 7) << "a mark that knows no run delay";
+  standstill.Woke(3200 * kMs, 4300 * kMs, 100 * kMs, 0);
+  EXPECT_EQ(DelayOfMarkAt(standstill, 3210 * kMs), 7 + 3000 * kMs);
+  EXPECT_EQ(DelayOfMarkAt(standstill, 4290 * kMs), 7 + 4000 * kMs);
+}
+
+}  // namespace
+}  // namespace trainperf
