@@ -70,6 +70,14 @@ def test_each_threshold_is_used_and_each_use_is_in_the_table() -> None:
     assert all(t.source for t in thresholds.TABLE.values())
 
 
+@pytest.mark.parametrize(
+    "rule", ["blocked", "data_starved", "descheduled", "gc_pauses", "logging", "ready_not_delivered"]
+)
+def test_no_rule_about_the_host_compares_with_a_share_of_its_own(rule: str) -> None:
+    text = (ROOT / "python" / "trainperf" / "findings" / "rules" / f"{rule}.py").read_text()
+    assert not re.findall(r"[<>]=? 0\.[1-9]\d* ?\*?.*", text)
+
+
 def test_the_cores_default_flags_are_the_tables() -> None:
     header = (ROOT / "cpp" / "trainperf" / "timeline" / "timeline.h").read_text()
     shares = {float(x) for x in re.findall(r"double \w+_share = ([\d.]+);", header)}

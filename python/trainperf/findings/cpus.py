@@ -105,7 +105,7 @@ def whose(wants: Demand, used: Load) -> Who:
         return "oversubscribed"
     # Either alone, or both together: then the larger is named.
     beside = used.others + used.children
-    if used.known and beside > max(used.own, used.workers) * 0.5 and beside > 0.5:
+    if used.known and beside > max(used.own, used.workers) * limit("half_share") and beside > limit("competing_cpus"):
         return "others" if used.others >= used.children else "children"
     if not wants.over_cpus:
         return "unclear"

@@ -208,7 +208,7 @@ class Blocked:
         if top is not None and below_backward(top.frames):  # a hook of the user's
             return False
         in_backward = sum(ns for (phase, _), ns in claims.items() if phase == "backward")
-        return in_backward >= 0.5 * sum(claims.values())
+        return in_backward >= limit("half_share") * sum(claims.values())
 
     @staticmethod
     def _in_subprocess(stack: Sequence[Frame]) -> bool:

@@ -51,7 +51,7 @@ class DataStarved:
         spots = facts.spots(samples)
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
-        waits = blocked >= 0.5
+        waits = blocked >= limit("half_share")
         what = self._system_call(facts) if waits else ""
         busy_threads = self._busy_threads(facts) if waits and what.startswith("lock") else None
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]

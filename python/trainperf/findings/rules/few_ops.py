@@ -25,7 +25,12 @@ class FewOps(DeviceRule):
         few = kernels[: int(limit("few_kernels"))]
         ns = sum(k.ns for k in few)
         # Of a handful of kernels a few are always most.
-        if not ns or len(kernels) < 4 * len(few) or ns < limit("most_share") * device.kernel_ns or device.busy() < 0.5:
+        if (
+            not ns
+            or len(kernels) < 4 * len(few)
+            or ns < limit("most_share") * device.kernel_ns
+            or device.busy() < limit("half_share")
+        ):
             return None
         return facts.finding(
             (self.id, self.slug),

@@ -22,7 +22,7 @@ def _collect_call(facts: Facts, claims: dict[Cell, int], collections: dict[int, 
         return None
     samples = facts.samples(phases={phase for phase, _ in claims}, states=["python"])
     spots = facts.spots(samples, keep=lambda stack: is_user_file(stack[0].file))
-    if not spots or spots[0].ns < 0.5 * sum(claims.values()) or spots[0].samples < limit("min_samples"):
+    if not spots or spots[0].ns < limit("half_share") * sum(claims.values()) or spots[0].samples < limit("min_samples"):
         return None
     return spots[0]
 
@@ -53,7 +53,8 @@ class GcPauses:
         full = by_generation.get(2, [0, 0])[1]
         # One per step, or nearly: only a call does that, also where no sample names its line.
         asked = call is not None or (
-            2 * full >= facts.steps and full > sum(n for g, (_, n) in by_generation.items() if g != 2)
+            full >= limit("asked_per_step") * facts.steps
+            and full > sum(n for g, (_, n) in by_generation.items() if g != 2)
         )
         return facts.finding(
             (self.id, self.slug),

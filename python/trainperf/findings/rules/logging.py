@@ -55,5 +55,5 @@ class Logging:
             "q = queue.Queue(); logging.handlers.QueueListener(q, handler).start()\n"
             "logger.handlers = [logging.handlers.QueueHandler(q)]",
             will_not_help="more workers, a larger model batch"
-            + ("" if blocked >= 0.5 else "; a faster disk: most of it is formatting, on the CPU"),
+            + ("" if blocked >= limit("half_share") else "; a faster disk: most of it is formatting, on the CPU"),
         )

@@ -43,7 +43,7 @@ class ReadyNotDelivered:
         main = max(late, key=loaders.ready_ns)
         holders = facts.holders(["fetch"]) if not facts.off("gil_waits") else []
         pinned = bool(main.description.get("pin_memory"))  # which without a device has no thread
-        holder = holders[0] if holders and gil >= 0.25 * waited else None
+        holder = holders[0] if holders and gil >= limit("delivery_gil_share") * waited else None
         if holder is not None:
             at = f" in {facts.label(holder.spot)}" if holder.spot is not None else ""
             why = f"{holder.name} holds the GIL{at}"
@@ -54,7 +54,7 @@ class ReadyNotDelivered:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause="gil_wait" if gil > waited / 2 else "data_wait",
+            cause="gil_wait" if gil > limit("half_share") * waited else "data_wait",
             claims=claims,
             title="batches are ready but are not delivered",
             affected=min(facts.steps, count),

@@ -27,7 +27,9 @@ class TinyKernels(DeviceRule):
         cost = sum(gaps.values())
         severity = facts.grade(cost, self.limits)
         # Where the host cannot keep up, the finding about launching tells of the sizes.
-        if severity is None and (tiny < limit("tiny_share") or device.busy() < 0.5 or launches.keeps_up(device)):
+        if severity is None and (
+            tiny < limit("tiny_share") or device.busy() < limit("half_share") or launches.keeps_up(device)
+        ):
             return None
         most = sorted((k for k in device.kernels if k.tiny and not k.folded), key=lambda k: -k.tiny)
         names = list(dict.fromkeys(gpu.short_kernel(k.name) for k in most))
