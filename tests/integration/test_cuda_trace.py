@@ -259,6 +259,30 @@ def test_what_is_lost_before_a_device_is_known_makes_no_device(tmp_path: Path) -
     assert device.steps.incomplete.any()
 
 
+def test_more_devices_than_a_run_tells_of_are_said(tmp_path: Path) -> None:
+    facts = play(
+        """
+        from ctypes import c_int64, c_uint64
+        gpu.fake.fakecupti_ticks_at.restype = c_uint64
+
+        def on_18_gpus():
+            at = [c_uint64(gpu.fake.fakecupti_ticks_at(c_int64(time.monotonic_ns() + ns))) for ns in (-200_000, 0)]
+            for device in range(18):
+                gpu.fake.fakecupti_put_kernel(device, 7, 0, b"kernel", *at, c_uint64(0), 0)
+
+        with trainperf.watch(path):
+            train(20, kernels=0, between=on_18_gpus)
+        """,
+        tmp_path,
+    )
+    run = facts["run"]
+    assert len(run.devices) == 16
+    assert run.dropped["device_ops"] == 2 * 20
+    assert [note for note in run.notes if "devices" in note] == [
+        "more than 16 devices were used: the run tells of the first 16 of them only"
+    ]
+
+
 def test_fork_exit_exception_and_kill(tmp_path: Path) -> None:
     forked = play(
         """

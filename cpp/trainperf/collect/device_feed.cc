@@ -250,7 +250,12 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
   judged_cost_ns_ = cost_ns;
   judged_counted_ns_ = counted_ns;
 
+  if (timeline_->refused_ops() > 0 && !refused_noted_) {
+    refused_noted_ = true;
+    writer_->AddNote(Timeline::RefusedOpsNote());
+  }
   const CudaTracer::Losses losses = tracer_->losses();
+  writer_->SetDropped("device_ops", timeline_->refused_ops());
   writer_->SetOverhead("cupti", CostNs());
   writer_->SetDropped("cupti_refused", losses.refused);
   writer_->SetDropped("cupti_dropped", losses.dropped);

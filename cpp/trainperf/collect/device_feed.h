@@ -84,6 +84,7 @@ class DeviceFeed {
   std::vector<uint32_t> devices_;
   bool incomplete_before_first_ = false;  // something was lost before a device was known
   std::string tier_written_;
+  bool refused_noted_ = false;
 
   struct LaunchCall {
     uint64_t correlation;

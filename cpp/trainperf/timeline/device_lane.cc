@@ -104,7 +104,7 @@ DeviceTrack* DeviceLane::TrackOf(uint32_t device) {
   for (const auto& track : tracks_) {
     if (track->device() == device) return track.get();
   }
-  if (tracks_.size() >= kMaxDevices) return nullptr;
+  if (tracks_.size() >= size_t{kMaxDevices}) return nullptr;
   tracks_.push_back(std::make_unique<DeviceTrack>(device, tracks_.size(), max_segments_));
   return tracks_.back().get();
 }
@@ -112,7 +112,10 @@ DeviceTrack* DeviceLane::TrackOf(uint32_t device) {
 void DeviceLane::OnOp(const DeviceOp& op) {
   active_ = feeds_ = true;
   DeviceTrack* const track = TrackOf(op.device);
-  if (track == nullptr) return;
+  if (track == nullptr) {
+    ++refused_ops_;
+    return;
+  }
   ++ops_;
   longest_ns_ = std::max(longest_ns_, std::min(op.end_ns - op.start_ns, kMaxHoldNs));
   PendingOp pending;

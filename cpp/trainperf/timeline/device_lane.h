@@ -29,7 +29,6 @@ namespace trainperf {
 class DeviceLane {
  public:
   static constexpr size_t kMaxPending = 262'144;
-  static constexpr size_t kMaxDevices = 16;
   static constexpr int64_t kMaxHoldNs = 2'000'000'000;  // for what may still be running, or come
 
   explicit DeviceLane(int max_segments) : max_segments_(static_cast<size_t>(max_segments < 1 ? 1 : max_segments)) {}
@@ -59,6 +58,8 @@ class DeviceLane {
   void Settle(int64_t progress_ns, int64_t limit_ns);
   void SettleAll(int64_t until_ns);
   int64_t settled_ns() const { return settled_ns_; }
+  // Operations of devices beyond kMaxDevices: they are not told.
+  int64_t refused_ops() const { return refused_ops_; }
 
   void CloseStep(const Piece& step, const SampleSplit& split, StepRecord* record, DetailTable* details);
   // What was before is of no step.
@@ -99,6 +100,7 @@ class DeviceLane {
   int64_t last_settle_ns_ = 0;
   int64_t longest_ns_ = 0;
   int64_t ops_ = 0;
+  int64_t refused_ops_ = 0;
 };
 
 }  // namespace trainperf

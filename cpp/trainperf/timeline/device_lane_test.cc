@@ -56,6 +56,18 @@ TEST(DeviceLane, TwoDevicesApart) {
   EXPECT_EQ(loop.steps()[0].device(1).busy_ns, 1_ms);
 }
 
+TEST(DeviceLane, MoreDevicesThanAreToldOfAreCounted) {
+  Script loop;
+  loop.RunStep();
+  const int64_t t0 = loop.now();
+  for (uint32_t device = 0; device < kMaxDevices + 2; ++device) loop.Kernel(t0 + 1_ms, t0 + 2_ms, 0, 0, device);
+  loop.Cpu(10_ms).RunStep();
+  EXPECT_EQ(loop.timeline().refused_ops(), 2);
+  loop.Finish();
+  EXPECT_EQ(loop.steps()[0].devices.size(), size_t{kMaxDevices});
+  EXPECT_EQ(loop.steps()[0].device(kMaxDevices - 1).busy_ns, 1_ms);
+}
+
 TEST(DeviceLane, CopiesAndCollectivesAreExposedWhereNoKernelRuns) {
   NameTable names(10);
   const uint32_t gemm = names.Intern("ampere_sgemm_128x64_nn");

@@ -14,6 +14,10 @@ namespace trainperf {
 enum class DeviceActivity : uint8_t { kKernel, kCopy, kMemset, kCollective, kIdle };
 inline constexpr int kDeviceActivityCount = 5;
 
+// Devices that a run tells of: the first that are used. More than a process is seen to have, and the file stays
+// bounded.
+inline constexpr int kMaxDevices = 16;
+
 // A piece of a device's timeline within a step, in order, without holes.
 struct DeviceSegment {
   int64_t start_ns;

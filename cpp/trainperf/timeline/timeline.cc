@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "trainperf/timeline/early_events.h"
 #include "trainperf/timeline/loader_log.h"
 #include "trainperf/timeline/other_threads.h"
@@ -106,6 +107,7 @@ class Timeline::Impl {
   ThreadId step_thread() const { return thread_; }
   int64_t steps_closed() const { return writer_.steps_closed(); }
   int64_t late_events() const { return late_; }
+  int64_t refused_ops() const { return device_.refused_ops(); }
   int64_t incomplete_steps() const { return incomplete_ + (lane_ ? lane_->cutter().incomplete() : 0); }
   int64_t lead_ns() const {
     if (first_step_ns_ >= 0) return std::max<int64_t>(first_step_ns_ - first_ns_, 0);
@@ -264,5 +266,10 @@ int64_t Timeline::steps_closed() const { return impl_->steps_closed(); }
 int64_t Timeline::lead_ns() const { return impl_->lead_ns(); }
 int64_t Timeline::incomplete_steps() const { return impl_->incomplete_steps(); }
 int64_t Timeline::late_events() const { return impl_->late_events(); }
+int64_t Timeline::refused_ops() const { return impl_->refused_ops(); }
+std::string Timeline::RefusedOpsNote() {
+  return absl::StrCat("more than ", kMaxDevices, " devices were used: the run tells of the first ", kMaxDevices,
+                      " of them only");
+}
 
 }  // namespace trainperf

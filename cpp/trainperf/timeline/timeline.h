@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "trainperf/base/name_table.h"
 #include "trainperf/event/device_op.h"
@@ -53,6 +54,9 @@ class Timeline {
   int64_t lead_ns() const;           // from the first event to the first step
   int64_t incomplete_steps() const;  // a batch was fetched but never trained on (an exception, the end of the watch)
   int64_t late_events() const;
+  int64_t refused_ops() const;  // of devices beyond the first kMaxDevices
+  // What a reader of the run is told when there are some.
+  static std::string RefusedOpsNote();
 
  private:
   class Impl;

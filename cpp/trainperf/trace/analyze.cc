@@ -132,6 +132,8 @@ absl::StatusOr<TraceSummary> AnalyzeTrace(const std::string& trace_path, const A
     if (stats.too_deep > 0) {
       writer->AddNote(absl::StrCat(stats.too_deep, " events of the trace were left out: they nest too deeply"));
     }
+    if (timeline.refused_ops() > 0) writer->AddNote(Timeline::RefusedOpsNote());
+    writer->SetDropped("device_ops", timeline.refused_ops());
     writer->SetDropped("late_events", timeline.late_events());
     writer->SetDropped("trace_events", trace->bad_times + trace->refused + trace->unreadable + stats.too_deep);
     writer->SetMeta("lead_ns", absl::StrCat(timeline.lead_ns()));

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "trainperf/run/database.h"
 #include "trainperf/run/run_path.h"
+#include "trainperf/timeline/timeline.h"
 #include "trainperf/trace/trace_test_util.h"
 
 namespace trainperf {
@@ -76,6 +78,33 @@ TEST(AnalyzeTest, WritesAnOrdinaryRun) {
   EXPECT_EQ(One(run.path(), "SELECT name FROM thread WHERE id = 1"), "main");
   EXPECT_EQ(One(run.path(), "SELECT function || ' ' || file || ' ' || line FROM site WHERE file = 'train.py'"),
             "step train.py 12");
+}
+
+TEST(AnalyzeTest, SaysThatThereAreMoreDevicesThanItTellsOf) {
+  TraceText text;
+  for (int i = 0; i < 3; ++i) {
+    const double at = 1000.0 + i * 1000;
+    text.Step(i, at, 990);
+    for (int device = 0; device < kMaxDevices + 1; ++device) {
+      const int id = i * 100 + device + 1;
+      text.Call("cudaLaunchKernel", at + 10 * device, 5, id).Kernel("k", at + 10 * device + 8, 100, id, device);
+    }
+    text.Op("autograd::engine::evaluate_function: AddmmBackward0", at + 400, 100, 2);
+  }
+  const TempFile trace(text.text());
+  const auto summary = AnalyzeTrace(trace.path(), {});
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const RunFile run(summary->path);
+  EXPECT_EQ(One(run.path(), "SELECT COUNT(DISTINCT device) FROM device_step"), absl::StrCat(kMaxDevices));
+  EXPECT_EQ(One(run.path(), "SELECT count FROM dropped WHERE what = 'device_ops'"), "3");
+  EXPECT_EQ(One(run.path(), "SELECT text FROM note WHERE text LIKE '%devices%'"), Timeline::RefusedOpsNote());
+
+  const TempFile two(Job(3));
+  const auto few = AnalyzeTrace(two.path(), {});
+  ASSERT_TRUE(few.ok()) << few.status();
+  const RunFile small(few->path);
+  EXPECT_EQ(One(small.path(), "SELECT count FROM dropped WHERE what = 'device_ops'"), "0");
+  EXPECT_EQ(One(small.path(), "SELECT COUNT(*) FROM note WHERE text LIKE '%devices%'"), "0");
 }
 
 TEST(AnalyzeTest, FailsWithoutLeavingAFile) {
