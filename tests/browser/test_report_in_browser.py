@@ -62,6 +62,13 @@ def notebook_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         return render(run, embedded=True)
 
 
+def test_a_cost_that_is_the_gpus_idle_time_is_said_to_be(pages: dict[str, str]) -> None:
+    """Its cause takes 3.3 ms of the step in the bar below it."""
+    assert (
+        "<b>1.7 ms</b> of each step’s 11.7 ms, in which the GPU idles &middot; <b>14%</b> of the run" in pages["rich"]
+    )
+
+
 def opened(browser: Any, page: str, *, width: int = 1180, dark: bool = False, script: bool = False) -> Any:
     """The page in a new window; `script`: the browser may run some (axe needs it, the report does not)."""
     context = browser.new_context(

@@ -111,6 +111,8 @@ def test_all_stragglers_are_marked_and_named(tmp_path: Path, capsys: pytest.Capt
     assert [sorted(document[side]["stragglers"]) for side in ("before", "after")] == [[1, 3], [1]]
     assert "the other ranks waited for ranks 1, 3 before, and for rank 1 after" in document["notes"]
     rows = dict(re.findall(r'<tr><th scope="row">(\d)(.*?)</th>', page.read_text()))
+    assert not document["machine_left_out"]  # there is no time off the CPUs to leave out
+    assert "two jobs" in page.read_text() and "the loop, of it" not in page.read_text()
     marked = {rank: re.findall("straggler (?:before|after)", row) for rank, row in rows.items()}
     assert marked == {
         "0": [], "1": ["straggler before", "straggler after"], "2": [], "3": ["straggler before"], "4": []

@@ -143,8 +143,7 @@ def _judge(
     wall, loop = _relative(changes["wall"]), _relative(changes["loop"])
     if machine.others is None and _disagree(wall, loop):
         judged = _whoever_used_the_cpus(wall, loop, sides)
-    elif machine.left_out:
-        kept_off = words.without_machine(changes["wall"], changes["loop"])
+    elif machine.left_out and (kept_off := words.without_machine(changes["wall"], changes["loop"])):
         verdict = words.verdict(_kind(loop), loop, sides, machine, lasted) + kept_off
         judged = _Judged("loop", _kind(loop), loop, verdict)
     else:

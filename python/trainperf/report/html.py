@@ -27,6 +27,7 @@ from trainperf.report.tiers import is_amiss
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from trainperf.findings.model import Finding
     from trainperf.ranks import Ranks
     from trainperf.run import Run
 
@@ -194,6 +195,7 @@ def environment() -> Environment:
         phase_sums=charts.phase_sums,
         reasons=("warm-up", "validation", "checkpoint", "the loader started", "events were dropped"),
         places=_PLACES,
+        gpu_idles=_gpu_idles,
     )
     return environment
 
@@ -226,6 +228,11 @@ def _percent(share: float) -> str:
     if 0 < share < 0.0001:
         return "under 0.01%"
     return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{num(100 * share, 1 if share >= 0.01 else 2)}%"
+
+
+def _gpu_idles(finding: Finding) -> bool:
+    """Whether its cost is the device's idle time: less than what the mean step shows of its cause."""
+    return finding.by_device and bool(finding.idle_ns) and finding.idle_ns == finding.cost_ns
 
 
 def _code(text: str) -> str:

@@ -50,7 +50,6 @@ class CallRow:
     failed: int
     ms: float
     max_ms: float
-    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +172,7 @@ def _facts(t: object, steps: int) -> tuple[tuple[str, str], ...]:
 def _calls(run: Run, facts: Facts) -> tuple[CallRow, ...]:
     rows = sorted(run.calls(), key=lambda c: -c.ns)[:10]
     return tuple(
-        CallRow(c.call, facts.thread_name(c.thread), c.count, c.failed, c.ns / 1e6, c.max_ns / 1e6, c.steps)
-        for c in rows
+        CallRow(c.call, facts.thread_name(c.thread), c.count, c.failed, c.ns / 1e6, c.max_ns / 1e6) for c in rows
     )
 
 

@@ -25,7 +25,6 @@ class Row:
     top_frame: str  # the innermost: what was being called
     waited_ms: float  # by the training thread, exact
     waits: int
-    steps: int  # with such a wait, at least
     held_ms: float | None  # sampled; None: holds were not sampled
 
 
@@ -37,7 +36,6 @@ class Gil:
     share: float  # of the run's time
     exact: bool
     off: str  # why nothing was measured
-    held_off: str
 
 
 def gil(run: Run, facts: Facts) -> Gil:
@@ -60,7 +58,6 @@ def gil(run: Run, facts: Facts) -> Gil:
         share=facts.share(waited),
         exact=facts.tier("gil_waits") == "exact",
         off=off,
-        held_off=held_off,
     )
 
 
@@ -83,6 +80,5 @@ def _row(run: Run, facts: Facts, found: dict[str, list[Detail]], *, held: bool) 
         top_frame=frames.short_function(inner.function) if inner is not None and inner is not at else "",
         waited_ms=sum(d.ns for d in waits) / 1e6,
         waits=sum(d.count for d in waits),
-        steps=max((d.steps for d in waits), default=0),
         held_ms=sum(d.ns for d in found["hold"]) / 1e6 if held else None,
     )
