@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from runfiles import RunFile
 from trainperf.cli import progress
 from trainperf.cli.main import COMMANDS, main
 from trainperf.findings.rules import ALL
@@ -32,6 +34,52 @@ def test_help_has_examples_that_parse(command: object, capsys: pytest.CaptureFix
     for example in examples:
         assert parser.parse_args(shlex.split(example)[1:]).command == name
     assert examples, "no example in the help"
+
+
+@pytest.mark.parametrize("words", [[], *([c.name] for c in COMMANDS)], ids=lambda words: "".join(words) or "main")
+def test_help_fits_a_terminal(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*words, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "no.tpr"], "no.tpr: no such file; trainperf history FOLDER lists the runs"),
+        (["report", "text.tpr"], "text.tpr is not a trainperf run file (a profiler's trace is for trainperf analyze)"),
+        (["history", "text.tpr"], "text.tpr is a file: trainperf show reads one"),
+        (["history", "nowhere"], "nowhere does not exist: name one that has run files"),
+        (
+            ["export", "a.tpr", "-o", "nowhere/x.csv"],
+            "nowhere/x.csv cannot be written: the folder nowhere",
+        ),
+        (["report", "a.tpr", "-o", "nowhere/x.html"], "the folder nowhere does not exist: make it first"),
+        (["compare", "a.tpr", "a.tpr", "-o", "/proc/x.html"], "/proc/x.html cannot be written ("),
+        (["export", "a.tpr", "-o", "/proc/x.csv"], "): name a file in a folder that can be"),
+    ],
+)
+def test_a_refusal_is_one_line_that_names_the_mend(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFile(tmp_path / "a.tpr").steps(30, compute=5).build()
+    (tmp_path / "text.tpr").write_text("epoch,loss\n" * 100)
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith(f"trainperf {words[0]}: ") and said in captured.err
+    assert ".trainperf-" not in captured.err and sorted(p.name for p in tmp_path.iterdir()) == ["a.tpr", "text.tpr"]
+
+
+@pytest.mark.parametrize("words", [["doctor", "no"], ["show", "a.tpr", "--bogus"], ["run", "--bogus", "x.py"]])
+def test_wrong_usage_shows_the_usage_of_that_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: trainperf {words[0]} ") and f"trainperf {words[0]}: error: unrecognized" in err
 
 
 def test_each_command_is_in_the_main_help_and_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:

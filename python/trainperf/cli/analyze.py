@@ -26,8 +26,8 @@ class Analyze:
     epilog = """\
 examples:
   trainperf analyze trace.json.gz
-  trainperf analyze trace.json.gz -o job.tpr       keep it, for show, report, compare and export
-  trainperf analyze traces/ -o runs/               all ranks; then: trainperf report runs
+  trainperf analyze trace.json.gz -o job.tpr   keep it, for show, report ...
+  trainperf analyze traces/ -o runs/           all ranks; trainperf report runs
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:

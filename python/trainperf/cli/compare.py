@@ -21,8 +21,9 @@ class Compare:
     epilog = """\
 examples:
   trainperf compare before.tpr after.tpr
-  trainperf compare before/ after/              all ranks of two jobs, paired by their numbers
-  trainperf compare main.tpr branch.tpr --fail-over 5%      in CI: exit code 3 when 5% slower, beyond noise
+  trainperf compare before/ after/      all ranks of two jobs, by their numbers
+  trainperf compare main.tpr branch.tpr --fail-over 5%
+      in CI: exit code 3 when 5% slower, beyond noise
   trainperf compare before.tpr after.tpr -o changed.html
   trainperf compare before.tpr after.tpr --json | jq .causes.data_wait
 """

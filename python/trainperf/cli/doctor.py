@@ -27,7 +27,7 @@ class Doctor:
 
     epilog = """\
 example:
-  trainperf doctor                 run it where training will run: in the container, on the node
+  trainperf doctor            run it where training runs: in its container
   trainperf doctor --json | jq .tiers.gil_waits
 """
 

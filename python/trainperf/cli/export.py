@@ -19,8 +19,8 @@ class Export:
     epilog += """
 examples:
   trainperf export a.tpr -o steps.parquet
-  trainperf export a.tpr -o timeline.json.gz                 open it in ui.perfetto.dev
-  trainperf export runs/*.tpr -o steps/                      Parquet by run and rank, for DuckDB or Spark
+  trainperf export a.tpr -o timeline.json.gz     open it in ui.perfetto.dev
+  trainperf export runs/*.tpr -o steps/          Parquet, for DuckDB or Spark
   trainperf export a.tpr --format tensorboard -o logs
   trainperf export a.tpr --format mlflow -o sqlite:///mlflow.db
 """
@@ -30,7 +30,12 @@ examples:
             "run", metavar="RUN", nargs="+", help="a run file (a.tpr); into a folder, as many as you like"
         )
         parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write, such as t.json.gz")
-        parser.add_argument("--format", choices=[f.name for f in FORMATS], help="whatever the file's name says")
+        parser.add_argument(
+            "--format",
+            choices=[f.name for f in FORMATS],
+            metavar="FORMAT",
+            help="one of those below, whatever the name says",
+        )
         parser.add_argument("-f", "--force", action="store_true", help="overwrite what exists")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

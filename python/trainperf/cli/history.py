@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
+
+from trainperf.errors import TrainperfError
 
 
 class History:
@@ -35,6 +38,10 @@ examples:
         from trainperf.report import console
         from trainperf.report import history as report
 
+        if not os.path.isdir(args.folder):
+            file = os.path.exists(args.folder)
+            mend = "is a file: trainperf show reads one" if file else "does not exist: name one that has run files"
+            raise TrainperfError(f"{args.folder} {mend}")
         with working("reading runs") as at:
             paths = list(itertools.islice(history.scan(args.folder, args.name), args.n or None))
             found = report.build(paths, lambda number: at(f"{number} of {len(paths)}"))

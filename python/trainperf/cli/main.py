@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 for an error, 2 for wrong usage; of `run`, the script's own."""
     parser, parsers = make_parser()
     try:
-        args = parser.parse_args(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:  # said with the usage of the command that was meant
+            parsers.get(args.command, parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as leaving:  # argparse has printed; main() returns instead of leaving
         return leaving.code if isinstance(leaving.code, int) else OK
     if args.verbose:
@@ -81,9 +83,9 @@ def one_line(error: BaseException) -> str:
 
 _EPILOG = """\
 to begin with:
-  trainperf run train.py --epochs 1       train as ever, and read the verdict at the end
+  trainperf run train.py --epochs 1     train as ever; then the verdict
   trainperf show train-20260102-030405.tpr
-  trainperf explain data-starved          what a finding means, and what to do
+  trainperf explain data-starved        what a finding means, and what to do
 trainperf COMMAND -h says more, with examples.
 """
 

@@ -18,7 +18,7 @@ class Report:
     epilog = """\
 examples:
   trainperf report a.tpr                     writes a.html
-  trainperf report runs/job7 -o job7.html    a folder with a.rank0.tpr, a.rank1.tpr ...
+  trainperf report runs/job7 -o job7.html    a folder: a.rank0.tpr, a.rank1.tpr
   trainperf report 'runs/a.rank*.tpr'        of a folder with more than one run
 """
 

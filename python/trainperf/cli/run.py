@@ -31,12 +31,13 @@ class Run:
     epilog = """\
 examples:
   trainperf run train.py --epochs 3
-  trainperf run -o runs/ --name resnet train.py      a new file in runs/; says when slower than the last five
+  trainperf run -o runs/ --name resnet train.py
+      a new file in runs/; says when it is slower than the last five
   trainperf run -m package.train --lr 0.1
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "trainperf run [-o FILE] [--name NAME] [-f] (SCRIPT | -m MODULE) [ARGUMENTS ...]"
+        parser.usage = "trainperf run [-o FILE] [--name NAME] [-f] (SCRIPT | -m MODULE) ..."
         parser.add_argument("-o", "--output", metavar="FILE", help="the run file (default: SCRIPT-DATE-TIME.tpr)")
         parser.add_argument("--name", help="what the run is called in reports")
         parser.add_argument("-f", "--force", action="store_true", help="overwrite a run file that exists")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainperf.errors import TrainperfError
+from trainperf.output import cannot_write, umask
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -21,22 +22,19 @@ _RANK = re.compile(r"\.rank\d+$")
 @contextlib.contextmanager
 def replaced(path: str) -> Iterator[str]:
     """The path of a file to write in place of `path`: it takes its place when all went well, and goes when not."""
-    descriptor, made = tempfile.mkstemp(prefix=".trainperf-", dir=os.path.dirname(path) or ".")
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=".trainperf-", dir=os.path.dirname(path) or ".")
+    except OSError as error:
+        raise cannot_write(path, error) from error
     os.close(descriptor)
     try:
         yield made
-        os.chmod(made, 0o666 & ~_umask())
+        os.chmod(made, 0o666 & ~umask())
         os.replace(made, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(made)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def run_name(run: Run) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from trainperf.findings.engine import worth_a_look
+from trainperf.output import cannot_write, umask
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import build
@@ -97,14 +98,14 @@ def write(page: str, path: str | os.PathLike[str], *, overwrite: bool = False) -
     try:
         handle, temporary = tempfile.mkstemp(prefix=".trainperf-", suffix=".html", dir=folder)
     except OSError as error:
-        raise _cannot(target, error) from error
+        raise cannot_write(target, error) from error
     try:
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
                 file.write(page)
         except OSError as error:  # a full disk; it names no file
-            raise _cannot(target, error) from error
-        os.chmod(temporary, 0o666 & ~_umask())
+            raise cannot_write(target, error) from error
+        os.chmod(temporary, 0o666 & ~umask())
         if overwrite:
             os.replace(temporary, target)
         else:
@@ -125,18 +126,8 @@ def _claim(temporary: str, target: str) -> None:
         os.replace(temporary, target)
 
 
-def _cannot(target: str, error: OSError) -> OSError:
-    return type(error)(f"{target} cannot be written ({error.strerror}): name a file in a folder that can be")
-
-
 def _exists(target: str) -> FileExistsError:
     return FileExistsError(f"{target} exists already: name another file, or give overwrite=True to replace it")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _amiss(tiers: Mapping[str, str]) -> list[tuple[str, list[str]]]:

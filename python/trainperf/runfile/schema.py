@@ -220,13 +220,13 @@ def _check_header(path: Path) -> None:
             head = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        raise RunFileError(f"{path}: no such file") from None
+        raise RunFileError(f"{path}: no such file; trainperf history FOLDER lists the runs of a folder") from None
     except (OSError, ValueError) as error:
         raise RunFileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not head:
         raise RunFileError(f"{path} is empty: the run was killed as it began, or never wrote to it")
     if not head.startswith(b"SQLite format 3\0"):
-        raise RunFileError(f"{path} is not a trainperf run file")
+        raise RunFileError(f"{path} is not a trainperf run file (a profiler's trace is for trainperf analyze)")
     page_size = int.from_bytes(head[16:18], "big")
     pages = int.from_bytes(head[28:32], "big")
     # A file with a log may lack pages that the log still has.
