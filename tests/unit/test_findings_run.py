@@ -35,6 +35,7 @@ def test_uneven_that_another_finding_tells_is_an_info_without_a_cost_of_its_own(
     assert by_id["TP301"].severity == "critical" and by_id["TP401"].severity == "info"
     assert by_id["TP401"].cost_ns == 0
     assert cost_text(by_id["TP401"]) == "costs 1,600 ms in all, told by TP301"
+    assert not [e for e in by_id["TP401"].evidence if "told by" in e]  # said above
 
 
 def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:

@@ -296,7 +296,7 @@ def test_write_is_all_or_nothing(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) & 0o400 and os.listdir(tmp_path) == ["a.html"]
     with pytest.raises(IsADirectoryError, match=r"report\.html"):
         write("x", tmp_path)
-    with pytest.raises(FileNotFoundError, match="name a file in a folder that can be"):
+    with pytest.raises(FileNotFoundError, match="does not exist: make it first"):
         write("x", tmp_path / "no" / "a.html")
     write("lone surrogate \udcff", tmp_path / "b.html")
 

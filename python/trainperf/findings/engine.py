@@ -106,7 +106,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
             return None
         severity = "info" if severity == "info" else regraded or "info"
     facts.ledger.take(share)
-    if tells_when and taken > 0:
+    if tells_when and taken > 0 and cost > 0:  # of one that is wholly told its heading says so
         told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
     machines = finding.cause in MACHINE

@@ -149,6 +149,8 @@ def _finding(f: Finding) -> dict[str, Any]:
         "cost_ms_per_step": f.cost_ms_per_step,
         "idle_ms_per_step": None if f.idle_ns is None else f.idle_ns / f.steps / 1e6,
         "steps_affected": f.steps_affected,
+        "told_ms": f.told_ns / 1e6,
+        "told_by": list(f.told_by),
         "confidence": f.confidence,
         "confidence_why": f.confidence_why,
         "title": f.title,
