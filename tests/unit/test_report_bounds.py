@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from runfiles import RunFile
+from trainperf.notebook.page import frame
 from trainperf.report.html import render
 from trainperf.report.svg import palette, steps
 from trainperf.report.svg.base import script_safe
@@ -84,6 +85,11 @@ def test_a_page_has_an_end_and_says_what_it_leaves_out(
     assert not set(text) & {"\u202e", "\x1b", "\0"}
     for words in said:
         assert words in text, words
+
+
+def test_an_endless_verdict_does_not_fill_a_cell() -> None:
+    output = frame("page", LONG, "Why")
+    assert len(output) < 2000 and output.count("xxx...xxx") == 2
 
 
 def test_json_in_a_page_is_cut_only_where_it_is_endless() -> None:

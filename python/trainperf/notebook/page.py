@@ -37,7 +37,9 @@ def frame(page: str, verdict: str, plain: str) -> str:
     Where frames are taken out (a notebook that is not trusted), the verdict below stays, and opens to the whole text.
     """
     style = f"width:100%;height:{_HEIGHT}px;border:1px solid #8886;border-radius:6px;resize:vertical;overflow:auto"
-    words = html.escape(verdict, quote=True)
+    from trainperf.report.svg.base import esc
+
+    words = esc(verdict, 400)
     return (
         f'<iframe title="trainperf: {words}" sandbox="allow-scripts" srcdoc="{html.escape(page, quote=True)}" '
         f'style="{style}"></iframe>'
