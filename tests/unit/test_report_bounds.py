@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from runfiles import RunFile
 from trainperf.notebook.page import frame
+from trainperf.report import console, model
 from trainperf.report.html import render
 from trainperf.report.svg import palette, steps
 from trainperf.report.svg.base import script_safe
@@ -85,6 +86,15 @@ def test_a_page_has_an_end_and_says_what_it_leaves_out(
     assert not set(text) & {"\u202e", "\x1b", "\0"}
     for words in said:
         assert words in text, words
+
+
+def test_show_has_an_end_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    for fill, said in ((many_rows, "and 1,480 more notes, which --json has"), (one_long_hog, "gil-hog (critical): ")):
+        file = RunFile(tmp_path / "a.tpr")
+        fill(file)
+        with file.open() as run:
+            shown = console.to_plain(console.show_lines(model.build(run), width=80))
+        assert said in shown and len(shown.splitlines()) < 150 and max(map(len, shown.splitlines())) < 320
 
 
 def test_an_endless_verdict_does_not_fill_a_cell() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainperf.run import Run
 
 MAX_LINES: Final = 15
+_MOST_NOTES: Final = 20
+_LONGEST_LINE: Final = 300
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
@@ -125,8 +127,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
             rows = wrap(clean(e), width - INDENT - 2, 3)
             lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
         lines += block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
-        for i, row in enumerate(f.fix.splitlines()):
-            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (clean(row), "")])
+        for i, row in enumerate(f.fix.splitlines()):  # to paste, so not wrapped
+            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (middle(clean(row), _LONGEST_LINE), "")])
         if f.will_not_help:
             lines += block("", f"will not help: {f.will_not_help}", width, 2)
         lines += block("More", f"trainperf explain {f.id}", width, 1, "dim")
@@ -141,8 +143,10 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     lines.append([])
     tiers = "; ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
     lines += block("Tiers", tiers or "none recorded", width, 6, "dim")
-    for note in model.notes:
+    for note in model.notes[:_MOST_NOTES]:
         lines += block("Note", note, width, 3, "dim")
+    if len(model.notes) > _MOST_NOTES:
+        lines += block("", f"and {len(model.notes) - _MOST_NOTES:,} more notes, which --json has", width, 1, "dim")
     return lines
 
 
