@@ -14,6 +14,7 @@ from trainperf.cli.main import main
 from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
 from trainperf.report.details import bins, distribution, flames, gil, trend
+from trainperf.report.html import render
 from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
 
 
@@ -116,6 +117,17 @@ def test_distribution_counts_every_step_once(tmp_path: Path) -> None:
         assert sum(n for *_, n in found.bars) + found.beyond == found.steps == 997
         assert found.beyond == 1 and found.longest_ms == pytest.approx(300, rel=0.02)
         assert dict(found.quantiles)["median"] == pytest.approx(11, rel=0.03)
+
+
+def test_labels_of_long_steps_do_not_lie_on_each_other(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    for i in range(120):
+        file.step(compute=98.7 if i == 103 else 94.3 if i == 82 else 93 if i == 20 else 30)
+    for step in (103, 82, 20):
+        file.keep(step)
+    with file.open() as run:
+        page = render(run)
+    assert re.findall(r'<span class="mark[^>]*><a href="#step-(\d+)"', page) == ["103", "20"]
 
 
 def test_flame_adds_up_and_is_bounded(tmp_path: Path) -> None:

@@ -95,6 +95,13 @@ def test_stack_clips_what_is_longer_and_marks_it() -> None:
     parse(chart.svg)
 
 
+def test_words_of_a_mark_near_the_right_edge_lie_to_its_left() -> None:
+    """So marks apart by more than their words may meet: 0.69 and 0.86 of the width do, 0.45 and 0.69 do not."""
+    extents = [stack.Mark(bin, 1, "step").extent(100) for bin in (45, 69, 86)]
+    assert extents[1][1] > extents[2][0] and extents[0][1] < extents[1][0]
+    assert min(extents)[0] >= 0 and max(end for _, end in extents) <= 1
+
+
 def test_stack_of_many_bins_is_small() -> None:
     rng = np.random.default_rng(1)
     layers = [(c, palette.look(c), rng.uniform(0, 2, 1000)) for c in CAUSES[:10]]

@@ -98,7 +98,8 @@ def _worst_marks(details: Details, b: Bins) -> list[stack.Mark]:
         if w.wall_ms < min(b.top_ms, 0.9 * longest):
             break
         mark = stack.Mark(b.at(w.index), w.wall_ms, f"step {w.index:,}: {duration(w.wall_ms)}", f"step-{w.index}")
-        near = [m for m in out if abs(m.bin - mark.bin) < 0.17 * len(b.steps)]
+        first, end = mark.extent(len(b.steps))
+        near = [m for m in out if (other := m.extent(len(b.steps)))[0] < end and first < other[1]]
         apart = all(abs(min(m.ms, b.top_ms) - min(mark.ms, b.top_ms)) > 0.09 * b.top_ms for m in near)
         if w.why == "worst" and apart and len(out) < _MARKED:
             out.append(mark)

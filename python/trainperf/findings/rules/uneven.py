@@ -153,7 +153,7 @@ class Uneven:
             evidence=(
                 f"steps {first:,} to {last:,}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
                 f"{cause} is {change[top] / grown:.0%} of the difference",
-                f"the slow part costs {ms(excess)} in all, {facts.share(excess):.0%} of the run",
+                f"at the others' pace the run would take {ms(excess)} less ({facts.share(excess):.0%})",
             ),
             who=(who or facts.step_thread_name,),
             where=facts.where(spot),

@@ -15,6 +15,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _HEIGHT = 240  # units; the picture is stretched to its figure
 _WIDTH = 1000
+_LABEL = 0.17  # of the width, where there is little; narrower windows show one label only
+_TURNS = 0.8  # of the width: labels of what is further right lie to its left
 _THIN = 'vector-effect="non-scaling-stroke"'  # a line keeps its width when the picture is stretched
 
 
@@ -35,6 +37,11 @@ class Mark:
     ms: float
     text: str
     target: str = ""  # id of the element that tells more
+
+    def extent(self, bins: int) -> tuple[float, float]:
+        """Where its words lie, in shares of the width: to its right, but near the right edge to its left."""
+        at = self.bin / bins
+        return (at - _LABEL, at) if at > _TURNS else (at, at + _LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ def _marks(marks: Sequence[Mark], bins: int, top_ms: float) -> str:
     out = []
     for mark in marks:
         left = num(100 * mark.bin / bins)
-        side = " right" if mark.bin > 0.8 * bins else ""
+        side = " right" if mark.bin / bins > _TURNS else ""
         over = " over" if mark.ms > top_ms else ""
         bottom = num(100 * min(1.0, mark.ms / top_ms), 1)
         text = esc(mark.text, 80)
