@@ -114,6 +114,9 @@ class Session {
   void Begins() {
     if (Running()) collector_->Begins();
   }
+  void Ends() {
+    if (Running()) collector_->Ends();
+  }
 
   void Flush() {
     if (!Running()) return;
@@ -237,6 +240,8 @@ void BindSession(py::module_& module) {
            "Takes all probes out, writes the rest of the run, joins our threads. Idempotent.")
       .def("begins", &Session::Begins,
            "The watch is set up: what the calling thread does from now on may be its first step.")
+      .def("ends", &Session::Ends,
+           "The loop is over: what the calling thread does from now on is no part of its last step.")
       .def("flush", &Session::Flush, "Everything seen so far is in the run file when it returns.")
       .def("set_meta", &Session::SetMeta, py::arg("key"), py::arg("value"))
       .def("note", &Session::Note, py::arg("text"))

@@ -129,6 +129,8 @@ class Session:
         """
     def begins(self) -> None:
         """The watch is set up: what the calling thread does from now on may be its first step."""
+    def ends(self) -> None:
+        """The loop is over: what the calling thread does from now on is no part of its last step."""
     def flush(self) -> None:
         """Everything seen so far is in the run file when it returns. Releases the GIL."""
     def set_meta(self, key: str, value: str) -> None: ...

@@ -441,3 +441,18 @@ def test_compiled_fullgraph(tmp_path: Path) -> None:
     assert int(run.steps.flags[0]) & runfile.WARM_UP
     assert run.wall_ms_quantile(0.5) < run.steps.compile_ns[0] / 1e6
     assert run.span_total("compile").count >= 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_as_many_calls_of_step_are_as_many_steps_wherever_in_the_body(tmp_path: Path, first: bool) -> None:
+    """Without backward, optimizer and DataLoader: nothing else tells of steps."""
+    path = tmp_path / "run.tpr"
+    with trainperf.watch(path, verbose=False) as run:
+        for _ in range(12):
+            if first:
+                run.step()
+            time.sleep(0.05)
+            if not first:
+                run.step()
+    with trainperf.open(path) as told:
+        assert told.step_count == 12

@@ -187,11 +187,14 @@ absl::Status Collector::Finish(const std::string& ended) {
   return result_;
 }
 
-void Collector::Begins() {
+void Collector::Begins() { MarkWatch(EventKind::kWatchBegins); }
+void Collector::Ends() { MarkWatch(EventKind::kWatchEnds); }
+
+void Collector::MarkWatch(EventKind kind) {
   if (!InThisProcess()) return;
-  const Event event = marks::ClocksHere(EventKind::kWatchBegins);
+  const Event event = marks::ClocksHere(kind);
   std::lock_guard<std::mutex> lock(mutex_);
-  begins_ = event;
+  watch_marks_.push_back(event);
 }
 
 absl::Status Collector::Flush() {
@@ -359,8 +362,8 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);  // after the rings: before a mark that was drained, it was there
-    if (begins_.thread != 0) take(begins_);
-    begins_.thread = 0;
+    for (const Event& event : watch_marks_) take(event);
+    watch_marks_.clear();
   }
   if (sampler_ != nullptr) sampler_->Drain(take);
   const int64_t throttled = host_.ReadThrottledNs();

@@ -59,6 +59,7 @@ class Collector {
   absl::Status Finish(const std::string& ended);  // Idempotent.
   // The watch is set up: what the calling thread does from now on may be its first step.
   void Begins();
+  void Ends();  // what it does from now on is no part of its last step
   // Everything marked so far is in the file when it returns.
   absl::Status Flush();
 
@@ -87,6 +88,7 @@ class Collector {
   static void* Main(void* self);
   void Loop();
   void Tick(int64_t now_ns, bool last);
+  void MarkWatch(EventKind kind);
   void DrainRings(int64_t now_ns, bool last);
   void ReadHost(int64_t now_ns);
   void ReadWorkers(int64_t now_ns, bool last);
@@ -136,7 +138,7 @@ class Collector {
   mutable std::mutex mutex_;  // guards what follows; never held over anything that waits
   std::condition_variable wake_;
   std::condition_variable done_;
-  Event begins_{};  // its thread is 0: not yet, or drained
+  std::vector<Event> watch_marks_;  // its beginning and end, not drained yet
   std::vector<std::function<void(RunWriter&)>> posted_;
   std::vector<std::function<void()>> commands_;
   int64_t commands_wanted_ = 0;

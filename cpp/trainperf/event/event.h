@@ -31,8 +31,9 @@ enum class EventKind : uint8_t {
   kBeside,   // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns,
              // end_ns]; `what` is a BesideSign
   kWatchBegins,  // on `thread`, at end_ns. Carries clocks, like a bracket.
+  kWatchEnds,    // the same
 };
-inline constexpr int kEventKindCount = 10;
+inline constexpr int kEventKindCount = 11;
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
 enum class HostCall : uint8_t {

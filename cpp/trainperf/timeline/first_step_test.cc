@@ -160,8 +160,59 @@ TEST(FirstStep, CallsOfStepAtTheBeginningMakeNoEmptyStep) {
   loop.End(Bracket::kCompile).Cpu(100_us);
   for (int i = 0; i < 10; ++i) loop.RunStep().Cpu(4_ms);
   loop.Finish();
-  ASSERT_EQ(loop.steps().size(), 9u);
+  ASSERT_EQ(loop.steps().size(), 10u);
   EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
+}
+
+// Ten calls at the beginning of the body, and then `tail_ns` until the watch ends.
+std::vector<Step> CallsFirst(int64_t lead_ns, int64_t tail_ns) {
+  Script loop;
+  loop.WatchBegins().Cpu(lead_ns);
+  for (int i = 0; i < 9; ++i) loop.RunStep().Cpu(4_ms);
+  loop.RunStep().Cpu(tail_ns / 2).Blocked(tail_ns / 2).WatchEnds().Cpu(20_ms);  // the probes are taken out
+  loop.Finish();
+  return loop.steps();
+}
+
+TEST(LastStep, OfALoopThatCallsStepFirstEndsWithTheWatch) {
+  const std::vector<Step> steps = CallsFirst(100_us, 6_ms);
+  ASSERT_EQ(steps.size(), 10u);
+  EXPECT_EQ(steps[9].wall(), 6_ms);
+  EXPECT_EQ(steps[9].mechanism(Mechanism::kBlocked), 3_ms);  // its clocks were read
+}
+
+TEST(LastStep, IsOneAlsoWhereTheFirstWasMuchSlower) {
+  Script loop;
+  loop.WatchBegins().Cpu(100_us).RunStep().Cpu(1000_ms);
+  for (int i = 0; i < 9; ++i) loop.RunStep().Cpu(4_ms);
+  loop.WatchEnds();
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 10u);
+}
+
+TEST(LastStep, IsNotWhatTheProgramDoesAfterTheLoop) {
+  EXPECT_EQ(CallsFirst(100_us, 40_ms).size(), 9u);
+  EXPECT_EQ(CallsFirst(100_us, 400_us).size(), 9u);  // called once more, after the loop
+  // The first body was a step: the loop calls at its end, and after the last call there is none.
+  EXPECT_EQ(CallsFirst(4_ms, 4_ms).size(), 10u);
+  // The program's beginning: where in the body it calls is not known.
+  EXPECT_EQ(CallsFirst(1000_ms, 4_ms).size(), 9u);
+}
+
+TEST(LastStep, OfALoopThatCallsStepFirstMayFetchInItsBody) {
+  Script loop;
+  loop.WatchBegins().Cpu(100_us);
+  for (int i = 0; i < 10; ++i) loop.RunStep().Fetch(1, 2_ms).Cpu(2_ms);
+  loop.WatchEnds();
+  loop.Finish();
+  EXPECT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+  Script over_a_loader;
+  over_a_loader.WatchBegins();
+  for (int i = 0; i < 10; ++i) over_a_loader.Fetch(1, 500_us).RunStep().Cpu(4_ms);
+  over_a_loader.Exhausted(1).WatchEnds();
+  over_a_loader.Finish();
+  EXPECT_EQ(over_a_loader.steps().size(), 10u);
 }
 
 TEST(FirstStep, AFetchedBatchIsAStepHoweverLongItsLoaderTookToStart) {

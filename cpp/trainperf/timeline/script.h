@@ -283,6 +283,7 @@ class Script {
   }
   Script& RunStep() { return Put(Make(EventKind::kStep)); }
   Script& WatchBegins() { return Put(Make(EventKind::kWatchBegins)); }
+  Script& WatchEnds() { return Put(Make(EventKind::kWatchEnds)); }
 
   // The pieces of loops.
   Script& LoaderStart(uint32_t loader, int64_t ns) {
@@ -335,7 +336,7 @@ class Script {
     e.start_ns = e.end_ns = now_;
     e.cpu_ns = cpu_[thread_];
     e.run_delay_ns = delay_[thread_];
-    if (IsMark(e) || kind == EventKind::kWatchBegins) {
+    if (IsMark(e) || kind == EventKind::kWatchBegins || kind == EventKind::kWatchEnds) {
       e.flags = no_cpu_time_ ? kNoCpuTime : kHasRunDelay;
     }
     return e;

@@ -188,6 +188,7 @@ void StepCutter::Abandon() {
 
 void StepCutter::OnBackwardBegin() {
   DropPending();
+  backward_seen_ = true;
   if (!started_) {
     StartFirstStep();
   } else if (const size_t drained = FindLast(Cut::kDrained); drained != 0) {
@@ -260,6 +261,8 @@ void StepCutter::OnOptimizerEnd() {
 
 void StepCutter::OnStep() {
   DropPending();
+  called_step_ns_ = now_ns_ - called_ns_;
+  called_ns_ = now_ns_;
   if (mode_ != Mode::kExplicit) {
     for (size_t i = pieces_.size(); started_ && i-- > 1;) {
       if (mode_ == Mode::kUndecided || !IsFinal(i)) Merge(i);
@@ -430,7 +433,7 @@ void StepCutter::Finish() {
     const Cut cut = pieces_[last]->cut;
     if (last > 0 && (cut == Cut::kBackward || (cut == Cut::kFetch && exhausted_))) {
       Merge(last);
-    } else if (cut == Cut::kFetch || mode_ == Mode::kExplicit) {
+    } else if ((cut == Cut::kFetch || mode_ == Mode::kExplicit) && !IsTailAStep()) {
       outside = true;
       if (pieces_[last]->fetches > 0 && !exhausted_) ++incomplete_;
     }
@@ -449,12 +452,6 @@ int64_t StepCutter::guessed_index() const {
   if (!started_) return -1;
   const int held = Count(Cut::kFetch) + Count(Cut::kOptimizer) + Count(Cut::kBackward) + Count(Cut::kExplicit);
   return writer_->next_index() + held;
-}
-
-int64_t StepCutter::mean_step_ns() const {
-  if (!started_) return 0;
-  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size());
-  return (pieces_.back()->end - first_step_ns_) / steps;
 }
 
 }  // namespace trainperf

@@ -74,7 +74,7 @@ class StepCutter {
   int64_t first_step_ns() const { return first_step_ns_; }
   int64_t incomplete() const { return incomplete_; }
   int64_t guessed_index() const;  // of the step that is open now; -1 in the lead
-  int64_t mean_step_ns() const;
+  int64_t LongestTail() const;    // from the last mark to the end: what is longer is not the last step's
 
  private:
   enum class Mode { kUndecided, kFetch, kOptimizer, kBackward, kExplicit };
@@ -91,6 +91,7 @@ class StepCutter {
   void HoldLead();
   bool IsLeadAStep() const;
   void JudgeLead();
+  bool IsTailAStep() const;
   void FetchCut(size_t index);
   void Abandon();
   bool WantsOptimizerCuts();
@@ -108,7 +109,11 @@ class StepCutter {
   Mode mode_ = Mode::kUndecided;
   bool started_ = false;
   bool lead_held_ = false;     // pieces_[0] may be the first step: what run.step() ended first, without a backward
-  bool lead_fetched_ = false;  // it starts at a fetch
+  bool called_first_ = false;  // run.step() begins the loop's body: what it ended first was much shorter than a step
+  bool backward_seen_ = false;
+  int64_t called_ns_ = 0;       // the last run.step()
+  int64_t called_step_ns_ = 0;  // from the one before to it
+  bool lead_fetched_ = false;   // it starts at a fetch
   bool lead_with_watch_ = false;
   bool pending_ = false;  // current() starts at a fetch, or iter(loader), that may become a cut
   bool validation_open_ = false;

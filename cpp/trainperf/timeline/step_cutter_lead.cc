@@ -1,4 +1,5 @@
 // Where the first step starts.
+#include <algorithm>
 #include <utility>
 
 #include "trainperf/timeline/step_cutter.h"
@@ -12,6 +13,10 @@ namespace {
 constexpr int64_t kShortLead = 4;
 constexpr int64_t kLongLead = 10;
 constexpr int64_t kLongLeadWithWatch = 2;
+// What follows the last run.step() of a loop that calls it first is its last step, if it took between a quarter of
+// another and twice that: more has what the program does after the loop in it.
+constexpr int64_t kShortTail = 4;
+constexpr int64_t kLongTail = 2;
 
 }  // namespace
 
@@ -89,12 +94,31 @@ bool StepCutter::IsLeadAStep() const {
 }
 
 void StepCutter::JudgeLead() {
+  const int64_t lead_ns = pieces_[1]->start_ns - pieces_[0]->start_ns;
+  called_first_ = lead_ns < (now_ns_ - pieces_[1]->start_ns) / kShortLead;
   if (IsLeadAStep()) {
     lead_held_ = false;
     first_step_ns_ = pieces_[0]->start_ns;
   } else {
     DropLead();
   }
+}
+
+int64_t StepCutter::LongestTail() const {
+  if (!started_) return 0;
+  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size());
+  const int64_t mean_ns = (pieces_.back()->end - first_step_ns_) / steps;
+  return called_first_ && !backward_seen_ ? kLongTail * std::max(mean_ns, called_step_ns_) : mean_ns;
+}
+
+// Where nothing but run.step() tells of steps. The mean may have a slow first step in it: then the one before tells.
+bool StepCutter::IsTailAStep() const {
+  if (!called_first_ || backward_seen_) return false;
+  const int64_t tail_ns = now_ns_ - pieces_.back()->start_ns;
+  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size()) - 1;
+  const int64_t mean_ns = steps > 0 ? (pieces_.back()->start_ns - first_step_ns_) / steps : 0;
+  return tail_ns >= std::min(mean_ns, called_step_ns_) / kShortTail &&
+         tail_ns <= kLongTail * std::max(mean_ns, called_step_ns_);
 }
 
 }  // namespace trainperf

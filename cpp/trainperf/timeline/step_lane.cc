@@ -164,8 +164,14 @@ void StepLane::MarkIncomplete() {
 void StepLane::Finish(int64_t end_ns) {
   if (!running_) return;
   // The loop's end, but not what the program does after it: no more than another step's time after the last mark.
+  const bool clocks = watch_ends_.thread != 0 && watch_ends_.end_ns >= meter_.cursor_ns();
+  if (clocks) end_ns = watch_ends_.end_ns;
   const int64_t tail_ns = end_ns - meter_.cursor_ns();
-  if (tail_ns >= 0 && end_ns - meter_.mark_ns() <= cutter_.mean_step_ns()) {
+  const bool near = tail_ns >= 0 && end_ns - meter_.mark_ns() <= cutter_.LongestTail();
+  if (near && clocks) {
+    CloseStretch(watch_ends_);
+    cutter_.Now(end_ns, last_cpu_ns_);
+  } else if (near) {
     stretch_segments_.Add({meter_.cursor_ns(), end_ns, row_, Mechanism::kUnknown, 0, 0}, max_stretch_segments());
     AccountStretch(end_ns, meter_.CloseUnread(end_ns, stack_.open(Bracket::kGc)));
     cutter_.Now(end_ns, last_cpu_ns_);

@@ -35,6 +35,7 @@ class StepLane {
   // Of any thread.
   void OnOther(DetailKind kind, const Event& event);  // kHold, kBeside
   void OnHost(const Event& event);
+  void OnWatchEnds(const Event& event) { watch_ends_ = event; }
   void MarkIncomplete();
   void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }
   void Finish(int64_t end_ns);
@@ -88,6 +89,7 @@ class StepLane {
   BracketStack stack_;
   StretchMeter meter_;
   const int64_t floor_ns_;
+  Event watch_ends_{};    // its thread is 0: not known
   bool running_ = false;  // a mark has come
   ThreadId thread_ = 0;
   Row row_ = kGapRow;

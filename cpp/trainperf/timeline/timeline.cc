@@ -56,6 +56,8 @@ class Timeline::Impl {
       AddCall(event);
     } else if (event.kind == EventKind::kWatchBegins) {
       watch_begins_ = event;
+    } else if (event.kind == EventKind::kWatchEnds) {
+      if (lane_ && event.thread == thread_) lane_->OnWatchEnds(event);
     } else if (thread_ != 0) {
       Dispatch(event);
     } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {

@@ -149,8 +149,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if not facts.steps:
         return Verdict(
             "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
-            "(torch.autograd.grad with create_graph is not seen; run.step() marks steps by hand; a child process that "
-            "trains must be watched in that process)",
+            "(torch.func.grad, and torch.autograd.grad with create_graph, are not seen; run.step(), called once at the "
+            "end of each iteration, marks steps by hand; a child process that trains must be watched in that process)",
             "",
             "none",
         )

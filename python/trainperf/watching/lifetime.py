@@ -181,6 +181,7 @@ class Lifetime(LiveSteps, Outcome):
     def _end_session(self, session: Any, ended: str, kind: type[BaseException] | None) -> None:
         """A Ctrl-C in the middle is raised at the end, when nothing of ours is left and the run is written."""
         try:
+            session.ends()
             if self._hooks is not None:
                 _take_out(self._hooks)
             from trainperf.meta import describe_end
