@@ -31,7 +31,7 @@ class Settings:
     name: str = ""
     overwrite: bool = False
     verbose: bool = True  # print the verdict to stderr at the end
-    disabled: bool = False
+    disabled: str = ""  # why nothing is to be watched
     gil: str = "auto"
     cuda: str = "auto"
     cupti_path: str = ""  # "": it is looked for
@@ -108,7 +108,7 @@ def resolve(
     Raises ValueError (or TypeError, for a value of the wrong kind) whose text names the mend.
     """
     environ = os.environ if environ is None else environ
-    disabled = _flag(environ, "TRAINPERF_DISABLE")
+    disabled = "TRAINPERF_DISABLE is set" if _flag(environ, "TRAINPERF_DISABLE") else ""
     if disabled:
         environ = {}  # whatever else is set in it is of no account, and no reason to stop a program
     _warn_of_unknown(environ)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import trainperf
-from children import CHILD, child, train
+from children import child, train
 from unpatched import assert_unpatched, patchable
 
 
@@ -291,90 +290,6 @@ def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.Cap
         "fewer samples still (20 Hz)",
     ]
     assert "fewer samples (30 Hz): places are coarser, times" in err
-
-
-# Processes
-
-
-def test_fork_inside(path: Path) -> None:
-    """The child reports nothing, leaves nothing patched, prints nothing, and may watch itself."""
-    body = """
-        plain = torch.autograd.backward
-        with trainperf.watch(path) as run:
-            train(5)
-            pid = os.fork()
-            if pid == 0:
-                ok = torch.autograd.backward is plain and not run.running
-                train(100)
-                run.step()
-                run.stop()
-                with trainperf.watch(path + ".child", verbose=False) as own:
-                    train(3)
-                ok = ok and own.run.step_count == 3 and own.run.step_thread.name == "MainThread"
-                sys.stderr.flush()
-                if not ok:
-                    os._exit(1)
-                sys.exit(0)   # leaves by the parent's with, and runs atexit
-            assert os.waitpid(pid, 0)[1] == 0
-            train(5)
-    """
-    done = child(body, path)
-    run = trainperf.open(path)
-    assert run.step_count == 10 and run.ended == "normally"
-    assert done.stderr.count("trainperf show") == 1
-    assert trainperf.open(f"{path}.child").step_count == 3
-
-
-def test_many_forks_while_threads_run(path: Path) -> None:
-    body = """
-        done = threading.Event()
-        def churn():
-            while not done.is_set():
-                (weight * 1).sum().backward()
-        threads = [threading.Thread(target=churn) for _ in range(2)]
-        with trainperf.watch(path, verbose=False):
-            for thread in threads: thread.start()
-            for i in range(30):
-                pid = os.fork()
-                if pid == 0:
-                    trainperf.stop()
-                    os._exit(0)
-                assert os.waitpid(pid, 0)[1] == 0
-            done.set()
-            for thread in threads: thread.join()
-        print("fine")
-    """
-    assert child(body, path).stdout == "fine\n"
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers(path: Path, tmp_path: Path, method: str) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        CHILD.replace("path = sys.argv[1]", "")
-        + textwrap.dedent(f"""
-            if __name__ == "__main__":
-                with trainperf.watch(sys.argv[1]):
-                    train(10, num_workers=2, multiprocessing_context={method!r})
-        """)
-    )
-    done = subprocess.run(
-        [sys.executable, str(script), str(path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("trainperf show") == 1
-    run = trainperf.open(path)
-    assert run.step_count == 10
-    assert next(iter(run.loaders.values())).description["multiprocessing_context"] == method
-
-
-def test_subprocess_inside(path: Path) -> None:
-    with trainperf.watch(path, verbose=False):
-        train(3)
-        done = subprocess.run([sys.executable, "-c", "print('hello')"], capture_output=True, text=True, check=True)
-        assert done.stdout == "hello\n" and done.stderr == ""
-        train(2)
-    assert trainperf.open(path).step_count == 5
 
 
 # Company

@@ -66,6 +66,9 @@ class Lifetime(LiveSteps, Outcome):
         if self._unused is not None:
             self._unused.detach()
 
+    def _disable(self, why: str) -> None:
+        self._settings = dataclasses.replace(self._settings, disabled=why)
+
     def _begin(self) -> None:
         """Called with process.lock held."""
         if self._state != "new":
@@ -275,7 +278,7 @@ class Lifetime(LiveSteps, Outcome):
 def _load_native(settings: Settings) -> Any:
     """The core; or a text that says why there is none."""
     if settings.disabled:
-        return "TRAINPERF_DISABLE is set"
+        return settings.disabled
     try:
         from trainperf import _native
     except ImportError as error:

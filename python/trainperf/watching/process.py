@@ -29,6 +29,8 @@ def begin(new: Watch) -> None:
     """Raises AlreadyWatchingError, and what beginning raises; then `new` can be tried again."""
     global latest, _fork_hook_set
     with lock:
+        if _imports_main():
+            new._disable("this process imports the main module for one that multiprocessing spawned")
         running = current()
         if running is not None and running.gives_way:
             running._discard("the program watches itself")
@@ -59,6 +61,15 @@ def begin(new: Watch) -> None:
             latest = None
             new._abandon()
             raise
+
+
+def _imports_main() -> bool:
+    """A spawned process, such as a DataLoader worker, runs what stands outside of `if __name__ == "__main__":` again.
+
+    The sign is that by which multiprocessing itself refuses to start processes there.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and getattr(module.current_process(), "_inheriting", False)
 
 
 def ends(old: Lifetime) -> None:
