@@ -340,6 +340,20 @@ def test_bullets_hang_and_large_counts_have_commas(tmp_path: Path) -> None:
     assert shown[first].startswith("      - ") and re.match(r" {8}\S", shown[first + 1])
 
 
+def test_what_a_fix_says_fits_and_its_code_is_left_alone(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    file.steps(100, compute=5.0, gil_wait=7.0).steps(200, compute=5.0, gil_wait=0.05)
+    hog = file.thread("hog")
+    file.detail("gil_wait", 700, thread=hog, stack=file.stack("/u/t.py:4 a_function_with_a_long_name_to_be_told"))
+    with file.open() as run:
+        shown = console.to_plain(console.show_lines(model.build(run), width=60))
+    assert (
+        "Fix   # look for a thread that runs Python in that part: a\n      # prefetch, a preload, an upload\n" in shown
+    )
+    code = "      concurrent.futures.ProcessPoolExecutor(1).submit(a_function_with_a_long_name_to_be_told, ...)"
+    assert {line for line in shown.splitlines() if len(line) > 60} == {code}
+
+
 def test_endless_names_take_no_time(tmp_path: Path) -> None:
     """A run file comes from elsewhere."""
     start = time.process_time()

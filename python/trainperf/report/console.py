@@ -127,8 +127,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
             rows = wrap(clean(e), width - INDENT - 2, 3)
             lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
         lines += block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
-        for i, row in enumerate(f.fix.splitlines()):  # to paste, so not wrapped
-            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (middle(clean(row), _LONGEST_LINE), "")])
+        for i, row in enumerate(_fix_rows(f.fix, width)):
+            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (row, "")])
         if f.will_not_help:
             lines += block("", f"will not help: {f.will_not_help}", width, 2)
         lines += block("More", f"trainperf explain {f.id}", width, 1, "dim")
@@ -148,6 +148,17 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     if len(model.notes) > _MOST_NOTES:
         lines += block("", f"and {len(model.notes) - _MOST_NOTES:,} more notes, which --json has", width, 1, "dim")
     return lines
+
+
+def _fix_rows(fix: str, width: int) -> list[str]:
+    """Code as it is, to be pasted; what a comment says fits the width."""
+    rows: list[str] = []
+    for row in fix.splitlines():
+        if row.startswith("# "):
+            rows += [f"# {text}" for text in wrap(clean(row[2:]), width - INDENT - 2, 6)]
+        else:
+            rows.append(middle(clean(row), _LONGEST_LINE))
+    return rows
 
 
 def _first_parts(text: str, width: int) -> str:
