@@ -32,14 +32,9 @@ void ClosedSteps::FeedsDevice() {
 void ClosedSteps::OnStep(const StepRecord& step) {
   if (step.feeds_device) FeedsDevice();
   ClosedStep closed{step.index, step.end_ns - step.start_ns, step.flags, {}};
-  for (int phase = 0; phase < kPhaseCount; ++phase) {
-    for (int mechanism = 0; mechanism < kMechanismCount; ++mechanism) {
-      const int64_t ns = step.ns[phase][mechanism];
-      if (ns == 0) continue;
-      const Cause cause = CauseOf(static_cast<Phase>(phase), static_cast<Mechanism>(mechanism), false);
-      closed.causes_ns[static_cast<size_t>(cause)] += ns;
-    }
-  }
+  ForEachPart(step, [&](Phase phase, Mechanism mechanism, int64_t ns) {
+    closed.causes_ns[static_cast<size_t>(CauseOf(phase, mechanism, false))] += ns;
+  });
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (feeds_device_) NativeIsLaunch(&closed.causes_ns);

@@ -67,15 +67,15 @@ absl::Status Database::Execute(const char* sql) {
   return sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr) == SQLITE_OK ? absl::OkStatus() : Error();
 }
 
-absl::StatusOr<sqlite3_stmt*> Database::Prepare(const char* sql) {
+absl::StatusOr<Database::Statement*> Database::Prepare(const char* sql) {
   if (!db_) return absl::FailedPreconditionError("the run file is closed");
-  OwnedStatement& statement = statements_[sql];
-  if (!statement) {
+  Statement& statement = statements_[sql];
+  if (!statement.handle) {
     sqlite3_stmt* raw = nullptr;
     if (sqlite3_prepare_v3(db_.get(), sql, -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr) != SQLITE_OK) return Error();
-    statement.reset(raw);
+    statement.handle.reset(raw);
   }
-  return statement.get();
+  return &statement;
 }
 
 void Database::Bind(sqlite3_stmt* statement, int index, std::string_view text) {
@@ -97,15 +97,25 @@ absl::Status Database::StepAndReset(sqlite3_stmt* statement) {
 }
 
 absl::Status Database::RunWithValues(const char* sql, const int64_t* values, int count, const char* text) {
-  TRAINPERF_ASSIGN_OR_RETURN(sqlite3_stmt * statement, Prepare(sql));
+  TRAINPERF_ASSIGN_OR_RETURN(Statement* const statement, Prepare(sql));
+  sqlite3_stmt* const handle = statement->handle.get();
+  std::vector<int64_t>& bound = statement->values;
   int index = 0;
-  if (text != nullptr) Bind(statement, ++index, std::string_view(text));
-  for (int i = 0; i < count; ++i) Bind(statement, ++index, values[i]);
-  return StepAndReset(statement);
+  if (text != nullptr) Bind(handle, ++index, std::string_view(text));
+  const bool is_first = bound.empty();
+  bound.resize(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    ++index;
+    if (!is_first && bound[static_cast<size_t>(i)] == values[i]) continue;
+    bound[static_cast<size_t>(i)] = values[i];
+    Bind(handle, index, values[i]);
+  }
+  return StepAndReset(handle);
 }
 
 absl::StatusOr<std::string> Database::Text(const char* sql) {
-  TRAINPERF_ASSIGN_OR_RETURN(sqlite3_stmt * statement, Prepare(sql));
+  TRAINPERF_ASSIGN_OR_RETURN(const Statement* prepared, Prepare(sql));
+  sqlite3_stmt* const statement = prepared->handle.get();
   const int rc = sqlite3_step(statement);
   std::string result;
   absl::Status status;
@@ -140,7 +150,7 @@ absl::Status Database::Error() const {
 }
 
 void Database::Abandon() {
-  for (auto& [sql, statement] : statements_) static_cast<void>(statement.release());
+  for (auto& [sql, statement] : statements_) static_cast<void>(statement.handle.release());
   statements_.clear();
   static_cast<void>(db_.release());
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -37,13 +38,14 @@ class Database {
   // One statement, prepared once: `sql` must live as long as this object, and is known by its address.
   template <typename... Args>
   absl::Status Run(const char* sql, const Args&... args) {
-    TRAINPERF_ASSIGN_OR_RETURN(sqlite3_stmt * statement, Prepare(sql));
+    TRAINPERF_ASSIGN_OR_RETURN(const Statement* statement, Prepare(sql));
     int index = 0;
-    (Bind(statement, ++index, args), ...);
-    return StepAndReset(statement);
+    (Bind(statement->handle.get(), ++index, args), ...);
+    return StepAndReset(statement->handle.get());
   }
 
-  // For statements of many columns: `values` are bound after `text` (when that is not null).
+  // For statements of many columns: `values` are bound after `text` (when that is not null). Those that are what they
+  // were in the row before, most of them, stay bound; so `sql` must not be given to Run() too.
   absl::Status RunWithValues(const char* sql, const int64_t* values, int count, const char* text = nullptr);
 
   // First column of the first row, as text; "" when there is none.
@@ -60,9 +62,12 @@ class Database {
   struct Finalizer {
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
   };
-  using OwnedStatement = std::unique_ptr<sqlite3_stmt, Finalizer>;
+  struct Statement {
+    std::unique_ptr<sqlite3_stmt, Finalizer> handle;
+    std::vector<int64_t> values;  // as bound by RunWithValues
+  };
 
-  absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql);
+  absl::StatusOr<Statement*> Prepare(const char* sql);
   absl::Status StepAndReset(sqlite3_stmt* statement);
   absl::Status Error() const;
   static void Bind(sqlite3_stmt* statement, int index, int64_t value) { sqlite3_bind_int64(statement, index, value); }
@@ -71,7 +76,7 @@ class Database {
   static void Bind(sqlite3_stmt* statement, int index, std::string_view text);
 
   std::unique_ptr<sqlite3, Closer> db_;
-  absl::flat_hash_map<const void*, OwnedStatement> statements_;  // destroyed before db_
+  absl::flat_hash_map<const void*, Statement> statements_;  // destroyed before db_
 };
 
 }  // namespace trainperf

@@ -17,10 +17,12 @@ void Distributions::Add(const StepRow& step) {
   const int64_t wall_ns = std::max<int64_t>(step.wall_ns, 0);
   const int shift = std::max(BitLength(wall_ns) - kBitsKept, 0);
   const int64_t lower = (wall_ns >> shift) << shift;
-  Bin& bin = bins_[{(step.flags & kWarmUp) != 0, lower}];
+  const BinKey key = {(step.flags & kWarmUp) != 0, lower};
+  Bin& bin = bins_[key];
   bin.upper_ns = lower + (int64_t{1} << shift);
   ++bin.steps;
   bin.wall_ns += wall_ns;
+  if (!bin.unwritten) unwritten_bins_.push_back(key);
   bin.unwritten = true;
   if (wall_ns == 0) return;
   for (int cause = 0; cause < kCauseCount; ++cause) {
@@ -47,8 +49,9 @@ void Distributions::NativeIsLaunch() {
 }
 
 absl::Status Distributions::Write(Database& db) {
-  for (const auto& [key, bin] : bins_) {
-    if (!bin.unwritten) continue;
+  std::sort(unwritten_bins_.begin(), unwritten_bins_.end());  // the order of the file's pages
+  for (const BinKey& key : unwritten_bins_) {
+    const Bin& bin = bins_[key];
     TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO wall_histogram VALUES (?, ?, ?, ?, ?)", key.first ? 1 : 0,
                                      key.second, bin.upper_ns, bin.steps, bin.wall_ns));
   }
@@ -66,14 +69,19 @@ absl::Status Distributions::Write(Database& db) {
 
 void Distributions::Written() {
   compute_is_stale_ = false;
-  for (auto& [key, bin] : bins_) bin.unwritten = false;
+  for (const BinKey& key : unwritten_bins_) bins_[key].unwritten = false;
+  unwritten_bins_.clear();
   for (auto& of_cause : shares_) {
     for (Share& share : of_cause) share.unwritten = false;
   }
 }
 
 void Distributions::MarkAllUnwritten() {
-  for (auto& [key, bin] : bins_) bin.unwritten = true;
+  unwritten_bins_.clear();
+  for (auto& [key, bin] : bins_) {
+    bin.unwritten = true;
+    unwritten_bins_.push_back(key);
+  }
   for (auto& of_cause : shares_) {
     for (Share& share : of_cause) share.unwritten = share.steps > 0;
   }

@@ -4,9 +4,10 @@
 #define TRAINPERF_RUN_DISTRIBUTIONS_H_
 
 #include <cstdint>
-#include <map>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "trainperf/run/run_part.h"
 #include "trainperf/run/step_rows.h"
 
@@ -27,16 +28,18 @@ class Distributions : public RunPart {
     int64_t upper_ns = 0;
     int64_t steps = 0;
     int64_t wall_ns = 0;
-    bool unwritten = true;
+    bool unwritten = false;
   };
   struct Share {
     int64_t steps = 0;
     bool unwritten = false;
   };
+  using BinKey = std::pair<bool, int64_t>;  // warm-up, lower end; 64 to an octave
 
-  std::map<std::pair<bool, int64_t>, Bin> bins_;  // warm-up, lower end; 64 to an octave
-  Share shares_[kCauseCount][101] = {};           // by whole percent of the step; 0 is not kept
-  bool compute_is_stale_ = false;                 // in the file
+  absl::flat_hash_map<BinKey, Bin> bins_;
+  std::vector<BinKey> unwritten_bins_;
+  Share shares_[kCauseCount][101] = {};  // by whole percent of the step; 0 is not kept
+  bool compute_is_stale_ = false;        // in the file
 };
 
 }  // namespace trainperf

@@ -71,6 +71,7 @@ void KeptSteps::Keep(const StepRow& row, const StepRecord& step, Reason reason) 
   if (kept.reasons == 0) {
     kept.row = row;
     kept.segments = step.segments;
+    has_devices_ |= !step.devices.empty();
     for (const DeviceStep& device : step.devices) kept.devices.emplace_back(device.device, device.segments);
   }
   kept.reasons |= reason;
@@ -91,7 +92,7 @@ absl::Status KeptSteps::Write(Database& db) {
   for (const int64_t index : to_delete_) {
     TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM kept_step WHERE first_step = ?", index));
     TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM segment WHERE step = ?", index));
-    TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM device_segment WHERE step = ?", index));
+    if (has_devices_) TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM device_segment WHERE step = ?", index));
   }
   for (const auto& [index, kept] : kept_) {
     if (!kept.unwritten) continue;

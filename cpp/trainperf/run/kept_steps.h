@@ -57,6 +57,7 @@ class KeptSteps : public RunPart {
   int64_t flagged_seen_ = 0;
   int64_t flagged_stride_ = 1;
   int warm_ups_ = 0;
+  bool has_devices_ = false;        // some step that was kept had
   std::vector<int64_t> to_delete_;  // in the file, but no longer kept; never more than the file holds
 };
 

@@ -70,9 +70,7 @@ class Writer : public RunWriter {
 
   void OnStep(const StepRecord& step) override {
     int64_t unexplained = step.end_ns - step.start_ns;
-    for (const auto& of_phase : step.ns) {
-      for (const int64_t ns : of_phase) unexplained -= ns;
-    }
+    ForEachPart(step, [&](Phase, Mechanism, int64_t ns) { unexplained -= ns; });
     if (unexplained == 0) {
       AddStep(step);
       return;

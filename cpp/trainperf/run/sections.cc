@@ -159,9 +159,9 @@ void Sections::Add(const StepRecord& step) {
   Section& section = SectionOf(std::max<int64_t>(step.index, 0));
   ++section.steps;
   section.wall_ns += step.end_ns - step.start_ns;
-  for (int p = 0; p < kPhaseCount; ++p) {
-    for (int m = 0; m < kMechanismCount; ++m) section.ns[p][m] += step.ns[p][m];
-  }
+  ForEachPart(step, [&](Phase phase, Mechanism mechanism, int64_t ns) {
+    section.ns[static_cast<size_t>(phase)][static_cast<size_t>(mechanism)] += ns;
+  });
   section.unwritten = true;
 }
 

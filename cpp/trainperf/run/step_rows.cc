@@ -32,14 +32,10 @@ StepRow StepRow::Of(const StepRecord& step, bool feeds_device) {
   row.backwards = step.backwards;
   row.optimizer_steps = step.optimizer_steps;
   row.compile_ns = step.compile_ns;
-  for (int p = 0; p < kPhaseCount; ++p) {
-    for (int m = 0; m < kMechanismCount; ++m) {
-      if (step.ns[p][m] == 0) continue;  // most of them
-      const Cause cause = CauseOf(static_cast<Phase>(p), static_cast<Mechanism>(m), feeds_device);
-      row.cause_ns[static_cast<int>(cause)] += step.ns[p][m];
-      row.phase_ns[p] += step.ns[p][m];
-    }
-  }
+  ForEachPart(step, [&](Phase phase, Mechanism mechanism, int64_t ns) {
+    row.cause_ns[static_cast<int>(CauseOf(phase, mechanism, feeds_device))] += ns;
+    row.phase_ns[static_cast<int>(phase)] += ns;
+  });
   return row;
 }
 
@@ -68,7 +64,9 @@ void StepRows::NativeIsLaunch() {
   unwritten_from_ = 0;
 }
 
-StepRows::StepRows(int max_rows) : max_rows_(static_cast<size_t>(std::max(max_rows, 2))) {}
+StepRows::StepRows(int max_rows) : max_rows_(static_cast<size_t>(std::max(max_rows, 2))) {
+  rows_.reserve(max_rows_);  // 5 MB of addresses, touched as they fill: growing cost more than all else of a step's row
+}
 
 void StepRows::Add(const StepRow& step) {
   if (!rows_.empty() && rows_.back().steps < width_) {

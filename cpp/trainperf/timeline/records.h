@@ -50,6 +50,19 @@ struct StepRecord {
   std::vector<CallSum> calls;
 };
 
+// Calls visit(Phase, Mechanism, ns) for the parts that are not zero: some ten of them.
+template <typename Visit>
+void ForEachPart(const StepRecord& step, Visit&& visit) {
+  for (int p = 0; p < kPhaseCount; ++p) {
+    int64_t any = 0;
+    for (const int64_t ns : step.ns[p]) any |= ns;
+    if (any == 0) continue;  // most phases
+    for (int m = 0; m < kMechanismCount; ++m) {
+      if (step.ns[p][m] != 0) visit(static_cast<Phase>(p), static_cast<Mechanism>(m), step.ns[p][m]);
+    }
+  }
+}
+
 enum class DetailKind : uint8_t {
   kGilWait,      // the step thread waited: `thread` and `stack` are the holder's; `count` is how many waits ended
   kSample,       // where the step thread was: `state`, `code` is the system call when blocked, `stack` its own
