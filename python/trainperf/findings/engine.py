@@ -148,9 +148,9 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "", "none")
     if not facts.steps:
         return Verdict(
-            "no training step was seen: no torch.autograd.backward and no optimizer step ran in the watch "
-            "(torch.func.grad, and torch.autograd.grad with create_graph, are not seen; run.step(), called once at the "
-            "end of each iteration, marks steps by hand; a child process that trains must be watched in that process)",
+            "no training step was seen: no torch.autograd.backward and no optimizer step ran "
+            "(torch.func.grad, and torch.autograd.grad with create_graph, are not seen; run.step() at each step's "
+            "end marks it; a child process that trains must watch itself)",
             "",
             "none",
         )
