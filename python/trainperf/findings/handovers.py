@@ -1,4 +1,4 @@
-"""How the loop is handed what others make: queues and futures, as stacks show them."""
+"""How the loop is handed what others make: queues and futures, as stacks show them; and who it waits for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from trainperf.findings.frames import FrameLike, is_stdlib_file, is_the_loops
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
+    from trainperf.findings.places import Beside
 
 Handover = Literal["queue", "process queue", "full queue", "future"]
 
@@ -46,3 +47,13 @@ def feeds_the_loop(facts: Facts, holder: Holder) -> bool:
         for kind in ("gil_wait", "hold", "beside")
         for d in facts.run.detail_totals(kind)
     )
+
+
+def told_beside(facts: Facts, b: Beside) -> str:
+    """Where a thread is while the training thread sleeps, and whether that waits for it."""
+    said = f"meanwhile {b.name} is in {facts.label(b.spot)} for {b.share:.0%} of it"
+    if b.awaited:
+        return said
+    if b.still:
+        return f"{said}; not waited for: it did not run when waits ended"
+    return f"{said}; whether it is waited for is not known"

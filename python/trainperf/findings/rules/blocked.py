@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
-from trainperf.findings.handovers import handover
+from trainperf.findings.handovers import handover, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -151,7 +151,7 @@ class Blocked:
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
                 feeder,
-                *(self._meanwhile(facts, b) for b in beside[:3]),
+                *(told_beside(facts, b) for b in beside[:3]),
                 meanwhile,
                 pool.evidence if pool is not None and not fed else "",
             ),
@@ -170,15 +170,6 @@ class Blocked:
             return "", ""
         at = f", in {facts.label(other.spot)}" if other.spot is not None else ""
         return other.name, f"meanwhile {other.name} runs Python for {min(1.0, other.ns / cost):.0%} of it{at}"
-
-    @staticmethod
-    def _meanwhile(facts: Facts, b: Beside) -> str:
-        said = f"meanwhile {b.name} is in {facts.label(b.spot)} for {b.share:.0%} of it"
-        if b.awaited:
-            return said
-        if b.still:
-            return f"{said}; not waited for: it did not run when waits ended"
-        return f"{said}; whether it is waited for is not known"
 
     @staticmethod
     def _feeder(facts: Facts, background: Sequence[Loader]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import function_name, plural
+from trainperf.findings.handovers import handover, told_beside
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainperf.findings.facts import Facts
+    from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Confidence
     from trainperf.runfile import Loader
 
@@ -53,7 +55,11 @@ class DataStarved:
         top = spots[0] if spots else None
         waits = blocked >= limit("half_share")
         what = self._system_call(facts) if waits else ""
-        busy_threads = self._busy_threads(facts) if waits and what.startswith("lock") else None
+        lock = waits and what.startswith("lock")
+        beside = facts.beside(["fetch"]) if lock else []
+        awaited = [b for b in beside if b.awaited]
+        busy_threads = self._busy_threads(facts) if lock and not awaited else None
+        computed = busy_threads is not None and busy_threads >= limit("own_threads_cpus")
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
         name = loaders.dataset_name(main) if main is not None else "the data"
@@ -69,9 +75,14 @@ class DataStarved:
         elif small:
             fix = _by_batch(main, name)
             wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
-        elif busy_threads is not None:
-            work = function_name(top) if top is not None else name
-            fix, wont = _of_threads(main, work, busy_threads >= limit("own_threads_cpus"), need, usable)
+        elif lock and (computed or (busy_threads is not None and usable == 1)):
+            fix, wont = _of_threads(main, function_name(top) if top is not None else name, need, usable)
+        elif lock:
+            holder = facts.label(awaited[0].spot) if len(awaited) == 1 else ""
+            # Where threads may compute, unseen, workers are to be no more than CPUs.
+            want = need + 1 if busy_threads is None else min(need + 1, usable or 7)
+            fix = _of_lock(main, handover(top.frames) if top is not None else None, holder, want)
+            wont = "workers by fork: a lock stays as it was held, and this process' threads are in none of them"
         elif waits:
             call = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)"
             fix = loaders.with_workers(main, need + 1, call, "its waits then overlap")
@@ -89,7 +100,9 @@ class DataStarved:
             why = f"{facts.label(top)} {doing} on the training thread"
         confidence = facts.confidence() if facts.of_trace else facts.confidence(samples=seen)
         meanwhile = ""
-        if busy_threads is not None and busy_threads >= limit("own_threads_cpus"):
+        if len(awaited) == 1:  # of several it is not known who is waited for
+            why = f"{awaited[0].name} is in {facts.label(awaited[0].spot)} while {why}"
+        if computed:
             why += ", while other threads of this process compute"
             meanwhile = f"other threads of this process use {busy_threads:.1f} CPUs or more, beside torch's"
             confidence = _inferred(confidence)
@@ -110,11 +123,12 @@ class DataStarved:
                 ),
                 f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
                 meanwhile,
+                *(told_beside(facts, b) for b in beside[:3]),
                 f"num_workers=0, {plural(usable, 'CPU')} usable"
                 if main is not None and usable and (wont or meanwhile)
                 else "",
             ),
-            who=(facts.step_thread_name,),
+            who=(facts.step_thread_name, awaited[0].name if len(awaited) == 1 else ""),
             where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=why,
             fix=fix,
@@ -191,18 +205,26 @@ def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
     return "low" if sure == "low" else "medium", f"{why}; that it waits for those threads is inferred"
 
 
-def _of_threads(loader: Loader | None, work: str, compute: bool, need: int, cpus: int) -> tuple[str, str]:
-    """For who waits in a lock for threads that compute, or that may: they need the CPUs."""
+def _of_threads(loader: Loader | None, work: str, need: int, cpus: int) -> tuple[str, str]:
+    """For who waits in a lock for threads that compute: they need the CPUs."""
     want = min(need + 1, cpus or 7)
     if want < 2:
         once = f"# compute what {work} makes once, before training, or make it cheaper"
         return once, "num_workers: there is one CPU, and training and loading would share it" if cpus else ""
     call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
-    if not compute:
-        return loaders.with_workers(loader, want, call, "while the loop trains, as far as CPUs are free"), ""
     once = f"# compute what {work} makes once, before training, or in workers, as far as CPUs are free:"
     wont = "more workers than CPUs: what it waits for computes"
     return f"{once}\n{loaders.with_workers(loader, want, call)}", wont
+
+
+def _of_lock(loader: Loader | None, handed: Handover | None, holder: str, workers: int) -> str:
+    """For who waits in a lock, or for what threads of this process hand over: a fork copies neither as it should be."""
+    if handed is not None:
+        first = "# make what feeds it faster; in workers, make it in each of them: a fork takes no threads along"
+    else:
+        first = f"# hold the lock for less{f' in {holder}' if holder else ''}, or give each worker its own"
+    call = f'DataLoader(..., num_workers={workers}, persistent_workers=True, multiprocessing_context="spawn")'
+    return f"{first}:\n{loaders.with_workers(loader, workers, call, 'forked, they would wait for ever')}"
 
 
 def _by_batch(loader: Loader | None, name: str) -> str:
