@@ -124,6 +124,54 @@ def test_notes_reach_the_user_and_the_verdict_stays_short(tmp_path: Path, width:
     assert [f"note {i} " in shown for i in range(notes)] == [True] * notes and shown.count("note 0 ") == 1
 
 
+def crowded(path: Path) -> RunFile:
+    """Where the headline, Why and Next take two lines and more, and the second finding is critical."""
+    file = RunFile(path, cpus="2", cwd="/home/me/job", platform="Linux-x86_64")
+    hog = file.thread("a-prefetching-thread-with-a-long-name")
+    file.steps(60, compute=10.0, descheduled=30.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
+    file.steps(60, compute=10.0, descheduled=70.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
+    at = file.stack("/home/me/job/deep/er/train.py:41 Collector.<locals>.crunch_everything_at_once")
+    file.detail("gil_wait", 1680, thread=hog, stack=at).detail("gil_hold", 3000, thread=hog, stack=at)
+    file.host(3, process_cpus=1.4, other_cpus=0.6)
+    return file
+
+
+def test_the_notes_go_before_the_other_findings_and_a_critical_one_stays(tmp_path: Path) -> None:
+    with crowded(tmp_path / "a.tpr").note("fewer samples").note("passed before the first step").open() as run:
+        report, lines = model.build(run), console.summary(run).splitlines()
+        urgent = console.summary(run, notes=["saved elsewhere"]).splitlines()
+        shown = console.to_plain(console.show_lines(report))
+    others = [f for f in report.findings if f.id != report.verdict.finding]
+    assert [f.severity for f in others][:1] == ["critical"], others
+    for text in (lines, urgent):
+        assert len(text) <= console.MAX_LINES
+        (also,) = [row for row in text if row.startswith("Also")]
+        assert f"{others[0].id} {others[0].slug} {others[0].cost_ms_per_step:.1f} ms/step (" in also
+    assert not any(row.startswith("Note") for row in lines) and "fewer samples" in shown
+    assert [row for row in urgent if row.startswith("Note")] == ["Note  saved elsewhere"]
+
+
+def test_of_the_other_findings_those_of_the_machine_are_last_and_all_have_their_cost(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr", cpus="2").steps(
+        60, python=1.0, compute=5.0, gc=5.0, logging=1.0, descheduled=4.0
+    )
+    with file.host(3, process_cpus=0.4, other_cpus=1.6).open() as run:
+        report, text = model.build(run), " ".join(console.summary(run).split())
+    assert [f.id for f in report.findings] == ["TP303", "TP307", "TP305"]
+    assert "Also TP305 logging 1.0 ms/step (6%); TP307 descheduled 4.0 ms/step (25%) Step" in text
+
+
+def test_each_of_several_notes_is_whole_and_the_others_are_counted(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(60, compute=5.0)
+    file.note("the first says this; and a second clause which makes it much too long for one line of eighty")
+    with file.note("the second").note("the third").note("the fourth").open() as run:
+        lines = console.summary(run).splitlines()
+        private = console.summary(run, keep=False)
+    at = lines.index("Note  the first says this")
+    assert lines[at + 1] == "      the second; and 2 more in show"
+    assert "and 2 more" in private and "show" not in private  # there is no file to show
+
+
 def test_own_cost_is_a_share_of_the_whole_watch(tmp_path: Path) -> None:
     """Of 10 s that were watched the loop took 1: a tenth of our cost is the loop's."""
     file = RunFile(tmp_path / "a.tpr", wall_ns=str(10 * 10**9)).steps(100, compute=10.0).overhead(collector=100.0)

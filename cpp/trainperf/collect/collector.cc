@@ -485,13 +485,11 @@ void Collector::StepDownIfOverBudget(int64_t now_ns) {
   const bool again = sampler_hz_ < options_.sampler_hz;
   sampler_hz_ = hz;
   sampler_->SetPeriod(static_cast<int64_t>(1e9 / hz));
-  const std::string why = absl::StrCat("in one second trainperf cost more than ", options_.budget * 100, " % of it");
-  writer_->SetTier("gil_holds", "sampled", absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: ", why));
-  writer_->AddNote(again ? absl::StrCat("fewer samples still (", static_cast<int>(hz), " Hz)")
-                         : absl::StrCat("fewer samples (", static_cast<int>(hz),
-                                        " Hz): places are coarser, times stay exact, but for the split of python from "
-                                        "compute; ",
-                                        why));
+  writer_->SetTier(
+      "gil_holds", "sampled",
+      absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
+                   options_.budget * 100, " % of it; the split of python from compute is coarser, too"));
+  if (!again) writer_->AddNote("fewer samples, to stay cheap: places are coarser, times stay exact");
 }
 
 void Collector::Commit() {

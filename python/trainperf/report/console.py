@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from trainperf.findings.engine import cost_text
 from trainperf.findings.model import Finding
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import MACHINE
 from trainperf.report.model import ReportModel, build
 from trainperf.report.text import INDENT, Line, apportion, block, clean, fit_clauses, fit_places, middle, wrap
 from trainperf.report.tiers import is_amiss
@@ -86,22 +87,30 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     style = _SEVERITY_STYLE[top.severity] if top is not None else healthy
     for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
+    wont: list[Line] = []
     if top is not None:
         lines += block("Why", fit_places(clean(top.why or top.evidence[0]), width - INDENT, 2), width, 2)
         lines += block("Next", fit_clauses(clean(_next_text(top)), width - INDENT, 2), width, 2)
         if top.will_not_help:
-            lines += block("", _first_parts(f"will not help: {top.will_not_help}", width - INDENT), width, 1, "dim")
-    tail = _tail(model, width, keep, 2)
-    if model.steps:
-        also = _also(model, width) + _devices(model, width)
-        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
-            tail = _tail(model, width, keep, 1)
-        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
-            also = _also_ids(model, width) + _devices(model, width)
-        if len(lines) + len(also) + len(tail) > MAX_LINES - _MIN_TREE:
-            also = _devices(model, width)  # the tree marks the causes of the others
-        lines += also + _tree(model, width, MAX_LINES - len(lines) - len(also) - len(tail))
-    return lines + tail
+            wont = block("", _first_parts(f"will not help: {top.will_not_help}", width - INDENT), width, 1, "dim")
+    every, urgent = len(model.notes), model.urgent_notes
+    if not model.steps:
+        return lines + _tail(model, width, keep, 2, every)
+    devices, others = _devices(model, width), _others(model)
+    # What gives way first: notes (`show` has them), the names of other findings, what will not help, other findings.
+    ways = [
+        (wont, _also(model, width, also_rows), _tail(model, width, keep, tail_rows, notes))
+        for also_rows, tail_rows, notes in ((2, 2, every), (2, 1, every), (2, 1, urgent), (1, 1, urgent))
+    ]
+    also, tail = ways[-1][1:]
+    if any(f.severity != "info" for f in others):
+        ways.append(([], also, tail))
+    if all(f.severity != "critical" for f in others):
+        ways.append((ways[-1][0], [], tail))  # the tree marks their causes
+    room = MAX_LINES - _MIN_TREE - len(lines) - len(devices)
+    wont, also, tail = next((way for way in ways if sum(map(len, way)) <= room), ways[-1])
+    lines += wont + also + devices
+    return lines + _tree(model, width, MAX_LINES - len(lines) - len(tail)) + tail
 
 
 def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
@@ -185,35 +194,29 @@ def _next_text(f: Finding) -> str:
 
 
 def _others(model: ReportModel) -> list[Finding]:
-    """Beside the verdict's; without what others tell wholly."""
-    return [f for f in model.findings if f.id != model.verdict.finding and (f.cost_ns or not f.told_ns)]
+    """Beside the verdict's; without what others tell wholly, and what is only the machine's doing last."""
+    found = [f for f in model.findings if f.id != model.verdict.finding and (f.cost_ns or not f.told_ns)]
+    return sorted(found, key=lambda f: f.by_others or (f.severity == "info" and f.cause in MACHINE))
 
 
-def _also(model: ReportModel, width: int) -> list[Line]:
+def _also(model: ReportModel, width: int, max_rows: int) -> list[Line]:
+    """Each with its cost, in the same unit, as long as they fit; an id is what `explain` takes, so it is never cut."""
     others = _others(model)
     if not others:
         return []
-    shown = [
-        f"{f.id} {f.slug} {cost_text(f)}" if f.cost_ns or f.told_ns else f"{f.id} {f.slug}: {f.title}"
-        for f in others[:2]
-    ]
-    more = f"; {_ids(others[2:])}" if len(others) > 2 else ""
-    rows = block("Also", "; ".join(shown) + more, width, 3)
-    # An id is what `explain` takes: cut costs and titles before it.
-    return rows if len(rows) <= (2 if len(others) > 1 else 1) else _also_ids(model, width)
+    if len(others) == 1 and not others[0].cost_ns:
+        return block("Also", f"{others[0].id} {others[0].slug}: {others[0].title}", width, max_rows)
+    named = [f"{f.id} {f.slug}{_cost(f)}" for f in others]
+    for told in range(len(others), 0, -1):
+        rest = f"; {', '.join(f.id for f in others[told:])}" if told < len(others) else ""
+        text = clean("; ".join(named[:told]) + rest)
+        if len(wrap(text, width - INDENT, max_rows + 1)) <= max_rows:
+            return block("Also", text, width, max_rows)
+    return block("Also", "; ".join(f"{f.id}{_cost(f)}" for f in others), width, max_rows)
 
 
-def _also_ids(model: ReportModel, width: int) -> list[Line]:
-    """In one line, where there is no room for costs."""
-    others = _others(model)
-    if not others:
-        return []
-    named = ", ".join(f"{f.id} {f.slug}" for f in others)
-    return block("Also", named if len(named) <= width - INDENT else _ids(others), width, 1)
-
-
-def _ids(findings: Sequence[Finding]) -> str:
-    return ", ".join(f.id for f in findings)
+def _cost(f: Finding) -> str:
+    return f" {_ms(f.cost_ms_per_step)} ms/step ({f.share:.0%})" if f.cost_ns else ""
 
 
 def _devices(model: ReportModel, width: int) -> list[Line]:
@@ -279,8 +282,8 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     return lines
 
 
-def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Line]:
-    """What trainperf itself cost, what is amiss with the numbers, and where they are."""
+def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int) -> list[Line]:
+    """What trainperf itself cost, what is amiss with the numbers, and where they are; of the notes the first ones."""
     own = f"trainperf took {model.overhead_ms_per_step:.3f} ms/step ({model.overhead_share:.2%})"
     if model.source == "trace":
         own = "none: this is a trace, read afterwards"
@@ -298,7 +301,7 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int) -> list[Li
     lines = block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
     if not model.steps and not amiss:
         lines = []
-    lines += _notes(model, width, max_lines)
+    lines += _notes(model.notes[:notes], width, max_lines, "in show" if keep else "")
     if keep:
         lines.append(_more("trainperf show ", model, width))
     return lines
@@ -317,14 +320,20 @@ def _ended(model: ReportModel) -> str:
     )
 
 
-def _notes(model: ReportModel, width: int, max_lines: int) -> list[Line]:
-    """What the user should know besides: a hook that is off, a name that is no phase, a file that is elsewhere."""
-    notes = model.notes
+def _notes(notes: Sequence[str], width: int, max_lines: int, where: str) -> list[Line]:
+    """What the user should know besides: a hook that is off, a name that is no phase, a file that is elsewhere.
+
+    One that is alone may take all lines; of several each has one, and tells as much as is whole.
+    """
     if len(notes) <= 1:
         return block("Note", notes[0], width, max_lines) if notes else []
-    first = notes[0] if len(notes) <= max_lines else f"(1 of {len(notes)}) {notes[0]}"
-    lines = block("Note", first, width, 1)
-    return lines + (block("", notes[1], width, 1) if max_lines > 1 else [])
+    lines: list[Line] = []
+    for i, note in enumerate(notes[:max_lines]):
+        left = len(notes) - max_lines
+        more = f"; and {left} more {where}".rstrip() if left > 0 and i == max_lines - 1 else ""
+        text = fit_clauses(clean(note), width - INDENT - len(more), 1)
+        lines += block("" if i else "Note", wrap(text, width - INDENT - len(more), 1)[0] + more, width, 1)
+    return lines
 
 
 def _quoted(path: str) -> str:

@@ -71,6 +71,7 @@ class ReportModel:
     overhead_share: float  # of the whole watch
     dropped: Mapping[str, int]
     notes: tuple[str, ...]
+    urgent_notes: int  # the first so many are never left out
 
 
 def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
@@ -114,6 +115,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
         notes=(*notes, *_stopped(run), *run.notes, *_before(run)),
+        urgent_notes=len(notes),
     )
 
 

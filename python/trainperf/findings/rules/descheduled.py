@@ -49,7 +49,7 @@ class Descheduled:
             title, why, fix, names, where = self._own_threads(facts, load)
             who += names
             if load.others > load.threads:
-                fix = f"# stop the other processes, and of this run's own threads:\n{fix}"
+                fix = f"# stop the other processes, and see to this run's own threads:\n{fix}"
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "children":
             title = "its own child processes use the CPUs"
