@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trainperf
 from loops import Task, watch
+from trainperf import _native
 from trainperf.findings import find
 
 
@@ -178,3 +179,31 @@ def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
         else:
             assert run.cause_ns("gil_wait") > 0.05 * run.wall_ns
             assert "TP201" in {f.id for f in found.findings}
+
+
+def test_watches_begin_and_end_while_threads_mark(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def mark() -> None:
+        while not ended.is_set():
+            _native.begin(2, 0, 0, 0)
+            _native.end(2)
+            _native.step()
+
+    threads = [threading.Thread(target=mark) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(10):
+            session = _native.Session(str(tmp_path / f"{i}.tpr"))
+            session.begins()
+            session.flush()
+            session.ends()
+            session.begins()
+            session.stop("normally")
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    for i in range(10):
+        assert trainperf.open(tmp_path / f"{i}.tpr").meta["ended"] == "normally"
