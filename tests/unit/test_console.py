@@ -196,6 +196,27 @@ def test_few_steps_are_never_called_typical(tmp_path: Path) -> None:
     assert "typical" not in text
 
 
+@pytest.mark.parametrize(("kept_off", "says"), [(0.5, "saves up to 20.0"), (9.0, "saves about 20.0")])
+def test_where_cpus_are_short_a_cost_is_no_upper_bound(tmp_path: Path, kept_off: float, says: str) -> None:
+    """What the code itself waits for a CPU is told as descheduled, so mending it saves that too."""
+    file = RunFile(tmp_path / "a.tpr").steps(60, compute=20.0, blocked_io=20.0, descheduled=kept_off)
+    with file.open() as run:
+        report, text = model.build(run), " ".join(console.summary(run).split())
+    assert report.verdict.finding == "TP301" and says in text
+    apart = "its own waits for a CPU are not in this: 18% of the run, told apart"
+    assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == (kept_off > 1)
+    waits = next((f for f in report.findings if f.id == "TP307"), None)
+    assert waits is None or not waits.waits_apart
+
+
+def test_advice_that_only_finds_out_more_saves_nothing(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr").steps(100, data_wait=8.0, compute=5.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
+    with file.open() as run:
+        text = " ".join(console.summary(run).split())
+    assert "Next run longer to see whether the workers compute or wait" in text
+
+
 def test_one_step_has_no_median(tmp_path: Path) -> None:
     with RunFile(tmp_path / "a.tpr").steps(1, compute=5.0).open() as run:
         text = console.summary(run)

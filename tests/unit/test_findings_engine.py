@@ -16,6 +16,21 @@ def test_one_step_is_too_few(make: Make) -> None:
     assert found.findings == () and "too few" in found.verdict.text
 
 
+@pytest.mark.parametrize(
+    ("steps", "ended", "told"), [(2, "normally", False), (3, "normally", True), (3, "exception", False)]
+)
+def test_the_first_step_and_one_that_an_exception_cut_are_none_to_warn_by(
+    make: Make, steps: int, ended: str, told: bool
+) -> None:
+    found = said(make(ended=ended).steps(steps, compute=2.0, blocked_io=8.0))
+    assert [f.id for f in found.findings] == (["TP301"] if told else [])
+    assert (f"only {steps} steps seen: too few for a verdict" in found.verdict.text) == (not told)
+
+
+def test_two_steps_of_a_trace_are_enough(make: Make) -> None:
+    assert loud(make(source="trace").steps(2, compute=2.0, blocked_io=8.0)) == ["blocked"]
+
+
 def test_a_stray_run_step_that_swallows_the_loop_is_named(make: Make) -> None:
     for optimizer_steps, told in ((60, True), (2, False)):
         text = said(make().steps(1, compute=60.0, optimizer_steps=optimizer_steps)).verdict.text

@@ -114,6 +114,12 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
+    waits_apart = not machines and cost > 0 and not share.by_device and facts.kept_off_share >= limit("warn_share")
+    if waits_apart:
+        evidence = (
+            *evidence,
+            f"its own waits for a CPU are not in this: {facts.kept_off_share:.0%} of the run, told apart",
+        )
     when = "" if tells_when else facts.when(finding.claims)
     if when:
         evidence = (*evidence, when)
@@ -127,6 +133,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         evidence=evidence,
         idle_ns=sum(share.idle.values()) if share.idle is not None else None,
         told_ns=taken,
+        waits_apart=waits_apart,
         told_by=tuple(tellers) if taken else (),
     )
 
@@ -165,7 +172,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         )
         text = f"{device}{before}{top.slug}{cost}: {top.title}{after}"
         return Verdict(text, top.id, "finding")
-    if facts.steps < limit("warn_min_steps"):
+    if facts.too_few:
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
         seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
         return Verdict(seen, "", "none")

@@ -111,9 +111,19 @@ class Facts(Places):
         return f"{ms(ns / self.steps)} of each step's {ms(self.wall_ns / self.steps)}"
 
     @cached_property
+    def too_few(self) -> bool:
+        """Whether fewer steps than a warning needs are left without the first, and one that an exception cut short."""
+        left_out = 0 if self.of_trace else 1 + (self.run.ended == "exception")
+        return self.steps - left_out < limit("warn_min_steps")
+
+    @cached_property
     def kept_off_ns(self) -> int:
         """Time that the machine kept the training thread off the CPUs: none of the loop's doing."""
         return self.cause_ns("descheduled") + self.cause_ns("throttled")
+
+    @property
+    def kept_off_share(self) -> float:
+        return self.share(self.kept_off_ns)
 
     def loop_share(self, ns: int) -> float:
         """Of the time that the machine left to the run: the same on a busy machine as on a quiet one."""
@@ -127,7 +137,7 @@ class Facts(Places):
         against what the machine left to the run.
         """
         share = self.share(ns)
-        if self.steps < limit("warn_min_steps") or share < limit("least_share"):
+        if self.too_few or share < limit("least_share"):
             return None
         if (share if machine else self.loop_share(ns)) < limits.warn:
             return None
@@ -198,6 +208,7 @@ class Facts(Places):
         fix: str = "",
         will_not_help: str = "",
         by_others: bool = False,
+        finds_out: bool = False,
     ) -> Finding:
         """`affected`: a number when all of the cost is in so many steps; None when every step has it.
 
@@ -241,6 +252,7 @@ class Facts(Places):
             exposed_ns=exposed_ns,
             by_device=by_device,
             by_others=by_others,
+            finds_out=finds_out,
         )
 
     # -- who and where

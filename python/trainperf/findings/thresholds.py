@@ -70,7 +70,13 @@ _TABLE = (
         "a cost below it is never a finding, however busy the machine was",
         "warnings are measured against the time that the machine left to the run, criticals against all of it",
     ),
-    Threshold("warn_min_steps", 2, "steps", "fewest steps for a warning", "TraceML 0.5"),
+    Threshold(
+        "warn_min_steps",
+        2,
+        "steps",
+        "fewest steps for a warning, beside the first of a watch and one that an exception cut short",
+        "TraceML 0.5",
+    ),
     Threshold("critical_min_steps", 20, "steps", "fewest steps for a critical, and for high confidence", "TraceML 0.5"),
     Threshold(
         "min_cost_ms",

@@ -185,12 +185,14 @@ def _next_text(f: Finding) -> str:
     rows = f.fix.splitlines() or [""]
     first = rows[0]
     text = first[2:].rstrip(":") if first.startswith("# ") else first
-    if f.cost_ns <= 0:
+    if f.cost_ns <= 0 or f.finds_out:
         return text
+    saved = f"{_ms(f.cost_ms_per_step)} ms/step"
     if f.steps_affected * 2 < f.steps:
-        saved = f"{f.cost_ns / 1e6:,.0f} ms" if f.cost_ns < 10e9 else f"{f.cost_ns / 1e9:,.0f} s"
-        return f"saves up to {saved} of this run: {text}"
-    return f"saves up to {_ms(f.cost_ms_per_step)} ms/step: {text}"
+        saved = (f"{f.cost_ns / 1e6:,.0f} ms" if f.cost_ns < 10e9 else f"{f.cost_ns / 1e9:,.0f} s") + " of this run"
+    return (
+        f"saves about {saved}, more while CPUs are short: {text}" if f.waits_apart else f"saves up to {saved}: {text}"
+    )
 
 
 def _others(model: ReportModel) -> list[Finding]:

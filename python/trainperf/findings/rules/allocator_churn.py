@@ -32,7 +32,7 @@ class AllocatorChurn(DeviceRule):
         allocs, frees = device.calls("alloc"), device.calls("free")
         pinned = device.calls("pinned_alloc", "pinned_free")
         retried = allocs.failed > _OF_ONE_ERROR and allocs.steps > 1 and frees.count > 0
-        if graded is None and not (retried and facts.steps >= limit("warn_min_steps")):
+        if graded is None and not (retried and not facts.too_few):
             return None
         lasts = device.late_share(device.column(["cuda_alloc"])) >= self.limits.warn
         spots = facts.call_spots(*_CALLS)

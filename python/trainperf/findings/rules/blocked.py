@@ -160,6 +160,7 @@ class Blocked:
             why=why,
             fix=fix,
             will_not_help=wont,
+            finds_out=kind == "ranks",
         )
 
     @staticmethod

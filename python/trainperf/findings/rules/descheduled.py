@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FEWER = "# start fewer of them, make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
+_LOOK = "# look at what else runs:\ntop -H"
 
 
 class Descheduled:
@@ -74,7 +75,7 @@ class Descheduled:
         else:
             title = "the training thread waits for a CPU"
             why = "who else ran is not clear" if load.known else "the watch was too short to see who else ran"
-            fix = "# look at what else runs:\ntop -H"
+            fix = _LOOK
             confidence = "medium" if confidence[0] == "high" else confidence[0], f"{confidence[1]}; {why}"
         return facts.finding(
             (self.id, self.slug),
@@ -107,6 +108,7 @@ class Descheduled:
             fix=fix,
             will_not_help=wont,
             by_others=whose == "others",
+            finds_out=fix == _LOOK,
         )
 
     @staticmethod

@@ -160,6 +160,7 @@ class Uneven:
             why=f"in steps {first:,} to {last:,} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
             fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first:,} to {last:,}')}",
+            finds_out=True,
             will_not_help="what speeds up every step alike: the rest of the run is not slow",
         )
 

@@ -127,4 +127,5 @@ class WorkersTooSlow:
             why=f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
             will_not_help=wont,
+            finds_out=not view.told,
         )
