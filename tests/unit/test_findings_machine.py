@@ -233,7 +233,12 @@ THREADS = '{"python": [[1001, "MainThread", 900], [9, "poller", %d]], "native": 
 def with_threads(make: Make, python_ms: int, native_ms: int, *, torch_threads: int = 1, pools: str = "[]") -> RunFile:
     """Over a watch of 4 s."""
     used = THREADS % (python_ms, native_ms, native_ms)
-    file = make(torch_threads=str(torch_threads), thread_cpu=used, thread_pools=pools, wall_ns=str(4 * 10**9))
+    file = make(
+        torch_threads=str(torch_threads),
+        thread_cpu=used,
+        thread_pools=f'{{"unlimited": {pools}}}',
+        wall_ns=str(4 * 10**9),
+    )
     return competing(file, others=0.1)
 
 
@@ -246,6 +251,15 @@ def test_native_threads_are_to_be_limited_and_not_to_sleep(make: Make) -> None:
     known = only(with_threads(make, 200, 2000, pools=pools)).fix
     assert "\nTOKENIZERS_PARALLELISM=false OPENBLAS_NUM_THREADS=1 python train.py\ncv2.x(0)" in known, known
     assert "tokenizers, numpy, cv2" in known
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["5", "x{", '{"python": 3}', '{"python": [[1, 2]], "native": [3]}', '{"native": [[7, "a", 1%s]]}' % ("0" * 400)],
+)
+def test_what_else_may_stand_in_a_file_tells_nothing_of_threads(make: Make, odd: str) -> None:
+    file = make(torch_threads="1", thread_cpu=odd, thread_pools=odd)
+    assert "native" not in only(competing(file, others=0.1)).title
 
 
 def test_torchs_own_threads_are_not_to_be_limited(make: Make) -> None:

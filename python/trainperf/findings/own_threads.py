@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _AUTOGRAD = "pt_autograd"  # runs the loop's own backward
+_NO_TIME = 1 << 63  # ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +58,26 @@ def _use(who: str, threads: tuple[ThreadUse, ...]) -> str:
 
 def own_threads(facts: Facts) -> OwnThreads:
     """torch's threads are taken to be the busiest of the native ones."""
+    found = json_object(facts.run.meta.get("thread_cpu", "{}"))
+    python, native = (tuple(_uses(facts, found.get(kind))) for kind in ("python", "native"))
+    pools = _rows(json_object(facts.run.meta.get("thread_pools", "{}")).get("unlimited"), (str, str))
+    return OwnThreads(python, native[max(0, facts.torch_threads - 1) :], tuple(pools))
+
+
+def _uses(facts: Facts, rows: object) -> Iterator[ThreadUse]:
     watched = facts.run.watched_ns
-    if not watched or "thread_cpu" not in facts.run.meta:
-        return OwnThreads((), (), ())
-    found = json.loads(facts.run.meta["thread_cpu"])
     step = facts.run.step_thread.native_tid if facts.run.step_thread is not None else 0
-    python, native = (
-        tuple(
-            ThreadUse(name, ms * 1e6 / watched)
-            for tid, name, ms in found[kind]
-            if tid != step and not name.startswith(_AUTOGRAD) and ms * 1e6 >= limit("show_share") * watched
-        )
-        for kind in ("python", "native")
-    )
-    pools = tuple((library, setting) for library, setting in json.loads(facts.run.meta.get("thread_pools", "[]")))
-    return OwnThreads(python, native[max(0, facts.torch_threads - 1) :], pools)
+    for tid, name, ms in _rows(rows, (int, str, int)):
+        ns = ms * 1_000_000
+        notable = 0 < limit("show_share") * watched <= ns < _NO_TIME
+        if notable and tid != step and not name.startswith(_AUTOGRAD):
+            yield ThreadUse(name, ns / watched)
+
+
+def _rows(rows: object, types: tuple[type, ...]) -> list[Any]:
+    """Those of such types: what else may be in a file tells nothing."""
+    return [
+        tuple(row)
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, list) and tuple(map(type, row)) == types
+    ]

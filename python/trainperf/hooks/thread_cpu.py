@@ -48,7 +48,7 @@ class ThreadCpuHook:
             return
         try:
             context.session.set_meta("thread_cpu", json.dumps(self._used()))
-            context.session.set_meta("thread_pools", json.dumps(unlimited_pools()))
+            context.session.set_meta("thread_pools", json.dumps({"unlimited": unlimited_pools()}))
         except Exception as error:
             context.fail(self.name, error)
 
