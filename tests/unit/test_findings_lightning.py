@@ -135,3 +135,61 @@ def test_remedies_speak_of_the_trainer(make: Make) -> None:
     file = lightning(make).steps(100, compute=4.0, checkpoint=2.0, validation=4.0)
     fixes = {f.id: f.fix for f in said(file).findings}
     assert "ModelCheckpoint(every_n_train_steps=" in fixes["TP304"] and "val_check_interval" in fixes["TP306"]
+
+
+SITE = "/x/site-packages"
+FIT = (f"{SITE}/lightning/pytorch/strategies/strategy.py:391 Strategy.training_step", f"{TRAIN}:47 <module>")
+STEP = f"{TRAIN}:15 Net.training_step"
+
+
+def logging_calls(make: Make, *frames: str, ms: float = 6.0, of_ms: float = 10.0, phase: str = "forward") -> RunFile:
+    """`ms` of Python in each step of `of_ms` stand at these frames."""
+    file = make().steps(100, {(phase, "python"): ms}, compute=of_ms - ms)
+    return file.detail("sample", 100 * ms, phase=phase, state="python", stack=file.stack(*frames, *FIT))
+
+
+def log_call(package: str = "lightning/pytorch", call: str = "LightningModule.log") -> tuple[str, str]:
+    file = f"{SITE}/{package}"
+    result = f"{file}/trainer/connectors/logger_connector/result.py:412 _ResultCollection.log"
+    return result, f"{file}/core/module.py:531 {call}"
+
+
+@pytest.mark.parametrize("call", ["LightningModule.log", "log", "LightningModule.log_dict"])
+@pytest.mark.parametrize("package", ["lightning/pytorch", "pytorch_lightning"])
+def test_many_calls_of_self_log_are_named_with_their_line(make: Make, package: str, call: str) -> None:
+    found = said(logging_calls(make, *log_call(package, call), STEP))
+    f = found.findings[0]
+    assert found.verdict.finding == f.id == "TP707" and (f.severity, f.cause) == ("critical", "python")
+    assert f.where == "train.py:15" and "Net.training_step (train.py:15)" in f.why and "every N steps" in f.fix
+    assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
+    assert "TP309" not in [f.id for f in found.findings]  # it is told
+
+
+def test_native_code_below_self_log_is_its_cost_and_other_python_is_not(make: Make) -> None:
+    file = make().steps(100, {("forward", "python"): 5.0, ("forward", "native"): 4.0}, compute=3.0)
+    log = file.stack(*log_call(), STEP, *FIT)
+    for state, ms in (("python", 400), ("native", 100)):
+        file.detail("sample", ms, phase="forward", state=state, stack=log)
+    file.detail("sample", 100, phase="forward", state="python", stack=file.stack(*FIT))
+    file.detail("sample", 300, phase="forward", state="native", stack=file.stack(f"{TRAIN}:9 Net.training_step", *FIT))
+    f = next(f for f in said(file).findings if f.id == "TP707")
+    assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.causes == ("python", "compute")
+
+
+HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"
+
+
+@pytest.mark.parametrize(
+    ("frames", "options"),
+    [
+        ((*log_call(), STEP), {"ms": 1.4, "of_ms": 4.0}),  # a few calls in a short step
+        ((*log_call(), STEP), {"ms": 6.0, "of_ms": 100.0}),
+        ((*log_call(), STEP), {"phase": "validation"}),
+        ((*log_call(), f"{TRAIN}:60 Slow.on_train_batch_end", HOOKS), {}),  # the callback's
+        ((f"{TRAIN}:70 Metric.compute", *log_call(), STEP), {}),  # the user's own code below it
+        ((f"{SITE}/lightning/pytorch/core/module.py:1368 LightningModule.optimizer_step",), {}),
+        ((*log_call("other/core")[:1], f"{SITE}/mine/core/module.py:5 Thing.log", STEP), {}),
+    ],
+)
+def test_what_is_not_many_calls_of_self_log(make: Make, frames: tuple[str, ...], options: Any) -> None:
+    assert "TP707" not in [f.id for f in said(logging_calls(make, *frames, **options)).findings]

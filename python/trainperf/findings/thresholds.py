@@ -131,6 +131,13 @@ _TABLE = (
         "a healthy 1.4 ms loop spends 10 to 30 % there",
     ),
     Threshold(
+        "metric_calls_ms",
+        3.0,
+        "ms/step",
+        "Lightning's self.log is told of from this on",
+        "measured: a call takes 0.3 to 0.5 ms, on busy CPUs up to 1.2 ms (Lightning 2.6); a few calls are no fault",
+    ),
+    Threshold(
         "min_samples",
         10,
         "samples",

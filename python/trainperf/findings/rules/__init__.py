@@ -26,6 +26,7 @@ from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.launch_bound import LaunchBound
 from trainperf.findings.rules.lightning_callback import LightningCallback
+from trainperf.findings.rules.lightning_log import LightningLog
 from trainperf.findings.rules.lightning_logger import LightningLogger
 from trainperf.findings.rules.lightning_monitor import LightningMonitor
 from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
@@ -60,6 +61,7 @@ ALL: tuple[Rule, ...] = (
     LightningCallback(),
     LightningProgressBar(),
     LightningSigterm(),
+    LightningLog(),
     Blocked(),
     GcPauses(),
     Checkpoint(),

@@ -161,7 +161,7 @@ class Uneven:
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
             fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first:,} to {last:,}')}",
             finds_out=True,
-            will_not_help="what speeds up every step alike: the rest of the run is not slow",
+            will_not_help="what speeds up every step alike: that part stays slower than the rest",
         )
 
     @staticmethod

@@ -1,0 +1,84 @@
+"""TP707: the calls of Lightning's self.log take a notable part of the step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import plural
+from trainperf.findings.frames import is_framework, is_user_file
+from trainperf.findings.framework import main_cause
+from trainperf.findings.model import Cell, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.runfile import Detail, Frame
+
+_MODULE = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
+_CAUSES = ("python", "compute", "launch")  # of validation, of a callback or a logger others tell
+
+
+def _logs(stack: Sequence[Frame]) -> bool:
+    """Lightning's own code below a self.log that the user's code called, of no callback."""
+    calls = next((i for i, f in enumerate(stack) if is_user_file(f.file)), None)
+    if calls is None or any(f.function == "_call_callback_hooks" and is_framework(f.file) for f in stack):
+        return False
+    return any(_MODULE.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls])
+
+
+class LightningLog:
+    id = "TP707"
+    slug = "lightning-log"
+    limits = Limits(limit("warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ("gil_holds",)
+
+    def check(self, facts: Facts) -> Outcome:
+        claims, details = self._calls(facts)
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
+        samples = sum(d.count for d in details)
+        if severity is None or samples < limit("min_samples") or facts.ms_per_step(cost) < limit("metric_calls_ms"):
+            return None
+        spots = facts.spots(details)
+        top = spots[0]
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause=main_cause(facts, claims),
+            claims=claims,
+            title="the calls of self.log take much of the step",
+            confidence=facts.confidence(samples=samples),
+            evidence=(
+                f"{facts.of_step(cost)} in Lightning's self.log and self.log_dict, by {plural(samples, 'sample')}",
+                *(
+                    f"{s.share:.0%} of it in {facts.label(s)}"
+                    for s in spots[:3]
+                    if s is top or s.share >= limit("warn_share")
+                ),
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"Lightning runs Python for each metric at each call: {facts.label(top)}",
+            fix="# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)",
+            will_not_help="self.log_dict: it calls self.log for each metric; a larger log_every_n_steps: that only "
+            "writes less often; torch.compile",
+        )
+
+    @staticmethod
+    def _calls(facts: Facts) -> tuple[dict[Cell, int], list[Detail]]:
+        """What the calls took of each cell, and the samples in them: native code only where it is no wait for a
+        device that was not seen."""
+        mechanisms = ("python",) if facts.run.feeds_device and facts.gpu is None else ("python", "native")
+        claims: dict[Cell, int] = {}
+        found: list[Detail] = []
+        for cell, exact in facts.matrix.items():
+            if exact <= 0 or cell[1] not in mechanisms or facts.cause_of(cell) not in _CAUSES:
+                continue
+            samples = facts.samples(phases=[cell[0]], states=[cell[1]])
+            calls = [d for d in samples if _logs(facts.run.stack(d.stack))]
+            if calls:
+                claims[cell] = exact * sum(d.ns for d in calls) // sum(d.ns for d in samples)
+                found += calls
+        return claims, found
