@@ -12,6 +12,7 @@ import torch
 from loops import N, Task, phase_share, validate, watch
 from torch.utils.data import DataLoader, TensorDataset
 from trainperf import runfile
+from trainperf.findings import loaders
 
 # Validation
 
@@ -212,3 +213,5 @@ def test_worker_start_up_is_in_the_steps_that_have_it(tmp_path: Path, persistent
     assert run.span_total("loader_start").count == 3
     (only,) = run.loaders.values()
     assert only.fetches.first_count == 3
+    assert loaders.worker_starts(only, 3) == (1 if persistent else 3)
+    assert len(only.workers) == 1 or not persistent  # the same process in each epoch

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
+_PAID_ONCE = ("compile-warmup", "worker-startup")  # as infos: a longer run pays no more for them
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 
@@ -220,11 +221,14 @@ def worth_a_look(found: Iterable[Finding]) -> bool:
 
 
 def _warm_up(found: list[Finding], top: Finding) -> str:
-    """What compiling took, where that is more than what the verdict is about: the run was mostly that."""
-    compiled = next((f for f in found if f.id == "TP402" and f.severity == "info"), None)
-    if compiled is None or compiled.cost_ns <= top.cost_ns + top.told_ns:
+    """What compiling or starting the workers took, where that is more than what the verdict is about: the run was
+    mostly that."""
+    paid = max(
+        (f for f in found if f.slug in _PAID_ONCE and f.severity == "info"), key=lambda f: f.cost_ns, default=None
+    )
+    if paid is None or paid.cost_ns <= top.cost_ns + top.told_ns:
         return ""
-    return f"{compiled.title}: {compiled.share:.0%} of step time; beside that "
+    return f"{paid.title}: {paid.share:.0%} of step time; beside that "
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:

@@ -161,6 +161,13 @@ def with_workers_of(facts: Facts) -> list[Loader]:
     ]
 
 
+def worker_starts(loader: Loader, epochs: int) -> int:
+    """How often its worker processes started, in as many epochs: persistent ones once, unless more were seen."""
+    if not loader.description.get("persistent_workers"):
+        return epochs
+    return min(epochs, max(1, len(loader.workers) // num_workers(loader)))
+
+
 def only_validates(loader: Loader) -> bool:
     return loader.fetches.validation_count > 0 and not (loader.fetches.count or loader.fetches.first_count)
 

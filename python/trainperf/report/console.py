@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from trainperf.findings.engine import cost_text
+from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MACHINE
@@ -261,8 +261,8 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
         entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest)))
     digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
     marks: dict[str, list[str]] = {}
-    for f in model.findings:
-        if f.severity != "info":
+    for f in sorted(model.findings, key=lambda f: -f.cost_ns):
+        if f.severity != "info" or worth_a_look([f]):
             for cause in f.causes:
                 marks.setdefault(cause, []).append(f.id)
     told = {i for i, (name, *_) in enumerate(entries) if name in marks}
