@@ -176,6 +176,14 @@ def test_native_code_below_self_log_is_its_cost_and_other_python_is_not(make: Ma
     assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.causes == ("python", "compute")
 
 
+def test_stacks_that_could_not_be_read_are_shared_out_like_the_others(make: Make) -> None:
+    file = make().steps(100, {("forward", "python"): 8.0}, compute=2.0)
+    for ms, stack in ((450, file.stack(*log_call(), STEP, *FIT)), (150, file.stack(STEP, *FIT)), (200, file.stack())):
+        file.detail("sample", ms, phase="forward", state="python", stack=stack)
+    f = next(f for f in said(file).findings if f.id == "TP707")
+    assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
+
+
 HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"
 
 

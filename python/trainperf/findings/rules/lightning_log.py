@@ -69,16 +69,17 @@ class LightningLog:
     @staticmethod
     def _calls(facts: Facts) -> tuple[dict[Cell, int], list[Detail]]:
         """What the calls took of each cell, and the samples in them: native code only where it is no wait for a
-        device that was not seen."""
+        device that was not seen. A stack that changed while it was read is lost, which is likeliest where functions
+        are short, as these are: the lost ones are shared out like the others."""
         mechanisms = ("python",) if facts.run.feeds_device and facts.gpu is None else ("python", "native")
         claims: dict[Cell, int] = {}
         found: list[Detail] = []
         for cell, exact in facts.matrix.items():
             if exact <= 0 or cell[1] not in mechanisms or facts.cause_of(cell) not in _CAUSES:
                 continue
-            samples = facts.samples(phases=[cell[0]], states=[cell[1]])
-            calls = [d for d in samples if _logs(facts.run.stack(d.stack))]
+            read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
+            calls = [d for d in read if _logs(facts.run.stack(d.stack))]
             if calls:
-                claims[cell] = exact * sum(d.ns for d in calls) // sum(d.ns for d in samples)
+                claims[cell] = exact * sum(d.ns for d in calls) // sum(d.ns for d in read)
                 found += calls
         return claims, found
