@@ -380,6 +380,15 @@ def test_the_users_own_signal_handlers_run(path: Path) -> None:
     assert len(seen) == 20
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_anomaly_detection_is_told_also_where_it_ended_before_the_watch(
+    path: Path, capsys: pytest.CaptureFixture[str], on: bool
+) -> None:
+    with trainperf.watch(path), torch.autograd.set_detect_anomaly(on):  # type: ignore[no-untyped-call]
+        train(10)
+    assert ("Note  anomaly detection was on: it slows forward and backward" in capsys.readouterr().err) == on
+
+
 def test_import_is_light() -> None:
     program = "import sys, trainperf; print([m for m in ('torch', 'numpy', 'rich', 'sqlite3') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

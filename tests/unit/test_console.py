@@ -124,9 +124,9 @@ def test_notes_reach_the_user_and_the_verdict_stays_short(tmp_path: Path, width:
     assert [f"note {i} " in shown for i in range(notes)] == [True] * notes and shown.count("note 0 ") == 1
 
 
-def crowded(path: Path) -> RunFile:
+def crowded(path: Path, **meta: str) -> RunFile:
     """Where the headline, Why and Next take two lines and more, and the second finding is critical."""
-    file = RunFile(path, cpus="2", cwd="/home/me/job", platform="Linux-x86_64")
+    file = RunFile(path, cpus="2", cwd="/home/me/job", platform="Linux-x86_64", **meta)
     hog = file.thread("a-prefetching-thread-with-a-long-name")
     file.steps(60, compute=10.0, descheduled=30.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
     file.steps(60, compute=10.0, descheduled=70.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
@@ -137,6 +137,8 @@ def crowded(path: Path) -> RunFile:
 
 
 def test_the_notes_go_before_the_other_findings_and_a_critical_one_stays(tmp_path: Path) -> None:
+    with crowded(tmp_path / "b.tpr", anomaly_mode="1").note("fewer samples").open() as run:
+        assert "\nNote  anomaly detection was on: it slows" in console.summary(run)
     with crowded(tmp_path / "a.tpr").note("fewer samples").note("passed before the first step").open() as run:
         report, lines = model.build(run), console.summary(run).splitlines()
         urgent = console.summary(run, notes=["saved elsewhere"]).splitlines()

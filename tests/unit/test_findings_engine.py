@@ -123,6 +123,17 @@ def test_the_runs_own_trouble_leads_before_what_other_programs_do(make: Make, ke
     assert said(of_its_own).verdict.finding == "TP307"  # its own threads'
 
 
+@pytest.mark.parametrize("others", [True, False])
+def test_a_stretch_that_other_programs_slowed_is_not_in_the_headline(make: Make, others: bool) -> None:
+    """They vary anyway. A stretch in which the run's own threads did so is."""
+    file = make().steps(100, compute=10.0, descheduled=4.0).steps(100, compute=10.0, descheduled=16.0)
+    file.host(5, process_cpus=0.4 if others else 1.9, other_cpus=1.6 if others else 0.0)
+    found = said(file)
+    assert found.verdict.finding == "TP307" and found.findings[0].by_others == others
+    assert any(f.id == "TP401" and f.cause == "descheduled" for f in found.findings)
+    assert ("is slow because of it" in found.verdict.text) == (not others)
+
+
 def test_a_cost_in_all_steps_is_not_said_to_be_in_the_few_that_show_it(make: Make) -> None:
     file = make()
     for step in range(100):
@@ -168,7 +179,7 @@ def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
 def test_an_info_counts_as_told(make: Make) -> None:
     file = make().steps(40, compute=10.0, validation=3.0)
     text = said(file.detail("sample", 400, phase="backward", state="native")).verdict.text
-    assert text.startswith("compute-bound: 77%") and text.endswith("no finding worth a warning")
+    assert text.startswith("compute-bound: 77%") and text.endswith("; no warning, but validation costs 23%")
 
 
 @pytest.mark.parametrize("cause", ["python", "compute"])

@@ -197,7 +197,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
     # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
     if teller is not None and (cause not in _WORK or teller.id == "TP402"):
-        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {nothing}", "", kind)
+        beside = f"{_nothing(found, teller)}{missing}"
+        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}", "", kind)
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
@@ -208,11 +209,12 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind)
 
 
-def _nothing(found: list[Finding]) -> str:
-    """That there is no warning; not that nothing was found, where an info is as large as one."""
-    if worth_a_look(found):
-        return "no finding worth a warning"
-    return f"nothing found above {limit('warn_share'):.0%}"
+def _nothing(found: list[Finding], told: Finding | None = None) -> str:
+    """That there is no warning, and what is as large as one beside an info that is `told` already."""
+    large = max((f for f in found if f is not told and worth_a_look([f])), key=lambda f: f.cost_ns, default=None)
+    if large is not None:
+        return f"no warning, but {large.slug} costs {large.share:.0%}"
+    return f"nothing {'else ' if told is not None else ''}found above {limit('warn_share'):.0%}"
 
 
 def worth_a_look(found: Iterable[Finding]) -> bool:
@@ -232,7 +234,9 @@ def _warm_up(found: list[Finding], top: Finding) -> str:
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:
-    """Which part of the run is slow because of what the verdict is about."""
+    """Which part of the run is slow because of what the verdict is about; what others do varies anyway."""
+    if top.by_others:
+        return ""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
 
@@ -280,9 +284,8 @@ def _idle_text(facts: Facts, gpu: Gpu) -> str:
 
 def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
     """Nothing was found, and the device was seen."""
-    nothing = _nothing(found)
     if gpu.busy() >= limit("gpu_bound_share"):
-        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}", "", "healthy")
+        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found)}", "", "healthy")
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
         return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")
@@ -293,7 +296,10 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
     most = f" (most: {parts})" if parts else ""
     # An info: to be told, and nothing to mend.
     teller = next((f for f in found if f.idle_ns and f.idle_ns >= limit("most_share") * gpu.idle_ns), None)
-    told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None and worth_a_look([teller]) else ""
+    if teller is not None and not worth_a_look([teller]):
+        teller = None
+    told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None else ""
+    nothing = _nothing(found, teller)
     return Verdict(f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{nothing}{most}", "", "healthy")
 
 

@@ -79,6 +79,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
     found = run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
+    urgent = (*notes, *_anomaly_mode(run))
     # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.
     overhead_share = overhead / run.watched_ns if run.watched_ns else 0.0
     mean_ms = wall / steps / 1e6 if steps else 0.0
@@ -114,8 +115,8 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         overhead_ms_per_step=overhead_share * mean_ms,
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
-        notes=(*notes, *_stopped(run), *run.notes, *_before(run)),
-        urgent_notes=len(notes),
+        notes=(*urgent, *_stopped(run), *run.notes, *_before(run)),
+        urgent_notes=len(urgent),
     )
 
 
@@ -128,6 +129,12 @@ def _before(run: Run) -> tuple[str, ...]:
     compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
     of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
     return (f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share",)
+
+
+def _anomaly_mode(run: Run) -> tuple[str, ...]:
+    if run.meta.get("anomaly_mode") != "1":
+        return ()
+    return ("anomaly detection was on: it slows forward and backward; turn it off",)
 
 
 def _stopped(run: Run) -> tuple[str, ...]:
