@@ -58,7 +58,7 @@ class FrameworkPython:
             who=(facts.step_thread_name,),
             where=facts.where(caller),
             why="modules, the optimizer and what drives them run in Python between operations"
-            + (f": most of it {facts.label(caller)}" if caller is not None else ""),
+            + (f": most of it in {facts.label(caller)}" if caller is not None else ""),
             fix=_fix(facts, theirs, caller),
             will_not_help="more DataLoader workers",
         )
