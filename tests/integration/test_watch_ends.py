@@ -286,7 +286,7 @@ def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.Cap
             train(5)
     err = " ".join(capsys.readouterr().err.split())
     notes = [note for note in trainperf.open(path).notes if "samples" in note]
-    note = "fewer samples, to stay cheap: places are coarser, times stay exact"
+    note = "fewer samples: places are coarser, times stay exact"
     assert notes == [note] and note in err
     tier = trainperf.open(path).tiers["gil_holds"].why
     assert tier.startswith("stepped down to 20 Hz: in one second trainperf cost more than 0.0001 % of it; the split")

@@ -489,7 +489,7 @@ void Collector::StepDownIfOverBudget(int64_t now_ns) {
       "gil_holds", "sampled",
       absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
                    options_.budget * 100, " % of it; the split of python from compute is coarser, too"));
-  if (!again) writer_->AddNote("fewer samples, to stay cheap: places are coarser, times stay exact");
+  if (!again) writer_->AddNote("fewer samples: places are coarser, times stay exact");
 }
 
 void Collector::Commit() {
