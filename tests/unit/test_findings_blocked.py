@@ -1,0 +1,233 @@
+"""TP301, a loop that is blocked, on runs made by hand: what it must say, and when it must be silent."""
+
+from __future__ import annotations
+
+import pytest
+from runfiles import RunFile
+from trainperf.findings.model import Finding
+from verdicts import TRAIN, Make, only, said
+
+
+@pytest.mark.parametrize(
+    ("code", "frames", "says"),
+    [
+        (230, (f"{TRAIN}:30 pause",), "sleeps (clock_nanosleep)"),
+        (202, ("/usr/lib/python3.11/threading.py:327 Condition.wait", f"{TRAIN}:31 wait_for_lock"), "waits for a lock"),
+        (202, ("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch"), "waits for a queue"),
+        (
+            0,
+            ("/usr/lib/python3.11/multiprocessing/queues.py:103 Queue.get", f"{TRAIN}:39 next_batch"),
+            "waits for a queue from another process (read)",
+        ),
+        (202, ("/usr/lib/python3.11/queue.py:140 Queue.put", f"{TRAIN}:40 log"), "waits for room in a queue"),
+        (
+            202,
+            ("/usr/lib/python3.11/concurrent/futures/_base.py:451 Future.result", f"{TRAIN}:41 next_batch"),
+            "waits for a future",
+        ),
+        (45, ("/usr/lib/python3.11/socket.py:706 SocketIO.readinto", f"{TRAIN}:33 send"), "waits for a socket"),
+        (74, (f"{TRAIN}:34 flush",), "waits for a file (fsync)"),
+        (
+            61,
+            ("/usr/lib/python3.11/subprocess.py:2011 Popen._try_wait", f"{TRAIN}:35 git"),
+            "waits for a child process",
+        ),
+        (
+            7,
+            ("/usr/lib/python3.11/subprocess.py:2021 Popen._communicate", f"{TRAIN}:36 git"),
+            "for a child process (poll)",
+        ),
+        (7, (f"{TRAIN}:38 listen",), "waits for a socket (poll)"),
+        (1, (f"{TRAIN}:37 report",), "waits for a file or pipe (write)"),
+    ],
+)
+def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], says: str) -> None:
+    file = make().steps(100, compute=8.0, blocked_io=4.0)
+    file.detail("sample", 390, phase="other", state="blocked", code=code, stack=file.stack(*frames))
+    f = only(file)
+    assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
+
+
+@pytest.mark.parametrize(
+    ("frame", "steps", "fix"),
+    [
+        ("queue.py:171 Queue.get", 100, "threads if they wait, processes if they compute"),
+        ("multiprocessing/queues.py:103 Queue.get", 100, "start several processes"),
+        ("queue.py:171 Queue.get", 20, "a larger queue evens out"),
+        ("queue.py:140 Queue.put", 100, "what takes from it"),
+        ("concurrent/futures/_base.py:451 Future.result", 100, "submit further ahead"),
+        ("multiprocessing/pool.py:768 ApplyResult.get", 100, "submit further ahead"),
+    ],
+)
+def test_only_what_can_help_is_advised_to_who_waits_for_others(make: Make, frame: str, steps: int, fix: str) -> None:
+    file = make(cpus="4").steps(steps, compute=2.0, blocked_io=600 / steps)
+    if steps < 100:
+        file.steps(100 - steps, compute=2.0)
+    file.host(3, process_cpus=1.0, other_cpus=0.2, idle_cpus=2.8)
+    at = file.stack(f"/usr/lib/python3.11/{frame}", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    f = only(file)
+    assert f.id == "TP301" and fix in f.fix and "maxsize" not in f.fix and "hold the lock" not in f.fix
+    assert ("a larger queue" in f.will_not_help) == ("Queue" in frame and steps == 100)
+
+
+def pool(make: Make, frame: str = "concurrent/futures/_base.py:451 Future.result", **meta: str) -> RunFile:
+    """A loop that waits for a future most of three seconds."""
+    file = make(**{"cpus": "2", "torch_threads": "1"} | meta).steps(300, compute=2.0, blocked_io=8.0)
+    at = file.stack(f"/usr/lib/python3.11/{frame}", f"{TRAIN}:32 next_batch")
+    return file.detail("sample", 2300, phase="other", state="blocked", code=202, stack=at)
+
+
+LIBRARY = "/x/lib/python3.11/site-packages/numpy/linalg/_linalg.py:1841 svd"
+
+
+def at_work(file: RunFile, threads: int, *frames: str) -> RunFile:
+    for i in range(threads):
+        stack = file.stack(*frames, f"{TRAIN}:50 decode")
+        file.detail("beside", 2200, phase="other", thread=file.thread(f"pool-{i}"), stack=stack, code=WORKS)
+    return file
+
+
+def test_more_workers_are_not_advised_where_the_pool_has_all_cpus(make: Make) -> None:
+    f = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=1.9, other_cpus=0.1))
+    assert f.id == "TP301" and "threads of this run use 1.7 of 2 usable CPUs" in f.why, f
+    assert "OPENBLAS_NUM_THREADS=1" in f.fix and "more workers" not in f.fix and "cheaper" in f.fix
+    assert f.will_not_help.startswith("more workers: no CPU is free")
+    own_code = only(at_work(pool(make), 4).host(3, process_cpus=1.9, other_cpus=0.1))
+    assert "OPENBLAS" not in own_code.fix and "cheaper" in own_code.fix
+    shared = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=0.9, other_cpus=1.1))  # 4 at work on 2 CPUs
+    assert "no CPU is free" in shared.why and "OPENBLAS_NUM_THREADS=1" in shared.fix
+
+
+@pytest.mark.parametrize("frame", ["multiprocessing/pool.py:768 ApplyResult.get", "multiprocessing/queues.py:103 get"])
+def test_processes_that_have_all_cpus_are_not_to_be_more(make: Make, frame: str) -> None:
+    file = pool(make, frame, wall_ns=str(3 * 10**9), children_cpu_before_ns="0", children_cpu_after_ns=str(45 * 10**8))
+    f = only(file.host(3, process_cpus=0.25, other_cpus=1.5, idle_cpus=0.25))
+    assert f.id == "TP301" and "child processes of this run use 1.5 of 2 usable CPUs" in f.why, f
+    assert "cheaper" in f.fix and "several" not in f.fix and "OPENBLAS" not in f.fix
+
+
+def test_more_workers_only_where_cpus_are_known_to_be_free(make: Make) -> None:
+    unknown = only(pool(make))
+    assert "not known" in unknown.fix and "give the pool" not in unknown.fix
+    taken = only(pool(make).host(3, process_cpus=0.3, other_cpus=1.7))
+    assert "help only if they wait" in taken.fix and "of this run" not in taken.why
+    assert "in CPUs: this process 0.3, others 1.7; 2 usable CPUs" in taken.evidence
+    # 2 of 8 CPUs: whether others were on these two is not known.
+    elsewhere = only(pool(make).host(3, process_cpus=0.3, other_cpus=3.0, idle_cpus=4.7))
+    assert "not known" in elsewhere.fix
+    free = only(pool(make, cpus="4").host(3, process_cpus=0.3, other_cpus=1.0, idle_cpus=2.7))
+    assert "give the pool more workers" in free.fix
+    quota = only(at_work(pool(make, cpus="8", cpu_quota="2"), 2).host(3, process_cpus=1.9, idle_cpus=6.1))
+    assert "of a quota of 2 CPUs" in quota.why and "more workers" not in quota.fix
+
+
+def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    file.loader(1, off_thread=(100, 780), dataset="Slow", dataset_at=f"{TRAIN}:17")
+    f = only(file)
+    assert "Slow (train.py:17) takes 7.8 ms for a batch, in a thread" in f.evidence
+    assert f.id == "TP301" and "background loader" in f.title and "num_workers" in f.fix
+
+
+def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    busy = file.stack(f"{TRAIN}:77 compress", f"{TRAIN}:70 upload")
+    file.detail("hold", 300, phase="other", thread=file.thread("uploader"), stack=busy)
+    file.detail("hold", 900, phase="backward", thread=file.thread("elsewhere"), stack=busy)
+    f = only(file)
+    assert f.who == ("MainThread", "uploader")
+    assert "meanwhile uploader runs Python for 50% of it, in compress (train.py:77)" in f.evidence
+
+
+def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
+    cells = {("backward", "blocked"): 4.0, ("backward", "native"): 4.0, ("other", "python"): 2.0}
+    engine = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
+    train = f"{TRAIN}:31 train"
+    job = {"world_size": "2", "process_group": "1"}
+    for meta, stack, ranks in (
+        (job, (engine, train), True),
+        ({**job, "world_size": "1"}, (engine, train), False),
+        ({"world_size": "2"}, (engine, train), False),  # two programs of one launcher that exchange nothing
+        (job, (f"{TRAIN}:9 my_hook", engine, train), False),  # a lock of the user's own
+        ({**job, "feeds_device": "1"}, (engine, train), False),  # it sleeps while autograd's thread works
+    ):
+        file = make().meta(**meta).steps(100, cells)
+        file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=file.stack(*stack))
+        f = next(f for f in said(file).findings if f.id == "TP301")
+        says = "waits in backward for the other ranks" if ranks else "waits for a lock in the loop"
+        assert says in f.title and ("FOLDER" in f.fix) == ranks, meta
+
+
+STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign
+
+
+def asleep_beside(make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = ()) -> Finding:
+    """The loop sleeps 590 ms in a lock; the others are threads: name, innermost frame, ms of it there. They ran
+    whenever a wait ended, or `signs`: what the looks at them told, and for which part of those ms."""
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    for name, frame, ms in others:
+        stack = file.stack(frame, f"{TRAIN}:70 upload")
+        thread = file.thread(name)
+        for sign, part in signs or ((WOKE, 1.0),):
+            file.detail("beside", ms * part, phase="other", thread=thread, stack=stack, code=sign)
+        file.detail("beside", 900, phase="backward", thread=file.thread("elsewhere"), stack=stack)
+    return only(file)
+
+
+def test_who_sleeps_with_the_lock_that_is_waited_for(make: Make) -> None:
+    f = asleep_beside(
+        make, ("uploader", f"{TRAIN}:77 send", 560), ("idle", "/usr/lib/python3.11/queue.py:171 get", 590)
+    )
+    assert f.who == ("MainThread", "uploader")
+    assert f.why.startswith(
+        "uploader is in send (train.py:77) while MainThread waits for a lock (futex) in wait_for_lock"
+    )
+    assert "meanwhile uploader is in send (train.py:77) for 95% of it" in f.evidence
+    assert not any("idle" in e or "elsewhere" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("signs", "blamed"),
+    [
+        (((STILL, 0.95), (0, 0.05)), False),  # a heartbeat that sleeps for a minute
+        (((STILL, 0.7), (WOKE, 0.3)), False),  # for three waits
+        (((WOKE, 0.5), (STIRRED, 0.5)), False),  # for less than a wait
+        (((0, 1.0),), False),  # a file of an older version
+        (((WORKS, 0.5), (WOKE, 0.5)), True),
+        (((WOKE, 0.93), (STIRRED, 0.07)), True),
+    ],
+)
+def test_who_stands_beside_it_is_blamed_only_if_it_runs_where_waits_end(
+    make: Make, signs: tuple[tuple[int, float], ...], blamed: bool
+) -> None:
+    f = asleep_beside(make, ("heartbeat", f"{TRAIN}:77 beat", 580), signs=signs)
+    assert ("heartbeat" in f.who, "while" in f.why) == (blamed, blamed)
+    meanwhile = next(e for e in f.evidence if "heartbeat" in e)
+    assert ("not waited for" in meanwhile) == (signs[0][0] == STILL)
+    assert ("not known" in meanwhile) == (not blamed and signs[0][0] != STILL)
+
+
+def test_who_is_not_waited_for_is_not_named_for_its_python_either(make: Make) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    thread, beat = file.thread("heartbeat"), file.stack(f"{TRAIN}:77 beat")
+    file.detail("beside", 580, phase="other", thread=thread, stack=beat, code=STILL)
+    file.detail("hold", 80, phase="other", thread=thread, stack=beat)
+    f = only(file)
+    assert f.who == ("MainThread",) and [e.startswith("meanwhile") for e in f.evidence].count(True) == 1
+
+
+def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
+    f = asleep_beside(make, ("one", f"{TRAIN}:77 send", 560), ("two", f"{TRAIN}:80 beat", 590))
+    assert f.who == ("MainThread",) and "while" not in f.why
+    assert [e.split()[1] for e in f.evidence if e.startswith("meanwhile")] == ["two", "one"]
+
+
+def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
+    f = asleep_beside(make, ("uploader", f"{TRAIN}:77 send", 200))
+    assert f.who == ("MainThread",) and not any("uploader" in e for e in f.evidence)
