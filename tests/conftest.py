@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from recorder import Recorder, Session
-from unpatched import assert_unpatched, patchable
+from unpatched import OURS, assert_unpatched, patchable
 
 
 def pytest_configure() -> None:
@@ -35,9 +35,7 @@ def nothing_stays_patched() -> Iterator[None]:
             assert not str(module).startswith("trainperf"), what
             for holder in (item, getattr(item, "__self__", None)):
                 assert not type(holder).__module__.startswith("trainperf"), what
-            assert code is None or "trainperf" not in code.co_filename.rpartition("/")[0].rpartition("/python/")[2], (
-                what
-            )
+            assert code is None or not code.co_filename.startswith(OURS), what
     assert_unpatched({what: before[what] for what in before}, after)
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
 import sys
+from pathlib import Path
 from typing import Any
+
+# The package's folder, wherever it is installed: the clone's may be called trainperf too.
+OURS = f"{Path(str(importlib.util.find_spec('trainperf').origin)).parent}/"  # type: ignore[union-attr]
 
 PATCHED = (
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
