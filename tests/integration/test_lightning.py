@@ -192,7 +192,8 @@ def test_figures_and_flags(tmp_path: Path) -> None:
         rows = [row for row in csv.DictReader(file) if row.get("trainperf/step_ms")]
     assert rows and all(int(row["step"]) % 5 == 4 for row in rows)
     waits = [float(row["trainperf/data_wait_ms"]) for row in rows]
-    assert all(3 <= wait <= float(row["trainperf/step_ms"]) for wait, row in zip(waits, rows, strict=True))
+    # Of a sleep of 3 ms, what another program's turn fell into is told as descheduled.
+    assert all(2.5 <= wait <= float(row["trainperf/step_ms"]) for wait, row in zip(waits, rows, strict=True))
     assert any(float(row["trainperf/data_starved_steps"]) > 0 for row in rows)
     logged = [d for kind, d in prof.run.objects.values() if kind == "logger"]
     assert logged[0]["class"] == "CSVLogger"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import threading
 import time
@@ -25,6 +26,11 @@ from torch.utils.data import DataLoader, Dataset
 MARKER = "# trouble"
 
 _local = threading.local()
+
+
+def system_ns() -> int:
+    """CPU time of this thread in the kernel."""
+    return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
 
 
 def run_delay_ns() -> int:
@@ -60,6 +66,7 @@ class Program:
     wall_ns: int = 0
     cpu_ns: int = 0
     delay_ns: int = 0
+    system_ns: int = 0
     watching: bool = True
 
     def __post_init__(self) -> None:
@@ -87,11 +94,11 @@ class Program:
     def blame_gil(self) -> None:
         """After a loop in which the main thread blocks in nothing but the GIL: all blocked time was a wait for it.
 
-        A wait ends when the thread runs again, so the delay of waking up belongs to it too; how much of the run delay
-        that was cannot be told from here: the truth is a range.
+        A wait ends when the thread runs again, so the delay of waking up belongs to it too, and what the kernel needs
+        to put it to sleep and to wake it; how much of either that was cannot be told from here: the truth is a range.
         """
         self.truth_ns = max(0, self.wall_ns - self.cpu_ns - self.delay_ns)
-        self.truth_max_ns = max(0, self.wall_ns - self.cpu_ns)
+        self.truth_max_ns = max(0, self.wall_ns - self.cpu_ns + self.system_ns)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -104,8 +111,9 @@ class Program:
         with watch:
             self.truth_ns = 0
             delay, cpu, start = run_delay_ns(), time.thread_time_ns(), time.perf_counter_ns()
+            system = system_ns()
             yield
-            self.wall_ns = time.perf_counter_ns() - start
+            self.wall_ns, self.system_ns = time.perf_counter_ns() - start, system_ns() - system
             self.cpu_ns, self.delay_ns = time.thread_time_ns() - cpu, run_delay_ns() - delay
 
     def report(self, steps: int | None = None) -> None:

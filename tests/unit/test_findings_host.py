@@ -61,6 +61,14 @@ def test_a_function_that_calls_several_is_not_said_to_be_in_one_of_them(make: Ma
     assert (says if named else "features (train.py:6) called by train") in only(file).evidence[1]
 
 
+@pytest.mark.parametrize(("itself", "named"), [(60, True), (250, False)])
+def test_what_a_function_does_beside_its_one_call_is_little(make: Make, itself: int, named: bool) -> None:
+    file = make().steps(100, compute=6.0, python=4.0)
+    file.detail("sample", 260, state="python", stack=file.stack(PANDAS, f"{TRAIN}:6 features"))
+    file.detail("sample", itself, state="python", stack=file.stack(f"{TRAIN}:6 features"))
+    assert ("called by features (train.py:6)" in only(file).evidence[1]) == named
+
+
 @pytest.mark.parametrize(
     ("phase", "outer", "advice"),
     [

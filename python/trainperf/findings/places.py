@@ -25,7 +25,7 @@ class Spot:
 
     frame: frames.FrameLike  # its hottest line
     leaf: str  # what it was calling there, when that was not its own code: "json.dumps"; else ""
-    all_in_leaf: bool  # nearly all of it was in such a call, not of that line alone
+    all_in_leaf: bool  # most of it was in such a call, and little in others: not of that line alone
     ns: int
     samples: int
     share: float  # of the samples that were asked for
@@ -94,13 +94,19 @@ class _Function:
         return Spot(
             frame=at,
             leaf=leaf,
-            all_in_leaf=self.leaves[leaf] >= limit("held_share") * ns,
+            all_in_leaf=self._is_in(leaf, ns),
             ns=ns,
             samples=self.samples,
             share=ns / whole if whole else 0.0,
             frames=stack,
             caller=caller if most > ns / 2 else None,
         )
+
+    def _is_in(self, leaf: str, ns: int) -> bool:
+        """Nearly all that it calls is that; beside it, it does little itself, such as to free what it got."""
+        called = ns - self.leaves.get("", 0)
+        share = self.leaves[leaf]
+        return bool(leaf) and share >= limit("held_share") * called and share >= limit("most_share") * ns
 
 
 class Places:
