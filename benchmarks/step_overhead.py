@@ -50,7 +50,7 @@ def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Ca
 
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target, sets, turn_s in ((1.4, 1.01, 24, turns.TURN_S), (20.0, 1.003, 20, 2 * turns.TURN_S)):
+    for target_ms, target, sets, turn_s in ((1.4, 1.01, 24, turns.TURN_S), (20.0, 1.003, 14, 2 * turns.TURN_S)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
         plain = {kind: turns.Training(loop.train) for kind in turns.PLAIN}
@@ -66,6 +66,6 @@ def figures(*, quick: bool = False) -> list[Figure]:
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):
                 result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
                 continue
-            others[peer] = measure({peer: turns.Training(within(context, loop))}, 8)
+            others[peer] = measure({peer: turns.Training(within(context, loop))}, 4)
         result += turns.figures(name, measure({"trainperf": ours}, sets), target=target, others=others)
     return result
