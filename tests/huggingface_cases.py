@@ -177,7 +177,8 @@ def with_trainer(
         trainer.timed, trainer.truth = timed, case.truth
         hog = Hog(case.truth) if case.gil else None
         try:
-            trainer.train()
+            with case.truth.fetches():
+                trainer.train()
         finally:
             if hog is not None:
                 hog.end()
@@ -284,7 +285,7 @@ def with_accelerate(
             DataLoader(dataset, batch_size=BATCH, collate_fn=collator(case)),
         )
         hog = Hog(case.truth) if case.gil else None
-        with trainperf.watch(path, verbose=False) as watch:
+        with case.truth.fetches(), trainperf.watch(path, verbose=False) as watch:
             for _ in range(epochs):
                 for batch in loader:
                     with accelerator.accumulate(model):

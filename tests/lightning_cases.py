@@ -214,7 +214,8 @@ class Case(KnownTrouble):
                 **options,
             }
         )
-        trainer.fit(self.model, self.train, self.val)
+        with self.truth.fetches():
+            trainer.fit(self.model, self.train, self.val)
         if self.hog is not None:
             self.hog.join()
         return trainer
