@@ -47,7 +47,7 @@ class Truth:
 
     @contextmanager
     def fetches(self) -> Iterator[None]:
-        """Times each fetch from a DataLoader as a whole. On a slow machine, what is not the dataset is a third of a ms."""
+        """Times each fetch from a DataLoader as a whole. What is not the dataset's can be a third of a millisecond."""
         original = _BaseDataLoaderIter.__next__
 
         def timed(loader: Any) -> Any:
