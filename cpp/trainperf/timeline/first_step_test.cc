@@ -1,4 +1,5 @@
 // Where the first step starts when nothing is fetched.
+#include <utility>
 #include <vector>
 
 #include "trainperf/timeline/script.h"
@@ -213,6 +214,38 @@ TEST(LastStep, OfALoopThatCallsStepFirstMayFetchInItsBody) {
   over_a_loader.Exhausted(1).WatchEnds();
   over_a_loader.Finish();
   EXPECT_EQ(over_a_loader.steps().size(), 10u);
+}
+
+TEST(LastStep, IsNotWhatTheProbesRemovalDoes) {
+  const auto last_of = [](auto&& removal) {
+    Script loop;
+    loop.WatchBegins().Cpu(100_us);
+    for (int i = 0; i < 10; ++i) loop.RunStep().Cpu(4_ms);
+    loop.WatchEnds();
+    removal(loop);
+    loop.Finish();
+    return std::pair(loop.steps(), loop.sink().details);
+  };
+  for (const auto& [steps, details] : {
+           last_of([](Script& loop) { loop.Cpu(1_ms).Begin(Bracket::kGc).Cpu(1_ms).End(Bracket::kGc).Cpu(1_ms); }),
+           last_of([](Script& loop) { loop.Cpu(1_ms).GilWait(1_ms); }),
+           last_of([](Script& loop) { loop.Cpu(2_ms).Sample(SampleState::kPython).Hold(1, 1).Beside(2, 1); }),
+           last_of([](Script& loop) { loop.Cpu(2_ms).Call(HostCall::kStreamSync, 1_ms); }),
+       }) {
+    ASSERT_EQ(steps.size(), 10u);
+    EXPECT_EQ(steps[9].wall(), 4_ms);
+    EXPECT_EQ(details.size(), 0u);
+  }
+}
+
+TEST(FirstStep, IsNotWhatTheSamplerSawBeforeTheWatch) {
+  Script loop;
+  loop.Cpu(50_ms).Sample(SampleState::kPython).Hold(1, 1).GilWait(1_ms).WatchBegins();
+  for (int i = 0; i < 10; ++i) loop.Cpu(4_ms).RunStep();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
+  EXPECT_EQ(loop.sink().details.size(), 0u);
 }
 
 TEST(FirstStep, AFetchedBatchIsAStepHoweverLongItsLoaderTookToStart) {

@@ -75,6 +75,7 @@ void StepLane::KeepHostLog() {
 // ---- Events
 
 void StepLane::OnMark(const Event& event) {
+  if (watch_ended()) return;
   Event mark = event;
   if (!running_) {
     running_ = true;
@@ -104,7 +105,7 @@ void StepLane::OnMark(const Event& event) {
 }
 
 void StepLane::OnGilWait(const Event& event) {
-  if (!running_) return;
+  if (!in_loop()) return;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   const int64_t cursor_ns = meter_.cursor_ns();
@@ -121,7 +122,7 @@ void StepLane::AddWait(const Event& event, int64_t start_ns, int64_t end_ns, int
 }
 
 void StepLane::OnSample(const Event& event) {
-  if (!running_) return;
+  if (!in_loop()) return;
   const SampleState state =
       event.what < kSampleStateCount ? static_cast<SampleState>(event.what) : SampleState::kUnknown;
   const int32_t code = state == SampleState::kBlocked ? Narrow(event.value) : 0;
@@ -144,7 +145,7 @@ void StepLane::FlushSamples() {
 }
 
 void StepLane::OnOther(DetailKind kind, const Event& event) {
-  if (!running_) return;
+  if (!in_loop()) return;
   const int32_t code = kind == DetailKind::kBeside && event.what < kBesideSignCount ? event.what : 0;
   stretch_details_.Add({kind, row_, SampleState::kPython, event.object, event.stack, code},
                        std::min(event.end_ns - event.start_ns, kMaxSampleNs), 1);
@@ -164,7 +165,7 @@ void StepLane::MarkIncomplete() {
 void StepLane::Finish(int64_t end_ns) {
   if (!running_) return;
   // The loop's end, but not what the program does after it: no more than another step's time after the last mark.
-  const bool clocks = watch_ends_.thread != 0 && watch_ends_.end_ns >= meter_.cursor_ns();
+  const bool clocks = watch_ended() && watch_ends_.end_ns >= meter_.cursor_ns();
   if (clocks) end_ns = watch_ends_.end_ns;
   const int64_t tail_ns = end_ns - meter_.cursor_ns();
   const bool near = tail_ns >= 0 && end_ns - meter_.mark_ns() <= cutter_.LongestTail();

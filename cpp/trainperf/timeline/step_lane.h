@@ -23,7 +23,7 @@ class StepLane {
       : writer_(writer), loaders_(loaders), cutter_(writer, loaders), floor_ns_(floor_ns) {}
 
   // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
-  void OnMark(const Event& event);  // kStep, kBegin, kEnd; kWatchBegins before them
+  void OnMark(const Event& event);  // kStep, kBegin, kEnd; kWatchBegins before them all
   void OnGilWait(const Event& event);
   // `waits_until_ns`: up to there the call waits for the device's earlier work, whatever it does.
   void OnCall(const Event& event, int64_t waits_until_ns);
@@ -35,7 +35,7 @@ class StepLane {
   // Of any thread.
   void OnOther(DetailKind kind, const Event& event);  // kHold, kBeside
   void OnHost(const Event& event);
-  void OnWatchEnds(const Event& event) { watch_ends_ = event; }
+  void OnWatchEnds(const Event& event) { watch_ends_ = event; }  // what comes after it is not the loop's
   void MarkIncomplete();
   void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }
   void Finish(int64_t end_ns);
@@ -59,6 +59,8 @@ class StepLane {
     int32_t call;  // -1: not in one
   };
 
+  bool watch_ended() const { return watch_ends_.thread != 0; }
+  bool in_loop() const { return running_ && !watch_ended(); }
   void CloseStretch(const Event& mark);
   void AddCall(const Event& event, int64_t waits_until_ns, bool stand_in);
   void AddStandIns(int64_t start_ns, int64_t end_ns, Mechanism mechanism);
@@ -89,7 +91,7 @@ class StepLane {
   BracketStack stack_;
   StretchMeter meter_;
   const int64_t floor_ns_;
-  Event watch_ends_{};    // its thread is 0: not known
+  Event watch_ends_{};    // its thread is 0: not yet
   bool running_ = false;  // a mark has come
   ThreadId thread_ = 0;
   Row row_ = kGapRow;

@@ -9,7 +9,7 @@
 namespace trainperf {
 
 void StepLane::OnCall(const Event& event, int64_t waits_until_ns) {
-  if (running_) AddCall(event, waits_until_ns, false);
+  if (in_loop()) AddCall(event, waits_until_ns, false);
 }
 
 void StepLane::AddCall(const Event& event, int64_t waits_until_ns, bool stand_in) {
@@ -46,7 +46,7 @@ void StepLane::AddCallPart(int64_t start_ns, int64_t end_ns, Mechanism mechanism
 }
 
 void StepLane::OnOthersCall(const Event& event, int64_t waits_until_ns) {
-  if (!running_ || !in_backward()) return;
+  if (!in_loop() || !in_backward()) return;
   const HostCall call = static_cast<HostCall>(event.what);
   if (event.thread != stand_in_) {
     if (stand_in_called_ || (call != HostCall::kLaunchKernel && call != HostCall::kLaunchGraph)) return;
@@ -70,7 +70,7 @@ void StepLane::AddStandIns(int64_t start_ns, int64_t end_ns, Mechanism mechanism
 }
 
 void StepLane::OnOthersEvent(const Event& event) {
-  if (!running_ || event.thread != stand_in_ || stand_in_ == 0 || !in_backward()) return;
+  if (!in_loop() || event.thread != stand_in_ || stand_in_ == 0 || !in_backward()) return;
   if (event.kind == EventKind::kGilWait) {
     const int64_t cursor_ns = meter_.cursor_ns();
     const int64_t start_ns = std::max(event.start_ns, cursor_ns);

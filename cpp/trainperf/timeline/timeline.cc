@@ -166,7 +166,7 @@ class Timeline::Impl {
     if (device_seen_) lane_->KeepHostLog();
     // Where run.step() is all that the loop has, nothing else tells where it begins.
     const bool only_steps = trains.kind == EventKind::kStep && !early_.HasMarks(thread_);
-    if (only_steps && watch_begins_.thread == thread_) lane_->OnMark(watch_begins_);
+    if (only_steps && watch_begins_.thread == thread_) early_.Add(watch_begins_);
     early_.Replay([this](const Event& event) { Dispatch(event); },
                   [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
   }
@@ -193,7 +193,7 @@ class Timeline::Impl {
       if (BeginsBackward(event)) ConsiderTakeOver(event);
       return;
     }
-    if (IsMark(event)) {
+    if (IsMark(event) || event.kind == EventKind::kWatchBegins) {
       lane_->OnMark(event);
       rival_ = 0;
     } else if (event.kind == EventKind::kGilWait) {
