@@ -219,10 +219,7 @@ void Collector::Post(std::function<void(RunWriter&)> write) {
 }
 
 void Collector::WatchWorker(uint32_t loader, int32_t pid) {
-  if (!InThisProcess()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t now_ns = NowNs();
-  workers_.push_back({loader, pid, now_ns, now_ns});
+  if (InThisProcess()) workers_.Watch(loader, pid, NowNs());
 }
 
 std::vector<int32_t> Collector::UnnamedThreads() {
@@ -334,7 +331,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
     posted.swap(posted_);
   }
   for (const auto& write : posted) write(*writer_);
-  ReadWorkers(now_ns, last);
+  workers_.Read(now_ns, last, writer_.get());
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
     ReadHost(now_ns);
@@ -408,29 +405,6 @@ void Collector::ReadHost(int64_t now_ns) {
   reading.threads = facts.threads;
   reading.runnable = facts.runnable;
   writer_->AddHostReading(reading);
-}
-
-void Collector::ReadWorkers(int64_t now_ns, bool last) {
-  std::vector<Worker> due;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (Worker& worker : workers_) {
-      if (now_ns < worker.due_ns && !last) continue;
-      due.push_back(worker);
-      // Soon after its start, for workers that live for a short epoch; then once a second.
-      worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + 100'000'000, kSecondNs);
-    }
-  }
-  for (const Worker& worker : due) {
-    const ProcessFacts facts = ReadProcess(worker.pid);
-    if (facts.alive) {
-      writer_->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state});
-      continue;
-    }
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto gone = [&](const Worker& other) { return other.pid == worker.pid; };
-    workers_.erase(std::remove_if(workers_.begin(), workers_.end(), gone), workers_.end());
-  }
 }
 
 void Collector::WriteThreads() {

@@ -29,6 +29,7 @@
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/device_feed.h"
+#include "trainperf/collect/loader_workers.h"
 #include "trainperf/collect/standstill.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
@@ -91,7 +92,6 @@ class Collector {
   void MarkWatch(EventKind kind);
   void DrainRings(int64_t now_ns, bool last);
   void ReadHost(int64_t now_ns);
-  void ReadWorkers(int64_t now_ns, bool last);
   void WriteThreads();
   void WriteOwnCost();
   void StepDownIfOverBudget(int64_t now_ns);
@@ -106,6 +106,7 @@ class Collector {
   Timeline timeline_;
   DeviceFeed device_;
   HostProbe host_;
+  LoaderWorkers workers_;
   Budget budget_;
   Standstill standstill_;
   double sampler_hz_;
@@ -123,13 +124,6 @@ class Collector {
   std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
 
-  struct Worker {
-    uint32_t loader;
-    int32_t pid;
-    int64_t since_ns;
-    int64_t due_ns;
-    int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
-  };
   struct ThreadName {
     int asked = 0;
     bool named = false;
@@ -143,7 +137,6 @@ class Collector {
   std::vector<std::function<void()>> commands_;
   int64_t commands_wanted_ = 0;
   int64_t commands_done_ = 0;
-  std::vector<Worker> workers_;
   std::vector<ThreadName> thread_names_;  // by ThreadId - 1
   std::string path_;
   int64_t flushes_wanted_ = 0;

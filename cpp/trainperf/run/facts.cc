@@ -17,8 +17,8 @@ void Facts::SetThread(ThreadId id, int32_t native_tid, const std::string& name, 
   }
   if (Thread* thread = threads_.Change(id)) {
     thread->native_tid = native_tid;
-    thread->name = name;
-    if (!role.empty()) thread->role = role;  // whoever learns a name may not know the role
+    if (!name.empty()) thread->name = name;
+    if (!role.empty()) thread->role = role;
   }
 }
 

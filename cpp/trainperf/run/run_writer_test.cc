@@ -348,10 +348,11 @@ TEST(RunWriterTest, NotesThreadsAndNamesThatAreNoText) {
   writer->SetThreadGilWait(1, 5, 2);
   writer->SetThread(1, 1001, "MainThread", "");
   writer->SetThread(1, 1001, "", "");  // it has ended
+  writer->SetThread(1, 1002, "", "train");
   writer->SetObject(9, "loader", "{\"file\": \"\xff\xc3\xa9\"}");
   ASSERT_TRUE(writer->Finish("exception").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM note"), ElementsAre("1|once|1", "2|twice|2"));
-  EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM thread"), "1|1001|MainThread|step|5|2");
+  EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM thread"), "1|1002|MainThread|train|5|2");
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT description FROM object"), "{\"file\": \"\xEF\xBF\xBD\xc3\xa9\"}");
 }
 

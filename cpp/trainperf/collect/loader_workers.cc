@@ -1,0 +1,43 @@
+#include "trainperf/collect/loader_workers.h"
+
+#include <algorithm>
+
+#include "trainperf/probe/host.h"
+
+namespace trainperf {
+namespace {
+
+constexpr int64_t kSoonNs = 100'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+}  // namespace
+
+void LoaderWorkers::Watch(uint32_t loader, int32_t pid, int64_t now_ns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  workers_.push_back({loader, pid, now_ns, now_ns});
+}
+
+void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
+  std::vector<Worker> due;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Worker& worker : workers_) {
+      if (now_ns < worker.due_ns && !all) continue;
+      due.push_back(worker);
+      // Soon after its start, for workers that live for a short epoch; then once a second.
+      worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + kSoonNs, kSecondNs);
+    }
+  }
+  for (const Worker& worker : due) {
+    const ProcessFacts facts = ReadProcess(worker.pid);
+    if (facts.alive) {
+      writer->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state});
+      continue;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto gone = [&](const Worker& other) { return other.pid == worker.pid; };
+    workers_.erase(std::remove_if(workers_.begin(), workers_.end(), gone), workers_.end());
+  }
+}
+
+}  // namespace trainperf

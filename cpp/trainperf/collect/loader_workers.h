@@ -1,0 +1,39 @@
+// Worker processes of DataLoaders, read from /proc until they are gone.
+//
+//   workers.Watch(loader, pid, NowNs());          // any thread
+//   workers.Read(NowNs(), false, writer);         // at each wake-up of our thread: those that are due
+
+#ifndef TRAINPERF_COLLECT_LOADER_WORKERS_H_
+#define TRAINPERF_COLLECT_LOADER_WORKERS_H_
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "trainperf/run/run_writer.h"
+
+namespace trainperf {
+
+// Thread-safe.
+class LoaderWorkers {
+ public:
+  void Watch(uint32_t loader, int32_t pid, int64_t now_ns);
+  // Writes what those are doing that were not read of late, or with `all` each.
+  void Read(int64_t now_ns, bool all, RunWriter* writer);
+
+ private:
+  struct Worker {
+    uint32_t loader;
+    int32_t pid;
+    int64_t since_ns;
+    int64_t due_ns;
+    int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
+  };
+
+  std::mutex mutex_;  // never held while /proc is read: Watch() is called with the GIL held
+  std::vector<Worker> workers_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_COLLECT_LOADER_WORKERS_H_

@@ -1,0 +1,40 @@
+#include "trainperf/collect/loader_workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "trainperf/run/run_test_util.h"
+
+namespace trainperf {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kMs = 1'000'000;
+
+int32_t PidOfTheDead() {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  return child;
+}
+
+TEST(LoaderWorkers, AreReadSoonAfterTheirStartThenOnceASecondUntilTheyAreGone) {
+  const TestFolder folder;
+  auto writer = RunWriter::Create(folder / "a.tpr", {});
+  ASSERT_TRUE(writer.ok());
+  LoaderWorkers workers;
+  workers.Watch(7, getpid(), 0);
+  workers.Watch(7, PidOfTheDead(), 0);
+  for (int64_t at_ns = 0; at_ns <= 3000 * kMs; at_ns += 50 * kMs) workers.Read(at_ns, false, writer->get());
+  workers.Read(3010 * kMs, true, writer->get());
+  ASSERT_TRUE((*writer)->Finish("normally").ok());
+  // 0, 100, 300, 700, 1500, 2500 ms, and at the end.
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT loader, first_ns, last_ns / 1000000, readings FROM worker"),
+              ElementsAre("7|0|3010|7"));
+}
+
+}  // namespace
+}  // namespace trainperf
