@@ -80,3 +80,23 @@ def test_it_builds(tmp_path: Path) -> None:
     assert len(pages) > len(PAGES) - 4
     outside = [p.name for p in pages if re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', p.read_text())]
     assert outside == []
+
+
+def written_facts() -> set[str]:
+    """The keys of meta that the sources write: by name, and of the process as a dictionary, in trainperf/meta.py."""
+    core = [f.read_text() for f in (ROOT / "cpp" / "trainperf").rglob("*.cc") if not f.stem.endswith("_test")]
+    package = [f.read_text() for f in (ROOT / "python" / "trainperf").rglob("*.py")]
+    process = (ROOT / "python" / "trainperf" / "meta.py").read_text()
+    keys = re.findall(r'SetMeta\("(\w+)"', "".join(core)) + re.findall(r'set_meta\("(\w+)"', "".join(package))
+    keys += re.findall(r'"(\w+)": |meta\["(\w+)"\] =', process)
+    named = {key if isinstance(key, str) else "".join(key) for key in keys}
+    return named | {variable.lower() for variable in re.findall(r'"([A-Z_]*(?:RANK|WORLD_SIZE))"', process)}
+
+
+def test_the_page_of_the_run_file_tells_of_every_fact_and_no_other() -> None:
+    page = (ROOT / "docs" / "run-file.md").read_text()
+    section = page.split("\n## Facts\n")[1].split("\n## ")[0]
+    told = [re.findall(r"`(\w+)`", row) for row in re.findall(r"^\| (`[^|]*) \|", section, re.M)]
+    written = written_facts()
+    assert {"wall_ns", "thread_cpu", "host", "torch", "local_rank", "history", "launch"} <= written
+    assert sorted(key for keys in told for key in keys) == sorted(written)
