@@ -373,6 +373,7 @@ def test_wrapping_and_shortening() -> None:
         ("/x/lib/python3.11/site-packages/trainperf/hooks/dataloader.py", False),
         ("/src/x/python/trainperf/hooks/dataloader.py", False),
         ("<frozen importlib._bootstrap>", False),
+        ("<string>", False),  # by itself: see is_users
         ("", False),
     ],
 )

@@ -43,6 +43,33 @@ def test_a_librarys_python_is_the_users_unless_a_framework_called_it(
     assert f.cost_ms_per_step == pytest.approx(6.5, abs=0.01)  # a stack that was not read is nobody's
 
 
+INIT = "<string>:11 __create_fn__.<locals>.__init__"
+FORWARD = "/x/site-packages/transformers/models/bert/modeling_bert.py:1010 BertModel.forward"
+
+
+@pytest.mark.parametrize(
+    ("stack", "rule", "where"),
+    [
+        ((INIT, f"{TRAIN}:60 count_tokens"), "TP302", "train.py:60"),  # a dataclass of the script's
+        (("<string>:1 <lambda>", f"{TRAIN}:60 count_tokens"), "TP302", "train.py:60"),  # a named tuple
+        (("<attrs-generated>:3 __init__", f"{TRAIN}:60 f"), "TP302", "train.py:60"),
+        ((f"{TRAIN}:9 Token.__post_init__", INIT, f"{TRAIN}:60 f"), "TP302", "train.py:9"),
+        ((INIT, FORWARD, f"{TRAIN}:11 <module>"), "TP309", ""),  # ModelOutput is a dataclass
+        (("<string>:7 tokens", "<string>:30 <module>"), "TP302", "<string>:7"),  # python -c
+        (("<string>:7 Net.forward", TORCH, "<string>:30 <module>"), "TP302", "<string>:7"),
+    ],
+)
+def test_code_made_as_a_text_is_its_callers_unless_all_of_the_program_is(
+    make: Make, stack: tuple[str, ...], rule: str, where: str
+) -> None:
+    file = make().steps(100, compute=4.0, python=6.0)
+    file.detail("sample", 600, state="python", stack=file.stack(*stack))
+    (f,) = said(file).findings
+    assert (f.id, f.where) == (rule, where)
+    if rule == "TP302" and where.startswith("train.py"):
+        assert "<string>" not in f.why + "".join(f.evidence) + f.fix
+
+
 def test_what_has_no_name_is_a_part_of_the_function_around_it(make: Make) -> None:
     file = make().steps(100, compute=6.0, python=4.0)
     for inner in (".<locals>.<listcomp>", ".<locals>.<lambda>.<locals>.<genexpr>", ""):

@@ -40,7 +40,8 @@ _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
 _UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
-_NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<string>|<cell|^In \[")
+_TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
+_NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<cell|^In \[")
 
 
 @lru_cache(maxsize=4096)
@@ -51,6 +52,19 @@ def is_user_file(file: str) -> bool:
     if not file or file.startswith("<"):
         return False
     return not (is_own_file(file) or _INSTALLED.search(file) or _STDLIB.search(file) or _TORCH_CHECKOUT.search(file))
+
+
+def is_users(frame: FrameLike, frames: Sequence[FrameLike]) -> bool:
+    """Whether a frame of a stack is the user's own. Code that was a text is so where no file of the user's is in the
+    stack: what a library made of one has a caller."""
+    if frame.file == _TEXT:
+        return not any(is_user_file(f.file) for f in frames)
+    return is_user_file(frame.file)
+
+
+def is_generated(file: str) -> bool:
+    """Made while the program ran: it has no file, and is no module of Python's own (`<frozen runpy>`)."""
+    return file.startswith("<") and not file.startswith("<frozen") and not is_user_file(file)
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +100,7 @@ def is_other_library(file: str) -> bool:
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:
     """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it."""
     for f in frames:
-        if is_user_file(f.file):
+        if is_users(f, frames):
             return True
         if is_framework(f.file) or is_own_file(f.file):
             return False
@@ -114,7 +128,7 @@ def is_forward(frame: FrameLike) -> bool:
 
 def below_backward(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's was called by autograd: a hook, a function of the user's own."""
-    at = next((i for i, f in enumerate(frames) if is_user_file(f.file)), len(frames))
+    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     return any(_AUTOGRAD.search(f.file) for f in frames[at:])
 
 
@@ -130,7 +144,7 @@ def is_waiting(frames: Sequence[FrameLike]) -> bool:
 
 def user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
     """The innermost frame (frames come innermost first) that is the user's own."""
-    return next((f for f in frames if is_user_file(f.file)), None)
+    return next((f for f in frames if is_users(f, frames)), None)
 
 
 def shown_frame(frames: Sequence[FrameLike]) -> FrameLike | None:

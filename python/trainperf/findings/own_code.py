@@ -15,7 +15,7 @@ from trainperf.findings.frames import (
     is_other_library,
     is_the_loops,
     is_trainings_own,
-    is_user_file,
+    is_users,
     named_function,
     user_frame,
 )
@@ -57,7 +57,7 @@ def _hooks(facts: Facts) -> Keeps:
             return False
         called, caller = found
         of_forward = lines.get((caller.file, caller.function), set())
-        named = is_user_file(called.file) and not is_forward(called)
+        named = is_users(called, stack) and not is_forward(called)
         return named and bool(of_forward) and caller.line not in of_forward
 
     return in_hook
@@ -70,7 +70,7 @@ def _beside_the_model(facts: Facts) -> Keeps:
     for d in facts.samples():
         stack = facts.run.stack(d.stack)
         call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
-        loops |= {(f.file, named_function(f.function)) for f in stack[call:] if is_user_file(f.file)}
+        loops |= {(f.file, named_function(f.function)) for f in stack[call:] if is_users(f, stack)}
 
     def keep(stack: Sequence[Frame]) -> bool:
         at = user_frame(stack)

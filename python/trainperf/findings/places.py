@@ -273,10 +273,10 @@ def function_name(spot: Spot | None) -> str:
     if spot is not None:
         for f in (spot.frame, *spot.frames):
             name = frames.short_function(f.function).rpartition(".")[2]
-            if frames.is_user_file(f.file) and name.isidentifier():
+            if frames.is_users(f, spot.frames) and name.isidentifier():
                 return name
             enclosing = [part for part in f.function.split(".") if part.isidentifier()]
-            if frames.is_user_file(f.file) and enclosing:
+            if frames.is_users(f, spot.frames) and enclosing:
                 return enclosing[-1]
     return "your_function"
 
@@ -291,7 +291,9 @@ def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:
     for f in outer:
         if (f.file, frames.named_function(f.function)) == (at.file, function):
             continue  # the function itself, around its comprehension or by recursion
-        return f if frames.is_user_file(f.file) and f.function != "<module>" else None
+        if frames.is_generated(f.file) and not frames.is_users(f, stack):
+            continue  # a dataclass' __init__, which calls __post_init__
+        return f if frames.is_users(f, stack) and f.function != "<module>" else None
     return None
 
 
@@ -305,5 +307,7 @@ def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
             called = f
     if called is None:
         return ""
+    if frames.is_generated(called.file):
+        return frames.short_function(called.function)
     module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")
     return f"{module}.{frames.short_function(called.function)}"

@@ -196,7 +196,7 @@ class DataStarved:
 
 def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
     """Whether its innermost frame of the user's is the sampler's, and not the loop's."""
-    at = next((i for i, f in enumerate(stack) if frames.is_user_file(f.file)), len(stack))
+    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
     return frames.in_sampler(stack[at:])
 
 

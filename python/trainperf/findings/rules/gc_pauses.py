@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Spot, ms, plural
-from trainperf.findings.frames import is_user_file
+from trainperf.findings.frames import is_users
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -21,7 +21,7 @@ def _collect_call(facts: Facts, claims: dict[Cell, int], collections: dict[int, 
     if collections.get(2, 0) <= collections.get(1, 0):
         return None
     samples = facts.samples(phases={phase for phase, _ in claims}, states=["python"])
-    spots = facts.spots(samples, keep=lambda stack: is_user_file(stack[0].file))
+    spots = facts.spots(samples, keep=lambda stack: is_users(stack[0], stack))
     if not spots or spots[0].ns < limit("half_share") * sum(claims.values()) or spots[0].samples < limit("min_samples"):
         return None
     return spots[0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import is_framework, is_user_file
+from trainperf.findings.frames import is_framework, is_users
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -22,7 +22,7 @@ _CAUSES = ("python", "compute", "launch")  # of validation, of a callback or a l
 
 def _logs(stack: Sequence[Frame]) -> bool:
     """Lightning's own code below a self.log that the user's code called, of no callback."""
-    calls = next((i for i, f in enumerate(stack) if is_user_file(f.file)), None)
+    calls = next((i for i, f in enumerate(stack) if is_users(f, stack)), None)
     if calls is None or any(f.function == "_call_callback_hooks" and is_framework(f.file) for f in stack):
         return False
     return any(_MODULE.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls])

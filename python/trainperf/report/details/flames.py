@@ -136,12 +136,12 @@ def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
     What called that (a launcher, a notebook's kernel, threading) says nothing of the training.
     """
     shown = [f for f in reversed(stack) if not frames.is_own_file(f.file)]
-    first = next((i for i, f in enumerate(shown) if frames.is_user_file(f.file)), 0)
+    first = next((i for i, f in enumerate(shown) if frames.is_users(f, stack)), 0)
     return [
         (
             frames.short_function(f.function) or "?",
             frames.place(f, base),
-            "user" if frames.is_user_file(f.file) else "library",
+            "user" if frames.is_users(f, stack) else "library",
         )
         for f in shown[first:]
     ]
