@@ -184,6 +184,12 @@ def test_stacks_that_could_not_be_read_are_shared_out_like_the_others(make: Make
     assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
 
 
+def test_samples_that_stand_for_no_time_tell_nothing(make: Make) -> None:
+    file = make().steps(100, {("forward", "python"): 6.0}, compute=4.0)
+    file.detail("sample", 0, phase="forward", state="python", stack=file.stack(*log_call(), STEP, *FIT), count=100)
+    assert "TP707" not in [f.id for f in said(file).findings]
+
+
 HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"
 
 

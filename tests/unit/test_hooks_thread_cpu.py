@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import sys
 import threading
@@ -72,6 +73,29 @@ def test_a_librarys_threads_are_no_threads_of_python() -> None:
     assert threading.get_native_id() in [tid for tid, _, _ in found["python"]]
     assert sum(ms for _, _, ms in found["native"]) >= 10
     assert not {tid for tid, _, _ in found["native"]} & {t.native_id for t in threading.enumerate()}
+
+
+def test_a_librarys_thread_that_logs_is_still_no_thread_of_python() -> None:
+    """As autograd's, which runs the hooks of tensors."""
+    session, hook = Session(), ThreadCpuHook()
+    hook.install(Context(_native, session))
+    tids: list[int] = []
+    done = threading.Event()
+
+    def work() -> None:
+        threading.current_thread()  # as a log record asks for it
+        while time.thread_time_ns() < BURN_MS * 1_000_000:
+            pass
+        tids.append(threading.get_native_id())
+        done.wait(60)
+
+    _thread.start_new_thread(work, ())
+    while not tids:
+        time.sleep(0.001)
+    hook.remove()
+    done.set()
+    found = json.loads(session.meta["thread_cpu"])
+    assert tids[0] in [tid for tid, _, _ in found["native"]] and "Dummy" not in session.meta["thread_cpu"]
 
 
 def test_libraries_that_were_told_to_have_one_thread_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

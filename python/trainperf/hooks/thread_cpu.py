@@ -56,7 +56,9 @@ class ThreadCpuHook:
         """{"python": [(native id, name, ms), ...], "native": the same}, the busiest first; of more than _MOST of a kind
         the last stands for the rest."""
         # enumerate() would take the lock that thread starts hold.
-        named = {t.native_id: t.name for t in tuple(threading._active.values())}  # type: ignore[attr-defined]
+        known = tuple(threading._active.values())  # type: ignore[attr-defined]
+        # A library's thread that has once asked for the current one is a dummy there.
+        named = {t.native_id: t.name for t in known if not isinstance(t, threading._DummyThread)}
         used = {tid: (now - self._before.get(tid, 0)) // 1_000_000 for tid, now in cpu_by_thread().items()}
         found: dict[str, list[tuple[int, str, int]]] = {"python": [], "native": []}
         for tid in sorted(used, key=lambda tid: -used[tid]):

@@ -79,7 +79,8 @@ class LightningLog:
                 continue
             read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
             calls = [d for d in read if _logs(facts.run.stack(d.stack))]
-            if calls:
-                claims[cell] = exact * sum(d.ns for d in calls) // sum(d.ns for d in read)
+            whole = sum(d.ns for d in read)
+            if calls and whole:
+                claims[cell] = exact * sum(d.ns for d in calls) // whole
                 found += calls
         return claims, found
