@@ -384,7 +384,7 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   size_t fed = 0;
   for (; fed < pending_.size() && pending_[fed].end_ns <= watermark_ns; ++fed) {
     device_.FeedUpTo(pending_[fed].end_ns);
-    standstill_.AddTo(&pending_[fed]);
+    standstill_.Correct(&pending_[fed]);
     timeline_.Add(pending_[fed]);
   }
   device_.FeedUpTo(watermark_ns);

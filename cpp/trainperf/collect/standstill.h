@@ -1,7 +1,7 @@
 // How long the whole process stood still: Ctrl-Z, a debugger, a paused container, a suspended job.
 //
 //   standstill.Woke(asleep_ns, NowNs(), wanted_ns, run_delay_ns);   // after each sleep of a thread of ours
-//   standstill.AddTo(&mark);                                        // then of each mark, in their order
+//   standstill.Correct(&event);                                     // then of each event, in their order
 //
 // A stopped thread is neither on a CPU nor in its queue, so the kernel's accounts have nothing of it, and the training
 // thread would seem blocked in whatever it did. But then our own thread slept on as well, with nobody in its way.
@@ -9,6 +9,7 @@
 #ifndef TRAINPERF_COLLECT_STANDSTILL_H_
 #define TRAINPERF_COLLECT_STANDSTILL_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "trainperf/event/event.h"
@@ -31,9 +32,12 @@ class Standstill {
     over_ns_ = asleep_ns + still_ns;
   }
 
-  // As if the thread had been in its CPU's queue meanwhile: it was kept from running, and did not ask to be.
-  void AddTo(Event* mark) const {
-    if ((mark->flags & kHasRunDelay) != 0) mark->run_delay_ns += mark->end_ns >= over_ns_ ? total_ns_ : before_ns_;
+  // As if the thread had been in its CPU's queue meanwhile: it was kept from running, and did not ask to be. One that
+  // waited for the GIL did not wait for its holder then.
+  void Correct(Event* event) const {
+    if ((event->flags & kHasRunDelay) != 0) event->run_delay_ns += event->end_ns >= over_ns_ ? total_ns_ : before_ns_;
+    const bool waited = event->kind == EventKind::kGilWait && event->start_ns < over_ns_ && event->end_ns >= over_ns_;
+    if (waited) event->start_ns = std::min(event->start_ns + total_ns_ - before_ns_, event->end_ns);
   }
 
   int64_t total_ns() const { return total_ns_; }

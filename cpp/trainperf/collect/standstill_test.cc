@@ -12,7 +12,7 @@ int64_t DelayOfMarkAt(const Standstill& standstill, int64_t end_ns, uint8_t flag
   mark.end_ns = end_ns;
   mark.run_delay_ns = 7;
   mark.flags = flags;
-  standstill.AddTo(&mark);
+  standstill.Correct(&mark);
   return mark.run_delay_ns;
 }
 
@@ -45,6 +45,24 @@ TEST(Standstill, MarksBeforeItAreLeftAsTheyAre) {
   standstill.Woke(3200 * kMs, 4300 * kMs, 100 * kMs, 0);
   EXPECT_EQ(DelayOfMarkAt(standstill, 3210 * kMs), 7 + 3000 * kMs);
   EXPECT_EQ(DelayOfMarkAt(standstill, 4290 * kMs), 7 + 4000 * kMs);
+}
+
+TEST(Standstill, NobodyWaitedForTheGilInIt) {
+  Standstill standstill;
+  standstill.Woke(0, 3100 * kMs, 100 * kMs, 0);
+  const auto waited_ns = [&standstill](int64_t start_ns, int64_t end_ns) {
+    Event wait{};
+    wait.kind = EventKind::kGilWait;
+    wait.start_ns = start_ns;
+    wait.end_ns = end_ns;
+    standstill.Correct(&wait);
+    EXPECT_EQ(wait.end_ns, end_ns);
+    return wait.end_ns - wait.start_ns;
+  };
+  EXPECT_EQ(waited_ns(50 * kMs, 3054 * kMs), 4 * kMs);
+  EXPECT_EQ(waited_ns(90 * kMs, 3050 * kMs), 0) << "it is longer than is known for certain";
+  EXPECT_EQ(waited_ns(50 * kMs, 60 * kMs), 10 * kMs) << "before it";
+  EXPECT_EQ(waited_ns(3060 * kMs, 3065 * kMs), 5 * kMs) << "after it";
 }
 
 }  // namespace
