@@ -346,3 +346,13 @@ def test_time_in_which_the_process_was_stopped_is_not_what_others_took(make: Mak
     assert only(file).cost_ns == pytest.approx(200_000_000, rel=0.01)
     whole = make(cpus="2", torch_threads="1").steps(100, compute=8.0, descheduled=3.0)
     assert loud(whole.host(3, process_cpus=0.8, other_cpus=1.6).meta(stopped_ns=str(310_000_000))) == []
+
+
+def test_a_stop_is_no_wait_for_a_cpu_that_a_finding_lacks(make: Make) -> None:
+    file = make().steps(100, compute=4.0, python=4.0, descheduled=3.0).meta(stopped_ns=str(300_000_000))
+    file.detail("sample", 400, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
+    assert not only(file).waits_apart and "waits for a CPU" not in "".join(only(file).evidence)
+    busy = make().steps(100, compute=4.0, python=4.0, descheduled=3.0).meta(stopped_ns=str(150_000_000))
+    busy.detail("sample", 400, state="python", stack=busy.stack(f"{TRAIN}:60 count_tokens"))
+    f = next(f for f in said(busy).findings if f.id == "TP302")
+    assert f.waits_apart and "its own waits for a CPU are not in this: 14% of the run, told apart" in f.evidence

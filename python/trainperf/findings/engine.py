@@ -115,11 +115,11 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
-    waits_apart = not machines and cost > 0 and not share.by_device and facts.kept_off_share >= limit("warn_share")
+    waits_apart = not machines and cost > 0 and not share.by_device and facts.waits_share >= limit("warn_share")
     if waits_apart:
         evidence = (
             *evidence,
-            f"its own waits for a CPU are not in this: {facts.kept_off_share:.0%} of the run, told apart",
+            f"its own waits for a CPU are not in this: {facts.waits_share:.0%} of the run, told apart",
         )
     when = "" if tells_when else facts.when(finding.claims)
     if when:

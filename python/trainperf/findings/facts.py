@@ -121,9 +121,15 @@ class Facts(Places):
         """Time that the machine kept the training thread off the CPUs: none of the loop's doing."""
         return self.cause_ns("descheduled") + self.cause_ns("throttled")
 
+    @cached_property
+    def stopped_ns(self) -> int:
+        """Of the time `descheduled`: the whole process stood still, which is nobody's doing on the CPUs."""
+        return min(self.run.stopped_ns, self.cause_ns("descheduled"))
+
     @property
-    def kept_off_share(self) -> float:
-        return self.share(self.kept_off_ns)
+    def waits_share(self) -> float:
+        """Of waits for a CPU: what the machine kept the training thread off the CPUs, less the stops."""
+        return self.share(self.kept_off_ns - self.stopped_ns)
 
     def loop_share(self, ns: int) -> float:
         """Of the time that the machine left to the run: the same on a busy machine as on a quiet one."""

@@ -29,8 +29,8 @@ class Descheduled:
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("descheduled")
         cost = sum(claims.values())
-        stopped = facts.run.stopped_ns  # which is nobody's doing on the CPUs: told in a note
-        claims = {cell: round(ns * max(0.0, 1 - stopped / max(cost, 1))) for cell, ns in claims.items()}
+        waited = 1 - facts.stopped_ns / max(cost, 1)  # stops are told in a note
+        claims = {cell: round(ns * waited) for cell, ns in claims.items()}
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits, machine=True)
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
