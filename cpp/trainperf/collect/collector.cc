@@ -343,7 +343,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
   if (last) timeline_.Finish(now_ns);
   writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
   writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
-  writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.total_ns()));
+  writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.SinceNs(timeline_.first_step_ns())));
   writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
   writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);

@@ -10,7 +10,9 @@
 #define TRAINPERF_COLLECT_STANDSTILL_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "trainperf/event/event.h"
 
@@ -30,6 +32,9 @@ class Standstill {
     before_ns_ = total_ns_;
     total_ns_ += still_ns;
     over_ns_ = asleep_ns + still_ns;
+    if (stops_.size() < kMaxStops) stops_.emplace_back();
+    stops_.back().over_ns = over_ns_;
+    stops_.back().ns += still_ns;
   }
 
   // As if the thread had been in its CPU's queue meanwhile: it was kept from running, and did not ask to be. One that
@@ -40,9 +45,21 @@ class Standstill {
     if (waited) event->start_ns = std::min(event->start_ns + total_ns_ - before_ns_, event->end_ns);
   }
 
-  int64_t total_ns() const { return total_ns_; }
+  // All of those that were over after `from_ns`.
+  int64_t SinceNs(int64_t from_ns) const {
+    int64_t ns = 0;
+    for (const Stop& stop : stops_) ns += stop.over_ns > from_ns ? stop.ns : 0;
+    return ns;
+  }
 
  private:
+  static constexpr size_t kMaxStops = 256;  // more are one with the last
+  struct Stop {
+    int64_t over_ns = 0;
+    int64_t ns = 0;
+  };
+
+  std::vector<Stop> stops_;
   int64_t run_delay_ns_ = 0;
   int64_t total_ns_ = 0;
   int64_t before_ns_ = 0;  // without the last one

@@ -19,21 +19,21 @@ int64_t DelayOfMarkAt(const Standstill& standstill, int64_t end_ns, uint8_t flag
 TEST(Standstill, ALongSleepThatNobodyCausedIsOne) {
   Standstill standstill;
   standstill.Woke(0, 100 * kMs, 100 * kMs, 0);
-  EXPECT_EQ(standstill.total_ns(), 0);
+  EXPECT_EQ(standstill.SinceNs(0), 0);
   standstill.Woke(100 * kMs, 3230 * kMs, 100 * kMs, 30 * kMs);
-  EXPECT_EQ(standstill.total_ns(), 3000 * kMs);
+  EXPECT_EQ(standstill.SinceNs(0), 3000 * kMs);
 }
 
 TEST(Standstill, ASleeperThatWaitedForACpuWasNotStopped) {
   Standstill standstill;
   standstill.Woke(0, 2000 * kMs, 100 * kMs, 1800 * kMs);
-  EXPECT_EQ(standstill.total_ns(), 0);
+  EXPECT_EQ(standstill.SinceNs(0), 0);
 }
 
 TEST(Standstill, WhereTheKernelTellsNoRunDelayNothingIsSaid) {
   Standstill standstill;
   standstill.Woke(0, 2000 * kMs, 100 * kMs, -1);
-  EXPECT_EQ(standstill.total_ns(), 0);
+  EXPECT_EQ(standstill.SinceNs(0), 0);
 }
 
 TEST(Standstill, MarksBeforeItAreLeftAsTheyAre) {
@@ -45,6 +45,15 @@ TEST(Standstill, MarksBeforeItAreLeftAsTheyAre) {
   standstill.Woke(3200 * kMs, 4300 * kMs, 100 * kMs, 0);
   EXPECT_EQ(DelayOfMarkAt(standstill, 3210 * kMs), 7 + 3000 * kMs);
   EXPECT_EQ(DelayOfMarkAt(standstill, 4290 * kMs), 7 + 4000 * kMs);
+}
+
+TEST(Standstill, ThoseOfBeforeAreLeftOutAndManyAreKeptAsOne) {
+  Standstill standstill;
+  int64_t at_ns = 0;
+  for (int i = 0; i < 1000; ++i, at_ns += 1100 * kMs) standstill.Woke(at_ns, at_ns + 1100 * kMs, 100 * kMs, 0);
+  EXPECT_EQ(standstill.SinceNs(0), 1000 * 1000 * kMs);
+  EXPECT_EQ(standstill.SinceNs(10 * 1100 * kMs), 990 * 1000 * kMs);
+  EXPECT_EQ(standstill.SinceNs(at_ns), 0);
 }
 
 TEST(Standstill, NobodyWaitedForTheGilInIt) {

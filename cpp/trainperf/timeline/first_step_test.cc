@@ -240,10 +240,12 @@ TEST(LastStep, IsNotWhatTheProbesRemovalDoes) {
 
 TEST(FirstStep, IsNotWhatTheSamplerSawBeforeTheWatch) {
   Script loop;
+  EXPECT_EQ(loop.timeline().first_step_ns(), -1);
   loop.Cpu(50_ms).Sample(SampleState::kPython).Hold(1, 1).GilWait(1_ms).WatchBegins();
   for (int i = 0; i < 10; ++i) loop.Cpu(4_ms).RunStep();
   loop.Finish();
   ASSERT_EQ(loop.steps().size(), 10u);
+  EXPECT_EQ(loop.timeline().first_step_ns(), loop.steps()[0].start_ns);
   EXPECT_EQ(loop.steps()[0].wall(), 4_ms);
   EXPECT_EQ(loop.sink().details.size(), 0u);
 }

@@ -111,10 +111,13 @@ class Timeline::Impl {
   int64_t late_events() const { return late_; }
   int64_t refused_ops() const { return device_.refused_ops(); }
   int64_t incomplete_steps() const { return incomplete_ + (lane_ ? lane_->cutter().incomplete() : 0); }
+  int64_t first_step_ns() const {
+    if (first_step_ns_ >= 0) return first_step_ns_;
+    return lane_ && lane_->cutter().started() ? lane_->cutter().first_step_ns() : -1;
+  }
   int64_t lead_ns() const {
-    if (first_step_ns_ >= 0) return std::max<int64_t>(first_step_ns_ - first_ns_, 0);
-    if (!lane_ || !lane_->cutter().started()) return 0;
-    return std::max<int64_t>(lane_->cutter().first_step_ns() - first_ns_, 0);
+    const int64_t first_step = first_step_ns();
+    return first_step < 0 ? 0 : std::max<int64_t>(first_step - first_ns_, 0);
   }
 
  private:
@@ -265,6 +268,7 @@ void Timeline::Finish(int64_t end_ns) { impl_->Finish(end_ns); }
 void Timeline::MarkIncomplete() { impl_->MarkIncomplete(); }
 ThreadId Timeline::step_thread() const { return impl_->step_thread(); }
 int64_t Timeline::steps_closed() const { return impl_->steps_closed(); }
+int64_t Timeline::first_step_ns() const { return impl_->first_step_ns(); }
 int64_t Timeline::lead_ns() const { return impl_->lead_ns(); }
 int64_t Timeline::incomplete_steps() const { return impl_->incomplete_steps(); }
 int64_t Timeline::late_events() const { return impl_->late_events(); }

@@ -51,6 +51,7 @@ class Timeline {
 
   ThreadId step_thread() const;      // 0 until a backward, or run.step(), was seen
   int64_t steps_closed() const;      // given to the sink; the first ones are held back: docs/internals.md
+  int64_t first_step_ns() const;     // when it starts; -1: none was seen yet
   int64_t lead_ns() const;           // from the first event to the first step
   int64_t incomplete_steps() const;  // a batch was fetched but never trained on (an exception, the end of the watch)
   int64_t late_events() const;

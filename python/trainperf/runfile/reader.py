@@ -109,7 +109,7 @@ class RunReader:
 
     @property
     def stopped_ns(self) -> int:
-        """How long the whole process stood still, at least: by Ctrl-Z, a debugger, a paused container."""
+        """How long the whole process stood still (Ctrl-Z, a debugger, a paused container) from the first step on, at least."""
         return self._meta_int("stopped_ns")
 
     def _meta_int(self, key: str) -> int:
