@@ -109,7 +109,7 @@ class RunReader:
 
     @property
     def stopped_ns(self) -> int:
-        """How long the whole process stood still (Ctrl-Z, a debugger, a paused container) from the first step on, at least."""
+        """How long the whole process stood still from its first step on, at least: Ctrl-Z, a debugger, a pause."""
         return self._meta_int("stopped_ns")
 
     def _meta_int(self, key: str) -> int:
