@@ -241,9 +241,7 @@ class SlowLog(TrainerCallback):  # type: ignore[misc]
 
 
 def trainer_callback(n: int = 50) -> Case:
-    case = Case(
-        "Trainer: 4 ms in another callback", "callback", n, "lightning-callback", "SlowStep", fix="state.global_step"
-    )
+    case = Case("Trainer: 4 ms in another callback", "callback", n, "callback", "SlowStep", fix="state.global_step")
     return with_trainer(case, Rows(case.truth, n * BATCH), callbacks=[SlowStep(lambda: case.truth.sleep(4))])
 
 

@@ -269,7 +269,7 @@ def callback_after(n: int = 60) -> Case:
         title,
         "callback",
         n,
-        "lightning-callback",
+        "callback",
         "SlowEnd",
         Net(),
         loader(truth, n),
@@ -283,7 +283,7 @@ def callback_before(n: int = 60) -> Case:
     first = [SlowBackward(lambda: truth.spin(4))]
     title = "4 ms of Python in another callback's on_after_backward, before it"
     return Case(
-        "callback_before", title, "callback", n, "lightning-callback", "SlowBackward", Net(), loader(truth, n),
+        "callback_before", title, "callback", n, "callback", "SlowBackward", Net(), loader(truth, n),
         first=first, truth=truth,
     )  # fmt: skip
 

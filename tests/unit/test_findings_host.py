@@ -306,6 +306,12 @@ def test_logging(make: Make) -> None:
     assert "100 log calls of 1 ms or more in 100 of 100 steps, 2.0 ms each" in f.evidence
 
 
+def test_formatting_in_python_is_not_handed_to_a_thread_which_would_take_the_gil(make: Make) -> None:
+    f = only(make().steps(100, {("forward", "native"): 8.0, ("logging", "python"): 4.0, ("logging", "blocked"): 0.5}))
+    assert f.id == "TP305" and "thread" not in f.fix and "less of it" in f.fix
+    assert "a thread: most of it is formatting" in f.will_not_help
+
+
 def test_log_calls_without_a_span_are_not_divided_among_those_with_one(make: Make) -> None:
     file = make().steps(100, compute=8.0, logging=4.0)
     assert any("no single log call takes 1 ms" in e for e in only(file).evidence)

@@ -44,6 +44,15 @@ def test_samples_say_what_a_callback_did(make: Make) -> None:
     assert f.cause == "python" and f.cost_ms_per_step == pytest.approx(2.0, abs=0.01)
 
 
+@pytest.mark.parametrize("mechanism", ["python", "native", "blocked"])
+def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(make: Make, mechanism: str) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 2.5})
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_step_end": hook(200)}})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert ("in a process" in f.fix, "a thread" in f.will_not_help) == (mechanism == "python",) * 2
+    assert ("in a thread" in f.fix) == (mechanism != "python")
+
+
 def test_its_cause_is_a_row_of_the_step_also_with_a_device(make: Make) -> None:
     file = lightning(make).meta(feeds_device="1").steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
     file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_after_backward": hook(300)}})
@@ -63,7 +72,7 @@ def test_its_cause_is_a_row_of_the_step_also_with_a_device(make: Make) -> None:
 def test_a_callback_below_three_percent_or_elsewhere_is_no_trouble(make: Make, hooks: Any) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 9.4, ("other", "python"): 0.6})
     file.object(1, "callback", **{"class": "Fine", "module": "app", "hooks": hooks})
-    assert "lightning-callback" not in [f.slug for f in said(file).findings]
+    assert "callback" not in [f.slug for f in said(file).findings]
 
 
 def test_rules_abstain_without_their_signals(make: Make) -> None:

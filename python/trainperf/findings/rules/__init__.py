@@ -6,6 +6,7 @@ from trainperf.findings.rule import Rule
 from trainperf.findings.rules.allocator_churn import AllocatorChurn
 from trainperf.findings.rules.autotuning import Autotuning
 from trainperf.findings.rules.blocked import Blocked
+from trainperf.findings.rules.callback import Callback
 from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.compile_warmup import CompileWarmup
 from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
@@ -25,7 +26,6 @@ from trainperf.findings.rules.gpu_starved_by_data import GpuStarvedByData
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.launch_bound import LaunchBound
-from trainperf.findings.rules.lightning_callback import LightningCallback
 from trainperf.findings.rules.lightning_log import LightningLog
 from trainperf.findings.rules.lightning_logger import LightningLogger
 from trainperf.findings.rules.lightning_monitor import LightningMonitor
@@ -58,7 +58,7 @@ ALL: tuple[Rule, ...] = (
     GilHog(),
     GilMany(),
     LightningMonitor(),
-    LightningCallback(),
+    Callback(),
     LightningProgressBar(),
     LightningSigterm(),
     LightningLog(),

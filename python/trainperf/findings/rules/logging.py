@@ -11,6 +11,14 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
+_TO_A_THREAD = (
+    "# log every N steps, or hand records to a thread:\n"
+    "q = queue.Queue(); logging.handlers.QueueListener(q, handler).start()\n"
+    "logger.handlers = [logging.handlers.QueueHandler(q)]"
+)
+# QueueHandler formats a record before it hands it over; a thread that formats would take the GIL from training.
+_LESS = "# log every N steps, and less of it: a few numbers instead of whole tensors\nif step % 50 == 0: ..."
+
 
 class Logging:
     id = "TP305"
@@ -29,6 +37,7 @@ class Logging:
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
+        waits = blocked >= limit("half_share")
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -51,9 +60,7 @@ class Logging:
             where=facts.where(top),
             why=f"{facts.step_thread_name} writes its log itself"
             + (f", in {facts.label(top)}" if top is not None else ""),
-            fix="# log every N steps, or hand records to a thread:\n"
-            "q = queue.Queue(); logging.handlers.QueueListener(q, handler).start()\n"
-            "logger.handlers = [logging.handlers.QueueHandler(q)]",
+            fix=_TO_A_THREAD if waits else _LESS,
             will_not_help="more workers, a larger model batch"
-            + ("" if blocked >= limit("half_share") else "; a faster disk: most of it is formatting, on the CPU"),
+            + ("" if waits else "; a faster disk, a thread: most of it is formatting, on the CPU"),
         )

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
-class LightningCallback:
+class Callback:
     id = "TP701"
-    slug = "lightning-callback"
+    slug = "callback"
     limits = Limits(limit("framework_part_share"), limit("critical_share"))
     needs: tuple[str, ...] = ("lightning_profiler",)
 
@@ -38,6 +38,10 @@ class LightningCallback:
         ]
         bar = "ProgressBar" in top.name
         count = "state.global_step" if trainer_words.arguments(facts.run.meta) else "batch_idx"
+        # A thread that runs Python takes the GIL from training.
+        in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
+        computes = in_python >= limit("half_share")
+        beside = "in a process" if computes else "in a thread"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -57,7 +61,8 @@ class LightningCallback:
             fix=(
                 f"{top.name}(refresh_rate=50)  # draw the bar less often"
                 if bar
-                else f"# in {top.name}.{hook.name}: do it every N batches, or in a thread\nif {count} % 50: return"
+                else f"# in {top.name}.{hook.name}: do it every N batches, or {beside}\nif {count} % 50: return"
             ),
-            will_not_help="more workers; where it stands in the list of callbacks",
+            will_not_help="more workers; where it stands in the list of callbacks"
+            + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
