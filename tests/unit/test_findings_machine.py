@@ -134,6 +134,27 @@ def test_workers_on_one_cpu_that_others_use_too_are_told_with_them(make: Make) -
     assert f.id == "TP307" and "workers" not in f.title, f
 
 
+def test_workers_that_use_more_than_the_others_are_told_with_them(make: Make) -> None:
+    """8 workers on 2 CPUs: it is not only the others' doing."""
+    file = make(cpus="2", torch_threads="1").steps(100, compute=2.0, descheduled=4.0)
+    file.loader(1, num_workers=8, fetches=100, ready={2: (100, 20)}, wait=20)
+    for pid in range(8):
+        file.worker(1, pid, cpu_share=0.9 / 8, seconds=3, states={"R": 3})
+    f = only(file.host(3, process_cpus=0.3, other_cpus=1.6))
+    assert f.id == "TP307" and f.title.endswith("its workers and other processes compete"), f
+    assert f.why == "its 8 workers used 0.9 CPUs, other processes 0.7, of the 2 that it may use"
+    assert "num_workers=1)" in f.fix and "stop the others" in f.fix and not f.by_others
+
+
+@pytest.mark.parametrize(("children", "others"), [(0.6, 0.9), (0.9, 0.6)])
+def test_child_processes_are_told_with_others(make: Make, children: float, others: float) -> None:
+    file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=6.0)
+    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(round(3e9 * children)))
+    f = only(file.host(3, process_cpus=0.4, other_cpus=children + others))
+    assert f.title.endswith("its child processes and other processes compete") and "nothing in this" not in f.why, f
+    assert f"child processes used {children:.1f} CPUs, other processes {others:.1f}" in f.why and not f.by_others
+
+
 def test_as_many_threads_as_cpus_are_not_too_many(make: Make) -> None:
     file = make(cpus="2", torch_threads="2").steps(100, compute=8.0, descheduled=0.2)
     assert loud(file.host(3, process_cpus=1.9)) == []

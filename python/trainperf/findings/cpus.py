@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
 
-Who = Literal["own threads", "oversubscribed", "children", "others", "workers and others", "unclear"]
+Who = Literal["own threads", "oversubscribed", "children", "others", "both", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,12 @@ class Load:
     @property
     def run(self) -> float:
         """Of the run's own: its processes, workers, ranks and what it started."""
-        return self.own + self.workers + self.children + self.ranks
+        return self.own + self.started
+
+    @property
+    def started(self) -> float:
+        """Of the run's own processes beside this one."""
+        return self.workers + self.children + self.ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +108,11 @@ def whose(wants: Demand, used: Load) -> Who:
         return "own threads"
     if wants.certain:
         return "oversubscribed"
-    # Either alone, or both together: then the larger is named.
     beside = used.others + used.children
     if used.known and beside > max(used.own, used.workers) * limit("half_share") and beside > limit("competing_cpus"):
-        return "others" if used.others >= used.children else "children"
+        if used.others < used.children * limit("half_share"):
+            return "children"
+        return "others" if used.started < used.others * limit("half_share") else "both"
     if not wants.over_cpus:
         return "unclear"
     # Workers may wait more than they compute: then they are not who takes the CPUs.
@@ -114,7 +120,7 @@ def whose(wants: Demand, used: Load) -> Who:
     if not used.known or uses >= limit("most_share") * wants.cpus:
         return "oversubscribed"
     full = uses + beside >= limit("full_cpus") * wants.cpus
-    return "workers and others" if full and used.workers >= limit("warn_share") * wants.cpus else "unclear"
+    return "both" if full and used.workers >= limit("warn_share") * wants.cpus else "unclear"
 
 
 def load(facts: Facts) -> Load:

@@ -45,7 +45,6 @@ class Descheduled:
         wont = "a larger batch, pin_memory: the CPUs are short"
         who = [facts.step_thread_name]
         where = ""
-        beside = load.others + load.children
         if whose == "own threads":
             title, why, fix, names, where = self._own_threads(facts, load)
             who += names
@@ -63,14 +62,8 @@ class Descheduled:
             why += "; nothing in this program makes them do so"
             fix = self._room(wants.cpus, threads, load.others)
             wont = "more threads or workers: they compete for the same CPUs"
-        elif whose == "workers and others":
-            title = "the training thread waits for a CPU: its workers and other processes compete"
-            used = f"{plural(workers, 'worker')} used {load.workers:.1f} CPUs, other processes {beside:.1f}"
-            why = f"its {used}{' or more' if load.elsewhere else ''}, of the {wants.cpus} that it may use"
-            fewer = max(1, wants.cpus - 1)
-            fix = "# stop the others, or run them at another time"
-            if fewer < workers:
-                fix = f"DataLoader(..., num_workers={fewer})  # and stop the others"
+        elif whose == "both":
+            title, why, fix = self._both(wants, load)
             wont = "more threads or workers: they compete for the same CPUs"
         else:
             title = "the training thread waits for a CPU"
@@ -110,6 +103,22 @@ class Descheduled:
             by_others=whose == "others",
             finds_out=fix == _LOOK,
         )
+
+    @staticmethod
+    def _both(wants: cpus.Demand, load: cpus.Load) -> tuple[str, str, str]:
+        """Title, why, fix: processes of the run, and others."""
+        parts = {"workers": load.workers, "child processes": load.children, "other ranks": load.ranks}
+        most = max(parts.values())
+        named = {name: used for name, used in parts.items() if used and used >= most * limit("half_share")}
+        title = f"the training thread waits for a CPU: its {' and '.join(named)} and other processes compete"
+        counted = {"workers": plural(wants.workers, "worker")}
+        used = ", ".join(f"its {counted.get(name, name)} used {used:.1f} CPUs" for name, used in named.items())
+        why = f"{used}, other processes {load.others:.1f}{' or more' if load.elsewhere else ''}"
+        fewer = max(1, wants.cpus - 1)
+        fix = "# stop the others, or run them at another time"
+        if "workers" in named and fewer < wants.workers:
+            fix = f"DataLoader(..., num_workers={fewer})  # and stop the others"
+        return title, f"{why}, of the {wants.cpus} that it may use", fix
 
     @staticmethod
     def _own_threads(facts: Facts, load: cpus.Load) -> tuple[str, str, str, list[str], str]:
