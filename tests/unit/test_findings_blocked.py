@@ -7,6 +7,13 @@ from runfiles import RunFile
 from trainperf.findings.model import Finding
 from verdicts import TRAIN, Make, only, said
 
+EVENT_LOOP = (
+    "/usr/lib/python3.11/selectors.py:468 EpollSelector.select",
+    "/usr/lib/python3.11/asyncio/base_events.py:1884 BaseEventLoop._run_once",
+    "/usr/lib/python3.11/asyncio/base_events.py:640 BaseEventLoop.run_until_complete",
+    "/usr/lib/python3.11/asyncio/runners.py:190 run",
+)
+
 
 @pytest.mark.parametrize(
     ("code", "frames", "says"),
@@ -39,6 +46,9 @@ from verdicts import TRAIN, Make, only, said
         ),
         (7, (f"{TRAIN}:38 listen",), "waits for a socket (poll)"),
         (1, (f"{TRAIN}:37 report",), "waits for a file or pipe (write)"),
+        (232, (*EVENT_LOOP, f"{TRAIN}:42 main"), "waits in asyncio's event loop (epoll_wait)"),
+        # A coroutine that blocks the event loop by itself.
+        (230, (f"{TRAIN}:44 fetch", *EVENT_LOOP[1:], f"{TRAIN}:44 main"), "sleeps (clock_nanosleep)"),
     ],
 )
 def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], says: str) -> None:
@@ -46,6 +56,15 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
     file.detail("sample", 390, phase="other", state="blocked", code=code, stack=file.stack(*frames))
     f = only(file)
     assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
+
+
+def test_an_event_loop_that_waits_is_no_socket_to_send_to(make: Make) -> None:
+    file = make().steps(100, compute=8.0, blocked_io=4.0)
+    at = file.stack(*EVENT_LOOP, f"{TRAIN}:42 <module>")
+    f = only(file.detail("sample", 390, phase="other", state="blocked", code=232, stack=at))
+    assert f.title == "the training thread waits in asyncio's event loop"
+    assert "run_coroutine_threadsafe" in f.fix and "network" not in f.will_not_help
+    assert any("which coroutine" in e for e in f.evidence)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.frames import FrameLike, is_stdlib_file, is_the_loops
@@ -31,6 +32,15 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
         elif parts[-2] in ("futures", "multiprocessing") and function in _FUTURES.get(parts[-1], ()):
             return "future"
     return None
+
+
+def in_event_loop(stack: Sequence[FrameLike]) -> bool:
+    """asyncio waits there until any of its coroutines can go on: for a timer, a socket, another process. In none of
+    them: who awaits what is in no stack."""
+    places = [f.file.replace("\\", "/") if is_stdlib_file(f.file) else "" for f in stack]
+    return any(
+        at.endswith("/selectors.py") and caller.endswith("/asyncio/base_events.py") for at, caller in pairwise(places)
+    )
 
 
 def feeds_the_loop(facts: Facts, holder: Holder) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
-from trainperf.findings.handovers import handover, told_beside
+from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -45,6 +45,11 @@ _FIXES = {
     "socket": (
         "# send from a background thread with a queue; wait only at the end",
         "a faster device: the loop waits for the network",
+    ),
+    "event loop": (
+        "# fetch ahead, by an event loop in a thread of its own (loop.run_forever): submit before the step\n"
+        "future = asyncio.run_coroutine_threadsafe(fetch(), loop)  # and future.result() after it",
+        "a faster device: the event loop waits; asyncio.create_task alone: no task goes on while a step runs",
     ),
     "process": (
         "# run it beside training (subprocess.Popen, looked at later) or less often",
@@ -85,6 +90,8 @@ class Blocked:
         handed = handover(top.frames) if top is not None else None
         if handed is not None:
             kind = handed
+        elif top is not None and in_event_loop(top.frames):
+            kind = "event loop"
         elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             kind = "process"  # its pipes
         elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
@@ -101,6 +108,7 @@ class Blocked:
             "sleep": "sleeps",
             "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
             "socket": "waits for a socket",
+            "event loop": "waits in asyncio's event loop",
             "process": "waits for a child process",
             "ranks": "waits in backward for the other ranks",
             "other": "is blocked",
@@ -140,7 +148,7 @@ class Blocked:
             severity=severity,
             cause="blocked_io",
             claims=claims,
-            title=f"the training thread {words}{'' if kind == 'ranks' else ' in the loop'}",
+            title=f"the training thread {words}{'' if kind in ('ranks', 'event loop') else ' in the loop'}",
             affected=affected,
             confidence=confidence,
             evidence=(
@@ -150,6 +158,9 @@ class Blocked:
                 "asleep, not waiting for the GIL",
                 *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
+                "which coroutine is awaited, and for what (a timer, the network), is in no stack of the thread"
+                if kind == "event loop"
+                else "",
                 feeder,
                 *(told_beside(facts, b) for b in beside[:3]),
                 meanwhile,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import function_name, plural
-from trainperf.findings.handovers import handover, told_beside
+from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -16,7 +16,7 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Confidence
     from trainperf.runfile import Loader
@@ -54,7 +54,7 @@ class DataStarved:
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         waits = blocked >= limit("half_share")
-        what = self._system_call(facts) if waits else ""
+        what = self._waits_in(facts, top) if waits else ""
         lock = waits and what.startswith("lock")
         beside = facts.beside(["fetch"]) if lock else []
         awaited = [b for b in beside if b.awaited]
@@ -183,7 +183,9 @@ class DataStarved:
         return None if most < limit("own_threads_cpus") else least
 
     @staticmethod
-    def _system_call(facts: Facts) -> str:
+    def _waits_in(facts: Facts, top: Spot | None) -> str:
+        if top is not None and in_event_loop(top.frames):
+            return "asyncio's event loop"
         calls: dict[int, int] = {}
         for d in facts.samples(phases=["fetch"], states=["blocked"]):
             calls[d.code] = calls.get(d.code, 0) + d.ns
