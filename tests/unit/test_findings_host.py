@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
-from verdicts import TRAIN, Make, loud, only, said
+from verdicts import TRAIN, Make, abstained, loud, only, said
 
 
 def test_host_python_is_the_users_own(make: Make) -> None:
@@ -242,6 +242,52 @@ def test_host_python_abstains_without_samples(make: Make) -> None:
     assert "2 samples" in next(a.why for a in said(few).abstained if a.id == "TP302")
     off = make().steps(100, compute=6.0, unknown=4.0).tier("gil_holds", "off", "sampler_hz=0")
     assert "sampler_hz=0" in next(a.why for a in said(off).abstained if a.id == "TP302")
+
+
+def of_150_steps(make: Make, python_ms: float, mine: int, others: int) -> RunFile:
+    """4 ms each. `mine`: samples in acc; `others`: in the model, and as many of them as tell `python_ms` in torch's."""
+    file = make().steps(150, {("forward", "python"): python_ms, ("backward", "native"): 4.0 - python_ms})
+    each = 600 / (mine + others)
+    theirs = max(0, round(others * python_ms / 4.0))
+    file.detail("sample", mine * each, state="python", count=mine, stack=file.stack(f"{TRAIN}:6 acc", f"{TRAIN}:9 fit"))
+    torch = {"state": "python", "count": theirs, "stack": file.stack(TORCH)}
+    file.detail("sample", theirs * each, **torch)
+    file.detail("sample", (others - theirs) * each, phase="backward", state="native", count=others - theirs)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("python_ms", "mine", "others", "why"),
+    [
+        (1.6, 8, 27, "only 8 of 35 samples in acc (train.py:6): too few samples, run longer to tell"),
+        # By the row it takes 6 %, by the samples 14 %: too few to tell which, though acc has enough to be named.
+        (0.44, 13, 82, "only 13 of 95 samples in acc (train.py:6): too few samples, run longer to tell"),
+        (1.6, 2, 33, ""),  # of much Python, little is acc's
+        (1.6, 9, 111, ""),  # of 120 a function that takes a tenth has 12
+    ],
+)
+def test_a_short_run_that_does_not_tell_whose_the_python_is_does_not_deny_it(
+    make: Make, python_ms: float, mine: int, others: int, why: str
+) -> None:
+    found = said(of_150_steps(make, python_ms, mine, others))
+    assert found.findings == () and next((a.why for a in found.abstained if a.id == "TP302"), "") == why
+    whose = f"; the run is too short to say whose the {python_ms / 4:.0%} python is"
+    assert found.verdict.text.endswith(whose if why else "; nothing found above 10%")
+    assert found.verdict.kind == ("partly" if why else "healthy")
+
+
+@pytest.mark.parametrize(("mine", "others"), [(8, 30), (80, 300)])
+def test_a_short_run_does_not_deny_what_is_computed_beside_the_model(make: Make, mine: int, others: int) -> None:
+    file = make().steps(150, {("other", "native"): 1.0, ("optimizer", "native"): 0.2}, compute=3.0)
+    auc = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1 argsort", f"{TRAIN}:4 auc", f"{TRAIN}:9 fit")
+    file.detail("sample", 150, phase="other", state="native", count=mine, stack=auc)
+    file.detail("sample", 450, phase="forward", state="native", count=others)
+    found = said(file)
+    if mine >= 10:
+        assert [f.id for f in found.findings] == ["TP310"]
+        return
+    assert found.findings == () and "only 8 of 38 samples in" in abstained(file, "TP310")
+    assert found.verdict.text.endswith("; the run is too short to say whose the 24% compute beside the model is")
 
 
 def test_gc_pauses(make: Make) -> None:

@@ -178,7 +178,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
         return Verdict(seen, "", "none")
     if gpu is not None:
-        return _device_verdict(facts, gpu, found)
+        return _device_verdict(facts, gpu, found, abstained)
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
     ns, cause = causes[0]
     share = facts.share(ns)
@@ -192,28 +192,48 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if large:
         shares = " and ".join(f"{facts.share(n):.0%} {c}" for n, c in large[:2])
         return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "", "none")
-    nothing = f"{_nothing(found)}{missing}"
-    kind: Kind = "partly" if missing else "healthy"
+    nobodys = _nobodys(facts, abstained)
+    nothing = f"{_nothing(found, nobodys)}{missing}"
+    kind: Kind = "partly" if missing or nobodys else "healthy"
     teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
     # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
     if teller is not None and (cause not in _WORK or teller.id == "TP402"):
-        beside = f"{_nothing(found, teller)}{missing}"
+        beside = f"{_nothing(found, nobodys, teller)}{missing}"
         return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}", "", kind)
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
         few = "too few samples to tell Python from compute"
-        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}; {nothing}", "", "none")
+        rest = missing if nobodys else f"; {nothing}"
+        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none")
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind)
 
 
-def _nothing(found: list[Finding], told: Finding | None = None) -> str:
-    """That there is no warning, and what is as large as one beside an info that is `told` already."""
+def _nobodys(facts: Facts, abstained: list[Abstained]) -> str:
+    """What is as large as a warning, and whose it is too few samples do not tell; "" where there is none such."""
+    large = [
+        f"{facts.share(ns):.0%} {a.whose} is"
+        for a in abstained
+        if facts.share(ns := _left(facts, a)) >= limit("warn_share")
+    ]
+    return f"the run is too short to say whose the {' and the '.join(large)}" if large else ""
+
+
+def _left(facts: Facts, unsure: Abstained) -> int:
+    """What no finding has told of it; with a device no more than that idled for."""
+    left = min(unsure.ns, sum(facts.ledger.cells(unsure.cause).values()))
+    return left if facts.gpu is None else min(left, sum(facts.ledger.idle([unsure.cause]).values()))
+
+
+def _nothing(found: list[Finding], nobodys: str, told: Finding | None = None) -> str:
+    """That there is no warning, and what is as large as one beside an info that is `told` already, or is `nobodys`."""
     large = max((f for f in found if f is not told and worth_a_look([f])), key=lambda f: f.cost_ns, default=None)
     if large is not None:
-        return f"no warning, but {large.slug} costs {large.share:.0%}"
+        return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
+    if nobodys:
+        return nobodys
     return f"nothing {'else ' if told is not None else ''}found above {limit('warn_share'):.0%}"
 
 
@@ -282,10 +302,12 @@ def _idle_text(facts: Facts, gpu: Gpu) -> str:
     return f"GPU idle {gpu.idle():.0%}{most}"
 
 
-def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
+def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: list[Abstained]) -> Verdict:
     """Nothing was found, and the device was seen."""
+    nobodys = _nobodys(facts, abstained)
     if gpu.busy() >= limit("gpu_bound_share"):
-        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found)}", "", "healthy")
+        nothing = _nothing(found, nobodys)
+        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}", "", "healthy")
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
         return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")
@@ -299,8 +321,8 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding]) -> Verdict:
     if teller is not None and not worth_a_look([teller]):
         teller = None
     told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None else ""
-    nothing = _nothing(found, teller)
-    return Verdict(f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{nothing}{most}", "", "healthy")
+    text = f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{_nothing(found, nobodys, teller)}{most}"
+    return Verdict(text, "", "partly" if nobodys else "healthy")
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

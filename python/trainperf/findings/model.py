@@ -71,6 +71,10 @@ class Abstained:
     id: str
     slug: str
     why: str
+    # Time that it could not tell the owner of, for the verdict: where it was looked for, of which cause, and how long.
+    whose: str = ""
+    cause: str = ""
+    ns: int = 0
 
 
 Outcome = Finding | Abstained | None

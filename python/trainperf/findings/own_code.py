@@ -19,7 +19,9 @@ from trainperf.findings.frames import (
     named_function,
     user_frame,
 )
-from trainperf.findings.model import Cell
+from trainperf.findings.model import Cell, Limits
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -138,6 +140,24 @@ def beside_the_model(facts: Facts) -> OwnCode:
     cell = ("forward", "native")
     where = native_cells(facts)
     return _functions(facts, {cell: _beside_the_model(facts)} if cell in where else {}, "native")
+
+
+def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
+    """Why the costliest function is not named, though it may be worth a warning; "" where that can be told.
+
+    In a short run even the exact row was split by few samples: what counts is the larger of its cost and its share of
+    all samples.
+    """
+    top = mine.spots[0] if mine.spots else None
+    if top is None:
+        return ""
+    least, every = limit("min_samples"), sum(d.count for d in facts.samples())
+    if top.samples >= least and every * limit("one_function_share") >= least:
+        return ""
+    may_cost = max(int(mine.ns * top.share), facts.wall_ns * top.samples // every)
+    if facts.grade(may_cost, limits) is None:
+        return ""
+    return f"only {top.samples} of {plural(every, 'sample')} in {facts.label(top)}: too few samples, run longer to tell"
 
 
 def share_in_hooks(facts: Facts, mine: OwnCode) -> float:

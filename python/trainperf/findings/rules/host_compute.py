@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from trainperf.findings.facts import plural
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome
-from trainperf.findings.own_code import beside_the_model, native_cells, own_code, share_in_hooks
+from trainperf.findings.own_code import beside_the_model, native_cells, own_code, share_in_hooks, too_few_samples
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.own_code import OwnCode
 
 
 # Title, fix, what will not help.
@@ -43,7 +44,7 @@ class HostCompute:
         severity = facts.grade(mine.ns, self.limits)
         top = mine.spots[0] if mine.spots else None
         if severity is None or top is None or top.samples < limit("min_samples"):
-            return self._beside_the_model(facts) or self._blind(facts)
+            return self._beside_the_model(facts) or self._blind(facts, mine)
         # Without torch's optimizers, the loop's own update of the weights is here as well.
         if not facts.run.phase_ns("optimizer"):
             severity = "info"
@@ -114,14 +115,14 @@ class HostCompute:
             will_not_help="more DataLoader workers",
         )
 
-    def _blind(self, facts: Facts) -> Abstained | None:
-        """Where much native code runs outside of the phases, and it cannot be told whose."""
-        if facts.grade(facts.matrix["other", "native"], self.limits) is None:
-            return None
-        if facts.run.feeds_device and facts.gpu is None:
-            return Abstained(self.id, self.slug, "with a device, native code may be waiting for it")
-        count = sum(d.count for d in facts.samples(phases={p for p, _ in native_cells(facts)}, states=["native"]))
-        if count >= limit("min_samples"):
-            return None
-        why = f"only {plural(count, 'sample')} of native code on the training thread: run longer"
-        return Abstained(self.id, self.slug, why)
+    def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:
+        """Where much native code runs beside the model, and it cannot be told whose."""
+        outside = facts.matrix["other", "native"]
+        ns, why = mine.ns, too_few_samples(facts, mine, self.limits)
+        if facts.grade(outside, self.limits) is not None:
+            if facts.run.feeds_device and facts.gpu is None:
+                return Abstained(self.id, self.slug, "with a device, native code may be waiting for it")
+            count = sum(d.count for d in facts.samples(phases={p for p, _ in native_cells(facts)}, states=["native"]))
+            if count < limit("min_samples"):
+                ns, why = outside, f"only {plural(count, 'sample')} of native code on the training thread: run longer"
+        return Abstained(self.id, self.slug, why, "compute beside the model", "compute", ns) if why else None

@@ -8,7 +8,7 @@ from trainperf.findings.facts import plural
 from trainperf.findings.frames import in_module, named_function, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
-from trainperf.findings.own_code import own_code, python_cells
+from trainperf.findings.own_code import own_code, python_cells, too_few_samples
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class HostPython:
         severity = facts.grade(mine.ns, self.limits)
         top = mine.spots[0] if mine.spots else None
         if severity is None or top is None or top.samples < limit("min_samples"):
-            return self._blind(facts)
+            return self._blind(facts, mine)
         if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
-            return None
+            return self._blind(facts, mine)
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
         return facts.finding(
@@ -73,14 +73,17 @@ class HostPython:
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
-    def _blind(self, facts: Facts) -> Abstained | None:
+    def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:
         """Where there is much Python, and it cannot be told whose."""
         cells = python_cells(facts)
-        count = sum(d.count for d in facts.samples(phases={p for p, _ in cells}, states=["python"]))
-        if facts.grade(sum(cells.values()), self.limits) is None or count >= limit("min_samples"):
+        ns = sum(cells.values())
+        if facts.grade(ns, self.limits) is None:
             return None
-        why = f"only {plural(count, 'sample')} of Python on the training thread: run longer to tell"
-        return Abstained(self.id, self.slug, why)
+        count = sum(d.count for d in facts.samples(phases={p for p, _ in cells}, states=["python"]))
+        why = too_few_samples(facts, mine, self.limits)
+        if count < limit("min_samples"):
+            why = f"only {plural(count, 'sample')} of Python on the training thread: run longer to tell"
+        return Abstained(self.id, self.slug, why, "python", "python", ns) if why else None
 
     @staticmethod
     def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
