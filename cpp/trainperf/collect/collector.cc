@@ -285,6 +285,7 @@ void Collector::Loop() {
   pthread_setname_np(pthread_self(), "trainperf");
   ReadHost(NowNs());  // or a short run would be judged by the little time between its only second and its end
   next_second_ns_ = NowNs() + kSecondNs;
+  const marks::RunDelay run_delay;
   for (;;) {
     bool last = false;
     int64_t flush = 0;
@@ -298,7 +299,7 @@ void Collector::Loop() {
       flush = flushes_wanted_;
       commands.swap(commands_);
     }
-    standstill_.Woke(asleep_ns, NowNs(), std::chrono::nanoseconds(kWakeUp).count(), marks::RunDelayHereNs());
+    standstill_.Woke(asleep_ns, NowNs(), std::chrono::nanoseconds(kWakeUp).count(), run_delay.Ns());
     for (const auto& command : commands) command();
     if (!commands.empty()) {
       {
@@ -312,6 +313,7 @@ void Collector::Loop() {
     const int64_t now = NowNs();
     const bool commit = flushing || now >= next_second_ns_ || last;
     Tick(now, last);
+    if (commit) WriteTimes(now);
     if (commit && !last) Commit();
     collector_cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
     {
@@ -341,11 +343,6 @@ void Collector::Tick(int64_t now_ns, bool last) {
     WriteOwnCost();
   }
   if (last) timeline_.Finish(now_ns);
-  writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
-  writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
-  writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.SinceNs(timeline_.first_step_ns())));
-  writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
-  writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
   step_thread_.store(timeline_.step_thread(), std::memory_order_relaxed);
 }
@@ -423,6 +420,14 @@ void Collector::WriteThreads() {
     writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),
                               info.gil_waits.load(std::memory_order_relaxed));
   }
+}
+
+void Collector::WriteTimes(int64_t now_ns) {
+  writer_->SetMeta("wall_ns", absl::StrCat(now_ns - started_ns_));
+  writer_->SetMeta("lead_ns", absl::StrCat(timeline_.lead_ns()));
+  writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.SinceNs(timeline_.first_step_ns())));
+  writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
+  writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
 }
 
 void Collector::WriteOwnCost() {

@@ -93,6 +93,7 @@ class Collector {
   void DrainRings(int64_t now_ns, bool last);
   void ReadHost(int64_t now_ns);
   void WriteThreads();
+  void WriteTimes(int64_t now_ns);
   void WriteOwnCost();
   void StepDownIfOverBudget(int64_t now_ns);
   void Commit();

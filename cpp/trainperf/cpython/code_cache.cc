@@ -12,6 +12,8 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kLongestText = 1 << 20;  // more than that is not a name but torn memory
+constexpr uint64_t kSmallestPage = 4096;
+constexpr uint64_t kMostInOneRead = 512;  // most line tables, and nearly all names
 
 template <typename T>
 T At(const char* base, int32_t offset) {
@@ -124,40 +126,58 @@ bool CodeCache::IsStillThere(const SelfMemory& memory, uint64_t code, const char
   return memory.Read(code, now, size) && IsInUse(now) && std::memcmp(now + from, copy + from, size - from) == 0;
 }
 
+// The first bytes of an object into scratch_, and of what follows them as much as is sure to be mapped with them:
+// mostly all of it, in one system call. How much; 0 when it cannot be read.
+size_t CodeCache::ReadWithMore(const SelfMemory& memory, uint64_t address, size_t least) {
+  const uint64_t page_end = (address + least + kSmallestPage - 1) / kSmallestPage * kSmallestPage;
+  const size_t size = std::max<size_t>(least, std::min<uint64_t>(kMostInOneRead, page_end - address));
+  return memory.Read(address, scratch_.get(), size) ? size : 0;
+}
+
 // A frame that has not begun, or a table that is torn or very long, gives the line of the function itself.
 int32_t CodeCache::LineOf(const SelfMemory& memory, const char* copy, int64_t offset) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const auto first_line = At<int32_t>(copy, offsets.code_first_line);
   const auto table = At<uint64_t>(copy, offsets.code_linetable);
-  int64_t size = 0;
-  if (!memory.Read(table + static_cast<uint64_t>(offsets.bytes_size), &size, sizeof(size))) return first_line;
+  const auto data = static_cast<size_t>(offsets.bytes_data);
+  const size_t got = ReadWithMore(memory, table, data);
+  if (got == 0) return first_line;
+  const auto size = At<int64_t>(scratch_.get(), offsets.bytes_size);
   if (size <= 0) return first_line;
   const size_t wanted = std::min<size_t>(static_cast<size_t>(size), kLargestTable);
-  if (!memory.Read(table + static_cast<uint64_t>(offsets.bytes_data), scratch_.get(), wanted)) return first_line;
+  const char* lines = scratch_.get() + data;
+  if (data + wanted > got) {
+    lines = scratch_.get();
+    if (!memory.Read(table + data, scratch_.get(), wanted)) return first_line;
+  }
   const auto format = offsets.linetable_is_pep626_pairs ? LineTableFormat::kPairs : LineTableFormat::kLocations;
-  const int32_t line = LineAt(format, reinterpret_cast<const uint8_t*>(scratch_.get()), wanted, first_line,
-                              std::max<int64_t>(offset, 0));
+  const int32_t line =
+      LineAt(format, reinterpret_cast<const uint8_t*>(lines), wanted, first_line, std::max<int64_t>(offset, 0));
   return line >= 0 ? line : first_line;
 }
 
 // A str as UTF-8, at most StackTable::kMaxName bytes of it.
 bool CodeCache::ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size) {
-  alignas(8) char header[128];
   const auto header_size = static_cast<size_t>(tp_python_offsets.unicode_read_size);
   int64_t length = 0;
   int kind = 0, data = 0;
-  if (header_size > sizeof(header) || !memory.Read(address, header, header_size) || !IsInUse(header)) return false;
-  if (TpUnicodeLayout(header, &length, &kind, &data) == 0 || length > kLongestText) return false;
+  const size_t got = ReadWithMore(memory, address, header_size);
+  if (got == 0 || !IsInUse(scratch_.get())) return false;
+  if (TpUnicodeLayout(scratch_.get(), &length, &kind, &data) == 0 || length > kLongestText) return false;
   const auto fits = static_cast<int64_t>(StackTable::kMaxName / (kind == 1 ? 1 : 2));
   const int64_t taken = std::min(length, fits);
   const int64_t first = keep_end ? length - taken : 0;
-  const uint64_t from = address + static_cast<uint64_t>(data) + static_cast<uint64_t>(first * kind);
+  const size_t from = static_cast<size_t>(data) + static_cast<size_t>(first * kind);
   const auto bytes = static_cast<size_t>(taken * kind);
-  if (bytes > 0 && !memory.Read(from, scratch_.get(), bytes)) return false;
+  const char* text = scratch_.get() + from;
+  if (from + bytes > got) {
+    text = scratch_.get();
+    if (!memory.Read(address + from, scratch_.get(), bytes)) return false;
+  }
   *size = 0;
   for (int64_t i = 0; i < taken && *size < StackTable::kMaxName; ++i) {
     uint32_t c = 0;
-    std::memcpy(&c, scratch_.get() + i * kind, static_cast<size_t>(kind));
+    std::memcpy(&c, text + i * kind, static_cast<size_t>(kind));
     *size += AppendUtf8(Encodable(c), to + *size);
   }
   return true;

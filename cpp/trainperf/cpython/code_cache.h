@@ -47,6 +47,7 @@ class CodeCache {
   static_assert(sizeof(Entry) == 64);
 
   bool ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
+  size_t ReadWithMore(const SelfMemory& memory, uint64_t address, size_t least);
   bool IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy);
   int32_t LineOf(const SelfMemory& memory, const char* copy, int64_t offset);
   bool ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);

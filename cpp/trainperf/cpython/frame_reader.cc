@@ -36,12 +36,16 @@ const char* FrameReader::FrameAt(uint64_t address) {
   if (address < window_begin_ || end > window_end_) {
     window_page_ = tp_python_offsets.frames_are_contiguous ? address & ~(kPage - 1) : address;
     window_begin_ = window_end_ = 0;
-    if (!memory_.Read(window_page_, window_ + kReach, end - window_page_)) return nullptr;
-    window_begin_ = window_page_;
-    window_end_ = end;
     // Close to the begin of a page the callers are on the one before, which may not be mapped.
     const bool near_begin = tp_python_offsets.frames_are_contiguous && address - window_page_ < kReach;
-    if (near_begin && memory_.Read(window_page_ - kReach, window_, kReach)) window_begin_ -= kReach;
+    if (near_begin && memory_.Read(window_page_ - kReach, window_, kReach + (end - window_page_))) {
+      window_begin_ = window_page_ - kReach;
+    } else if (memory_.Read(window_page_, window_ + kReach, end - window_page_)) {
+      window_begin_ = window_page_;
+    } else {
+      return nullptr;
+    }
+    window_end_ = end;
   }
   return window_ + kReach + static_cast<int64_t>(address - window_page_);
 }

@@ -14,15 +14,18 @@
 namespace trainperf {
 namespace {
 
-// At most 64 KiB; "" when the file cannot be read.
+constexpr size_t kEnoughOfFile = 65536;
+
+// Its first 64 KiB or so; "" when the file cannot be read.
 std::string Slurp(const char* path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
-  std::string text(65536, '\0');
-  size_t used = 0;
-  for (ssize_t n; used < text.size() && (n = read(fd, &text[used], text.size() - used)) > 0;) used += n;
+  std::string text;
+  char buffer[4096];  // most are smaller; a string of 64 KiB would cost more to clear than they cost to read
+  for (ssize_t n; text.size() < kEnoughOfFile && (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
   close(fd);
-  text.resize(used);
   return text;
 }
 

@@ -244,21 +244,24 @@ void ReleaseRingOfDead(ThreadId id) {
   TakeRingFrom(info);
 }
 
-int64_t RunDelayHereNs() {
-  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  int64_t fields[2];
-  const bool read = fd >= 0 && ReadInts(fd, fields, 2) == 2;
-  if (fd >= 0) close(fd);
-  return read ? fields[1] : -1;
+RunDelay::RunDelay() : fd_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
+
+RunDelay::~RunDelay() {
+  if (fd_ >= 0) close(fd_);
 }
 
-bool CanReadRunDelay() { return RunDelayHereNs() >= 0; }
+int64_t RunDelay::Ns() const {
+  int64_t fields[2];
+  return fd_ >= 0 && ReadInts(fd_, fields, 2) == 2 ? fields[1] : -1;
+}
+
+bool CanReadRunDelay() { return RunDelay().Ns() >= 0; }
 
 Event ClocksHere(EventKind kind) {
   Event event{};
   event.kind = kind;
   event.thread = CurrentThreadId();
-  if (const int64_t run_delay_ns = RunDelayHereNs(); run_delay_ns >= 0) {
+  if (const int64_t run_delay_ns = RunDelay().Ns(); run_delay_ns >= 0) {
     event.run_delay_ns = run_delay_ns;
     event.flags = kHasRunDelay;
   }

@@ -31,8 +31,20 @@ void ReleaseRingOfDead(ThreadId id);
 
 // Whether this kernel tells how long a thread waited for a CPU (/proc/.../schedstat).
 bool CanReadRunDelay();
-// How long the calling thread did, ever; -1: it is not told.
-int64_t RunDelayHereNs();
+// How long the thread that makes it has waited for a CPU, ever. It keeps the file open: to find it anew takes ten times
+// as long as to read it.
+class RunDelay {
+ public:
+  RunDelay();
+  ~RunDelay();
+  RunDelay(const RunDelay&) = delete;
+  RunDelay& operator=(const RunDelay&) = delete;
+
+  int64_t Ns() const;  // -1: it is not told
+
+ private:
+  const int fd_;
+};
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase = Phase::kOther);
 int64_t End(Bracket bracket, int64_t value, Phase phase = Phase::kOther);  // when, by NowNs(); 0: nothing was marked
