@@ -34,11 +34,15 @@ constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for 
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
 constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
-// A short run, and the start of any, needs samples soon: the first come closer together, as close as is cheap.
-constexpr int64_t kDenseSamples = 128;
-constexpr int64_t kDenseFactor = 4;
-constexpr double kDenseShare = 0.006;  // of a core
-constexpr int64_t kReadCpuEvery = 16;  // ticks; it is a system call, and nobody asks more often than once a second
+// A short run, and the start of any, needs samples soon, but has no time to make good what they cost. So the first come
+// as often as this share of a core pays for: where a sample is cheap up to four times as often as asked for; where it
+// is dear (in caches that others have filled it takes 150 us) a third as often, but not below 20 a second.
+constexpr int64_t kFirstSamples = 128;
+constexpr double kFirstShare = 0.004;
+constexpr int64_t kFirstOftener = 4;
+constexpr int64_t kFirstSeldomer = 3;
+constexpr int64_t kFirstLongestNs = 50'000'000;
+constexpr int64_t kReadCpuEvery = 16;  // ticks, after the first samples; it is a system call
 constexpr size_t kStackSize = 512 * 1024;
 
 // As in linux/sched/types.h, which older libcs do not have.
@@ -93,7 +97,7 @@ class Sampler : public GilSampler {
 
   static void* Main(void* self);
   void Run();
-  int64_t PeriodNs() const;
+  int64_t PeriodNs();
   bool SleepUntil(int64_t until_ns);
   void Tick(int64_t now_ns, int64_t start_ns, uint8_t flags);
   Holder LookAtHolder();
@@ -201,12 +205,15 @@ bool Sampler::SleepUntil(int64_t until_ns) {
 }
 
 // What the next sample stands for, in the mean.
-int64_t Sampler::PeriodNs() const {
+int64_t Sampler::PeriodNs() {
   const int64_t period_ns = period_ns_.load(std::memory_order_relaxed);
   const int64_t samples = samples_.load(std::memory_order_relaxed);
-  if (samples >= kDenseSamples) return period_ns;
-  const auto sample_ns = static_cast<double>(ThreadCpuNs()) / static_cast<double>(samples + 1);
-  return std::clamp(static_cast<int64_t>(sample_ns / kDenseShare), period_ns / kDenseFactor, period_ns);
+  if (samples >= kFirstSamples) return period_ns;
+  const int64_t cpu_ns = ThreadCpuNs();
+  cpu_ns_.store(cpu_ns, std::memory_order_relaxed);
+  const double sample_ns = static_cast<double>(cpu_ns) / static_cast<double>(samples + 1);
+  const int64_t longest_ns = std::max(period_ns, std::min(period_ns * kFirstSeldomer, kFirstLongestNs));
+  return std::clamp(static_cast<int64_t>(sample_ns / kFirstShare), period_ns / kFirstOftener, longest_ns);
 }
 
 void Sampler::Run() {
