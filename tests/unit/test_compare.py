@@ -230,6 +230,16 @@ def test_another_machine_altogether(tmp_path: Path) -> None:
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(0.9, 0.0))
     b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE * 1.15), host=(0.9, 1.1))
     assert "the machine was not the same" in compared(a, b).verdict
+    assert "the machine was not the same" in compared(a, b, between_runs=0.05).verdict
+
+
+@pytest.mark.parametrize("host", [(0.9, 0.0), (0.9, 1.0), None])
+def test_the_noise_that_was_given_is_told_as_the_reason(tmp_path: Path, host: tuple[float, float] | None) -> None:
+    rng = np.random.default_rng(5)
+    a, b = (write(tmp_path / f"{name}.tpr", noisy(rng, 300, COMPUTE), host=host) for name in "ab")
+    told = "cannot tell: --noise says that two runs of one program differ by 30% here; anything from "
+    assert compared(a, b, between_runs=0.3).verdict.startswith(told)
+    assert compared(a, b).kind == "same"
 
 
 # What cannot be compared

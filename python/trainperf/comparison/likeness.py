@@ -97,6 +97,7 @@ class Machine:
     between_runs: float  # share by which two runs of one program differ on it, whatever their steps show
     others: tuple[float, float] | None  # CPUs that other processes used in each run; None: not known
     left_out: bool  # time kept off the CPUs tells of the machine, not of the loop
+    given: bool = False  # `between_runs` is what the caller said that they differ by
 
 
 def machine(
@@ -121,11 +122,11 @@ def machine(
     quiet = usual if between_runs is None else between_runs
     busy = max(quiet, limit("compare_between_busy_runs"))
     if a is None or b is None:
-        return Machine(busy, None, False)
+        return Machine(busy, None, False, given=busy == between_runs)
     others = a.others, b.others
     enough = limit("own_threads_cpus")
     if max(others) < enough:
-        return Machine(quiet, others, False)
+        return Machine(quiet, others, False, given=between_runs is not None)
     # After each turn of somebody else the caches are cold: what is left of the loop's time is longer, too.
     cpus = max(1, usable_cpus(before), usable_cpus(after))
     busier = max(abs(b.others - a.others) / cpus, abs(_kept_off(after) - _kept_off(before)))
@@ -135,7 +136,7 @@ def machine(
     own_doing = _kept_off(after) != _kept_off(before) and more >= enough
     in_the_way = max(a.others - a.elsewhere, b.others - b.elsewhere) >= enough
     allowed = max(busy, limit("compare_per_busy_machine") * min(1.0, busier))
-    return Machine(allowed, others, in_the_way and not own_doing)
+    return Machine(allowed, others, in_the_way and not own_doing, given=allowed == between_runs)
 
 
 def machine_of_all(
@@ -146,7 +147,8 @@ def machine_of_all(
     each = [machine(before, after, between_runs, own, short=short) for before, after in runs]
     others = [m.others for m in each if m.others is not None]
     known = (max(a for a, _ in others), max(b for _, b in others)) if len(others) == len(each) else None
-    return Machine(max(m.between_runs for m in each), known, any(m.left_out for m in each))
+    widest = max(each, key=lambda m: m.between_runs)
+    return Machine(widest.between_runs, known, any(m.left_out for m in each), widest.given)
 
 
 def _own_by_host(runs: Sequence[RunReader]) -> dict[str, float]:

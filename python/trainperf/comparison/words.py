@@ -31,7 +31,9 @@ def verdict(
         why = f"too few steps for so much noise ({steps})"
         if lasted is not None:
             why = f"runs of {_seconds(lasted)} are too short for so much noise"
-        if machine.between_runs > limit("compare_resolution") and machine.others is not None:
+        if machine.between_runs > limit("compare_resolution") and machine.given:
+            why = f"--noise says that two runs of one program differ by {machine.between_runs:.0%} here"
+        elif machine.between_runs > limit("compare_resolution") and machine.others is not None:
             why = f"the machine was not the same: {_others(*machine.others)}"
         return f"cannot tell: {why}; anything from {between}"
     if kind == "same":
