@@ -90,3 +90,49 @@ def test_an_average_of_the_weights_reads_modules_and_is_not_in_one(make: Make) -
     call = file.stack(f"{TRAIN}:70 Net.forward", CALL.format(1832))
     file.detail("sample", 20, state="python", stack=call)
     assert any("before the model is called" in e for e in only(file).evidence)
+
+
+INTERPOLATE = "/x/site-packages/torch/nn/functional.py:5286 interpolate"
+
+
+def test_a_batch_that_functional_shapes_is_no_loss(make: Make) -> None:
+    (f,) = said(forwards(make, 6.0, INTERPOLATE, f"{TRAIN}:4 augment")).findings
+    assert (f.id, f.severity, f.where) == ("TP310", "info", "train.py:4") and "Dataset.__getitem__" in f.fix
+    assert said(forwards(make, 6.0, INTERPOLATE, f"{TRAIN}:4 Net.forward", CALL.format(1832))).findings == ()
+
+
+TEXT = (
+    "/x/site-packages/torch/_tensor_str.py:321 _tensor_str_with_formatter",
+    "/x/site-packages/torch/_tensor.py:564 Tensor.__repr__",
+)
+PARAMETER = "/x/site-packages/torch/nn/parameter.py:86 Parameter.__repr__"
+FORMAT = "/x/site-packages/torch/_tensor.py:1142 Tensor.__format__"
+SMALL = "/x/site-packages/torch/utils/_python_dispatch.py:417 _disable_current_modes"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (*TEXT, f"{TRAIN}:4 train"),
+        (SMALL, *TEXT, f"{TRAIN}:4 train"),
+        (FORMAT, f"{TRAIN}:4 train"),
+        (*TEXT, PARAMETER, f"{TRAIN}:4 show"),
+        (*TEXT, "/usr/lib/python3.11/logging/__init__.py:9 LogRecord.getMessage", f"{TRAIN}:4 train"),
+        (*TEXT, f"{TRAIN}:4 Net.forward", CALL.format(1832)),
+    ],
+)
+@pytest.mark.parametrize("python", [2.0, 1.0])
+def test_the_text_of_a_tensor_is_whose_prints_it_in_the_model_too(
+    make: Make, frames: tuple[str, ...], python: float
+) -> None:
+    """Its native code too, of which it may have more than Python."""
+    f = only(forwards(make, 1.5, *frames, python=python))
+    assert (f.id, f.where) == ("TP302", "train.py:4") and f.severity != "info"
+    assert f.cost_ms_per_step == pytest.approx(1.5 + python, abs=0.01)
+    assert "text of tensors" in f.why and "every N steps" in f.fix and ".item()" in f.fix
+
+
+def test_the_text_of_a_tensor_that_a_framework_logs_is_the_frameworks(make: Make) -> None:
+    log = "/x/site-packages/lightning/pytorch/loggers/csv.py:9 log"
+    file = forwards(make, 1.5, *TEXT, log, f"{TRAIN}:4 train", python=30.0)
+    assert [f.id for f in said(file).findings] == ["TP309"]

@@ -36,6 +36,13 @@ _FRAMEWORK = re.compile(
     r"|accelerate|deepspeed|apex|peft|trl|timm|diffusers|ignite|bitsandbytes|fairscale|xformers)[/\\]"
 )
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
+# What shapes a batch, and is no loss and no layer.
+_FUNCTIONAL = re.compile(r"[/\\]torch[/\\]nn[/\\]functional\.py$")
+_OF_BATCHES = {"affine_grid", "fold", "grid_sample", "interpolate", "one_hot", "pad", "unfold"}
+# What print, repr and an f-string call for a tensor or a parameter.
+_TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
+_TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
+_TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
 _UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
@@ -73,10 +80,11 @@ def is_own_file(file: str) -> bool:
     return file.startswith(_PACKAGE) or _OURS.search(file) is not None
 
 
-@lru_cache(maxsize=4096)
-def is_trainings_own(file: str) -> bool:
-    """PyTorch's modules, optimizers and what goes with them (clipping, averaging)."""
-    return _TRAININGS_OWN.search(file) is not None
+def is_trainings_own(frame: FrameLike) -> bool:
+    """PyTorch's modules, losses, optimizers and what goes with them (clipping, averaging)."""
+    if _TRAININGS_OWN.search(frame.file) is None:
+        return False
+    return frame.function not in _OF_BATCHES or _FUNCTIONAL.search(frame.file) is None
 
 
 @lru_cache(maxsize=4096)
@@ -98,13 +106,29 @@ def is_other_library(file: str) -> bool:
 
 
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:
-    """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it."""
-    for f in frames:
+    """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it,
+    but what makes the text of a tensor."""
+    for f in frames[_in_text(frames) :]:
         if is_users(f, frames):
             return True
         if is_framework(f.file) or is_own_file(f.file):
             return False
     return False
+
+
+def _in_text(frames: Sequence[FrameLike]) -> int:
+    """How many of the innermost frames PyTorch needs for the text of a tensor that the user's code asked for."""
+    inner = next((i for i, f in enumerate(frames) if is_users(f, frames)), 0)
+    for i in range(inner, 0, -1):
+        f = frames[i - 1]
+        if _TEXT_MAKER.search(f.file) or (_TENSOR.search(f.file) and _TO_TEXT.search(f.function)):
+            return i
+    return 0
+
+
+def makes_text(frames: Sequence[FrameLike]) -> bool:
+    """The user's code prints a tensor, or makes its text: no framework stands between, as a logger of it would."""
+    return _in_text(frames) > 0 and is_the_loops(frames)
 
 
 def calls_module(frame: FrameLike) -> bool:

@@ -16,6 +16,7 @@ from trainperf.findings.frames import (
     is_the_loops,
     is_trainings_own,
     is_users,
+    makes_text,
     named_function,
     user_frame,
 )
@@ -34,7 +35,7 @@ _TRANSFER = "transfer"  # where there is no device to copy to, whatever that pha
 
 def _beside_training(stack: Sequence[Frame]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
-    return not any(is_trainings_own(f.file) for f in stack)
+    return makes_text(stack) or not any(is_trainings_own(f) for f in stack)
 
 
 def _before_the_model(stack: Sequence[Frame]) -> bool:
@@ -122,7 +123,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     in_hook = _hooks(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
-        ("forward", "native"): lambda stack: _before_the_model(stack) or in_hook(stack),
+        ("forward", "native"): lambda stack: makes_text(stack) or _before_the_model(stack) or in_hook(stack),
     }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training
@@ -130,7 +131,8 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
 
 
 def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
-    """The functions of which most is Python, or of which most is native code: each is of one kind, with both."""
+    """The functions of which most is Python, or of which most is native code: each is of one kind, with both. To make
+    the text of a tensor is Python's work, with native code in it."""
     return _functions(facts, native_cells(facts), mostly)
 
 
@@ -160,6 +162,15 @@ def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
     return f"only {top.samples} of {plural(every, 'sample')} in {facts.label(top)}: too few samples, run longer to tell"
 
 
+def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, Sequence[Frame]]]:
+    """What was seen of one of these functions, with the stacks."""
+    place = (spot.frame.file, named_function(spot.frame.function))
+    seen = [(d, facts.run.stack(d.stack)) for d in mine.details]
+    return [
+        (d, s) for d, s in seen if (at := user_frame(s)) is not None and (at.file, named_function(at.function)) == place
+    ]
+
+
 def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
     in_hook = _hooks(facts)
     whole = sum(d.ns for d in mine.details)
@@ -181,8 +192,8 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps], mostly: Literal["p
     claims: dict[Cell, float] = {}
     details: list[Detail] = []
     for parts in functions.values():
-        python = sum(ns for (_, mechanism), _, ns in parts if mechanism == "python")
-        native = sum(ns for (_, mechanism), _, ns in parts if mechanism == "native")
+        python = sum(ns for (_, m), d, ns in parts if m == "python" or makes_text(facts.run.stack(d.stack)))
+        native = sum(ns for _, _, ns in parts) - python
         if (python >= native) != (mostly == "python"):
             continue
         for cell, d, ns in parts:

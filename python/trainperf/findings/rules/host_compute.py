@@ -106,13 +106,14 @@ class HostCompute:
                     if s is top or s.share >= limit("show_share")
                 ),
                 "a loss, or a part of the model that is a plain function, is needed there; a metric or an average of "
-                "the weights is not needed in each step",
+                "the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} computes in {facts.label(top)}",
-            fix="# if it is not the loss: do it every N steps, or in fewer operations\nif step % 50 == 0: ...",
-            will_not_help="more DataLoader workers",
+            fix="# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
+            "if step % 50 == 0: ...",
+            will_not_help="a faster model",
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:

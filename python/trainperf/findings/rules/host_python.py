@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import in_module, named_function, user_frame
+from trainperf.findings.frames import in_module, label, makes_text, named_function, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
-from trainperf.findings.own_code import own_code, python_cells, too_few_samples
+from trainperf.findings.own_code import of_function, own_code, python_cells, too_few_samples
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _IN_TENSORS = {
     "backward": "# do it by a few tensor operations: it is a part of every backward",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
+_TEXT = "# print every N steps, or less than the tensor: loss.item(), x.shape\nif step % 50 == 0: print(...)"
 _ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
 
 
@@ -39,6 +40,12 @@ class HostPython:
             return self._blind(facts, mine)
         if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
             return self._blind(facts, mine)
+        text = self._makes_text(facts, mine, top)
+        does = (
+            f"makes the text of tensors (print, repr) for {label(top.frame, facts.base)}"
+            if text
+            else f"runs {facts.label_with_caller(top)}"
+        )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
         return facts.finding(
@@ -68,8 +75,8 @@ class HostPython:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.step_thread_name} runs {facts.label_with_caller(top)}",
-            fix=_IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
+            why=f"{facts.step_thread_name} {does}",
+            fix=_TEXT if text else _IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
@@ -88,15 +95,17 @@ class HostPython:
     @staticmethod
     def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
         """The part of the step that most of the top function's time is in: a phase, or the model."""
-        place = (top.frame.file, named_function(top.frame.function))
         parts: dict[str, int] = {}
-        for d in mine.details:
-            stack = facts.run.stack(d.stack)
-            at = user_frame(stack)
-            if at is not None and (at.file, named_function(at.function)) == place:
-                part = "model" if d.phase == "forward" and in_module(stack) else d.phase
-                parts[part] = parts.get(part, 0) + d.ns
+        for d, stack in of_function(facts, mine, top):
+            part = "model" if d.phase == "forward" and in_module(stack) else d.phase
+            parts[part] = parts.get(part, 0) + d.ns
         return max(parts, key=lambda part: parts[part], default="")
+
+    @staticmethod
+    def _makes_text(facts: Facts, mine: OwnCode, top: Spot) -> bool:
+        """Most of the top function's time is spent on tensors that are printed."""
+        text = sum(d.ns for d, stack in of_function(facts, mine, top) if makes_text(stack))
+        return text > limit("most_share") * top.ns
 
     @staticmethod
     def _before_the_model(facts: Facts, top: Spot) -> bool:
