@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,23 @@ def test_the_table_is_the_run_to_the_nanosecond(tmp_path: Path) -> None:
     assert sum(table[f"phase_{name}_ns"].sum() for name in PHASES) == table["wall_ns"].sum()
     assert table["warm_up"].tolist() == [True] + [False] * 39 and table["data_starved"].sum() == 20
     assert {len(values) for values in table.values()} == {40}
+
+
+def test_a_run_that_is_damaged_elsewhere_is_written_as_far_as_it_goes_and_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = build(tmp_path / "a.tpr"), tmp_path / "a.csv"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'detail'").fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    assert main(["export", str(path), "-o", str(table)]) == 0 and " is damaged" not in capsys.readouterr().err
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b"\xff" * size
+    path.write_bytes(data)
+    assert main(["export", str(path), "-o", str(table), "-f"]) == 1
+    wrote, told = capsys.readouterr().err.splitlines()
+    assert wrote == f"wrote {table} (csv)" and told.startswith(f"trainperf export: {path} is damaged, or was not")
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 41
 
 
 def test_pandas(tmp_path: Path) -> None:

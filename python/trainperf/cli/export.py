@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from trainperf.errors import TrainperfError
+from trainperf.errors import RunFileError, TrainperfError
 from trainperf.export import FORMATS, Format, choose
 
 
@@ -40,19 +40,25 @@ examples:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
+        from trainperf.report.text import clean
 
         chosen = choose(args.output, args.format)
         if len(args.run) > 1 and chosen.into == "file":
             raise TrainperfError(f"{args.output} holds one run: give a folder (steps/), or export one by one")
+        status = 0
         for number, path in enumerate(args.run):
             with working("exporting") as at:
                 at(f"{number} of {len(args.run)}" if len(args.run) > 1 else "")
-                written = _write(path, args.output, chosen, args.force)
+                written, damage = _write(path, args.output, chosen, args.force)
             print(f"wrote {written} ({chosen.name})", file=sys.stderr)
-        return 0
+            if damage:
+                print(f"trainperf export: {clean(damage)}; what this format needs could be read", file=sys.stderr)
+                status = 1
+        return status
 
 
-def _write(path: str, output: str, chosen: Format, force: bool) -> str:
+def _write(path: str, output: str, chosen: Format, force: bool) -> tuple[str, str]:
+    """The place, and what is damaged of the run beside what was written; "" where nothing is."""
     from trainperf.run import Run
 
     with Run(path) as run:
@@ -62,4 +68,8 @@ def _write(path: str, output: str, chosen: Format, force: bool) -> str:
         if place and os.path.exists(place) and os.path.samefile(place, path):
             raise TrainperfError(f"{place} is the run itself: give another name")
         chosen.write(run, output)
-    return place or output
+        try:
+            run.check()
+        except RunFileError as error:
+            return place or output, str(error)
+    return place or output, ""

@@ -67,6 +67,10 @@ class RunReader:
         self._database = RunDatabase(Path(path))
         self.schema_version: int = self._database.schema_version
 
+    def check(self) -> None:
+        """Reads all of the file. Raises RunFileError when some of it is damaged, though other parts can be read."""
+        self._database.check()
+
     def close(self) -> None:
         """What was read stays; what was not cannot be any more. Idempotent."""
         self._database.close()

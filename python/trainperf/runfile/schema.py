@@ -134,6 +134,12 @@ class RunDatabase:
     def damaged(self, why: str) -> RunFileError:
         return RunFileError(f"{self.path} is damaged, or was not written by trainperf: {why}")
 
+    def check(self) -> None:
+        """Raises RunFileError when any page is damaged, whether what was read so far lies on it or not."""
+        found = str(self._scalar("PRAGMA quick_check(1)"))
+        if found != "ok":
+            raise self.damaged(found.splitlines()[-1])
+
     @contextlib.contextmanager
     def cursor(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[sqlite3.Cursor]:
         if self._connection is None:
