@@ -56,6 +56,32 @@ def test_a_model_that_a_hook_calls_is_a_model(make: Make) -> None:
     assert said(forwards(make, 7.0, *inner)).findings == ()
 
 
+SAVEZ = (
+    "/usr/lib/python3.11/zipfile.py:1167 _ZipWriteFile.write",
+    "/x/site-packages/numpy/lib/_npyio_impl.py:786 _savez",
+    "/x/site-packages/numpy/lib/_npyio_impl.py:753 savez_compressed",
+    f"{TRAIN}:4 save",
+)
+
+
+@pytest.mark.parametrize(("count", "few"), [(23, True), (4, False)])
+def test_saving_is_told_as_that_and_in_how_many_steps(make: Make, count: int, few: bool) -> None:
+    """It is no loss, though it counts as forward; by one sample in a step others may well have it too."""
+    file = make().steps(100, {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 1.0})
+    at = file.stack(*SAVEZ, f"{TRAIN}:9 train")
+    file.detail("sample", 470, phase="forward", state="native", stack=at, count=count, steps=3)
+    file.detail(
+        "sample", 30, phase="forward", state="native", stack=file.stack(*SAVEZ[1:], f"{TRAIN}:9 train"), count=9
+    )
+    inside = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+    file.detail("sample", 500, phase="forward", state="native", stack=inside)
+    f = only(file)
+    assert (f.id, f.severity, f.title, f.where) == ("TP310", "critical", "the loop saves files", "train.py:4")
+    assert "savez_compressed called by save" in f.why and "not the loss" not in f.fix
+    assert (f.steps_affected, f.affected_share) == ((3, pytest.approx(0.94)) if few else (100, 1.0))
+    assert f.evidence[0].startswith("3 of 100 steps, 157 ms each" if few else "5.0 ms of each step's 15.0 ms")
+
+
 @pytest.mark.parametrize("python", [0.0, 1.0])
 def test_a_function_beside_the_model_is_mentioned_not_blamed(make: Make, python: float) -> None:
     """A metric, or a loss: which of them is not known."""

@@ -45,6 +45,11 @@ _TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
 _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
+# What writes a file by native code; pickle itself has no frames.
+_SAVER = re.compile(
+    r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
+)
+_SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
@@ -129,6 +134,16 @@ def _in_text(frames: Sequence[FrameLike]) -> int:
 def makes_text(frames: Sequence[FrameLike]) -> bool:
     """The user's code prints a tensor, or makes its text: no framework stands between, as a logger of it would."""
     return _in_text(frames) > 0 and is_the_loops(frames)
+
+
+def saves(frames: Sequence[FrameLike]) -> bool:
+    """Below the innermost frame of the user's, a library writes what it was given to a file."""
+    for f in frames:
+        if is_users(f, frames):
+            return False
+        if _SAVER.search(f.file) and _SAVE.search(f.function):
+            return True
+    return False
 
 
 def calls_module(frame: FrameLike) -> bool:

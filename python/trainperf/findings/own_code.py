@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
     called_by_module,
     calls_module,
@@ -18,6 +19,7 @@ from trainperf.findings.frames import (
     is_users,
     makes_text,
     named_function,
+    saves,
     user_frame,
 )
 from trainperf.findings.model import Cell, Limits
@@ -32,10 +34,17 @@ if TYPE_CHECKING:
 
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
 
+_SEVERAL = 3  # samples in a step
+
 
 def _beside_training(stack: Sequence[Frame]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
     return makes_text(stack) or not any(is_trainings_own(f) for f in stack)
+
+
+def _saves(stack: Sequence[Frame]) -> bool:
+    """Writing a file is neither the model nor a loss."""
+    return is_the_loops(stack) and saves(stack)
 
 
 def _before_the_model(stack: Sequence[Frame]) -> bool:
@@ -100,6 +109,14 @@ class OwnCode:
     def samples(self) -> int:
         return sum(s.samples for s in self.spots)
 
+    def affected(self, steps: int) -> Affected:
+        """The few of so many steps that most of it was seen in, by several samples each: it is hardly in others too."""
+        top = max(self.details, key=lambda d: d.ns)
+        share = top.ns / sum(d.ns for d in self.details)
+        if share < limit("most_share") or top.count < _SEVERAL * top.steps or not 0 < 2 * top.steps < steps:
+            return Affected(steps, 1.0)
+        return Affected(top.steps, share)
+
     def share(self, *, mechanism: str = "", phase: str = "") -> float:
         """Of their time."""
         ns = sum(ns for (p, m), ns in self.claims.items() if mechanism in ("", m) and phase in ("", p))
@@ -123,7 +140,9 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     in_hook = _hooks(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
-        ("forward", "native"): lambda stack: makes_text(stack) or _before_the_model(stack) or in_hook(stack),
+        ("forward", "native"): lambda stack: (
+            makes_text(stack) or _before_the_model(stack) or in_hook(stack) or _saves(stack)
+        ),
     }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training

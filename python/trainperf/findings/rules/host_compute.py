@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings.facts import plural
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.frames import saves
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome
 from trainperf.findings.own_code import beside_the_model, native_cells, own_code, share_in_hooks, too_few_samples
@@ -16,18 +17,23 @@ if TYPE_CHECKING:
 
 
 # Title, fix, what will not help.
+_SAVES = (
+    "the loop saves files",
+    "# save less often, uncompressed where it compresses, or from a thread, of a copy",
+    "a faster disk: it is on the CPU; more DataLoader workers",
+)
 _BETWEEN_PHASES = (
-    "outside of forward, backward and optimizer",
+    "the loop computes outside of forward, backward and optimizer",
     "# move it out of the loop, do it every N steps, or in another process:\nif step % 50 == 0: ...",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
 _BEFORE_THE_MODEL = (
-    "before it calls the model",
+    "the loop computes before it calls the model",
     "# in a DataLoader worker: make the batch in Dataset.__getitem__ or collate_fn",
     "a faster model",
 )
 _IN_HOOKS = (
-    "in forward hooks",
+    "the loop computes in forward hooks",
     "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
     "more DataLoader workers",
 )
@@ -50,9 +56,20 @@ class HostCompute:
             severity = "info"
         python = mine.share(mechanism="python")
         hooks = share_in_hooks(facts, mine) > limit("most_share")
+        saving = saves(top.frames)
+        affected = mine.affected(facts.steps)
+        took = f"{facts.of_step(mine.ns)} is "
+        if affected.steps < facts.steps:
+            each = ms(mine.ns * affected.share / affected.steps)
+            took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: "
         title, fix, will_not_help = _BETWEEN_PHASES
-        if hooks:
+        doing = "between the phases of training"
+        if saving:
+            title, fix, will_not_help = _SAVES
+            doing = "that writes files"
+        elif hooks:
             title, fix, will_not_help = _IN_HOOKS
+            doing = "of hooks that modules call"
         elif mine.share(phase="forward") > limit("most_share"):
             title, fix, will_not_help = _BEFORE_THE_MODEL
         return facts.finding(
@@ -60,14 +77,14 @@ class HostCompute:
             severity=severity,
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
-            title=f"the loop computes {title}",
+            title=title,
+            affected=affected,
             confidence=facts.confidence(
                 samples=mine.samples,
                 doubts=("a hook that changes what its module returns is a part of the model",) if hooks else (),
             ),
             evidence=(
-                f"{facts.of_step(mine.ns)} is native code (NumPy, pandas, tensors) "
-                + ("of hooks that modules call" if hooks else "between the phases of training"),
+                f"{took}native code (NumPy, pandas, tensors) {doing}",
                 f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
                 *(
                     f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
@@ -77,7 +94,7 @@ class HostCompute:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.step_thread_name} computes in {facts.label(top)}",
+            why=f"{facts.step_thread_name} {'saves' if saving else 'computes'} in {facts.label(top)}",
             fix=fix,
             will_not_help=will_not_help,
         )
@@ -96,6 +113,7 @@ class HostCompute:
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
             title="the loop computes outside of any module",
+            affected=mine.affected(facts.steps),
             confidence=facts.confidence(samples=mine.samples),
             evidence=(
                 f"{facts.of_step(mine.ns)} is in functions of yours that no module calls, most of it in what counts "
