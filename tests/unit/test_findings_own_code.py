@@ -10,15 +10,17 @@ CALL = "/x/site-packages/torch/nn/modules/module.py:{} Module._call_impl"
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
 
 
-def forwards(make: Make, ms: float, *frames: str, model: bool = True, python: float = 0.0) -> RunFile:
-    """`ms` of native code of each step in these frames, and `python` of them in Python; the rest is the model's, whose
-    forward line 1832 calls."""
+def forwards(
+    make: Make, ms: float, *frames: str, model: bool = True, python: float = 0.0, seen: int | None = None
+) -> RunFile:
+    """`ms` of native code of each step in these frames, and `python` of them in Python, `seen` so often; the rest is
+    the model's, whose forward line 1832 calls."""
     cells = {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 1.0}
     file = make().steps(100, cells, python=python)
     at = file.stack(*frames, f"{TRAIN}:9 train")
     file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
     if python:
-        file.detail("sample", 100 * python, phase="forward", state="python", stack=at)
+        file.detail("sample", 100 * python, phase="forward", state="python", stack=at, count=seen)
     if model:
         inside = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
         file.detail("sample", 100 * (10 - ms), phase="forward", state="native", stack=inside)
@@ -162,3 +164,25 @@ def test_the_text_of_a_tensor_that_a_framework_logs_is_the_frameworks(make: Make
     log = "/x/site-packages/lightning/pytorch/loggers/csv.py:9 log"
     file = forwards(make, 1.5, *TEXT, log, f"{TRAIN}:4 train", python=30.0)
     assert [f.id for f in said(file).findings] == ["TP309"]
+
+
+@pytest.mark.parametrize(
+    ("python", "native", "seen", "told"),
+    [
+        (3.0, 4.0, None, {"TP302": 7.0}),
+        (3.0, 7.0, None, {"TP302": 3.0, "TP310": 7.0}),  # much more, as of a loss
+        (1.0, 1.9, None, {"TP310": 2.9}),  # the Python by itself is not told
+        (3.0, 4.0, 9, {"TP310": 7.0}),
+    ],
+)
+def test_small_operations_between_python_are_told_with_it(
+    make: Make, python: float, native: float, seen: int | None, told: dict[str, float]
+) -> None:
+    findings = said(forwards(make, native, f"{TRAIN}:4 accuracy", python=python, seen=seen)).findings
+    assert {f.id: f.cost_ms_per_step for f in findings} == pytest.approx(told, abs=0.01)
+    assert all((f.severity == "info") == (f.id == "TP310") for f in findings)
+
+
+def test_small_operations_of_the_loops_own_lines_may_be_its_loss(make: Make) -> None:
+    (f,) = said(forwards(make, 4.0, f"{TRAIN}:12 train", python=3.0)).findings
+    assert f.id == "TP302" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.01)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame
 
     Keeps = Callable[[Sequence[Frame]], bool]
+    Function = tuple[str, str]  # file, name
+    Parts = list[tuple[Cell, Detail, float]]  # where, what was seen, ns of the exact time that it stands for
 
+_FORWARD: Cell = ("forward", "native")
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
-
 _SEVERAL = 3  # samples in a step
 
 
@@ -140,9 +142,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     in_hook = _hooks(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
-        ("forward", "native"): lambda stack: (
-            makes_text(stack) or _before_the_model(stack) or in_hook(stack) or _saves(stack)
-        ),
+        _FORWARD: lambda stack: makes_text(stack) or _before_the_model(stack) or in_hook(stack) or _saves(stack),
     }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training
@@ -152,15 +152,17 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
 def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     """The functions of which most is Python, or of which most is native code: each is of one kind, with both. To make
     the text of a tensor is Python's work, with native code in it."""
-    return _functions(facts, native_cells(facts), mostly)
+    functions = _of_kind(facts, _functions(facts, native_cells(facts)), mostly)
+    return _told(facts, functions | _in_small_operations(facts) if mostly == "python" else functions)
 
 
 def beside_the_model(facts: Facts) -> OwnCode:
     """The functions of the loop's, outside of any module, of which most is native code in forward; which of them are
     needed is not known."""
-    cell = ("forward", "native")
-    where = native_cells(facts)
-    return _functions(facts, {cell: _beside_the_model(facts)} if cell in where else {}, "native")
+    where = {_FORWARD: _beside_the_model(facts)} if _FORWARD in native_cells(facts) else {}
+    functions = _of_kind(facts, _functions(facts, where), "native")
+    told = _in_small_operations(facts)
+    return _told(facts, {function: parts for function, parts in functions.items() if function not in told})
 
 
 def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
@@ -197,9 +199,9 @@ def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
     return ns / whole if whole else 0.0
 
 
-def _functions(facts: Facts, native_where: dict[Cell, Keeps], mostly: Literal["python", "native"]) -> OwnCode:
+def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, Parts]:
     where: dict[Cell, Keeps] = dict.fromkeys(python_cells(facts), is_the_loops) | native_where
-    functions: dict[tuple[str, str], list[tuple[Cell, Detail, float]]] = {}
+    functions: dict[Function, Parts] = {}
     for cell, keep in where.items():
         samples = facts.samples(phases=[cell[0]], states=[cell[1]])
         each = facts.matrix[cell] / max(1, sum(d.ns for d in samples))  # exact time for that of samples
@@ -208,13 +210,48 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps], mostly: Literal["p
             at = user_frame(stack)
             if at is not None and keep(stack):
                 functions.setdefault((at.file, named_function(at.function)), []).append((cell, d, d.ns * each))
+    return functions
+
+
+def _split(facts: Facts, parts: Parts) -> tuple[float, float]:
+    """Of Python, with the native code that texts need; and of other native code."""
+    python = sum(ns for (_, m), d, ns in parts if m == "python" or makes_text(facts.run.stack(d.stack)))
+    return python, sum(ns for _, _, ns in parts) - python
+
+
+def _of_kind(
+    facts: Facts, functions: dict[Function, Parts], mostly: Literal["python", "native"]
+) -> dict[Function, Parts]:
+    kept: dict[Function, Parts] = {}
+    for function, parts in functions.items():
+        python, native = _split(facts, parts)
+        if (python >= native) == (mostly == "python"):
+            kept[function] = parts
+    return kept
+
+
+def _in_small_operations(facts: Facts) -> dict[Function, Parts]:
+    """Functions outside of any module whose Python is told by itself, and has little more native code between it: small
+    operations, needed or not. With all of that; where it is much more, it may be a loss."""
+    where = native_cells(facts)
+    if _FORWARD not in where:
+        return {}
+    known, beside = where[_FORWARD], _beside_the_model(facts)
+    whole = _functions(facts, where | {_FORWARD: lambda stack: known(stack) or beside(stack)})
+    kept: dict[Function, Parts] = {}
+    for function, parts in _of_kind(facts, _functions(facts, where), "python").items():
+        python, native = _split(facts, whole[function])
+        seen = sum(d.count for _, d, _ in parts) >= limit("min_samples")
+        told = seen and facts.share(int(python)) >= limit("one_function_share")
+        if told and native <= limit("between_ratio") * python:
+            kept[function] = whole[function]
+    return kept
+
+
+def _told(facts: Facts, functions: dict[Function, Parts]) -> OwnCode:
     claims: dict[Cell, float] = {}
     details: list[Detail] = []
     for parts in functions.values():
-        python = sum(ns for (_, m), d, ns in parts if m == "python" or makes_text(facts.run.stack(d.stack)))
-        native = sum(ns for _, _, ns in parts) - python
-        if (python >= native) != (mostly == "python"):
-            continue
         for cell, d, ns in parts:
             claims[cell] = claims.get(cell, 0.0) + ns
             details.append(d)

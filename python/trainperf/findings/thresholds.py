@@ -124,6 +124,13 @@ _TABLE = (
         "warn_share; PyTorch's own Python is overhead of small steps, not a bottleneck to hunt",
     ),
     Threshold(
+        "between_ratio",
+        2,
+        "ratio of times",
+        "up to so much native code between a function's Python, before the backward, is told with it",
+        "measured: 1.2 where .item() reads each element; 20 and more in operations on a whole batch, as in a loss",
+    ),
+    Threshold(
         "framework_share",
         0.40,
         "share of the run",
