@@ -202,6 +202,20 @@ def test_only_who_found_no_batch_is_said_to_have_waited_for_one(
     assert all(e.endswith(text) for text, e in zip(says, f.evidence, strict=False)), f.evidence
 
 
+@pytest.mark.parametrize(("share", "looks"), [(0.1, 5), (0.05, 20), (0.55, 20), (0.97, 20)])
+def test_few_batches_that_take_long_are_evened_out_by_working_further_ahead(
+    make: Make, share: float, looks: int
+) -> None:
+    file = make(cpus="8")
+    for _ in range(10):
+        file.steps(9, compute=4.0).steps(1, data_wait=150.0, compute=4.0)
+    file.loader(1, fetches=100, wait=1500, ready={0: (10, 1450), 2: (90, 50)}, num_workers=1, prefetch_factor=2)
+    file.worker(1, 71, cpu_share=share, seconds=looks, states={"R" if share > 0.6 else "S": looks})
+    f = only(file)
+    assert f.id == "TP102" and "prefetch_factor=" in f.fix and "num_workers=" in f.fix, f
+    assert "prefetch_factor" not in f.will_not_help and "run longer" not in f.fix
+
+
 def test_a_trace_does_not_tell_what_workers_do(make: Make) -> None:
     file = make(source="trace").steps(50, data_wait=20.0, compute=20.0)
     file.loader(1, fetches=50, wait=1000, num_workers=1, num_workers_known=False)

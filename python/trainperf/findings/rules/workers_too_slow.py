@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from trainperf.runfile import Loader
 
 
+# What will not help where the queue is empty: always, or only before the few batches that take long.
+_EMPTY = {
+    False: "pin_memory, or a larger prefetch_factor: the queue is empty",
+    True: "pin_memory: the wait is for a batch to be made",
+}
+
+
+def _call(loader: Loader, workers: int, ahead: int) -> str:
+    """`ahead`: the batches from one that takes long to the next, which can be made meanwhile; 0: all take alike."""
+    if not ahead:
+        return f"DataLoader(..., num_workers={workers})"
+    prefetched = loader.description.get("prefetch_factor")
+    least = 2 * (prefetched if isinstance(prefetched, int) else 2)
+    return f"DataLoader(..., num_workers={workers}, prefetch_factor={max(least, math.ceil(ahead / workers))})"
+
+
 def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) -> Iterator[str]:
     """Of `late` also what the fetches took that found a batch ready."""
     starved, waited = sum(map(loaders.starved_count, found)), sum(map(loaders.starved_ns, found))
@@ -64,25 +80,34 @@ class WorkersTooSlow:
         cpu_bound = view.computes
         one = have == 1 and bool(main.description.get("num_workers_known", True))
         compute = "computes" if one else "compute"
-        more = loaders.with_workers(main, max(need, have + 1), f"DataLoader(..., num_workers={max(need, have + 1)})")
+        total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
+        few = sum(map(loaders.starved_count, found))
+        waited = sum(map(loaders.starved_ns, found))
+        # Few batches take long: while the loop uses the others, they can be made ahead.
+        uneven = 0 < 2 * few < total and waited >= limit("held_share") * starved
+        wider = max(need, have + 1)
+        more = loaders.with_workers(main, wider, _call(main, wider, total // few if uneven else 0))
         if not view.told:
             verb, whether = ("is", "it computes or waits") if one else ("are", "they compute or wait")
             unseen = "is in no trace" if facts.of_trace else "was not seen for long enough"
             state = f"{verb} too slow; whether {whether} {unseen}"
             fix = f"# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:\n{more}"
-            wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
+            if uneven:
+                fix = f"# let the workers run further ahead; if they wait, or CPUs are free, also more of them:\n{more}"
+            wont = _EMPTY[uneven]
         elif view.waits:
             state = (
                 f"{'waits itself' if one else 'wait themselves'} (on the CPU only {view.cpu_share:.0%} of the time: "
             )
             state += "storage, network or a lock)"
             fix = f"{more}  # their waits overlap"
-            wont = "cheaper transforms, or a larger prefetch_factor: the workers do not compute, they wait"
+            further = "" if uneven else ", or a larger prefetch_factor"
+            wont = f"cheaper transforms{further}: the workers do not compute, they wait"
         elif not cpu_bound:
             state = f"{compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
             state += "(storage, network or a lock)"
             fix = f"{more}  # their waits overlap"
-            wont = "a larger prefetch_factor: the queue is empty"
+            wont = _EMPTY[uneven]
         elif view.short_of_cpu:
             state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
             state += "the CPUs are busy with others"
@@ -98,8 +123,8 @@ class WorkersTooSlow:
             state = f"{compute} all the time (on the CPU {view.cpu_share:.0%})"
             want = max(min(need, cpus - 1) if cpus else need, have + 1)
             here = f"{cpus} CPUs here" if cpus else ""
-            fix = loaders.with_workers(main, want, f"DataLoader(..., num_workers={want})", here)
-            wont = "pin_memory, or a larger prefetch_factor: the queue is empty"
+            fix = loaders.with_workers(main, want, _call(main, want, total // few if uneven else 0), here)
+            wont = _EMPTY[uneven]
         if not main.description.get("num_workers_known", True):
             fix = "DataLoader(..., num_workers=...)  # more than it has now"
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
@@ -127,5 +152,5 @@ class WorkersTooSlow:
             why=f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
             will_not_help=wont,
-            finds_out=not view.told,
+            finds_out=not view.told and not uneven,
         )
