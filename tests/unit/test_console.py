@@ -341,6 +341,18 @@ def test_a_place_never_falls_off(width: int) -> None:
     assert fit_places("runs f (a.py:1)", width, 2) == "runs f (a.py:1)"
 
 
+@pytest.mark.parametrize("width", [50, 74])
+def test_who_is_at_a_place_does_not_fall_off_before_other_clauses(width: int) -> None:
+    why = (
+        "search-index uses 0.3 CPUs; 2 native threads use 0.5 CPUs, other processes 0.8; most of their Python is "
+        "search-index in json.dumps called by write_index (/home/me/examples/lightning_gil.py:52): it holds the GIL "
+        "16% of the time"
+    )
+    text = fit_places(why, width, 2)
+    assert text.endswith("most of their Python is search-index in write_index (lightning_gil.py:52)")
+    assert len(wrap(text, width, 3)) <= 2 and "..." not in text
+
+
 def test_advice_ends_where_a_clause_does() -> None:
     advice = "saves up to 93.8 ms/step: run longer to see whether they compute; then, if they wait, start more of them"
     assert fit_clauses(advice, 200, 1) == advice

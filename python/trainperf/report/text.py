@@ -99,18 +99,33 @@ def fit_clauses(text: str, width: int, max_lines: int) -> str:
 
 
 def fit_places(text: str, width: int, max_lines: int) -> str:
-    """Shortened such that no "(train.py:41)" falls off: the chain of functions goes first, then folders, then words."""
+    """Shortened such that no "(train.py:41)" falls off: the chain of functions goes first, then folders, then what is
+    said after the last place, then whole clauses that name none, then words."""
     text = _bounded(text)
+
+    def fits(text: str) -> bool:
+        return len(wrap(text, width, max_lines + 1)) <= max_lines
+
     for pattern, instead in _CHAINS:
-        if len(wrap(text, width, max_lines + 1)) <= max_lines:
+        if fits(text):
             return text
         text = pattern.sub(instead, text)
     places = list(_PLACE.finditer(text))
-    if not places or len(wrap(text, width, max_lines + 1)) <= max_lines:
+    if not places or fits(text):
         return text
-    tail = text[places[-1].start() :]
-    head = text[: places[-1].start()].split(" ")
-    while head and len(wrap(f"{' '.join(head)} ... {tail}", width, max_lines + 1)) > max_lines:
+    if text[places[-1].end() :][:1] in (":", ";"):
+        text = text[: places[-1].end()]
+    clauses = text.split("; ")
+    for clause in [c for c in clauses if not _PLACE.search(c)]:
+        if fits("; ".join(clauses)):
+            break
+        clauses.remove(clause)
+    text = "; ".join(clauses)
+    if fits(text):
+        return text
+    last = list(_PLACE.finditer(text))[-1].start()
+    head, tail = text[:last].split(" "), text[last:]
+    while head and not fits(f"{' '.join(head)} ... {tail}"):
         head.pop()
     return f"{' '.join(head)} ... {tail}".strip()
 
