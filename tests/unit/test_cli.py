@@ -133,7 +133,17 @@ def test_explain_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.split(":")[0] for row in rows] == [f"{r.id} {r.slug}" for r in sorted(ALL, key=lambda r: r.id)]
 
 
-@pytest.mark.parametrize(("word", "near"), [("TP110", "did you mean TP"), ("gil-hogg", "gil-hog"), ("x", "lists all")])
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("TP110", "'TP110': trainperf explain lists all"),
+        ("TP999", "'TP999': trainperf explain lists all"),
+        ("gil-hogg", "did you mean gil-hog?"),
+        ("host", "did you mean host-python or host-compute?"),
+        ("TP3", "'TP3': trainperf explain lists all"),
+        ("x", "lists all"),
+    ],
+)
 def test_explain_of_something_else(word: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 1
     assert near in capsys.readouterr().err

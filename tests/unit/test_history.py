@@ -161,6 +161,15 @@ def test_the_list_oldest_first_with_trends(tmp_path: Path, capsys: pytest.Captur
     assert any(line.startswith("not read: ") and "torn.tpr" in line for line in out)
 
 
+def test_runs_without_a_name_are_told_apart_by_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2, 3):
+        write(tmp_path, number, name="")
+    assert main(["history", str(tmp_path), "-n", "0"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[1] == "name" and len(rows) == 3
+    assert {row.split()[2] for row in rows} == {path.stem for path in tmp_path.glob("*.tpr")}
+
+
 def test_the_list_as_json_of_one_name_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(1, 5):
         write(tmp_path, number, ms=10.0 + number)

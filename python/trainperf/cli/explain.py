@@ -5,9 +5,18 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from collections.abc import Sequence
 from importlib import resources
+from typing import TYPE_CHECKING, Final
 
 from trainperf.errors import TrainperfError
+
+if TYPE_CHECKING:
+    from trainperf.findings.rule import Rule
+
+
+_CLOSE: Final = 0.75  # of the letters are the same: a slip or two of the keyboard
+_FEW: Final = 5
 
 
 def page(id: str) -> str:
@@ -17,6 +26,14 @@ def page(id: str) -> str:
         return file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TrainperfError(f"the page of {id} is missing from this installation: install trainperf again") from error
+
+
+def _near(wanted: str, rules: Sequence[Rule]) -> list[str]:
+    """The ids and names that begin so, unless they are many; else a name that is nearly so: ids are all near."""
+    begins = [name for rule in rules for name in (rule.id, rule.slug) if name.lower().startswith(wanted)]
+    if begins:
+        return begins if len(begins) <= _FEW else []
+    return difflib.get_close_matches(wanted, [rule.slug for rule in rules], n=1, cutoff=_CLOSE)
 
 
 class Explain:
@@ -47,11 +64,8 @@ examples:
         wanted = args.id.strip().lower().replace("_", "-")
         found = next((r for r in rules if wanted in (r.id.lower(), r.slug)), None)
         if found is None:
-            names = [r.id for r in rules] + [r.slug for r in rules]
-            near = difflib.get_close_matches(args.id.upper(), names, n=1) or difflib.get_close_matches(
-                wanted, names, n=1
-            )
-            hint = f": did you mean {near[0]}?" if near else ": trainperf explain lists all"
+            near = _near(wanted, rules)
+            hint = f": did you mean {' or '.join(near)}?" if near else ": trainperf explain lists all"
             raise TrainperfError(f"there is no finding {args.id!r}{hint}")
         sys.stdout.write(page(found.id))
         return 0

@@ -35,8 +35,10 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Name and rank: what is one line of runs."""
-        return f"{self.name} rank {self.rank}" if self.name and self.rank else self.name
+        """Name and rank: what is one line of runs. A run without a name is called as its file."""
+        if not self.name:
+            return Path(self.path).name.removesuffix(".tpr")
+        return f"{self.name} rank {self.rank}" if self.rank else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +102,18 @@ def to_dict(history: History) -> dict[str, Any]:
 def lines(history: History, *, width: int = 80) -> list[Line]:
     if not history.rows and not history.unread:
         return [[("no run files here", "")]]
-    names = {row.label for row in history.rows}
     name_width = min(20, max((len(row.label) for row in history.rows), default=0))
-    head = f"{'started':<17}{'name':<{name_width + 2}}" if any(names) else f"{'started':<17}"
+    head = f"{'started':<17}{'name':<{name_width + 2}}"
     out: list[Line] = [[(f"{head}{'steps':>9}{'median':>11}{'trend':>8}  verdict", "bold")]] if history.rows else []
     for row in history.rows:
-        left = f"{_date(row.started):<17}"
-        if any(names):
-            left += f"{middle(clean(row.label), name_width):<{name_width + 2}}"
+        left = f"{_date(row.started):<17}{middle(clean(row.label), name_width):<{name_width + 2}}"
         median = f"{row.median_ms:.4g} ms" if row.median_ms is not None else "-"
         left += f"{row.steps:>9,}{median:>11}"
         trend = f"{row.change:>+8.0%}" if row.change is not None else " " * 8
         style = "" if row.change is None or abs(row.change) < _FELT else ("red" if row.change > 0 else "green")
         room = max(10, width - len(left) - len(trend) - 2)
         out.append([(left, ""), (trend, style), ("  " + wrap(clean(row.verdict), room, 1)[0], "dim")])
-    for name in sorted(names - {""}):
+    for name in sorted({row.label for row in history.rows if row.name}):
         medians = [row.median_ms for row in history.rows if row.label == name and row.median_ms is not None]
         if len(medians) > 1:
             start = f"{middle(clean(name), 20)}  "
