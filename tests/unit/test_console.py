@@ -412,6 +412,20 @@ def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path
         assert model.build(run).notes == ()
 
 
+@pytest.mark.parametrize(("steps", "meta", "cut"), [(3, {}, True), (30, {}, False), (3, {"framework": "x"}, False)])
+def test_of_few_steps_it_is_told_that_the_first_is_cut_at_its_front(
+    tmp_path: Path, steps: int, meta: dict[str, str], cut: bool
+) -> None:
+    """Without a DataLoader nothing tells where the first body begins."""
+    file = RunFile(tmp_path / "a.tpr", lead_ns=str(1_300_000_000), wall_ns=str(5_000_000_000), **meta)
+    with file.steps(steps, compute=3000 / steps).open() as run:
+        (note,) = model.build(run).notes
+    assert note.startswith("1.3 s passed before the first step") and ("the means of 3 steps" in note) == cut
+    file.loader(1, fetches=steps)
+    with file.open() as run:
+        assert "missing" not in model.build(run).notes[0]
+
+
 def test_bullets_hang_and_large_counts_have_commas(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(1500, compute=6, gil_wait=4)
     at = file.stack("/u/a/rather/long/path/to/train.py:41 write_metrics_to_somewhere_else")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 
@@ -128,7 +129,13 @@ def _before(run: Run) -> tuple[str, ...]:
     # Spans of compilations outside of steps: all of the lead, as the end of a run seldom compiles.
     compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
     of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
-    return (f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share",)
+    told = f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share"
+    # Nothing marks where the body of a plain loop begins.
+    plain = not run.loaders and not {"framework", "source"} & run.meta.keys()
+    if plain and run.step_count < limit("critical_min_steps"):
+        told += "; without a DataLoader that step begins at its backward: what its body did before is in that time, and"
+        told += f" missing from the means of {plural(run.step_count, 'step')}"
+    return (told,)
 
 
 def _anomaly_mode(run: Run) -> tuple[str, ...]:
