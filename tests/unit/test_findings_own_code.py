@@ -184,5 +184,9 @@ def test_small_operations_between_python_are_told_with_it(
 
 
 def test_small_operations_of_the_loops_own_lines_may_be_its_loss(make: Make) -> None:
-    (f,) = said(forwards(make, 4.0, f"{TRAIN}:12 train", python=3.0)).findings
-    assert f.id == "TP302" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.01)
+    for native, said_beside in ((4.0, True), (0.5, False)):
+        (f,) = said(forwards(make, native, f"{TRAIN}:12 train", python=3.0)).findings
+        assert f.id == "TP302" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.01)
+        assert any("train.py:12 take 4.0 ms more" in e for e in f.evidence) == said_beside
+    file = forwards(make, 4.0, f"{TRAIN}:9 train", python=3.0)  # the line that calls the model
+    assert not any("more of each step" in e for e in only(file).evidence)

@@ -192,6 +192,25 @@ def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, S
     ]
 
 
+def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:
+    """ns of native code that the function's line runs before the backward beside what is told; 0 where it was seen to
+    call a module."""
+    if _FORWARD not in native_cells(facts):
+        return 0
+    told = {d.stack for d in mine.details if (d.phase, d.state) == _FORWARD}
+    samples = facts.samples(phases=["forward"], states=["native"])
+    ns = 0
+    for d in samples:
+        stack = facts.run.stack(d.stack)
+        at = user_frame(stack)
+        if at is None or (at.file, at.line) != (spot.frame.file, spot.frame.line):
+            continue
+        if any(calls_module(f) for f in stack):
+            return 0
+        ns += 0 if d.stack in told or not _beside_training(stack) else d.ns
+    return ns * facts.matrix[_FORWARD] // max(1, sum(d.ns for d in samples))
+
+
 def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
     in_hook = _hooks(facts)
     whole = sum(d.ns for d in mine.details)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings.facts import plural
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_module, label, makes_text, named_function, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
-from trainperf.findings.own_code import of_function, own_code, python_cells, too_few_samples
+from trainperf.findings.own_code import of_function, own_code, python_cells, too_few_samples, untold_of_line
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class HostPython:
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
+        untold = untold_of_line(facts, mine, top)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -65,6 +66,10 @@ class HostPython:
                 ),
                 f"{native:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
                 if native >= notably
+                else "",
+                f"tensor operations of {facts.where(top)} take {ms(untold / facts.steps)} more of each step: "
+                "not told with it, as a loss would look the same"
+                if facts.share(untold) >= notably
                 else "",
                 f"{moving:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device"
                 if moving
