@@ -29,7 +29,7 @@ _HINTS = {
     "python": "the loop's own code does more then",
     "blocked_io": "the loop waited for a lock, a file or the network then",
     "gpu_wait": "the GPU has more to do then (longer inputs, larger batches), or takes longer for the same (its clock)",
-    "compute": "more work then (longer inputs, lists, larger batches), or the same on slower CPUs (clock, caches shared)",
+    "compute": "more work then (longer inputs or lists, larger batches), or the same on slower CPUs (clock, caches)",
 }
 
 
