@@ -35,6 +35,16 @@ def test_data_starved_says_what_it_waits_in(make: Make) -> None:
     assert f.id == "TP101" and "waits (file: pread64)" in f.why and "faster CPU" in f.will_not_help
 
 
+def test_a_dataset_that_runs_an_event_loop_waits_for_that_and_not_for_a_socket(make: Make) -> None:
+    lib = "/usr/lib/python3.11"
+    event_loop = (f"{lib}/selectors.py:468 EpollSelector.select", f"{lib}/asyncio/base_events.py:1884 _run_once")
+    file = make().steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, dataset="Slow")
+    at = file.stack(*event_loop, f"{TRAIN}:44 Slow.__getitem__")
+    f = only(file.detail("sample", 590, phase="fetch", state="blocked", stack=at, code=232))
+    assert f.id == "TP101" and "waits (asyncio's event loop)" in f.why and "num_workers=" in f.fix
+
+
 @pytest.mark.parametrize(
     ("process_cpus", "says", "fix", "wont"),
     [

@@ -146,13 +146,17 @@ def test_workers_that_use_more_than_the_others_are_told_with_them(make: Make) ->
     assert "num_workers=1)" in f.fix and "stop the others" in f.fix and not f.by_others
 
 
-@pytest.mark.parametrize(("children", "others"), [(0.6, 0.9), (0.9, 0.6)])
+@pytest.mark.parametrize(("children", "others"), [(0.6, 0.9), (0.9, 0.6), (0.4, 1.2)])
 def test_child_processes_are_told_with_others(make: Make, children: float, others: float) -> None:
     file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=6.0)
     file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(round(3e9 * children)))
     f = only(file.host(3, process_cpus=0.4, other_cpus=children + others))
     assert f.title.endswith("its child processes and other processes compete") and "nothing in this" not in f.why, f
-    assert f"child processes used {children:.1f} CPUs, other processes {others:.1f}" in f.why and not f.by_others
+    assert f"child processes used {children:.1f} CPUs, other processes {others:.1f}" in f.why
+    assert f.by_others == (others > children)  # then the run's own troubles come first
+    few = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=6.0)
+    few.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(round(3e9 * 0.1)))
+    assert only(few.host(3, process_cpus=0.4, other_cpus=1.4)).title == "other processes use the CPUs"
 
 
 def test_as_many_threads_as_cpus_are_not_too_many(make: Make) -> None:

@@ -112,7 +112,8 @@ def whose(wants: Demand, used: Load) -> Who:
     if used.known and beside > max(used.own, used.workers) * limit("half_share") and beside > limit("competing_cpus"):
         if used.others < used.children * limit("half_share"):
             return "children"
-        return "others" if used.started < used.others * limit("half_share") else "both"
+        competes = max(limit("own_threads_cpus"), used.others * limit("warn_share"))
+        return "others" if used.started < competes else "both"
     if not wants.over_cpus:
         return "unclear"
     # Workers may wait more than they compute: then they are not who takes the CPUs.

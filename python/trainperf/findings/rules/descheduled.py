@@ -100,7 +100,7 @@ class Descheduled:
             why=why,
             fix=fix,
             will_not_help=wont,
-            by_others=whose == "others",
+            by_others=whose == "others" or (whose == "both" and load.others > load.started),
             finds_out=fix == _LOOK,
         )
 
