@@ -285,6 +285,27 @@ def test_training_on_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
     assert run.step_thread is not None and run.step_thread.name == "trainer"
 
 
+def test_two_threads_that_train_at_once_are_told_of(tmp_path: Path) -> None:
+    both, one = threading.Barrier(2), threading.Lock()
+
+    def train() -> None:
+        task = Task()
+        for b in task.loader():
+            with one:  # a backward within the other's may be a part of that
+                task.train(b)
+            both.wait(10)
+
+    def loop(_: Any) -> None:
+        threads = [threading.Thread(target=train) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    run = watch(loop, tmp_path)
+    assert "another thread trains too: steps are one thread's at a time" in run.notes
+
+
 def test_a_batch_that_is_thrown_away(tmp_path: Path) -> None:
     task = Task()
 

@@ -428,6 +428,10 @@ void Collector::WriteTimes(int64_t now_ns) {
   writer_->SetMeta("stopped_ns", absl::StrCat(standstill_.SinceNs(timeline_.first_step_ns())));
   writer_->SetMeta("incomplete_steps", absl::StrCat(timeline_.incomplete_steps()));
   writer_->SetMeta("step_thread", absl::StrCat(timeline_.step_thread()));
+  if (timeline_.another_trains_too() && !trains_too_noted_) {
+    trains_too_noted_ = true;
+    writer_->AddNote("another thread trains too: steps are one thread's at a time");
+  }
 }
 
 void Collector::WriteOwnCost() {

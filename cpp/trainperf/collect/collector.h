@@ -105,6 +105,7 @@ class Collector {
   const std::unique_ptr<RunWriter> writer_;  // our thread's, once it runs
   ClosedSteps closed_steps_;
   Timeline timeline_;
+  bool trains_too_noted_ = false;
   DeviceFeed device_;
   HostProbe host_;
   LoaderWorkers workers_;

@@ -291,6 +291,22 @@ TEST(LoopShapes, TrainingOnAThreadThatIsNotTheFirst) {
   EXPECT_EQ(loop.Phases(Phase::kLogging), 0);
 }
 
+TEST(LoopShapes, ThreadsThatTrainAtOnceAreTold) {
+  const auto told = [](int steps, ThreadId other) {
+    Script loop;
+    loop.sink().touching = false;
+    for (int i = 0; i < steps; ++i) {
+      for (const ThreadId thread : {ThreadId{1}, other})
+        loop.On(thread).Forward(1_ms).Backward(1_ms).Optimizer(kAdam, 1_ms);
+    }
+    loop.Finish();
+    return loop.timeline().another_trains_too();
+  };
+  EXPECT_TRUE(told(30, 2));
+  EXPECT_FALSE(told(3, 2));   // a probe of the learning rate, for one
+  EXPECT_FALSE(told(30, 1));  // one thread, twice as many steps
+}
+
 TEST(LoopShapes, EachFoldInAThreadOfItsOwn) {
   Script loop;
   loop.sink().touching = false;
@@ -301,6 +317,7 @@ TEST(LoopShapes, EachFoldInAThreadOfItsOwn) {
   }
   loop.Finish();
   EXPECT_GE(loop.steps().size(), 20u + 2 * 17u);
+  EXPECT_FALSE(loop.timeline().another_trains_too());
 }
 
 TEST(LoopShapes, RunStepAloneCuts) {

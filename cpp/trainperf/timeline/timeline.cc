@@ -17,6 +17,7 @@ constexpr int64_t kMaxNs = int64_t{1} << 61;    // no sum of differences below i
 constexpr int64_t kMaxOpNs = int64_t{1} << 50;  // likewise of thousands
 constexpr uint32_t kMaxName = 1 << 20;
 constexpr int kTakeOverBackwards = 3;
+constexpr int kTrainsTooBackwards = 10;  // fewer are no training
 
 bool BeginsBackward(const Event& event) {
   return event.kind == EventKind::kBegin && event.what == static_cast<uint8_t>(Bracket::kBackward);
@@ -110,6 +111,7 @@ class Timeline::Impl {
   int64_t steps_closed() const { return writer_.steps_closed(); }
   int64_t late_events() const { return late_; }
   int64_t refused_ops() const { return device_.refused_ops(); }
+  bool another_trains_too() const { return backwards_beside_ >= kTrainsTooBackwards; }
   int64_t incomplete_steps() const { return incomplete_ + (lane_ ? lane_->cutter().incomplete() : 0); }
   int64_t first_step_ns() const {
     if (first_step_ns_ >= 0) return first_step_ns_;
@@ -198,6 +200,7 @@ class Timeline::Impl {
     }
     if (IsMark(event) || event.kind == EventKind::kWatchBegins) {
       lane_->OnMark(event);
+      if (rival_ != 0) backwards_beside_ += rival_backwards_;
       rival_ = 0;
     } else if (event.kind == EventKind::kGilWait) {
       lane_->OnGilWait(event);
@@ -237,6 +240,7 @@ class Timeline::Impl {
   ThreadId thread_ = 0;
   ThreadId rival_ = 0;
   int rival_backwards_ = 0;
+  int64_t backwards_beside_ = 0;  // begun by other threads while the step thread trained on
   int64_t floor_ns_ = 0;
   int64_t first_ns_ = -1;
   int64_t first_step_ns_ = -1;
@@ -273,6 +277,7 @@ int64_t Timeline::lead_ns() const { return impl_->lead_ns(); }
 int64_t Timeline::incomplete_steps() const { return impl_->incomplete_steps(); }
 int64_t Timeline::late_events() const { return impl_->late_events(); }
 int64_t Timeline::refused_ops() const { return impl_->refused_ops(); }
+bool Timeline::another_trains_too() const { return impl_->another_trains_too(); }
 std::string Timeline::RefusedOpsNote() {
   return absl::StrCat("more than ", kMaxDevices, " devices were used: the run tells of the first ", kMaxDevices,
                       " of them only");

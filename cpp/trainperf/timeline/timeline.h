@@ -56,6 +56,8 @@ class Timeline {
   int64_t incomplete_steps() const;  // a batch was fetched but never trained on (an exception, the end of the watch)
   int64_t late_events() const;
   int64_t refused_ops() const;  // of devices beyond the first kMaxDevices
+  // Two threads train at once: the steps are those of one of them, and of the other once that one is done.
+  bool another_trains_too() const;
   // What a reader of the run is told when there are some.
   static std::string RefusedOpsNote();
 
