@@ -36,7 +36,9 @@ constexpr int kMaxThreadStates = 1024;
 constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
 // A short run, and the start of any, needs samples soon, but has no time to make good what they cost. So the first come
 // as often as this share of a core pays for: where a sample is cheap up to four times as often as asked for; where it
-// is dear (in caches that others have filled it takes 150 us) a third as often, but not below 20 a second.
+// is dear (in caches that others have filled it takes 150 us) a third as often, but not below 20 a second. A few come
+// at once, whatever they cost: the first steps are split by them when they close, after a tenth of a second.
+constexpr int64_t kAtOnce = 12;
 constexpr int64_t kFirstSamples = 128;
 constexpr double kFirstShare = 0.004;
 constexpr int64_t kFirstOftener = 4;
@@ -211,6 +213,7 @@ int64_t Sampler::PeriodNs() {
   if (samples >= kFirstSamples) return period_ns;
   const int64_t cpu_ns = ThreadCpuNs();
   cpu_ns_.store(cpu_ns, std::memory_order_relaxed);
+  if (samples < kAtOnce) return period_ns / kFirstOftener;
   const double sample_ns = static_cast<double>(cpu_ns) / static_cast<double>(samples + 1);
   const int64_t longest_ns = std::max(period_ns, std::min(period_ns * kFirstSeldomer, kFirstLongestNs));
   return std::clamp(static_cast<int64_t>(sample_ns / kFirstShare), period_ns / kFirstOftener, longest_ns);
