@@ -111,3 +111,23 @@ def test_a_slow_part_ends_where_its_cause_does() -> None:
     assert (found.first, found.end) == (1, 50) or (found.first, found.end) == (0, 50)
     elsewhere = np.roll(waits, 90)  # a cause that has little to do with that stretch leaves it as it is
     assert tightened(blurred, wall, elsewhere) is blurred
+
+
+@pytest.mark.parametrize("nothing", ["ms", "count"])
+@pytest.mark.parametrize(
+    ("cell", "state"),
+    [
+        (("other", "blocked"), "blocked"),
+        (("other", "gil_wait"), "waits_gil"),
+        (("other", "python"), "python"),
+        (("fetch", "blocked"), "blocked"),
+    ],
+)
+def test_samples_of_nothing_break_no_rule(make: Make, cell: tuple[str, str], state: str, nothing: str) -> None:
+    file = make().steps(100, {cell: 6.0}, compute=4.0)
+    stack = file.stack(f"{TRAIN}:21 wait", f"{TRAIN}:9 train")
+    ms, count = (0, 100) if nothing == "ms" else (300, 0)
+    for kind, whose, code in (("sample", 0, 0), ("hold", file.thread("hog"), 0), ("beside", file.thread("pool"), 1)):
+        told = state if kind == "sample" else ""
+        file.detail(kind, ms, phase=cell[0], state=told, thread=whose, stack=stack, code=code, count=count)
+    assert said(file).verdict.text

@@ -111,10 +111,11 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
             seen[mechanism] = seen.get(mechanism, 0) + detail.ns
             samples += detail.count
     out: dict[Cell, int] = {}
-    if samples >= limit("min_samples"):
+    every = sum(seen.values())
+    if samples >= limit("min_samples") and every:
         for mechanism, sampled in seen.items():
             cell = (phase, mechanism)
-            amount = min(ns * sampled // sum(seen.values()), cells.get(cell, 0))
+            amount = min(ns * sampled // every, cells.get(cell, 0))
             if amount:
                 out[cell] = amount
     rest = {cell: n - out.get(cell, 0) for cell, n in cells.items()}

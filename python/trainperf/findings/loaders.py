@@ -133,7 +133,7 @@ def sampler_share(facts: Facts) -> float:
     inside = [d for d in samples if frames.in_sampler(facts.run.stack(d.stack))]
     if sum(d.count for d in inside) < limit("min_samples"):
         return 0.0
-    return sum(d.ns for d in inside) / sum(d.ns for d in samples)
+    return sum(d.ns for d in inside) / max(1, sum(d.ns for d in samples))
 
 
 def workers_cells(facts: Facts) -> dict[Cell, int]:

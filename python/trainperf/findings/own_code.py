@@ -174,7 +174,7 @@ def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
     top = mine.spots[0] if mine.spots else None
     if top is None:
         return ""
-    least, every = limit("min_samples"), sum(d.count for d in facts.samples())
+    least, every = limit("min_samples"), max(1, sum(d.count for d in facts.samples()))
     if top.samples >= least and every * limit("one_function_share") >= least:
         return ""
     may_cost = max(int(mine.ns * top.share), facts.wall_ns * top.samples // every)

@@ -217,6 +217,8 @@ class Places:
         queue themselves are left out."""
         in_phases = set(phases) if phases is not None else None
         asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
+        if not asleep:
+            return []
         by_thread: dict[int, list[Detail]] = {}
         for d in self.run.detail_totals("beside"):
             if d.thread is not None and (in_phases is None or d.phase in in_phases):
@@ -247,9 +249,9 @@ class Places:
             return None
         group = max(by_thread.values(), key=lambda details: sum(d.ns for d in details))
         ns, count = sum(d.ns for d in group), sum(d.count for d in group)
-        if count < limit("min_samples"):
-            return None
         whole = sum(d.ns for details in by_thread.values() for d in details)
+        if count < limit("min_samples") or not whole:
+            return None
         spots = self.spots(group)
         spot = spots[0] if spots else None
         return Holder(self.thread_name(group[0].thread), group[0].thread, ns, 0, ns / whole, spot)
