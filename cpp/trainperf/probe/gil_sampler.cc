@@ -34,16 +34,13 @@ constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for 
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
 constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
-// A short run, and the start of any, needs samples soon, but has no time to make good what they cost. So the first come
-// as often as this share of a core pays for: where a sample is cheap up to four times as often as asked for; where it
-// is dear (in caches that others have filled it takes 150 us) a third as often, but not below 20 a second. A few come
-// at once, whatever they cost: the first steps are split by them when they close, after a tenth of a second.
+// A short run, and the start of any, needs samples soon: the first come as often as this share of a core pays for, up
+// to four times as often as asked for. A few come at once, whatever they cost: the first steps are split by them when
+// they close, after a tenth of a second.
 constexpr int64_t kAtOnce = 12;
 constexpr int64_t kFirstSamples = 128;
-constexpr double kFirstShare = 0.004;
+constexpr double kFirstShare = 0.006;
 constexpr int64_t kFirstOftener = 4;
-constexpr int64_t kFirstSeldomer = 3;
-constexpr int64_t kFirstLongestNs = 50'000'000;
 constexpr int64_t kReadCpuEvery = 16;  // ticks, after the first samples; it is a system call
 constexpr size_t kStackSize = 512 * 1024;
 
@@ -215,8 +212,7 @@ int64_t Sampler::PeriodNs() {
   cpu_ns_.store(cpu_ns, std::memory_order_relaxed);
   if (samples < kAtOnce) return period_ns / kFirstOftener;
   const double sample_ns = static_cast<double>(cpu_ns) / static_cast<double>(samples + 1);
-  const int64_t longest_ns = std::max(period_ns, std::min(period_ns * kFirstSeldomer, kFirstLongestNs));
-  return std::clamp(static_cast<int64_t>(sample_ns / kFirstShare), period_ns / kFirstOftener, longest_ns);
+  return std::clamp(static_cast<int64_t>(sample_ns / kFirstShare), period_ns / kFirstOftener, period_ns);
 }
 
 void Sampler::Run() {
