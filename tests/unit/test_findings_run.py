@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from trainperf.findings.engine import cost_text
+from trainperf.findings.facts import Facts
+from trainperf.findings.framework import Part, claims_of
 from trainperf.findings.rules.uneven import _Slow, tightened
 from verdicts import TRAIN, Make, loud, said
 
@@ -113,21 +115,21 @@ def test_a_slow_part_ends_where_its_cause_does() -> None:
     assert tightened(blurred, wall, elsewhere) is blurred
 
 
-@pytest.mark.parametrize("nothing", ["ms", "count"])
-@pytest.mark.parametrize(
-    ("cell", "state"),
-    [
-        (("other", "blocked"), "blocked"),
-        (("other", "gil_wait"), "waits_gil"),
-        (("other", "python"), "python"),
-        (("fetch", "blocked"), "blocked"),
-    ],
-)
-def test_samples_of_nothing_break_no_rule(make: Make, cell: tuple[str, str], state: str, nothing: str) -> None:
-    file = make().steps(100, {cell: 6.0}, compute=4.0)
+def test_samples_of_nothing_tell_nothing(make: Make) -> None:
+    file = make().steps(100, {("other", "blocked"): 6.0}, compute=4.0)
     stack = file.stack(f"{TRAIN}:21 wait", f"{TRAIN}:9 train")
-    ms, count = (0, 100) if nothing == "ms" else (300, 0)
-    for kind, whose, code in (("sample", 0, 0), ("hold", file.thread("hog"), 0), ("beside", file.thread("pool"), 1)):
-        told = state if kind == "sample" else ""
-        file.detail(kind, ms, phase=cell[0], state=told, thread=whose, stack=stack, code=code, count=count)
-    assert said(file).verdict.text
+    hog = file.thread("hog")
+    file.detail("sample", 0, phase="other", state="blocked", stack=stack, count=100)
+    file.detail("hold", 0, phase="other", thread=hog, stack=stack, count=100)
+    file.detail("beside", 300, phase="other", thread=hog, stack=stack, count=100)
+    with file.open() as run:
+        facts = Facts(run)
+        assert facts.beside(["other"]) == [] and facts.busiest_other() is None
+        part = Part("Ours", "train", f"{TRAIN}:9", ())
+        assert sum(claims_of(facts, part, 100_000, "other").values()) == 100_000
+
+
+def test_samples_that_were_never_taken_tell_nothing(make: Make) -> None:
+    file = make().steps(100, {("other", "python"): 6.0}, compute=4.0)
+    file.detail("sample", 300, phase="other", state="python", stack=file.stack(f"{TRAIN}:21 work"), count=0)
+    assert "TP302" not in [f.id for f in said(file).findings]
