@@ -184,3 +184,33 @@ def test_the_verdict_is_there_once() -> None:
     assert printed == [0, 1, 1, 2, 1, 1, 1], printed
     assert len(pages(notebook[1])) == 1 and data(notebook[1])[0].startswith("trainperf  ")
     assert not pages(notebook[2]) and len(pages(notebook[4])) == 1
+
+
+def test_the_variable_of_a_magic_is_there_within_its_cell(tmp_path: Path) -> None:
+    """And as the cell's last line it shows the report, once, of the run that has ended."""
+    step = "train(4); run.step()\n"
+    notebook = run(
+        cells(
+            LOOP + "%load_ext trainperf",
+            f"%%trainperf\n{step}with run.phase('transfer'): pass\nprint(run)\nrun",
+            "run.running, run.run.ended, run.run.step_count > 0",
+            "%%trainperf --as w\ntrain(4); w.step()\nw",
+            "%%trainperf --no-report\ntrain(4)\nrun",
+            "%%trainperf --no-report\ntrain(4)\nrun.running",
+            "run = 'mine'",
+            "%%trainperf\ntrain(4)\nrun",
+            "run = w\n%trainperf run.step()",
+            f"%%trainperf -o {tmp_path}/a.tpr\ntrain(1)",
+            f"%%trainperf -o {tmp_path}/a.tpr\ntrain(1)",
+        ),
+        errors=True,
+    ).cells
+    assert not [o for cell in notebook[:-1] for o in cell.outputs if o.output_type == "error"]
+    assert "<trainperf.Watch running " in stream(notebook[1])
+    for cell in (notebook[1], notebook[3], notebook[4]):
+        assert len(pages(cell)) == 1 and "killed, or still" not in data(cell)[0]
+        assert "trainperf  " not in stream(cell)  # the verdict is in the report
+    assert data(notebook[2]) == ["(False, 'normally', True)"]
+    assert not pages(notebook[5]) and data(notebook[5]) == ["True"] and stream(notebook[5]).count("trainperf  ") == 1
+    assert "'mine'" in data(notebook[7]) and len(pages(notebook[7])) == 1  # the user's own stays
+    assert "a.tpr exists already: give another name, or -f to replace it" in stream(notebook[10])

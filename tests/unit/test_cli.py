@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -329,8 +330,42 @@ def test_a_run_file_that_exists_names_the_option(tmp_path: Path) -> None:
     script(tmp_path, "print('trained')")
     (tmp_path / "a.tpr").touch()
     done = trainperf("run", "-o", "a.tpr", "train.py", cwd=tmp_path)
-    assert done.returncode == 1 and "a.tpr exists already" in done.stderr and "give -f " in done.stderr
+    assert done.returncode == 1 and "a.tpr exists already: give another name, or -f to replace it" in done.stderr
     assert "overwrite=True" not in done.stderr and done.stdout == ""
+
+
+def test_what_is_there_already_is_told_in_one_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import trainperf as package
+
+    run, taken = str(RunFile(tmp_path / "a.tpr").build()), str(tmp_path / "taken.csv")
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"traceEvents": []}')
+    Path(taken).touch()
+    for words in (["report", run], ["export", run], ["analyze", str(trace)]):
+        assert main([*words, "-o", taken]) == 1
+        told = capsys.readouterr().err
+        assert told == f"trainperf {words[0]}: {taken} exists already: give another name, or -f to replace it\n"
+    told = f"{taken} exists already: give another name, or overwrite=True to replace it"
+    with pytest.raises(FileExistsError, match=f"^{re.escape(told)}$"):
+        package.start(taken)
+    with pytest.raises(FileExistsError, match=f"^{re.escape(told)}$"):
+        package.open(run).report(taken)
+
+
+def test_a_folder_in_a_files_place_is_told_in_one_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import trainperf as package
+
+    run, folder = RunFile(tmp_path / "a.tpr").build(), tmp_path / "folder"
+    folder.mkdir()
+    for words in (["show", str(folder)], ["report", str(folder)], ["export", str(folder), "-o", "a.csv"]):
+        assert main(words) == 1
+        told = capsys.readouterr().err
+        assert told == f"trainperf {words[0]}: {folder} is a folder without run files (*.tpr): name a run file\n"
+    (folder / "b.tpr").write_bytes(run.read_bytes())
+    with pytest.raises(package.RunFileError, match=r"is a folder: name one run file in it$"):
+        package.open(folder)
+    with pytest.raises(IsADirectoryError, match=r"is a folder: name a file in it, such as .*/folder/report\.html$"):
+        package.open(run).report(folder)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")

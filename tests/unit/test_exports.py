@@ -132,7 +132,7 @@ def test_many_runs_need_a_folder_and_what_exists_is_kept(tmp_path: Path, capsys:
     (tmp_path / "there").mkdir()
     for words, said in (
         ([a, b, "-o", tmp_path / "x.csv", "-f"], "holds one run: give a folder"),
-        ([a, "-o", tmp_path / "x.csv"], "exists: use -f"),
+        ([a, "-o", tmp_path / "x.csv"], "exists already: give another name, or -f to"),
         ([a, "-o", tmp_path / "x.xlsx"], "does not tell a format: end it in one of .json.gz"),
         ([a, "-o", a, "-f", "--format", "csv"], "is the run itself"),
         ([a, "-o", tmp_path / "no" / "such" / "x.csv"], "such does not exist: make it first"),
@@ -143,7 +143,7 @@ def test_many_runs_need_a_folder_and_what_exists_is_kept(tmp_path: Path, capsys:
     assert (tmp_path / "x.csv").read_text() == "mine" and Run(a).step_count == 40
     for expected in (0, 1):
         assert main(["export", str(a), str(b), "-o", str(tmp_path / "there")]) == expected
-    assert "steps.parquet exists: use -f" in capsys.readouterr().err
+    assert "steps.parquet exists already: give another name, or -f to" in capsys.readouterr().err
     assert main(["export", str(a), "-f", "-o", str(tmp_path / "there")]) == 0
     assert not list(tmp_path.rglob(".trainperf-*"))
 
@@ -174,7 +174,7 @@ def test_tensorboard_shows_each_step(tmp_path: Path, capsys: pytest.CaptureFixtu
     a, logs = str(build(tmp_path / "a.tpr")), str(tmp_path / "logs")
     in_a_process("-m", "trainperf", "export", a, "--format", "tensorboard", "-o", logs)
     assert main(["export", a, "--format", "tensorboard", "-o", logs]) == 1
-    assert "exists: use -f" in capsys.readouterr().err
+    assert "exists already: give another name, or -f to" in capsys.readouterr().err
     reader = """
 import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -340,7 +340,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == str(tmp_path / "a.html")
     assert main(["report", str(run)]) == 1
     err = capsys.readouterr().err
-    assert "a.html exists already" in err and "give -f " in err and "overwrite=True" not in err
+    assert "a.html exists already: give another name, or -f to replace it" in err
     assert main(["report", str(run), "-f", "-o", str(tmp_path / "b.html")]) == 0
     assert main(["report", str(run), "-f"]) == 0
 
@@ -354,7 +354,7 @@ def test_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "upgrade trainperf" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty")]) == 1
-    assert "no run file" in capsys.readouterr().err
+    assert "empty is a folder without run files" in capsys.readouterr().err
     assert not (tmp_path / "newer.html").exists()
 
 

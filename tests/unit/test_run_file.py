@@ -193,7 +193,7 @@ def refusal(path: Path) -> str:
 
 def test_no_file_at_all(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "a.tpr")
-    assert "directory" in refusal(tmp_path)
+    assert "is a folder" in refusal(tmp_path)
     assert "not a regular file" in refusal(Path("/dev/null"))
     (tmp_path / "empty").touch()
     assert "is empty" in refusal(tmp_path / "empty")

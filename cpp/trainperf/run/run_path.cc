@@ -20,7 +20,7 @@ absl::Status RefusalOf(const std::string& path, int error) {
   switch (error) {
     case EEXIST:
       return absl::AlreadyExistsError(
-          absl::StrCat(path, " exists already: choose another path, or give overwrite=True to replace it"));
+          absl::StrCat(path, " exists already: give another name, or overwrite=True to replace it"));
     case ENOENT:
       if (access(folder.c_str(), F_OK) == 0) {  // /proc: nothing can be made in it
         return absl::NotFoundError(absl::StrCat("the run file ", path, " cannot be made in ", folder, ": ",
@@ -50,7 +50,7 @@ absl::Status MakeRunFile(const std::string& path, bool overwrite) {
   if (path.find('\0') != std::string::npos) return absl::InvalidArgumentError("a path cannot hold a null character");
   if (stat(path.c_str(), &found) == 0) {
     if (S_ISDIR(found.st_mode)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " is a directory: give the path of a file, such as ", path,
+      return absl::InvalidArgumentError(absl::StrCat(path, " is a folder: name a file in it, such as ", path,
                                                      path.back() == '/' ? "" : "/", "run.tpr"));
     }
     if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& 
   if (fstat(fd, &facts) != 0) return OpenError(path, errno);
   if (!S_ISREG(facts.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, S_ISDIR(facts.st_mode) ? " is a directory: name a trace in it" : " is no file"));
+        absl::StrCat(path, S_ISDIR(facts.st_mode) ? " is a folder: name a trace in it" : " is no file"));
   }
   if (facts.st_size == 0) return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));
   unsigned char magic[2] = {0, 0};

@@ -74,6 +74,7 @@ examples:
         self, trace: str, folder: str | None, args: argparse.Namespace, documents: list[dict[str, Any]], *, title: bool
     ) -> None:
         from trainperf import traces
+        from trainperf.output import exists_already
         from trainperf.report import console, model
         from trainperf.report import json as as_json
         from trainperf.report.text import clean
@@ -83,7 +84,7 @@ examples:
         if folder is not None:
             output = os.path.join(folder, f"{traces.stem(trace)}.tpr")
         if output and os.path.lexists(output) and not args.force:
-            raise TrainperfError(f"{output} exists: use -f to overwrite it, or give another name")
+            raise exists_already(output)
         with contextlib.ExitStack() as cleanup:
             with _progress(trace) as progress:
                 done = traces.analyze(trace, output, overwrite=args.force, progress=progress)

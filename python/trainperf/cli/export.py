@@ -59,12 +59,13 @@ examples:
 
 def _write(path: str, output: str, chosen: Format, force: bool) -> tuple[str, str]:
     """The place, and what is damaged of the run beside what was written; "" where nothing is."""
+    from trainperf.output import exists_already
     from trainperf.run import Run
 
     with Run(path) as run:
         place = chosen.place(run, output)
         if place and os.path.lexists(place) and not force:
-            raise TrainperfError(f"{place} exists: use -f to overwrite it, or give another name")
+            raise exists_already(place)
         if place and os.path.exists(place) and os.path.samefile(place, path):
             raise TrainperfError(f"{place} is the run itself: give another name")
         chosen.write(run, output)

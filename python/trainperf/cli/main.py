@@ -70,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def one_line(error: BaseException) -> str:
+    from trainperf.output import by_options
     from trainperf.report.text import clean
 
     text = str(error)
@@ -77,7 +78,7 @@ def one_line(error: BaseException) -> str:
         what = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "writing the output"
         text = f"{what}: {error.strerror}"
     elif isinstance(error, FileExistsError):
-        text = text.replace("give overwrite=True", "give -f")
+        text = by_options(text)
     return clean(" ".join(text.split()) or type(error).__name__)
 
 

@@ -4,6 +4,7 @@
 
 %%trainperf --name resnet
 for batch in loader: ...
+run
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import ast
 import importlib
 import inspect
 import shlex
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trainperf.notebook import cells
+from trainperf.output import by_options
 
 if TYPE_CHECKING:
     from trainperf.watch import Watch
+
+_VARIABLE: Final = "run"
 
 
 def load(shell: Any) -> None:
@@ -39,9 +43,11 @@ def _magic(line: str, cell: str | None = None) -> Any:
     -o FILE         keep the run in this file (a.tpr); without it the run goes when its variable does
     -f              overwrite the file if it exists
     --name NAME     what the run is called in reports
-    --as VARIABLE   put the watch into this variable: VARIABLE.findings, VARIABLE.report("a.html")
-    --no-report     print the verdict only
+    --as VARIABLE   put the watch into this variable instead of `run`
+    --no-report     print the verdict only, unless the last line is `run`
 
+    The watch is in the variable `run` from the cell's first line on: run.step(), run.phase("transfer") in it, and
+    run.findings, run.report("a.html") after it. A `run` of your own stays what it is; then give --as.
     What the cell prints, its progress bars and its last value are shown as ever. An exception is the cell's own.
     """
     import trainperf
@@ -65,16 +71,30 @@ def _magic(line: str, cell: str | None = None) -> Any:
     cells.close_all_left_open("%%trainperf begins another")
     run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
     watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
-    began = False
+    began = asked = False
     try:
         with watch:
             began = True
-            return run()
+            _bind(shell, watch, args.variable)
+            value = run()
+        asked = value is watch  # `run` as the last line; shown below, where the watch has ended
+        return None if asked else value
+    except FileExistsError as error:
+        if began:
+            raise
+        raise _usage_error(by_options(str(error))) from None
     finally:
         if began:  # else it could not, and says why by itself
-            if args.variable is not None:
-                shell.user_ns[args.variable] = watch
-            _show(watch, report=not args.no_report)
+            _show(watch, report=asked or not args.no_report)
+
+
+def _bind(shell: Any, watch: Watch, variable: str | None) -> None:
+    """Before the cell's first line, so that it can call run.step(). A `run` that is not ours is the user's own."""
+    from trainperf.run import Run
+    from trainperf.watch import Watch
+
+    if variable is not None or isinstance(shell.user_ns.get(_VARIABLE, watch), (Watch, Run)):
+        shell.user_ns[variable or _VARIABLE] = watch
 
 
 class _Options(argparse.ArgumentParser):

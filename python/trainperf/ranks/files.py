@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from trainperf.errors import RunFileError, TrainperfError
+from trainperf.runfile.schema import not_one_run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,7 +59,7 @@ def files_of(name: Path) -> list[Path]:
     if name.is_dir():
         files = sorted(p for p in name.glob("*.tpr") if p.is_file())
         if not files:
-            raise TrainperfError(f"{name} has no run file (*.tpr): give a run file, or a folder of one run's ranks")
+            raise not_one_run(name)
         return files
     if not name.exists() and glob.has_magic(str(name)):
         files = sorted(p for p in map(Path, glob.glob(str(name))) if p.is_file())

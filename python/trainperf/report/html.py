@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from trainperf.findings.engine import worth_a_look
-from trainperf.output import cannot_write, umask
+from trainperf.output import cannot_write, exists_already, is_folder, umask
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import build
@@ -89,11 +89,9 @@ def write(page: str, path: str | os.PathLike[str], *, overwrite: bool = False) -
     """Writes the page, all or nothing, and gives its path. Raises FileExistsError when there is one already."""
     target = os.fspath(path)
     if os.path.isdir(target):
-        raise IsADirectoryError(
-            f"{target} is a folder: name a file in it, such as {os.path.join(target, 'report.html')}"
-        )
+        raise is_folder(target, "report.html")
     if not overwrite and os.path.lexists(target):
-        raise _exists(target)
+        raise exists_already(target)
     folder = os.path.dirname(target) or "."
     try:
         handle, temporary = tempfile.mkstemp(prefix=".trainperf-", suffix=".html", dir=folder)
@@ -121,13 +119,9 @@ def _claim(temporary: str, target: str) -> None:
     try:
         os.link(temporary, target)
     except FileExistsError:
-        raise _exists(target) from None
+        raise exists_already(target) from None
     except OSError:  # a file system without links
         os.replace(temporary, target)
-
-
-def _exists(target: str) -> FileExistsError:
-    return FileExistsError(f"{target} exists already: name another file, or give overwrite=True to replace it")
 
 
 def _amiss(tiers: Mapping[str, str]) -> list[tuple[str, list[str]]]:

@@ -215,11 +215,18 @@ def json_object(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {"text": text}
 
 
+def not_one_run(folder: Path) -> RunFileError:
+    """The error of a folder where a run file is to be named."""
+    if any(p.is_file() for p in folder.glob("*.tpr")):
+        return RunFileError(f"{folder} is a folder: name one run file in it")
+    return RunFileError(f"{folder} is a folder without run files (*.tpr): name a run file")
+
+
 def _check_header(path: Path) -> None:
     """Tells apart, before SQLite sees the file, what SQLite would report alike."""
     try:
         if path.is_dir():
-            raise RunFileError(f"{path} is a directory; give one run file in it")
+            raise not_one_run(path)
         if path.exists() and not path.is_file():
             raise RunFileError(f"{path} is not a regular file")
         with path.open("rb") as file:
