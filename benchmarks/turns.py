@@ -3,8 +3,10 @@
 A shared machine's speed changes by the second, by far more than what is measured here. Blocks of half a second, one
 after the other, take all of that for a difference. So the processes are forked from one that is warm, and stopped and
 continued in a new order each round: within a round all meet nearly the same machine, and none begins anything anew.
-Where its memory came to lie makes one process steadily faster than another, by a percent: so there are many sets.
-And so no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
+Where its memory came to lie makes one process steadily faster than another, by a percent. Processes forked alike have
+it at the same places, one that is watched at others: a bias that no number of sets would take away. So each begins by
+scattering its heap at random, and there are many sets (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
+And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
 heap's top, and so on anything imported before: one whose watch has ended has as many as one that is watched.
 """
@@ -37,6 +39,7 @@ _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _COLD_STEPS = 2  # at a turn's begin: the one that was cut by the stop, and one that finds another's data in the caches
 _FEW_STEPS = 3
+_BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
 # A watch that was stopped looks at its rings at once, and then every 100 ms: twice in this time, as if it had not been.
 TURN_S = 0.19
 
@@ -52,6 +55,16 @@ class Training:
     train: Callable[[StepEnded], None]
     settle_s: float = 0.3
     one_cpu: bool = False
+
+
+def _scatter_heap(libc: ctypes.CDLL) -> None:
+    """Takes blocks of random sizes and frees a random half of them: tensors come to lie in the holes."""
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    chance = random.Random(os.urandom(8))
+    sizes = (int(_SMALLEST * (_LARGEST / _SMALLEST) ** chance.random()) for _ in range(_BLOCKS))
+    blocks = [libc.malloc(size) for size in sizes]
+    for block in chance.sample(blocks, _BLOCKS // 2):
+        libc.free(ctypes.c_void_p(block))
 
 
 class _Child:
@@ -74,6 +87,7 @@ class _Child:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would continue it
             if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
                 raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
+            _scatter_heap(libc)
             tempfile.tempdir = folder
             steps, settled_ns = itertools.count(), 0
 
