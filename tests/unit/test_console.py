@@ -124,35 +124,6 @@ def test_notes_reach_the_user_and_the_verdict_stays_short(tmp_path: Path, width:
     assert [f"note {i} " in shown for i in range(notes)] == [True] * notes and shown.count("note 0 ") == 1
 
 
-def crowded(path: Path, **meta: str) -> RunFile:
-    """Where the headline, Why and Next take two lines and more, and the second finding is critical."""
-    file = RunFile(path, cpus="2", cwd="/home/me/job", platform="Linux-x86_64", **meta)
-    hog = file.thread("a-prefetching-thread-with-a-long-name")
-    file.steps(60, compute=10.0, descheduled=30.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
-    file.steps(60, compute=10.0, descheduled=70.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
-    at = file.stack("/home/me/job/deep/er/train.py:41 Collector.<locals>.crunch_everything_at_once")
-    file.detail("gil_wait", 1680, thread=hog, stack=at).detail("gil_hold", 3000, thread=hog, stack=at)
-    file.host(3, process_cpus=1.4, other_cpus=0.6)
-    return file
-
-
-def test_the_notes_go_before_the_other_findings_and_a_critical_one_stays(tmp_path: Path) -> None:
-    with crowded(tmp_path / "b.tpr", anomaly_mode="1").note("fewer samples").open() as run:
-        assert "\nNote  anomaly detection was on: it slows" in console.summary(run)
-    with crowded(tmp_path / "a.tpr").note("fewer samples").note("passed before the first step").open() as run:
-        report, lines = model.build(run), console.summary(run).splitlines()
-        urgent = console.summary(run, notes=["saved elsewhere"]).splitlines()
-        shown = console.to_plain(console.show_lines(report))
-    others = [f for f in report.findings if f.id != report.verdict.finding]
-    assert [f.severity for f in others][:1] == ["critical"], others
-    for text in (lines, urgent):
-        assert len(text) <= console.MAX_LINES
-        (also,) = [row for row in text if row.startswith("Also")]
-        assert f"{others[0].id} {others[0].slug} {others[0].cost_ms_per_step:.1f} ms/step (" in also
-    assert not any(row.startswith("Note") for row in lines) and "fewer samples" in shown
-    assert [row for row in urgent if row.startswith("Note")] == ["Note  saved elsewhere"]
-
-
 def test_of_the_other_findings_those_of_the_machine_are_last_and_all_have_their_cost(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr", cpus="2").steps(
         60, python=1.0, compute=5.0, gc=5.0, logging=1.0, descheduled=4.0
@@ -247,13 +218,6 @@ def test_what_another_finding_tells_wholly_is_not_named_beside_the_verdict(tmp_p
         report, text = model.build(run), console.summary(run)
     assert [f.id for f in report.findings] == ["TP301", "TP401"] and report.findings[1].told_by == ("TP301",)
     assert "TP401" not in text and "the first third of the run is slow because of it" in " ".join(text.split())
-
-
-def test_no_steps(tmp_path: Path) -> None:
-    with RunFile(tmp_path / "a.tpr").open() as run:
-        text = console.summary(run)
-    assert "no training step was seen" in text and "run.step()" in text and len(text.splitlines()) <= 5
-    assert "child process" in " ".join(text.split()) and not text.splitlines()[-2].endswith("...")
 
 
 def test_plain_where_there_is_no_terminal(tmp_path: Path) -> None:

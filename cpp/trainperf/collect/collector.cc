@@ -472,7 +472,10 @@ void Collector::StepDownIfOverBudget(int64_t now_ns) {
       "gil_holds", "sampled",
       absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
                    options_.budget * 100, " % of it; the split of python from compute is coarser, too"));
-  if (!again) writer_->AddNote("fewer samples: places are coarser, times stay exact");
+  if (again) return;
+  writer_->AddNote(absl::StrCat("trainperf looks less often, to stay below ", options_.budget * 100,
+                                " %: in one second it cost more; times stay exact, places are coarser, and nothing "
+                                "needs to be done"));
 }
 
 void Collector::Commit() {

@@ -151,17 +151,19 @@ def _device_evidence(facts: Facts, gpu: Gpu, idle_ns: int, matters: bool) -> str
     return f"{gpu.name} had work meanwhile: it idled only {each} a step for it"
 
 
+def _no_step(facts: Facts) -> str:
+    """Why, and what to do."""
+    mark = "call trainperf.step() after each step"
+    if facts.run.meta.get("torch"):
+        return f"no backward and no optimizer step ran in this process: {mark}, or watch the process that trains"
+    return f"torch was never imported in this process: watch the one that trains, or {mark}"
+
+
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
     if not facts.steps and facts.run.ended == "killed":
         return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "", "none")
     if not facts.steps:
-        return Verdict(
-            "no training step was seen: no torch.autograd.backward and no optimizer step ran "
-            "(torch.func.grad, and torch.autograd.grad with create_graph, are not seen; run.step() at each step's "
-            "end marks it; a child process that trains must watch itself)",
-            "",
-            "none",
-        )
+        return Verdict(f"no training step was seen: {_no_step(facts)}", "", "none")
     top = next((f for f in found if f.severity != "info"), None)
     gpu = facts.gpu
     if top is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
+from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MACHINE
 from trainperf.report.model import ReportModel, build
@@ -148,7 +149,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         for a in model.abstained:
             by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")
         for why, rules in by_why.items():
-            lines += block("", f"{', '.join(rules)}: {why}", width, 4)
+            told = _rules(rules, why, width) if model.steps else f"all {plural(len(rules), 'rule')}"
+            lines += block("", f"{told}: {why}", width, 4)
     lines.append([])
     tiers = "; ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
     lines += block("Tiers", tiers or "none recorded", width, 6, "dim")
@@ -157,6 +159,15 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     if len(model.notes) > _MOST_NOTES:
         lines += block("", f"and {len(model.notes) - _MOST_NOTES:,} more notes, which --json has", width, 1, "dim")
     return lines
+
+
+def _rules(rules: Sequence[str], why: str, width: int) -> str:
+    """As many as leave room for the reason in four lines."""
+    for named in range(len(rules), 0, -1):
+        text = ", ".join(rules[:named]) + (f" and {len(rules) - named} more" if named < len(rules) else "")
+        if len(wrap(clean(f"{text}: {why}"), width - INDENT, 5)) <= 4:
+            return text
+    return plural(len(rules), "rule")
 
 
 def _fix_rows(fix: str, width: int) -> list[str]:
@@ -298,20 +309,22 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
     if model.incomplete:
         were = "batch was" if model.incomplete == 1 else "batches were"
         amiss.append(f"{model.incomplete} {were} never trained on")
-    tiers = sorted(model.tiers.items())
-    amiss += [f"{probe} {tier.partition(':')[0]}" for probe, tier in tiers if is_amiss(probe, tier)]
-    lines = block("Cost", "; ".join([own, *amiss]) if model.steps else "; ".join(amiss), width, max_lines, "dim")
-    if not model.steps and not amiss:
-        lines = []
+    if model.steps:  # else nothing was judged, and the verdict says why
+        tiers = sorted(model.tiers.items())
+        amiss += [f"{probe} {tier.partition(':')[0]}" for probe, tier in tiers if is_amiss(probe, tier)]
+        lines = block("Cost", "; ".join([own, *amiss]), width, max_lines, "dim")
+    else:
+        lines = block("Run", "; ".join(amiss), width, max_lines, "dim") if amiss else []
     lines += _notes(model.notes[:notes], width, max_lines, "in show" if keep else "")
     if keep:
-        lines.append(_more("trainperf show ", model, width))
+        untold = len(model.notes[notes:])
+        lines.append(_more("trainperf show ", model, width, f"  # has {plural(untold, 'note')}" if untold else ""))
     return lines
 
 
-def _more(command: str, model: ReportModel, width: int) -> Line:
-    path = middle(_quoted(model.path), width - INDENT - len(command))
-    return [(f"{'More':<{INDENT}}", "bold"), (command + path, "")]
+def _more(command: str, model: ReportModel, width: int, comment: str = "") -> Line:
+    path = middle(_quoted(model.path), width - INDENT - len(command) - len(comment))
+    return [(f"{'More':<{INDENT}}", "bold"), (command + path, ""), (comment, "dim")]
 
 
 def _ended(model: ReportModel) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding
@@ -16,6 +16,8 @@ from trainperf.findings.vocabulary import CAUSES, PHASES
 if TYPE_CHECKING:
     from trainperf.run import Run
     from trainperf.runfile import Device
+
+LOOKS_LESS: Final = "trainperf looks less often"  # begins a note of the core's (collect/collector.cc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,20 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         overhead_ms_per_step=overhead_share * mean_ms,
         overhead_share=overhead_share,
         dropped=dict(run.dropped),
-        notes=(*urgent, *_stopped(run), *run.notes, *_before(run)),
+        notes=(*urgent, *_unseen(run), *_stopped(run), *_told(run), *_before(run), *_told(run, calming=True)),
         urgent_notes=len(urgent),
     )
+
+
+def _told(run: Run, *, calming: bool = False) -> tuple[str, ...]:
+    """The run's own notes: those to know of, or those after which nothing needs to be done."""
+    return tuple(note for note in run.notes if note.startswith(LOOKS_LESS) == calming)
+
+
+def _unseen(run: Run) -> tuple[str, ...]:
+    if run.step_count or not run.meta.get("torch") or run.ended == "killed":
+        return ()
+    return ("torch.func.grad and torch.autograd.grad(create_graph=True) are not seen",)
 
 
 def _before(run: Run) -> tuple[str, ...]:
