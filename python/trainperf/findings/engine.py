@@ -35,6 +35,7 @@ class Verdict:
     text: str
     finding: str
     kind: Kind
+    look: str = ""  # of a verdict without a finding: the info that it names beside, as large as a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +202,18 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
     if teller is not None and (cause not in _WORK or teller.id == "TP402"):
         beside = f"{_nothing(found, nobodys, teller)}{missing}"
-        return Verdict(f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}", "", kind)
+        text = f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}"
+        return Verdict(text, "", kind, _look(found, teller))
     samples = sum(d.count for d in facts.samples())
     if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
         few = "too few samples to tell Python from compute"
         rest = missing if nobodys else f"; {nothing}"
-        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none")
+        look = "" if nobodys else _look(found)
+        return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
-    return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind)
+    return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind, _look(found))
 
 
 def _nobodys(facts: Facts, abstained: list[Abstained]) -> str:
@@ -231,7 +234,8 @@ def _left(facts: Facts, unsure: Abstained) -> int:
 
 def _nothing(found: list[Finding], nobodys: str, told: Finding | None = None) -> str:
     """That there is no warning, and what is as large as one beside an info that is `told` already, or is `nobodys`."""
-    large = max((f for f in found if f is not told and worth_a_look([f])), key=lambda f: f.cost_ns, default=None)
+    look = _look(found, told)
+    large = next((f for f in found if f.id == look), None)
     if large is not None:
         return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
     if nobodys:
@@ -242,6 +246,12 @@ def _nothing(found: list[Finding], nobodys: str, told: Finding | None = None) ->
 def worth_a_look(found: Iterable[Finding]) -> bool:
     """Whether one that is no warning costs as much as one."""
     return any(f.cost_ns and f.share >= limit("warn_share") for f in found)
+
+
+def _look(found: Iterable[Finding], told: Finding | None = None) -> str:
+    """The costliest, beside an info that is `told` already, of those that cost as much as a warning; "" without one."""
+    large = [f for f in found if f is not told and worth_a_look([f])]
+    return max(large, key=lambda f: f.cost_ns).id if large else ""
 
 
 def _warm_up(found: list[Finding], top: Finding) -> str:
@@ -308,8 +318,8 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: lis
     """Nothing was found, and the device was seen."""
     nobodys = _nobodys(facts, abstained)
     if gpu.busy() >= limit("gpu_bound_share"):
-        nothing = _nothing(found, nobodys)
-        return Verdict(f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {nothing}", "", "healthy")
+        text = f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found, nobodys)}"
+        return Verdict(text, "", "healthy", _look(found))
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
         return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")
@@ -324,7 +334,7 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: lis
         teller = None
     told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None else ""
     text = f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{_nothing(found, nobodys, teller)}{most}"
-    return Verdict(text, "", "partly" if nobodys else "healthy")
+    return Verdict(text, "", "partly" if nobodys else "healthy", _look(found, teller))
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -44,6 +45,9 @@ _TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
 _TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
 _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_LAYER = re.compile(
+    r"[/\\]torch[/\\](nn[/\\]modules[/\\](?!(module|loss|activation)\.py$)\w+\.py$|_dynamo[/\\]|_inductor[/\\])"
+)
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
 # What writes a file by native code; pickle itself has no frames.
 _SAVER = re.compile(
@@ -89,7 +93,11 @@ def is_trainings_own(frame: FrameLike) -> bool:
     """PyTorch's modules, losses, optimizers and what goes with them (clipping, averaging)."""
     if _TRAININGS_OWN.search(frame.file) is None:
         return False
-    return frame.function not in _OF_BATCHES or _FUNCTIONAL.search(frame.file) is None
+    return frame.function not in _OF_BATCHES or not is_functional(frame)
+
+
+def is_functional(frame: FrameLike) -> bool:
+    return _FUNCTIONAL.search(frame.file) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -154,6 +162,13 @@ def calls_module(frame: FrameLike) -> bool:
 def in_module(frames: Sequence[FrameLike]) -> bool:
     """Called by a module: a part of the model."""
     return any(calls_module(f) for f in frames)
+
+
+def runs_layer(frames: Sequence[FrameLike]) -> bool:
+    """A module was called, and one of PyTorch's layers runs for it, or what compiling made of them: a model. A loss, or
+    an activation in one, is a module, too."""
+    inner = itertools.takewhile(lambda f: not calls_module(f), frames)
+    return in_module(frames) and any(_LAYER.search(f.file) for f in inner)
 
 
 def called_by_module(frames: Sequence[FrameLike]) -> tuple[FrameLike, FrameLike] | None:

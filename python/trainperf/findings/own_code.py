@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from trainperf.findings.batch_work import batch_work
 from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
     called_by_module,
@@ -19,6 +20,7 @@ from trainperf.findings.frames import (
     is_users,
     makes_text,
     named_function,
+    runs_layer,
     saves,
     user_frame,
 )
@@ -79,16 +81,22 @@ def _hooks(facts: Facts) -> Keeps:
 
 def _beside_the_model(facts: Facts) -> Keeps:
     """Of forward, what a function does that was never seen to call a module: a metric, an average of the weights; a
-    loss or a batch as well. Nothing where no module was seen: the model itself may be a function."""
+    loss or a batch as well. Nothing where no layer was seen, nor of what may be a part of the model: that may be a
+    function."""
     loops: set[tuple[str, str]] = set()
+    model_seen = False
+    before = batch_work(facts)
     for d in facts.samples():
         stack = facts.run.stack(d.stack)
+        model_seen = model_seen or runs_layer(stack)
         call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
         loops |= {(f.file, named_function(f.function)) for f in stack[call:] if is_users(f, stack)}
 
     def keep(stack: Sequence[Frame]) -> bool:
         at = user_frame(stack)
-        if not loops or at is None or in_module(stack) or not _beside_training(stack):
+        if not model_seen or at is None or in_module(stack) or not _beside_training(stack):
+            return False
+        if before.may_be_the_model(stack):
             return False
         return at.function != "<module>" and (at.file, named_function(at.function)) not in loops
 
@@ -139,10 +147,12 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    in_hook = _hooks(facts)
+    in_hook, on_batch = _hooks(facts), batch_work(facts).is_one
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
-        _FORWARD: lambda stack: makes_text(stack) or _before_the_model(stack) or in_hook(stack) or _saves(stack),
+        _FORWARD: lambda stack: (
+            makes_text(stack) or _before_the_model(stack) or on_batch(stack) or in_hook(stack) or _saves(stack)
+        ),
     }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training

@@ -131,6 +131,13 @@ _TABLE = (
         "measured: 1.2 where .item() reads each element; 20 and more in operations on a whole batch, as in a loss",
     ),
     Threshold(
+        "before_model_ratio",
+        2,
+        "ratio of times",
+        "work before the model's modules that takes more of their time may be the model, unless backward is too short",
+        "a choice: backward takes 1 to 2 times what it goes through; a model is hardly mostly outside of its modules",
+    ),
+    Threshold(
         "framework_share",
         0.40,
         "share of the run",

@@ -89,11 +89,12 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
         lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
     wont: list[Line] = []
-    if top is not None:
-        lines += block("Why", fit_places(clean(top.why or top.evidence[0]), width - INDENT, 2), width, 2)
-        lines += block("Next", fit_clauses(clean(_next_text(top)), width - INDENT, 2), width, 2)
-        if top.will_not_help:
-            wont = block("", _first_parts(f"will not help: {top.will_not_help}", width - INDENT), width, 1, "dim")
+    told = next((f for f in model.findings if f.id in (model.verdict.finding, model.verdict.look)), None)
+    if told is not None:
+        lines += block("Why", fit_places(clean(told.why or told.evidence[0]), width - INDENT, 2), width, 2)
+        lines += block("Next", fit_clauses(clean(_next_text(told)), width - INDENT, 2), width, 2)
+        if told.will_not_help:
+            wont = block("", _first_parts(f"will not help: {told.will_not_help}", width - INDENT), width, 1, "dim")
     every, urgent = len(model.notes), model.urgent_notes
     if not model.steps:
         return lines + _tail(model, width, keep, 2, every)
@@ -131,7 +132,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
             lines += block("Where", f.where, width, 1)
         if f.who:
             lines += block("Who", ", ".join(f.who), width, 2)
-        if f.why and f.id != model.verdict.finding:  # else it stands above
+        if f.why and f.id not in (model.verdict.finding, model.verdict.look):  # else it stands above
             lines += block("Why", f.why, width, 3)
         for e in f.evidence:
             rows = wrap(clean(e), width - INDENT - 2, 3)

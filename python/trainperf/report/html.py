@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from trainperf.findings.engine import worth_a_look
 from trainperf.output import cannot_write, exists_already, is_folder, umask
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
@@ -69,7 +68,7 @@ def render(
             m=model,
             d=found,
             top=top,
-            large_info=worth_a_look(model.findings),
+            beside=next((f for f in model.findings if f.id == model.verdict.look), None),
             meta=run.meta,
             embedded=embedded,
             policy=_policy(),

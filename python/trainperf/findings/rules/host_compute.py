@@ -29,7 +29,8 @@ _BETWEEN_PHASES = (
 )
 _BEFORE_THE_MODEL = (
     "the loop computes before it calls the model",
-    "# in a DataLoader worker: make the batch in Dataset.__getitem__ or collate_fn",
+    "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once beforehand, "
+    "or on the GPU",
     "a faster model",
 )
 _IN_HOOKS = (

@@ -1,0 +1,94 @@
+"""Work on a batch between its fetch and the model: told from the model, on runs made by hand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from runfiles import RunFile
+from test_findings_own_code import CALL, INTERPOLATE, LINEAR
+from trainperf.report import console
+from verdicts import TRAIN, Make, only, said
+
+NUMPY = "/x/site-packages/numpy/core/fromnumeric.py:9 clip"
+LOSS = ("/x/site-packages/torch/nn/modules/loss.py:1297 CrossEntropyLoss.forward", CALL.format(1832))
+
+
+def batches(
+    make: Make,
+    ms: float,
+    *frames: str,
+    line: int = 8,
+    layer: tuple[str, ...] = (LINEAR, CALL.format(1832)),
+    forward: float = 10.0,
+    backward: float = 4.0,
+) -> RunFile:
+    """`ms` of each step's `forward` in these frames, called on the loop's `line`; the rest in `layer`, on line 9."""
+    file = make().steps(
+        100, {("forward", "native"): forward, ("backward", "native"): backward, ("optimizer", "native"): 0.5}
+    )
+    at = file.stack(*frames, f"{TRAIN}:{line} train", f"{TRAIN}:40 main")
+    file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    inside = file.stack(*layer, f"{TRAIN}:9 train", f"{TRAIN}:40 main")
+    return file.detail("sample", 100 * (forward - ms), phase="forward", state="native", stack=inside)
+
+
+@pytest.mark.parametrize(
+    ("frames", "where"),
+    [
+        ((INTERPOLATE, f"{TRAIN}:4 augment"), "train.py:4"),
+        ((f"{TRAIN}:4 augment",), "train.py:4"),  # tensor operations have no frames
+        ((NUMPY, f"{TRAIN}:4 augment"), "train.py:4"),
+        ((INTERPOLATE,), "train.py:8"),  # in the loop itself
+    ],
+)
+def test_work_on_a_batch_is_a_warning_with_its_place(make: Make, frames: tuple[str, ...], where: str) -> None:
+    f = only(batches(make, 6.0, *frames))
+    assert (f.id, f.severity, f.where, f.who) == ("TP310", "critical", where, ("MainThread",))
+    assert "before it calls the model" in f.title and f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
+    assert "Dataset.__getitem__" in f.fix and "num_workers" in f.fix and "on the GPU" in f.fix and "beforehand" in f.fix
+
+
+def test_its_severity_is_by_its_share(make: Make) -> None:
+    shares = {ms: [f.severity for f in said(batches(make, ms, f"{TRAIN}:4 augment")).findings] for ms in (1.0, 2.0)}
+    assert shares == {1.0: [], 2.0: ["warning"]}
+
+
+@pytest.mark.parametrize(
+    ("frames", "line"),
+    [
+        ((f"{TRAIN}:4 loss",), 10),  # after the model: a loss
+        ((f"{TRAIN}:4 helper",), 9),  # on the model's line: it is not known which comes first
+        (("/x/site-packages/torch/nn/functional.py:2200 linear", f"{TRAIN}:4 embed"), 8),
+    ],
+)
+def test_what_may_be_a_loss_or_a_layer_is_no_warning(make: Make, frames: tuple[str, ...], line: int) -> None:
+    assert [f.severity for f in said(batches(make, 6.0, *frames, line=line)).findings] in ([], ["info"])
+
+
+def test_a_model_that_is_a_function_is_not_told_where_its_loss_is_a_module(make: Make) -> None:
+    """That module is no layer: nothing says that the model comes after."""
+    assert said(batches(make, 9.0, f"{TRAIN}:4 net", layer=LOSS)).findings == ()
+
+
+@pytest.mark.parametrize(("backward", "told"), [(12.0, False), (5.0, True)])
+def test_a_function_before_a_small_head_may_be_the_model(make: Make, backward: float, told: bool) -> None:
+    """Where backward is as long as if it went through that function too."""
+    found = said(batches(make, 8.0, f"{TRAIN}:4 rnn", backward=backward))
+    assert [f.severity for f in found.findings] == (["critical"] if told else [])
+
+
+def test_setting_gradients_to_zero_is_no_work_on_a_batch(make: Make) -> None:
+    zero = "/x/site-packages/torch/optim/optimizer.py:1062 Optimizer.zero_grad"
+    assert said(batches(make, 6.0, zero)).findings == ()
+
+
+def test_the_verdict_of_an_info_as_large_as_a_warning_says_where_and_what_to_do(make: Make) -> None:
+    file = batches(make, 6.0, f"{TRAIN}:4 loss", line=10)
+    found = said(file)
+    assert found.verdict.look == "TP310" and found.verdict.finding == ""
+    assert "no warning, but host-compute costs 41%" in found.verdict.text
+    with file.open() as run:
+        text = console.summary(run)
+    assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\)$", text, re.M)
+    assert re.search(r"^Next  saves up to 6\.0 ms/step: if it is not the loss", text, re.M)
