@@ -8,7 +8,7 @@ from trainperf.findings.engine import cost_text
 from trainperf.findings.facts import Facts
 from trainperf.findings.framework import Part, claims_of
 from trainperf.findings.rules.uneven import _Slow, tightened
-from verdicts import TRAIN, Make, loud, said
+from verdicts import TRAIN, Make, abstained, loud, said
 
 
 def test_uneven_the_founding_case(make: Make) -> None:
@@ -52,6 +52,33 @@ def test_uneven_abstains_on_short_runs(make: Make) -> None:
     assert "12 steps are too few" in next(a.why for a in found.abstained if a.id == "TP401")
     one = said(make().steps(1, compute=5.0))
     assert "1 step is too few" in next(a.why for a in one.abstained if a.id == "TP401")
+
+
+@pytest.mark.parametrize("count", [60, 200])
+def test_steps_of_random_lengths_are_not_uneven_and_a_slow_third_of_them_is(make: Make, count: int) -> None:
+    """As of batches with random sequence lengths: some stretch of them is always slower than the rest."""
+    seen = []
+    for seed in range(20):
+        ms = np.random.default_rng(seed).lognormal(1.0, 0.8, count)
+        file, slower = make(), make()
+        for step in range(count):
+            file.step(compute=1.0 + ms[step])
+            slower.step(compute=1.0 + ms[step], gil_wait=8.0 if 3 * step < count else 0.0)
+        seen.append((any(f.id == "TP401" for f in said(file).findings), "random order" in abstained(file, "TP401")))
+        assert "TP401" in [f.id for f in said(slower).findings], seed
+    assert [told for told, _ in seen] == [False] * 20
+    assert any(by_chance for _, by_chance in seen)
+
+
+def test_where_compute_varies_the_verdict_does_not_say_what_it_is_about_does(make: Make) -> None:
+    file = make()
+    metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1 argsort", f"{TRAIN}:4 auc", f"{TRAIN}:9 fit")
+    for step in range(90):
+        file.step({("other", "native"): 5.0, ("optimizer", "native"): 1.0}, compute=10.0 if step < 30 else 2.0)
+    file.detail("sample", 450, phase="other", state="native", stack=metric)
+    found = said(file)
+    assert found.verdict.finding == "TP310" and "TP401" in [f.id for f in found.findings]
+    assert "slow because of it" not in found.verdict.text
 
 
 def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:

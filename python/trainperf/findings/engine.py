@@ -266,8 +266,9 @@ def _warm_up(found: list[Finding], top: Finding) -> str:
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:
-    """Which part of the run is slow because of what the verdict is about; what others do varies anyway."""
-    if top.by_others:
+    """Which part of the run is slow because of what the verdict is about; what others do varies anyway, and so does all
+    that is computed, with the inputs or the CPU's clock."""
+    if top.by_others or top.cause == "compute":
         return ""
     uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _BINS = 24
+_SHUFFLES = 999  # random orders that the steps' own is held against
 _SKIP = WARM_UP | HAS_VALIDATION | HAS_CHECKPOINT | HAS_LOADER_START  # slow for a reason of their own
 _HINTS = {
     "gil_wait": "look for a thread that runs Python in that part: a prefetch, a preload, an upload",
@@ -78,6 +79,27 @@ def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
     return _Slow(a, b, float(np.median(wall[a:b])), float(np.median(rest)))
 
 
+def by_chance(wall: npt.NDArray[np.float64], slow: _Slow) -> float:
+    """How often steps of these lengths, in random order, have a stretch of 10 to 60 % that stands out as much: by the
+    ranks of the steps in it, so that single slow steps do not make one. The same for the same steps."""
+    n = len(wall)
+    edges = np.linspace(0, n, min(_BINS, n // 5) + 1).astype(int)
+    starts, ends = np.triu_indices(len(edges), 1)
+    lengths = edges[ends] - edges[starts]
+    fits = (lengths >= 0.1 * n) & (lengths <= 0.6 * n)
+    starts, ends, lengths = starts[fits], ends[fits], lengths[fits]
+    ranks = np.argsort(np.argsort(wall)) - (n - 1) / 2
+    spread = np.sqrt(lengths * (n - lengths))
+    size = slow.end - slow.first
+    found = ranks[slow.first : slow.end].sum() / np.sqrt(size * (n - size))
+    rng = np.random.default_rng(0)
+    as_much = 0
+    for _ in range(_SHUFFLES):
+        sums = np.concatenate([[0.0], np.cumsum(rng.permutation(ranks))])[edges]
+        as_much += bool(((sums[ends] - sums[starts]) / spread).max() >= found)
+    return (1 + as_much) / (1 + _SHUFFLES)
+
+
 def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.float64]) -> _Slow:
     """The same stretch with its ends where the cause begins and ends, which is sharper than the steps' length is: other
     things make steps longer or shorter too. `cause`: its ns in each step."""
@@ -118,6 +140,10 @@ class Uneven:
         slow = find_slow_part(wall)
         if slow is None or slow.ratio < limit("uneven_ratio"):
             return None
+        if by_chance(wall, slow) > limit("uneven_chance"):
+            first, last = int(table.index[keep][slow.first]), int(table.index[keep][slow.end - 1])
+            why = f"steps differ as much in random order: steps {first:,} to {last:,} may be slower by chance"
+            return Abstained(self.id, self.slug, why)
         causes = table.causes_ns[keep]
         mean_in, mean_out = self._means(causes, count, slow)
         top = int(np.argmax(mean_in - mean_out))
