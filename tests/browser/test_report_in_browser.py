@@ -11,6 +11,7 @@ import pytest
 from runfiles import RunFile
 from trainperf.notebook.page import frame
 from trainperf.report.html import render
+from trainperf.report.model import LOOKS_LESS
 from trainperf.runfile import WARM_UP
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -50,7 +51,11 @@ def rich(path: Path) -> RunFile:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     found = {}
-    for name, file in {"rich": rich(folder / "a.tpr"), "empty": RunFile(folder / "b.tpr", ended="killed")}.items():
+    for name, file in {
+        "rich": rich(folder / "a.tpr").note(f"{LOOKS_LESS}, and nothing needs to be done"),
+        "empty": RunFile(folder / "b.tpr", ended="killed"),
+        "none": RunFile(folder / "c.tpr", torch=""),
+    }.items():
         with file.open() as run:
             found[name] = render(run)
     return found
@@ -81,7 +86,9 @@ def opened(browser: Any, page: str, *, width: int = 1180, dark: bool = False, sc
     return window
 
 
-@pytest.mark.parametrize(("name", "width", "dark"), [("rich", 1180, False), ("rich", 400, True), ("empty", 800, False)])
+@pytest.mark.parametrize(
+    ("name", "width", "dark"), [("rich", 1180, False), ("rich", 400, True), ("empty", 800, False), ("none", 400, True)]
+)
 def test_axe_finds_nothing(browser: Any, pages: dict[str, str], name: str, width: int, dark: bool) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
     window = opened(browser, pages[name], width=width, dark=dark, script=True)

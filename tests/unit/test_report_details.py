@@ -13,8 +13,10 @@ from trainperf import ranks
 from trainperf.cli.main import main
 from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
+from trainperf.report import charts
 from trainperf.report.details import bins, distribution, flames, gil, trend
 from trainperf.report.html import render
+from trainperf.report.model import build
 from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
 
 
@@ -283,3 +285,11 @@ def test_ranks_are_shown_beside_each_other(tmp_path: Path, capsys: pytest.Captur
     assert main(["show", pattern]) == 0
     captured = capsys.readouterr()
     assert "straggler" in captured.out and captured.err.startswith("trainperf show: ") and "x.rank2.tpr" in captured.err
+
+
+def test_the_mean_step_is_drawn_in_the_order_of_its_legend(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(60, compute=2.0, python=5.0, blocked_io=3.0, gc=0.01).open() as run:
+        report = build(run)
+    drawn = re.findall(r"<title>(\w+): ", charts.mean_step(report))
+    named = [entry.name for entry in charts.legend(report)]
+    assert drawn[:3] == named[:3] == ["python", "blocked_io", "compute"] and set(drawn) == set(named)

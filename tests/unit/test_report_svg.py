@@ -162,3 +162,10 @@ def test_spark_is_thinned_to_its_peaks() -> None:
     values[2500] = 9.0
     svg = spark.spark(values, top=9, label="x", description="")
     assert 'd="M0 26 59 26 60 2 61 26 119 26"' in svg  # of level stretches only the ends
+
+
+def test_a_name_that_fits_a_desk_only_is_left_away_on_a_phone() -> None:
+    look = palette.CAUSE_LOOKS["compute"]
+    parts = [bars.Part("compute", look, 85, "a"), bars.Part("optimizer", look, 15, "b")]
+    drawn = bars.bar(parts, whole=100, label="x")
+    assert drawn.count('<g class="desk">') == 1 and ">optimizer</text></g>" in drawn

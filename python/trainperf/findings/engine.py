@@ -157,7 +157,7 @@ def _no_step(facts: Facts) -> str:
     mark = "call trainperf.step() after each step"
     if facts.run.meta.get("torch"):
         return f"no backward and no optimizer step ran in this process: {mark}, or watch the process that trains"
-    return f"torch was never imported in this process: watch the one that trains, or {mark}"
+    return f"PyTorch was never imported in this process: watch the one that trains, or {mark}"
 
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-# These go without saying; and so does that a machine without a GPU has no tracing of one.
+# These go without saying; and so does that a machine without a GPU has no tracing of one. That torch was not imported
+# is told with its version.
 _AS_GOOD_AS_IT_GETS: Final = frozenset({"exact", "sampled", "cgroup", "on", "schedstat", "trace", "cupti-full"})
-_NO_GPU: Final = ("off: no driver", "off: torch was not imported", "off: not asked for")
+_NO_TORCH: Final = "off: torch was not imported"
+_NO_GPU: Final = ("off: no driver", _NO_TORCH, "off: not asked for")
 
 
 def is_amiss(probe: str, tier: str) -> bool:
     """`tier` as a report has it: "exact", "procfs: why not exact", "off: why"."""
-    if probe == "cuda" and tier.startswith(_NO_GPU):
+    if (probe == "cuda" and tier.startswith(_NO_GPU)) or (probe == "torch_hooks" and tier.startswith(_NO_TORCH)):
         return False
     return tier.partition(":")[0] not in _AS_GOOD_AS_IT_GETS

@@ -9,6 +9,7 @@ from trainperf.report.svg.base import esc, image, num, title
 from trainperf.report.svg.palette import Look, fill
 
 _LETTER = 7.3  # px; names that would not fit are left to the legend
+_PHONE = 340  # px, that a bar has on a phone; names that do not fit there are marked for its style to hide
 _SEEN = 0.4  # px; what is narrower is not drawn
 
 
@@ -31,12 +32,15 @@ def bar(
             x += share
             continue
         inside = ""
-        if share * wide >= _LETTER * len(part.name) + 10:
+        needs = _LETTER * len(part.name) + 10
+        if share * wide >= needs:
             inside = f'<text x="6" y="{height / 2 + 4:g}" fill="{part.look.ink}">{esc(part.name, 40)}</text>'
             if part.look.pattern:  # letters on a pattern are hard to read
                 room = 9 + _LETTER * min(40, len(part.name))
                 place = f'x="2" y="{height / 2 - 9:g}" width="{room:g}" height="18" rx="2"'
                 inside = f'<rect {place} fill="{part.look.colour}"/>{inside}'
+            if share * min(wide, _PHONE) < needs:
+                inside = f'<g class="desk">{inside}</g>'
         place = f'x="{num(100 * x)}%" width="{num(100 * share)}%"'
         if inside:
             body.append(f'<svg {place}>{title(part.text)}<rect fill="{fill(part.look)}"/>{inside}</svg>')
