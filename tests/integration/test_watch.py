@@ -51,6 +51,14 @@ def test_quiet(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+def test_what_is_shown_while_it_runs_says_so(path: Path) -> None:
+    told = "the watch still runs: this is what it has seen so far"
+    with trainperf.watch(path, verbose=False) as run:
+        train()
+        assert told in run.summary() and told in run._repr_mimebundle_()["text/html"]
+    assert told not in run.summary() and told not in run._repr_mimebundle_()["text/html"]
+
+
 def test_start_and_stop(path: Path) -> None:
     run = trainperf.start(path, verbose=False)
     train()

@@ -84,7 +84,8 @@ class Outcome:
 
     def _notes(self) -> list[str]:
         """What the run file itself cannot say."""
-        return [self._trouble] if self._trouble else []
+        running = ["the watch still runs: this is what it has seen so far"] if self.running else []
+        return [*running, self._trouble] if self._trouble else running
 
 
 def absolute(path: str) -> str:
