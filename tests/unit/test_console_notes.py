@@ -49,6 +49,13 @@ def test_no_steps(tmp_path: Path) -> None:
     assert "the process that trains" in " ".join(text.split()) and "create_graph=True" in " ".join(text.split())
 
 
+def test_that_the_run_was_killed_before_a_step_is_said_once(tmp_path: Path) -> None:
+    with RunFile(tmp_path / "a.tpr", ended="killed").open() as run:
+        assert console.summary(run).count("was killed, or still runs") == 1
+    with RunFile(tmp_path / "b.tpr", ended="exception", exception="KeyError").open() as run:
+        assert "\nRun   ended by KeyError\n" in console.summary(run)
+
+
 def test_no_step_is_told_alike_in_every_view(tmp_path: Path) -> None:
     """In one line that names the cause and the mend; nothing of it is left to a list of probes, or to be guessed."""
     for torch, cause in (("", "PyTorch was never imported in this process"), ("2.5.1", "no backward and no optimizer")):

@@ -293,3 +293,10 @@ def test_the_mean_step_is_drawn_in_the_order_of_its_legend(tmp_path: Path) -> No
     drawn = re.findall(r"<title>(\w+): ", charts.mean_step(report))
     named = [entry.name for entry in charts.legend(report)]
     assert drawn[:3] == named[:3] == ["python", "blocked_io", "compute"] and set(drawn) == set(named)
+
+
+def test_what_would_be_told_as_nothing_is_not_told(tmp_path: Path) -> None:
+    for gc, rows in ((0.0001, 2), (0.01, 3)):
+        with RunFile(tmp_path / f"{gc}.tpr").steps(60, compute=2.0, python=5.0, gc=gc).open() as run:
+            report, text = build(run), run.summary()
+        assert len(charts.legend(report)) == rows and ("  gc " in text) == (rows == 3), text

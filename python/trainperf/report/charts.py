@@ -56,10 +56,10 @@ def mean_phases(model: ReportModel) -> str:
 
 
 def legend(model: ReportModel) -> list[Legend]:
-    """Costliest first; what is under half a percent is one entry."""
+    """Costliest first; what is under half a percent is one entry, and none where that would say 0.0 %."""
     parts = _costliest_first(model)
     shown = [p for p in parts if p.share >= 0.005]
-    rest = parts[len(shown) :]
+    rest = parts[len(shown) :] if sum(p.share for p in parts[len(shown) :]) >= 0.0005 else []
     out = [Legend(p.name, look(p.name), p.ms_per_step, p.share, look(p.name).words) for p in shown]
     if len(rest) == 1:
         p = rest[0]

@@ -283,6 +283,8 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     bar_width = max(0, min(30, width - INDENT - 50))
     for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
         mark = f"<- {', '.join(marks[name])}" if name in marks else ""
+        if not (value or percent or mark):
+            continue
         bar = "#" * round(share * bar_width)
         row = f"{name:<12} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
         lines.append(
@@ -302,7 +304,7 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
     if model.source == "trace":
         own = "none: this is a trace, read afterwards"
     amiss: list[str] = []
-    if model.ended != "normally":
+    if model.ended != "normally" and (model.steps or model.ended != "killed"):  # else it is the verdict
         amiss.append(_ended(model))
     lost = sum(model.dropped.get(k, 0) for k in ("marks", "samples"))
     if lost:
