@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trainperf
+from children import child
 from loops import Task, watch
 from trainperf import _native
 from trainperf.findings import find
@@ -207,3 +208,19 @@ def test_watches_begin_and_end_while_threads_mark(tmp_path: Path) -> None:
             thread.join()
     for i in range(10):
         assert trainperf.open(tmp_path / f"{i}.tpr").meta["ended"] == "normally"
+
+
+def test_a_look_that_takes_long_is_waited_for(tmp_path: Path) -> None:
+    """The sampler reads /proc/self/maps of a thread that sleeps, once a second: 60 ms where there are this many."""
+    body = """
+import mmap
+protections = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE  # two, or the kernel would merge them
+mappings = [mmap.mmap(-1, 4096, prot=protections[i % 2]) for i in range(50_000)]
+with trainperf.watch(path, verbose=False) as watch:
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        threading.Event().wait(0.002)
+        watch.step()
+print({what: count for what, count in watch.run.dropped.items() if count})
+"""
+    assert child(body, tmp_path / "a.tpr").stdout == "{}\n"

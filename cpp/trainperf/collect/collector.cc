@@ -24,6 +24,8 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // Between a thread's reading of the clock and its push it may be preempted; younger events wait for the next wake-up,
 // so that threads merge in order.
 constexpr int64_t kSettleNs = 2'000'000;
+// A look takes longer than that where the sampler is kept off the CPUs.
+constexpr int64_t kLongestLookNs = 1'000'000'000;
 constexpr int kMaxNameQuestions = 20;
 // Enabling CUPTI late takes seconds; a program must not hang when it takes for ever.
 constexpr std::chrono::seconds kLongestCommand(20);
@@ -348,7 +350,10 @@ void Collector::Tick(int64_t now_ns, bool last) {
 }
 
 void Collector::DrainRings(int64_t now_ns, bool last) {
-  const int64_t host_watermark_ns = last ? now_ns : now_ns - kSettleNs;
+  int64_t host_watermark_ns = last ? now_ns : now_ns - kSettleNs;
+  if (sampler_ != nullptr && !last) {  // before its ring is drained: what is not in it yet is younger than this
+    host_watermark_ns = std::clamp(sampler_->next_ns(), host_watermark_ns - kLongestLookNs, host_watermark_ns);
+  }
   const auto take = [this](const Event& event) { pending_.push_back(event); };
   const ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {

@@ -34,14 +34,16 @@ constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for 
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
 constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
-// A short run, and the start of any, needs samples soon: the first come as often as this share of a core pays for, up
-// to four times as often as asked for. A few come at once, whatever they cost: the first steps are split by them when
-// they close, after a tenth of a second.
+// What a look costs differs by machine and stack, from 20 to 200 us: it is taken as often as this share of a core pays
+// for, and no more often than asked for. A short run, and the start of any, needs samples soon: the first come up to
+// four times as often, and a few at once, whatever they cost: the first steps are split by them when they close, after
+// a tenth of a second.
+constexpr double kShare = 0.005;
 constexpr int64_t kAtOnce = 12;
 constexpr int64_t kFirstSamples = 128;
-constexpr double kFirstShare = 0.006;
 constexpr int64_t kFirstOftener = 4;
-constexpr int64_t kReadCpuEvery = 16;  // ticks, after the first samples; it is a system call
+constexpr double kMostStretched = 1.5;  // beyond, it is the budget's to say
+constexpr int64_t kReadCpuEvery = 16;   // ticks, after the first samples; it is a system call
 constexpr size_t kStackSize = 512 * 1024;
 
 // As in linux/sched/types.h, which older libcs do not have.
@@ -82,6 +84,7 @@ class Sampler : public GilSampler {
   void SetPeriod(int64_t period_ns) override {
     period_ns_.store(std::max(period_ns, kMinPeriodNs), std::memory_order_relaxed);
   }
+  int64_t next_ns() const override { return next_ns_.load(std::memory_order_acquire); }
   size_t Drain(const std::function<void(const Event&)>& visit) override { return ring_.Drain(visit); }
   uint64_t dropped() const override { return ring_.dropped(); }
   Stats stats() const override;
@@ -126,6 +129,7 @@ class Sampler : public GilSampler {
   SpscRing<Event> ring_;
   std::atomic<ThreadId> watched_{0};
   std::atomic<int64_t> period_ns_{0};
+  std::atomic<int64_t> next_ns_{0};
   std::atomic<int> stop_{0};  // also the futex that the thread sleeps on
   std::atomic<int64_t> samples_{0};
   std::atomic<int64_t> late_{0};
@@ -207,12 +211,13 @@ bool Sampler::SleepUntil(int64_t until_ns) {
 int64_t Sampler::PeriodNs() {
   const int64_t period_ns = period_ns_.load(std::memory_order_relaxed);
   const int64_t samples = samples_.load(std::memory_order_relaxed);
-  if (samples >= kFirstSamples) return period_ns;
-  const int64_t cpu_ns = ThreadCpuNs();
-  cpu_ns_.store(cpu_ns, std::memory_order_relaxed);
+  const bool first = samples < kFirstSamples;
+  if (first || samples % kReadCpuEvery == 0) cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
   if (samples < kAtOnce) return period_ns / kFirstOftener;
-  const double sample_ns = static_cast<double>(cpu_ns) / static_cast<double>(samples + 1);
-  return std::clamp(static_cast<int64_t>(sample_ns / kFirstShare), period_ns / kFirstOftener, period_ns);
+  const auto cpu_ns = static_cast<double>(cpu_ns_.load(std::memory_order_relaxed));
+  const auto paid_ns = static_cast<int64_t>(cpu_ns / static_cast<double>(samples + 1) / kShare);
+  return std::clamp(paid_ns, first ? period_ns / kFirstOftener : period_ns,
+                    static_cast<int64_t>(kMostStretched * static_cast<double>(period_ns)));
 }
 
 void Sampler::Run() {
@@ -223,6 +228,7 @@ void Sampler::Run() {
     const int64_t period_ns = PeriodNs();
     // Jittered by +-75 %: with less, what takes turns as often as we look would be seen in the same turn for a while.
     const int64_t wake_ns = before_ns + period_ns / 4 + static_cast<int64_t>(Random() % 1024) * period_ns * 3 / 2048;
+    next_ns_.store(wake_ns, std::memory_order_release);
     if (!SleepUntil(wake_ns)) break;
     const int64_t now_ns = NowNs();
     const bool late = now_ns - wake_ns > period_ns;
@@ -232,9 +238,6 @@ void Sampler::Run() {
       Tick(now_ns, std::max(before_ns, now_ns - kMaxGapPeriods * period_ns), late ? kStarvedSample : 0);
     }
     before_ns = now_ns;
-    if (samples_.load(std::memory_order_relaxed) % kReadCpuEvery == 0) {
-      cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
-    }
   }
   cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
 }

@@ -42,6 +42,8 @@ class GilSampler {
   virtual ~GilSampler() = default;  // stops and joins; takes at most a few ms
   virtual void Watch(ThreadId thread) = 0;
   virtual void SetPeriod(int64_t period_ns) = 0;  // Thread-safe.
+  // No sample that is not in the ring yet is of before this time. Thread-safe.
+  virtual int64_t next_ns() const = 0;
   virtual size_t Drain(const std::function<void(const Event&)>& visit) = 0;
   virtual uint64_t dropped() const = 0;
   virtual Stats stats() const = 0;  // Thread-safe.
