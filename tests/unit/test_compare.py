@@ -20,6 +20,7 @@ from trainperf.cli.main import main
 from trainperf.comparison.bootstrap import Floats, draw, mean_per_step, ratio_interval, replicates
 from trainperf.comparison.sample import sample
 from trainperf.findings.vocabulary import CAUSES
+from trainperf.report.compare_html import render
 
 # What is told
 
@@ -174,6 +175,8 @@ def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path, capsys: pytes
     table = capsys.readouterr().out.partition("ms/step   ")[2]
     rows = [row.split()[0] for row in table.splitlines()[1:]]
     assert rows[:3] == ["step", "the", "compute"] and rows[3] == "descheduled"
+    legend = render(result).partition('<ul class="legend small">')[2].partition("</ul>")[0]
+    assert "<b>descheduled</b>" in legend  # which the bars show
 
 
 def test_a_run_that_hardly_ran_is_not_compared(tmp_path: Path) -> None:

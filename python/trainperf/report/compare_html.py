@@ -48,7 +48,7 @@ def render(comparison: Comparison) -> str:
             definitions=Markup(palette.definitions()),
             data=Markup(script_safe(compare_json.to_dict(c))),
             bars=[(words, side, _bar(c, words, value)) for words, side, value in _sides(c)] if c.total else [],
-            legend=[(x.name, palette.look(x.name)) for x in sorted(rows, key=_order)],
+            legend=[(x.name, palette.look(x.name)) for x in sorted((*rows, *machine), key=_order)],
             picture=lambda x: _picture(x, reach),
             ranks=sorted(sorted(c.ranks, key=lambda r: -abs(r.total.difference))[:_MOST_RANKS], key=lambda r: r.rank),
             signed=lambda ms: f"{ms:+.2f}" if abs(ms) < 100 else f"{ms:+,.0f}",
