@@ -381,7 +381,7 @@ def test_a_page_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
     a, b = pair(tmp_path)
     (tmp_path / "c.html").write_text("mine")
     assert page(str(a), str(b), "-o", str(tmp_path / "c.html")) == (1, "mine")
-    assert "give -f to replace it" in capsys.readouterr().err
+    assert "give another name, or -f to replace it" in capsys.readouterr().err
     assert page(str(a), str(b), "-f", "-o", str(tmp_path / "c.html"))[0] == 0
 
 
