@@ -57,7 +57,7 @@ def test_fits_fifteen_lines_and_the_width(tmp_path: Path, width: int, name: str)
 
 
 def tree_rows(text: str) -> list[tuple[str, float, int]]:
-    found = re.findall(r"^ {6}(\w[\w ]*?) +([\d,]+\.?\d*) ms +(\d+)%", text, re.M)
+    found = re.findall(r"^ {6}(\w[\w+ ]*?) +([\d,]+\.?\d*) ms +(\d+)%", text, re.M)
     return [(name, float(ms.replace(",", "")), int(percent)) for name, ms, percent in found]
 
 
@@ -75,6 +75,7 @@ def test_the_tree_adds_up(tmp_path: Path, width: int) -> None:
 
 def test_causes_below_a_percent_are_one_line(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(50, compute=99.0, python=0.4, gc=0.3, data_wait=0.3)
+    file.detail("sample", 500, phase="backward", state="native")
     with file.open() as run:
         rows = tree_rows(console.summary(run))
     assert [(name, percent) for name, _, percent in rows] == [("compute", 99), ("3 others", 1)]

@@ -288,7 +288,8 @@ def test_ranks_are_shown_beside_each_other(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_mean_step_is_drawn_in_the_order_of_its_legend(tmp_path: Path) -> None:
-    with RunFile(tmp_path / "a.tpr").steps(60, compute=2.0, python=5.0, blocked_io=3.0, gc=0.01).open() as run:
+    file = RunFile(tmp_path / "a.tpr").steps(60, compute=2.0, python=5.0, blocked_io=3.0, gc=0.01)
+    with file.detail("sample", 400, phase="backward", state="native").open() as run:
         report = build(run)
     drawn = re.findall(r"<title>(\w+): ", charts.mean_step(report))
     named = [entry.name for entry in charts.legend(report)]
@@ -297,6 +298,7 @@ def test_the_mean_step_is_drawn_in_the_order_of_its_legend(tmp_path: Path) -> No
 
 def test_what_would_be_told_as_nothing_is_not_told(tmp_path: Path) -> None:
     for gc, rows in ((0.0001, 2), (0.01, 3)):
-        with RunFile(tmp_path / f"{gc}.tpr").steps(60, compute=2.0, python=5.0, gc=gc).open() as run:
+        file = RunFile(tmp_path / f"{gc}.tpr").steps(60, compute=2.0, python=5.0, gc=gc)
+        with file.detail("sample", 400, phase="backward", state="native").open() as run:
             report, text = build(run), run.summary()
         assert len(charts.legend(report)) == rows and ("  gc " in text) == (rows == 3), text

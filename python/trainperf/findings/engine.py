@@ -11,6 +11,7 @@ from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
 from trainperf.findings.model import Abstained, Finding
 from trainperf.findings.rule import Rule
+from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MACHINE
 
@@ -43,6 +44,7 @@ class Findings:
     verdict: Verdict
     findings: tuple[Finding, ...]  # warnings and criticals before infos, each costliest first
     abstained: tuple[Abstained, ...]
+    unsplit: Unsplit | None = None  # causes to be shown as one
 
 
 def find(run: RunReader, rules: tuple[Rule, ...] | None = None) -> Findings:
@@ -68,7 +70,8 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None) -> Findings:
         abstained = [Abstained(rule.id, rule.slug, "no step was seen") for rule in rules]
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
     _own_first(found)
-    return Findings(_verdict(facts, found, abstained), tuple(found), tuple(abstained))
+    verdict = _verdict(facts, found, abstained)
+    return Findings(verdict, tuple(found), tuple(abstained), unsplit(facts) if facts.steps else None)
 
 
 def _own_first(found: list[Finding]) -> None:
@@ -204,8 +207,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         beside = f"{_nothing(found, nobodys, teller)}{missing}"
         text = f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}"
         return Verdict(text, "", kind, _look(found, teller))
-    samples = sum(d.count for d in facts.samples())
-    if cause in ("python", "compute") and samples < limit("min_samples") and not facts.of_trace:
+    if cause in ("python", "compute") and unsplit(facts) is not None:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
         few = "too few samples to tell Python from compute"
         rest = missing if nobodys else f"; {nothing}"

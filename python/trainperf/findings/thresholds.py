@@ -169,6 +169,13 @@ _TABLE = (
         "good_samples", 50, "samples", "samples for high confidence", "binomial: a share is known to +-14 points (95 %)"
     ),
     Threshold(
+        "split_width",
+        0.28,
+        "share of the time on the CPU",
+        "Python is told from native code where its share is known to an interval (95 %) no wider than this",
+        "min_samples that agree, or good_samples of which one half is Python: Wilson's interval",
+    ),
+    Threshold(
         "uneven_ratio",
         1.30,
         "ratio of medians",

@@ -14,7 +14,7 @@ from trainperf.report.details.distribution import Distribution
 from trainperf.report.details.flames import Flame
 from trainperf.report.details.loader import LoaderPanel
 from trainperf.report.details.worst import Piece, WorstStep
-from trainperf.report.model import Part, ReportModel
+from trainperf.report.model import ReportModel
 from trainperf.report.svg import bars, distribution, flame, spark, stack, steps
 from trainperf.report.svg.base import duration, num, ticks
 from trainperf.report.svg.palette import CAUSE_LOOKS, DEVICE_LOOKS, OTHERS, PHASE_LOOKS, Look, look
@@ -34,7 +34,7 @@ class Legend:
 
 def mean_step(model: ReportModel) -> str:
     """The mean step as one bar, in the order of its legend."""
-    shown = _costliest_first(model)
+    shown = model.shown_causes
     parts = [
         bars.Part(p.name, look(p.name), p.ns, f"{p.name}: {duration(p.ms_per_step)} per step, {p.share:.1%}")
         for p in shown
@@ -57,7 +57,7 @@ def mean_phases(model: ReportModel) -> str:
 
 def legend(model: ReportModel) -> list[Legend]:
     """Costliest first; what is under half a percent is one entry, and none where that would say 0.0 %."""
-    parts = _costliest_first(model)
+    parts = model.shown_causes
     shown = [p for p in parts if p.share >= 0.005]
     rest = parts[len(shown) :] if sum(p.share for p in parts[len(shown) :]) >= 0.0005 else []
     out = [Legend(p.name, look(p.name), p.ms_per_step, p.share, look(p.name).words) for p in shown]
@@ -70,10 +70,6 @@ def legend(model: ReportModel) -> list[Legend]:
             Legend(f"{len(rest)} others", OTHERS, sum(p.ms_per_step for p in rest), sum(p.share for p in rest), names)
         )
     return out
-
-
-def _costliest_first(model: ReportModel) -> list[Part]:
-    return sorted((p for p in model.causes if p.ns > 0), key=lambda p: -p.ns)
 
 
 def step_timeline(details: Details, model: ReportModel) -> stack.Chart | None:

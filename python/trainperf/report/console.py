@@ -261,7 +261,7 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     else:
         head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
     lines = block("Step", head, width, 1)
-    parts = sorted((p for p in model.causes if p.ns > 0), key=lambda p: -p.ns)
+    parts = list(model.shown_causes)
     shown = [p for p in parts if p.share >= limit("show_share")]
     rows = max(1, room - 1)
     if len(shown) > rows or (len(shown) == rows and len(parts) > len(shown)):
@@ -277,16 +277,21 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
         if f.severity != "info" or worth_a_look([f]):
             for cause in f.causes:
                 marks.setdefault(cause, []).append(f.id)
+    for name, *_ in entries:
+        both = dict.fromkeys(id for cause in name.split("+") for id in marks.get(cause, ()))
+        if both:
+            marks[name] = list(both)
     told = {i for i, (name, *_) in enumerate(entries) if name in marks}
     times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
     percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
-    bar_width = max(0, min(30, width - INDENT - 50))
+    longest = max(12, *(len(name) for name, *_ in entries))
+    bar_width = max(0, min(30, width - INDENT - 38 - longest))
     for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
         mark = f"<- {', '.join(marks[name])}" if name in marks else ""
         if not (value or percent or mark):
             continue
         bar = "#" * round(share * bar_width)
-        row = f"{name:<12} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
+        row = f"{name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
         lines.append(
             [
                 (" " * INDENT, ""),

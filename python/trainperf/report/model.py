@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.split import Unsplit
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, PHASES
@@ -65,6 +66,7 @@ class ReportModel:
     median_ms: float | None  # warm-up steps left out; None: no other step was seen
     p95_ms: float | None
     causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
+    shown_causes: tuple[Part, ...]  # those that took time, the costliest first; two that were not told apart are one
     phases: tuple[Part, ...]
     devices: tuple[DevicePart, ...]  # () when none was seen
     source: str = "watch"  # or "trace": trainperf did not run beside it
@@ -90,6 +92,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
     def part(name: str, ns: int) -> Part:
         return Part(name, ns, ns / steps / 1e6 if steps else 0.0, ns / wall if wall else 0.0)
 
+    causes = tuple(part(c, run.cause_ns(c)) for c in CAUSES)
     return ReportModel(
         path=str(run.path),
         trainperf=run.meta.get("trainperf", ""),
@@ -109,7 +112,8 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         mean_ms=mean_ms,
         median_ms=_quantile(run, 0.5) if steps else None,
         p95_ms=_quantile(run, 0.95) if steps else None,
-        causes=tuple(part(c, run.cause_ns(c)) for c in CAUSES),
+        causes=causes,
+        shown_causes=_shown(causes, found.unsplit),
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
         source=run.meta.get("source", "watch"),
         devices=tuple(_device(device, steps, wall) for device in run.devices),
@@ -121,6 +125,16 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         notes=(*urgent, *_unseen(run), *_stopped(run), *_told(run), *_before(run), *_told(run, calming=True)),
         urgent_notes=len(urgent),
     )
+
+
+def _shown(causes: Sequence[Part], unsplit: Unsplit | None) -> tuple[Part, ...]:
+    shown = [p for p in causes if p.ns > 0]
+    if unsplit is not None:
+        both = [p for p in shown if p.name in unsplit.causes]
+        sums = sum(p.ns for p in both), sum(p.ms_per_step for p in both), sum(p.share for p in both)
+        one = Part(unsplit.name, *sums)
+        shown = [p for p in shown if p not in both] + [one]
+    return tuple(sorted(shown, key=lambda p: -p.ns))
 
 
 def _told(run: Run, *, calming: bool = False) -> tuple[str, ...]:

@@ -43,6 +43,11 @@ CAUSE_LOOKS: Final[dict[str, Look]] = {
     "gil_wait": Look(_PINK, _DARK, "", "waiting for the GIL"),
     "unknown": Look(_PALE, _DARK, "back", "not measured"),
 }
+# Of two that too few samples tell apart (findings/split.py); the second one's colour.
+_BOTH: Final[dict[str, Look]] = {
+    "python+compute": Look(_BLUE, _LIGHT, "", "on the CPU: too few samples tell which"),
+    "python+launch": Look(_GREEN, _DARK, "", "on the CPU: too few samples tell which"),
+}
 OTHERS: Final = Look(_PALE, _DARK, "dots", "all that is too small to show")
 
 PHASE_LOOKS: Final[dict[str, Look]] = {
@@ -66,7 +71,7 @@ DEVICE_LOOKS: Final[dict[str, Look]] = {
 
 
 def look(name: str) -> Look:
-    return CAUSE_LOOKS.get(name, OTHERS)
+    return CAUSE_LOOKS.get(name) or _BOTH.get(name, OTHERS)
 
 
 def fill(look_: Look) -> str:

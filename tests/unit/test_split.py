@@ -1,0 +1,74 @@
+"""Python and compute are one row where too few samples tell them apart."""
+
+from __future__ import annotations
+
+import pytest
+from runfiles import RunFile
+from trainperf.findings.split import Unsplit
+from trainperf.report import charts, console
+from trainperf.report.model import build
+from verdicts import TRAIN, Make, said
+
+ONE = "on the CPU: 98% of step time; too few samples to tell Python from compute"
+
+
+def sampled(make: Make, python: int, native: int, *, feeds_device: str = "0", **other: float) -> RunFile:
+    """Steps of 10 ms, of which 9.8 are split as so many samples say."""
+    whole = max(1, python + native)
+    ran = {("forward", "python"): 9.8 * python / whole, ("forward", "native"): 9.8 * native / whole}
+    file = make(feeds_device=feeds_device).steps(20, ran, data_wait=0.2, **other)
+    at = file.stack("/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward", f"{TRAIN}:9 train")
+    for state, count in (("python", python), ("native", native)):
+        if count:
+            file.detail("sample", 10 * count, phase="forward", state=state, count=count, stack=at)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("python", "native", "told"),
+    [
+        (0, 0, False),
+        (0, 9, False),
+        (0, 10, True),  # all alike
+        (4, 7, False),
+        (13, 14, False),
+        (4, 41, True),
+        (25, 25, True),
+    ],
+)
+def test_a_split_needs_samples_and_more_of_them_the_less_they_agree(
+    make: Make, python: int, native: int, told: bool
+) -> None:
+    found = said(sampled(make, python, native) if python + native else make().steps(20, compute=9.8, data_wait=0.2))
+    assert (found.unsplit is None) == told
+    assert found.verdict.text.startswith(ONE) != told
+
+
+def test_what_is_not_told_apart_is_one_row_and_one_bar(make: Make) -> None:
+    with sampled(make, 4, 7).open() as run:
+        model, text = build(run), console.summary(run)
+    (row,) = (row.split() for row in text.splitlines() if "python+compute" in row)
+    assert row[1:4] == ["9.8", "ms", "98%"] and "      compute " not in text
+    assert [e.name for e in charts.legend(model)] == ["python+compute", "data_wait"]
+    assert "too few samples" in charts.legend(model)[0].words
+    bar = charts.mean_step(model)
+    assert "python+compute 98%" in bar and "compute: " in bar and ">python<" not in bar
+    assert {p.name for p in model.causes if p.ns} == {"python", "compute", "data_wait"}  # --json has them all
+
+
+def test_the_row_of_both_is_marked_by_what_is_found_in_either(make: Make) -> None:
+    file = make().steps(50, {("forward", "python"): 4.0, ("forward", "native"): 6.0})
+    file.detail("sample", 200, phase="forward", state="python", count=12, stack=file.stack(f"{TRAIN}:4 f"))
+    file.detail("sample", 300, phase="forward", state="native", count=18)
+    with file.open() as run:
+        rows = [row for row in console.summary(run).splitlines() if "python+compute" in row]
+    assert len(rows) == 1 and rows[0].endswith("<- TP302")
+
+
+def test_with_a_device_native_code_is_launch(make: Make) -> None:
+    assert said(sampled(make, 4, 7, feeds_device="1")).unsplit == Unsplit(("python", "launch"))
+
+
+def test_a_trace_and_a_wait_have_no_such_split(make: Make) -> None:
+    assert said(make(source="trace").steps(20, compute=5.0, python=5.0)).unsplit is None
+    assert said(make().steps(20, compute=0.5, data_wait=9.5)).unsplit is None
