@@ -253,7 +253,7 @@ TEST(TraceReaderTest, WhatIsNoTraceIsSaidInOneLine) {
   EXPECT_THAT(Message("\x1f\x8bgarbage"), HasSubstr("its compressed data"));
   EXPECT_THAT(Message(std::string(3 << 20, ' ')), HasSubstr("no traceEvents"));
   EXPECT_EQ(ReadTrace("/no/such/trace.json", {}).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(ReadTrace("/tmp", {}).status().message()), HasSubstr("directory"));
+  EXPECT_THAT(std::string(ReadTrace("/tmp", {}).status().message()), HasSubstr("is a folder"));
   EXPECT_EQ(ReadTrace("/dev/zero", {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
