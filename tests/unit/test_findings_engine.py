@@ -181,6 +181,18 @@ def test_an_info_counts_as_told(make: Make) -> None:
     assert text.startswith("compute-bound: 77%") and text.endswith("; no warning, but validation costs 23%")
 
 
+def test_a_step_too_short_for_a_sample_says_why_it_is_unknown_and_what_to_do(make: Make) -> None:
+    only, call = "only 1 step seen: too few for a verdict", ", or call run.step() after each"
+    short = said(make().steps(1, unknown=2.4)).verdict.text
+    assert short.startswith(f"{only}; 100% of it unknown: too short for a sample of what ran; run more{call}")
+    fed = make().steps(1, unknown=2.4)
+    fed.loader(1, fetches=1, wait=0.1)
+    assert "run more" in said(fed).verdict.text and call not in said(fed).verdict.text
+    off = said(make().steps(1, unknown=2.4).tier("gil_holds", "off", "sampler_hz=0")).verdict.text
+    assert "100% of it unknown: gil_holds off: sampler_hz=0; run more" in off
+    assert said(make().steps(1, compute=2.4).detail("sample", 2, state="native")).verdict.text == only
+
+
 @pytest.mark.parametrize("cause", ["python", "compute"])
 def test_few_samples_do_not_tell_python_from_compute(make: Make, cause: str) -> None:
     file = make().steps(30, **{cause: 0.99, "data_wait": 0.01})

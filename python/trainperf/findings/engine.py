@@ -181,8 +181,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         return Verdict(text, top.id, "finding")
     if facts.too_few:
         device = f"; the GPU idles {gpu.idle():.0%} of it" if gpu is not None else _not_seen(facts)
-        seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict{device}{_swallowed(facts)}"
-        return Verdict(seen, "", "none")
+        seen = f"only {plural(facts.steps, 'step')} seen: too few for a verdict"
+        return Verdict(f"{seen}{device}{_unsampled(facts)}{_swallowed(facts)}", "", "none")
     if gpu is not None:
         return _device_verdict(facts, gpu, found, abstained)
     causes = sorted(((facts.cause_ns(c), c) for c in CAUSES if c != "unknown"), reverse=True)
@@ -304,6 +304,18 @@ def _swallowed(facts: Facts) -> str:
         return ""
     where = "it" if facts.steps == 1 else "one of them"
     return f"; {most} optimizer steps ran in {where}: once run.step() is called, it alone says where steps end"
+
+
+def _unsampled(facts: Facts) -> str:
+    """Why the cause of few and short steps is not known, and what to do."""
+    unknown = facts.share(facts.cause_ns("unknown"))
+    if unknown < limit("unknown_share") or facts.of_trace or facts.samples():
+        return ""
+    why = facts.off("gil_holds") or "too short for a sample of what ran"
+    # Nothing else marks where the body of a plain loop begins.
+    plain = not facts.run.loaders and "framework" not in facts.run.meta
+    call = ", or call run.step() after each: else the first begins at its backward" if plain else ""
+    return f"; {unknown:.0%} of it unknown: {why}; run more{call}"
 
 
 def _not_seen(facts: Facts) -> str:
