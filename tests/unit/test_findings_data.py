@@ -395,6 +395,14 @@ def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:
     assert (f.id, f.where) == ("TP101", "") and f.why.startswith("WeightedRandomSampler draws the batches' indices")
 
 
+def test_samples_of_a_sampler_that_stand_for_no_time_leave_the_delivery_to_be_told(make: Make) -> None:
+    file = make().steps(100, {("fetch", "native"): 20.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=2000, ready={2: (100, 2000)}, num_workers=1)
+    file.detail("sample", 0, phase="fetch", state="native", count=20, stack=file.stack(*_NEXT, *_PUT))
+    (found,) = said(file).findings
+    assert found.id == "TP103" and found.cost_ms_per_step == pytest.approx(20.0)
+
+
 def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:
     file = make()
     hog = file.thread("hog")
