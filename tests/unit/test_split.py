@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from runfiles import RunFile
 from trainperf.findings.split import Unsplit
-from trainperf.report import charts, console
+from trainperf.report import charts, console, details
 from trainperf.report.model import build
 from verdicts import TRAIN, Make, said
 
@@ -54,6 +54,15 @@ def test_what_is_not_told_apart_is_one_row_and_one_bar(make: Make) -> None:
     bar = charts.mean_step(model)
     assert "python+compute 98%" in bar and "compute: " in bar and ">python<" not in bar
     assert {p.name for p in model.causes if p.ns} == {"python", "compute", "data_wait"}  # --json has them all
+
+
+def test_the_timeline_and_the_worst_steps_show_one_too(make: Make) -> None:
+    with sampled(make, 4, 7).keep(3).open() as run:
+        found = details.build(run, build(run))
+    assert found.bins is not None
+    both = dict(found.bins.layers)["python+compute"]
+    assert both == pytest.approx([9.8] * 20) and "python" not in dict(found.bins.layers)
+    assert {name for name, *_ in found.worst[0].causes} == {"python+compute", "data_wait"}
 
 
 def test_the_row_of_both_is_marked_by_what_is_found_in_either(make: Make) -> None:

@@ -62,7 +62,14 @@ def bins(run: Run) -> Bins | None:
     causes_ms = np.add.reduceat(table.causes_ns, starts, axis=0) / steps[:, None] / 1e6
     mean_ms = np.add.reduceat(table.wall_ns, starts) / steps / 1e6
     max_ms = np.maximum.reduceat(table.wall_max_ns, starts) / 1e6
+    unsplit = run.judged.unsplit
+    if unsplit is not None:
+        python, native = map(CAUSES.index, unsplit.causes)
+        causes_ms[:, native] += causes_ms[:, python]
+        causes_ms[:, python] = 0
     layers, rest = _layers(causes_ms, mean_ms, steps)
+    if unsplit is not None:
+        layers = tuple((unsplit.name if name == unsplit.causes[1] else name, ms) for name, ms in layers)
     return Bins(
         first=table.index[starts],
         steps=steps,

@@ -70,14 +70,15 @@ def worst_steps(run: Run, facts: Facts, median_ms: float | None) -> tuple[WorstS
     table = run.kept_steps
     rows = {int(step): row for row, step in enumerate(table.index.tolist())}
     chosen = [step for step in run.worst_steps if step in rows][:SHOWN] or list(rows)[:SHOWN]
+    unsplit = run.judged.unsplit
     out = []
     for step in chosen:
         row = rows[step]
         wall, start = int(table.wall_ns[row]), int(table.start_ns[row])
-        causes = sorted(
-            ((name, ns / 1e6, ns / wall) for name, ns in zip(CAUSES, table.causes_ns[row].tolist(), strict=True) if ns),
-            key=lambda c: -c[1],
-        )
+        by_cause = dict(zip(CAUSES, table.causes_ns[row].tolist(), strict=True))
+        if unsplit is not None:
+            by_cause[unsplit.name] = sum(by_cause.pop(cause) for cause in unsplit.causes)
+        causes = sorted(((name, ns / 1e6, ns / wall) for name, ns in by_cause.items() if ns), key=lambda c: -c[1])
         flags = int(table.flags[row])
         segments = run.segments(step)
         lanes = _devices(run, step, start, wall)
