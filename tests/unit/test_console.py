@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
 from trainperf.findings.frames import is_user_file, short_path
 from trainperf.report import console, model
-from trainperf.report.text import apportion, clean, fit_clauses, fit_places, middle, wrap
+from trainperf.report.text import apportion, clean, fit_clauses, fit_places, in_one_line, middle, wrap
 
 
 def busy(path: Path, *, name: str = "train.py") -> RunFile:
@@ -435,3 +435,18 @@ def test_a_row_says_what_its_finding_says(tmp_path: Path) -> None:
     assert "gil-hog, 33.5 ms/step (33%)" in text or "gil-hog, 33.4 ms/step (33%)" in text
     assert [percent for name, _, percent in tree_rows(text) if name == "gil_wait"] == [33]
     assert sum(percent for *_, percent in tree_rows(text)) == 100
+
+
+@pytest.mark.parametrize(
+    ("fix", "says"),
+    [
+        ("# make it cheaper:\nclass A:\n    def f(self): ...", "make it cheaper"),
+        ("DataLoader(..., num_workers=3)\ntorch.set_num_threads(1)", "DataLoader(..., num_workers=3)"),
+        ("class A:\n    def f(self):\n        return 1", "class A: def f(self): return 1"),
+        ("import os\nfrom a import b\nb(os)\nb()", "b(os)"),
+        ("import faulthandler", "import faulthandler"),
+        ("", ""),
+    ],
+)
+def test_a_fix_of_several_lines_says_in_one_what_to_do(fix: str, says: str) -> None:
+    assert in_one_line(fix) == says

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runfiles import RunFile
 from trainperf.findings.model import Finding
+from trainperf.report import console
 from verdicts import TRAIN, Make, loud, only, said
 
 
@@ -159,6 +161,13 @@ def test_a_class_of_torch_is_not_to_be_changed(make: Make, dataset: str, fix: st
     file.loader(1, fetches=500, wait=150, dataset=dataset)
     (f,) = said(file).findings
     assert fix in f.fix and not any(f"class {torchs}" in f.fix for torchs in ("Tensor", "Subset", "Concat"))
+    with file.open() as run:
+        shown = re.sub(r"\s+", " ", console.summary(run))
+    says = {
+        "class Digits:": "give class Digits a __getitems__(indices) that makes a whole batch at once",
+        "wrap ConcatDataset(Digits) in a class of yours": f"index a whole batch at once: {fix}",
+    }
+    assert f" ms/step: {says.get(fix, 'fetch a whole batch by one indexing: a BatchSampler')}" in shown
 
 
 @pytest.mark.parametrize(

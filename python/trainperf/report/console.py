@@ -15,7 +15,18 @@ from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MACHINE
 from trainperf.report.model import ReportModel, build
-from trainperf.report.text import INDENT, Line, apportion, block, clean, fit_clauses, fit_places, middle, wrap
+from trainperf.report.text import (
+    INDENT,
+    Line,
+    apportion,
+    block,
+    clean,
+    fit_clauses,
+    fit_places,
+    in_one_line,
+    middle,
+    wrap,
+)
 from trainperf.report.tiers import is_amiss
 
 if TYPE_CHECKING:
@@ -194,9 +205,7 @@ def _first_parts(text: str, width: int) -> str:
 
 def _next_text(f: Finding) -> str:
     """The fix on one line: its advice, or the code when there is no advice."""
-    rows = f.fix.splitlines() or [""]
-    first = rows[0]
-    text = first[2:].rstrip(":") if first.startswith("# ") else first
+    text = in_one_line(f.fix)
     if f.cost_ns <= 0 or f.finds_out:
         return text
     saved = f"{_ms(f.cost_ms_per_step)} ms/step"

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 _PLACE: Final = re.compile(r"[\w.<>]+ \([^() ]+:\d+\)")
+_IMPORT: Final = re.compile(r"import |from \S+ import ")
 # What says least first: modules, the system call, what a library was called with, the helper's caller, the folders.
 _CHAINS: Final = (
     (re.compile(r"\b(?:\w+\.)+(\w+\.\w+ called by)"), r"\1"),
@@ -128,6 +129,20 @@ def fit_places(text: str, width: int, max_lines: int) -> str:
     while head and not fits(f"{' '.join(head)} ... {tail}"):
         head.pop()
     return f"{' '.join(head)} ... {tail}".strip()
+
+
+def in_one_line(fix: str) -> str:
+    """A fix's advice, or the first line of code that does something: no import, no header without its body."""
+    rows = fix.splitlines() or [""]
+    if rows[0].startswith("# "):
+        return rows[0][2:].rstrip(":")
+    rows = [row for row in rows if not _IMPORT.match(row)] or rows
+    text = rows[0]
+    for row in rows[1:]:
+        if not text.endswith(":"):
+            break
+        text = f"{text} {row.strip()}"
+    return text
 
 
 def apportion(values: Sequence[float], total: float, digits: int, told: Container[int] = ()) -> list[float]:

@@ -237,13 +237,16 @@ def _by_batch(loader: Loader | None, name: str) -> str:
     own = next((n for n in names if n not in loaders.TORCHS_DATASETS), "")
     outer = set(names[: names.index(own)]) if own else set(names)
     if own and outer <= {"Subset"}:  # which passes a batch's indices on
-        return f"class {own}:\n    def __getitems__(self, indices): ...  # a whole batch at once, by one indexing"
+        return (
+            f"# give class {own} a __getitems__(indices) that makes a whole batch at once, by one indexing:\n"
+            f"class {own}:\n    def __getitems__(self, indices): ..."
+        )
     if loader is None or own or not outer <= {"Subset", "TensorDataset"}:
         return f"# index a whole batch at once: wrap {name} in a class of yours with __getitems__(self, indices)"
     size = loader.description.get("batch_size") or "batch_size"
     kind = loader.description.get("sampler") or "RandomSampler"
     sampler = f"{kind}(dataset)" if kind in ("RandomSampler", "SequentialSampler") else "sampler"
     return (
-        "# a whole batch by one indexing; the samplers are torch.utils.data's:\n"
+        "# fetch a whole batch by one indexing: a BatchSampler (torch.utils.data) as sampler, and batch_size=None:\n"
         f"DataLoader(dataset, sampler=BatchSampler({sampler}, {size}, drop_last=False), batch_size=None)"
     )
