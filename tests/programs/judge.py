@@ -35,8 +35,9 @@ CROWDED, HELD_UP = 0.25, {"gil-hog", "gil-many", "host-python", "ready-not-deliv
 # Reads of another thread's stack fail now and then, by design: the thread runs meanwhile.
 MAY_BE_DROPPED = ("gil_captures", "stacks")
 
-# Programs whose trouble has two true names: what may stand first, beside the finding that is asked for.
-ALSO_FIRST = {"uneven": {"gil-hog", "gil-many"}, "compile-warmup": {""}}
+# Programs whose trouble has two true names, or is an info where it is sure of it only in a longer run: what may stand
+# first, beside the finding that is asked for.
+ALSO_FIRST = {"uneven": {"gil-hog", "gil-many"}, "compile-warmup": {""}, "memory-growth": {""}}
 
 
 def programs() -> list[str]:

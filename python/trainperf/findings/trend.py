@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 class Trend:
     per_second: float  # median of the slopes between all pairs of readings (Theil and Sen)
     rise: float  # over the whole of the readings, by that slope
-    steady: bool  # each quarter is higher than the last, and the second half rises as the whole does
+    steady: bool  # each quarter is higher than the last, and the second half rises as fast as the whole
 
 
 def trend(seconds: Floats, values: Floats) -> Trend:
@@ -29,8 +29,9 @@ def trend(seconds: Floats, values: Floats) -> Trend:
     late = _slope(seconds[half:], values[half:])
     quarters = np.array([np.median(part) for part in np.array_split(values, 4)])
     rises = np.diff(quarters)
-    # A step up, or a plateau, has most of its rise in one quarter.
-    steady = slope > 0 and bool((rises >= 0.25 * rises.mean()).all()) and 0.5 * slope <= late <= 2 * slope
+    # A step up, or a plateau, has most of its rise in one quarter; what settles, as the largest of more and more random
+    # sizes does, rises by ever less (a logarithm by 0.75 of the whole's slope in its second half).
+    steady = slope > 0 and bool((rises >= 0.25 * rises.mean()).all()) and 0.8 * slope <= late <= 2 * slope
     return Trend(slope, slope * float(seconds[-1] - seconds[0]), steady)
 
 
