@@ -165,14 +165,20 @@ class Places:
             if (in_phases is None or d.phase in in_phases) and (in_states is None or d.state in in_states)
         ]
 
-    def spots(self, details: Iterable[Detail], keep: Callable[[Sequence[Frame]], bool] | None = None) -> list[Spot]:
+    def spots(
+        self,
+        details: Iterable[Detail],
+        keep: Callable[[Sequence[Frame]], bool] | None = None,
+        seen_from: Callable[[Sequence[Frame]], Sequence[Frame]] = tuple,
+    ) -> list[Spot]:
         """The user's functions in which these details were, costliest first; those without a user's frame are left out
-        (their ns still count in the share's whole). `keep` may reject stacks."""
+        (their ns still count in the share's whole). `keep` may reject stacks; `seen_from` gives the part of a stack
+        that is looked at."""
         whole = 0
         functions: dict[tuple[str, str], _Function] = {}
         for d in details:
             whole += d.ns
-            stack = tuple(self.run.stack(d.stack))
+            stack = tuple(seen_from(self.run.stack(d.stack)))
             at = frames.user_frame(stack)
             if at is not None and (keep is None or keep(stack)):
                 place = (at.file, frames.named_function(at.function))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
+from trainperf.findings.extra_forwards import extra_forwards
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.framework import main_cause
+from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -22,11 +24,9 @@ class Validation:
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("validation")
         cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
+        severity = self._severity(facts, cost)
         if severity is None:
-            return None
-        if facts.share(cost) < limit("validation_warn_share"):
-            severity = "info"
+            return self._outside(facts)
         total = facts.run.span_total("validation")
         affected = facts.affected("validation")
         times = total.count or affected.steps
@@ -58,4 +58,48 @@ class Validation:
             if trainer_words.arguments(facts.run.meta)
             else f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
             will_not_help="anything that makes training steps faster; the training loader's workers",
+        )
+
+    def _severity(self, facts: Facts, cost: int) -> Severity | None:
+        severity = facts.grade(cost, self.limits)
+        return "info" if severity is not None and facts.share(cost) < limit("validation_warn_share") else severity
+
+    def _outside(self, facts: Facts) -> Finding | Abstained | None:
+        """Evaluation that no switch to eval mode begins, and no fetch under no_grad."""
+        mine = extra_forwards(facts)
+        severity = self._severity(facts, mine.ns) if mine is not None else None
+        if mine is None or severity is None or mine.samples < limit("min_samples"):
+            return None
+        top = mine.spots[0]
+        if mine.may_train:
+            return Abstained(
+                self.id,
+                self.slug,
+                f"whether {facts.label(top)} evaluates a model or trains it: {facts.of_step(mine.ns)} is there, and "
+                "backward is long enough to be of that too",
+            )
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause=main_cause(facts, mine.claims),
+            claims=mine.claims,
+            title="a model runs outside of the training step: evaluation or extra forward passes",
+            confidence=facts.confidence(
+                samples=mine.samples,
+                doubts=("a forward whose backward comes after the next fetch of a batch would look the same",),
+            ),
+            evidence=(
+                f"{facts.of_step(mine.ns)} is in modules that are called there, in no forward that a backward follows",
+                *(
+                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
+                    for s in mine.spots[:3]
+                    if s is top or s.share >= limit("show_share")
+                ),
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{facts.label(top)} runs a model outside of forward, backward and optimizer",
+            fix="# evaluate less often, on a part of the data, in large batches, and without gradients:\n"
+            "with torch.inference_mode(): ...",
+            will_not_help="anything that makes training steps faster; DataLoader workers",
         )

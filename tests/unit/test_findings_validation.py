@@ -1,0 +1,74 @@
+"""TP306 without a switch to eval mode: a model that runs outside of the training step, on runs made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, abstained, only, said
+
+CALL = "/x/site-packages/torch/nn/modules/module.py:1789 Module._call_impl"
+LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
+NET = (LINEAR, CALL, f"{TRAIN}:70 Net.forward", CALL)
+NO_GRAD = "/x/site-packages/torch/utils/_contextlib.py:124 context_decorator.<locals>.decorate_context"
+
+
+def evaluates(
+    make: Make,
+    *frames: str,
+    ms: float = 12.0,
+    backward: float = 6.0,
+    model: tuple[str, ...] = NET,
+    **meta: str,
+) -> RunFile:
+    """`ms` of each step outside of every phase, in these frames; forward takes 3 ms, in the model."""
+    cells = {("forward", "native"): 3.0, ("backward", "native"): backward, ("other", "native"): ms}
+    file = make(**meta).steps(100, cells)
+    file.detail("sample", 300, phase="forward", state="native", stack=file.stack(*model, f"{TRAIN}:9 train"))
+    file.detail("sample", 100 * ms, phase="other", state="native", stack=file.stack(*frames, f"{TRAIN}:12 train"))
+    return file
+
+
+@pytest.mark.parametrize("decorator", [(), (NO_GRAD,)])
+def test_evaluation_without_a_switch_is_told_by_who_calls_the_model(make: Make, decorator: tuple[str, ...]) -> None:
+    f = only(evaluates(make, *NET, f"{TRAIN}:31 evaluate", *decorator))
+    assert (f.slug, f.severity, f.where, f.confidence) == ("validation", "warning", "train.py:31", "medium")
+    assert "a model runs outside of the training step" in f.title and "evaluate (train.py:31)" in f.why
+    assert f.cost_ms_per_step == pytest.approx(12.0, abs=0.01) and "inference_mode" in f.fix
+
+
+def test_what_is_no_layer_is_told_with_the_model_that_it_is_in(make: Make) -> None:
+    file = evaluates(make, *NET, f"{TRAIN}:31 evaluate", ms=6.0)
+    within = file.stack(f"{TRAIN}:71 Net.forward", CALL, f"{TRAIN}:31 evaluate", f"{TRAIN}:12 train")
+    file.detail("sample", 300, phase="other", state="native", stack=within)
+    beside = file.stack(f"{TRAIN}:32 evaluate", f"{TRAIN}:12 train")
+    file.detail("sample", 300, phase="other", state="native", stack=beside)
+    f = next(f for f in said(file).findings if f.slug == "validation")
+    assert f.cost_ms_per_step == pytest.approx(6.0 * 900 / 1200, abs=0.01)
+
+
+def test_less_of_it_is_mentioned(make: Make) -> None:
+    found = said(evaluates(make, *NET, f"{TRAIN}:31 evaluate", ms=5.0))
+    assert [(f.slug, f.severity) for f in found.findings] == [("validation", "info")]
+    assert "validation costs 36%" in found.verdict.text
+
+
+def test_a_forward_that_backward_may_go_through_is_not_told_as_evaluation(make: Make) -> None:
+    """Of a second loader the batch is fetched between one forward and the backward of both."""
+    file = evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0)
+    assert said(file).findings == () and "train (train.py:31)" in abstained(file, "TP306")
+
+
+def test_where_no_forward_was_seen_it_may_be_this_one(make: Make) -> None:
+    assert "TP306" not in [f.id for f in said(evaluates(make, *NET, f"{TRAIN}:31 step", model=())).findings]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (LINEAR, CALL, "/x/site-packages/lightning/loop.py:9 run"),  # by a framework, for itself
+        ("/x/site-packages/torch/nn/modules/loss.py:9 CrossEntropyLoss.forward", CALL, f"{TRAIN}:31 metric"),
+        ("/x/site-packages/torch/nn/utils/clip_grad.py:9 clip_grad_norm_", f"{TRAIN}:31 clip"),
+    ],
+)
+def test_what_is_no_model_that_the_loop_calls_is_no_evaluation(make: Make, frames: tuple[str, ...]) -> None:
+    assert said(evaluates(make, *frames)).findings == ()
