@@ -62,20 +62,45 @@ def test_steps_of_random_lengths_are_not_uneven_and_a_slow_third_of_them_is(make
         ms = np.random.default_rng(seed).lognormal(1.0, 0.8, count)
         file, slower = make(), make()
         for step in range(count):
-            file.step(compute=1.0 + ms[step])
-            slower.step(compute=1.0 + ms[step], gil_wait=8.0 if 3 * step < count else 0.0)
+            file.step(compute=10 * (1.0 + ms[step]))
+            slower.step(compute=10 * (1.0 + ms[step]), gil_wait=80.0 if 3 * step < count else 0.0)
         seen.append((any(f.id == "TP401" for f in said(file).findings), "random order" in abstained(file, "TP401")))
         assert "TP401" in [f.id for f in said(slower).findings], seed
     assert [told for told, _ in seen] == [False] * 20
     assert any(by_chance for _, by_chance in seen)
 
 
+@pytest.mark.parametrize(
+    ("scale", "cause", "told"), [(1, "python", False), (10, "python", True), (3, "gil_wait", True)]
+)
+def test_a_short_stretch_may_be_the_machine(make: Make, scale: int, cause: str, told: bool) -> None:
+    """A shared CPU runs slower for a quarter of a second, and Python with it."""
+    file = make()
+    for step in range(300):
+        file.step({("other", "native"): 1.0}, **{cause: scale * (5.0 if 100 <= step < 190 else 2.0)})
+    assert ("TP401" in [f.id for f in said(file).findings]) == told
+    assert ("it may be the machine" in abstained(file, "TP401")) != told
+
+
+@pytest.mark.parametrize(("slow", "part"), [(50, "the first fifth of the run"), (12, "")])
+def test_the_ends_of_a_stretch_are_where_its_cause_is(make: Make, slow: int, part: str) -> None:
+    """The first epoch fills a cache; after it the steps settle for a while, which has nothing to do with it."""
+    file = make()
+    for step in range(300):
+        file.step(compute=3.7 if step < 124 else 2.2, data_wait=280.0 if step < slow else 0.2)
+    found = said(file)
+    uneven = [f.title for f in found.findings if f.id == "TP401"]
+    assert [t.partition(" runs ")[0] for t in uneven] == ([part] if part else [])
+    assert ("is slow because of it" in found.verdict.text) == bool(part), found.verdict
+    assert part in found.verdict.text
+
+
 def test_where_compute_varies_the_verdict_does_not_say_what_it_is_about_does(make: Make) -> None:
     file = make()
     metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1 argsort", f"{TRAIN}:4 auc", f"{TRAIN}:9 fit")
     for step in range(90):
-        file.step({("other", "native"): 5.0, ("optimizer", "native"): 1.0}, compute=10.0 if step < 30 else 2.0)
-    file.detail("sample", 450, phase="other", state="native", stack=metric)
+        file.step({("other", "native"): 50.0, ("optimizer", "native"): 10.0}, compute=100.0 if step < 30 else 20.0)
+    file.detail("sample", 4500, phase="other", state="native", stack=metric)
     found = said(file)
     assert found.verdict.finding == "TP310" and "TP401" in [f.id for f in found.findings]
     assert "slow because of it" not in found.verdict.text

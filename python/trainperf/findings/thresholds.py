@@ -192,6 +192,13 @@ _TABLE = (
         "a slower stretch that the same steps have more often in random order is not told",
         "one run in a hundred: without it 257 of 480 series of 40 to 1,000 random lengths had one, with it 1",
     ),
+    Threshold(
+        "uneven_min_s",
+        1.0,
+        "s",
+        "a slower stretch that is shorter is not told; of Python or native code twice of it",
+        "a healthy loop of 0.7 s on a shared machine ran 1.8 times slower for 0.25 s, one of 4 s 1.4 times for 1 s",
+    ),
     Threshold("uneven_warn_share", 0.05, "share of the run", "time that the slow part cost", "TensorBoard's 5 %"),
     Threshold("compile_share", 0.05, "share of the run", "compiling is mentioned", "TensorBoard's 5 %"),
     Threshold(

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _BINS = 24
+_LEAST, _MOST = 0.1, 0.6  # of the run, that is a stretch
 _SHUFFLES = 999  # random orders that the steps' own is held against
 _SKIP = WARM_UP | HAS_VALIDATION | HAS_CHECKPOINT | HAS_LOADER_START  # slow for a reason of their own
+_ON_CPU = ("python", "compute")  # as fast as the CPU is
 _HINTS = {
     "gil_wait": "look for a thread that runs Python in that part: a prefetch, a preload, an upload",
     "data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",
@@ -59,7 +61,7 @@ def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
     medians = np.array([np.median(wall[a:b]) for a, b in itertools.pairwise(edges)])
     best: tuple[float, int, int] | None = None
     for i in range(bins):
-        for j in range(i + max(1, round(0.1 * bins)), min(bins, i + int(0.6 * bins)) + 1):
+        for j in range(i + max(1, round(_LEAST * bins)), min(bins, i + int(_MOST * bins)) + 1):
             inside = medians[i:j]
             outside = np.concatenate([medians[:i], medians[j:]])
             base = float(np.median(outside))
@@ -86,7 +88,7 @@ def by_chance(wall: npt.NDArray[np.float64], slow: _Slow) -> float:
     edges = np.linspace(0, n, min(_BINS, n // 5) + 1).astype(int)
     starts, ends = np.triu_indices(len(edges), 1)
     lengths = edges[ends] - edges[starts]
-    fits = (lengths >= 0.1 * n) & (lengths <= 0.6 * n)
+    fits = (lengths >= _LEAST * n) & (lengths <= _MOST * n)
     starts, ends, lengths = starts[fits], ends[fits], lengths[fits]
     ranks = np.argsort(np.argsort(wall)) - (n - 1) / 2
     spread = np.sqrt(lengths * (n - lengths))
@@ -100,9 +102,10 @@ def by_chance(wall: npt.NDArray[np.float64], slow: _Slow) -> float:
     return (1 + as_much) / (1 + _SHUFFLES)
 
 
-def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.float64]) -> _Slow:
+def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.float64]) -> _Slow | None:
     """The same stretch with its ends where the cause begins and ends, which is sharper than the steps' length is: other
-    things make steps longer or shorter too. `cause`: its ns in each step."""
+    things make steps longer or shorter too. None where the cause is in so few of its steps that they are no stretch.
+    `cause`: its ns in each step."""
     rest = np.concatenate([cause[: slow.first], cause[slow.end :]])
     over = cause - (cause[slow.first : slow.end].mean() + rest.mean()) / 2
     sums = np.concatenate([[0.0], np.cumsum(over)])  # the stretch of the largest sum: ends at the largest rise
@@ -110,8 +113,14 @@ def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.
     end = int(np.argmax(sums - lowest))
     first = int(np.argmin(sums[: end + 1]))
     shared = min(end, slow.end) - max(first, slow.first)
-    if shared < 0.5 * (slow.end - slow.first) or end - first == len(wall):
+    inside = (
+        shared >= 0.5 * (end - first)
+        and cause[first:end].sum() >= limit("held_share") * cause[slow.first : slow.end].sum()
+    )
+    if (shared < 0.5 * (slow.end - slow.first) and not inside) or end - first == len(wall):
         return slow
+    if inside and end - first < _LEAST * len(wall):
+        return None
     rest = np.concatenate([wall[:first], wall[end:]])
     found = _Slow(first, end, float(np.median(wall[first:end])), float(np.median(rest)))
     return found if found.ratio >= limit("uneven_ratio") else slow
@@ -149,8 +158,13 @@ class Uneven:
         top = int(np.argmax(mean_in - mean_out))
         cause = CAUSES[top]
         if cause not in ("compute", "descheduled"):
-            slow = tightened(slow, wall, causes[:, top] / count)
+            tight = tightened(slow, wall, causes[:, top] / count)
+            if tight is None:
+                return None
+            slow = tight
             mean_in, mean_out = self._means(causes, count, slow)
+        if by_machine := self._may_be_the_machine(table.index[keep], count, wall, slow, cause):
+            return Abstained(self.id, self.slug, by_machine)
         change = mean_in - mean_out
         steps_in = int(count[slow.first : slow.end].sum())
         excess = int((slow.inside_ns - slow.outside_ns) * steps_in)
@@ -199,6 +213,23 @@ class Uneven:
         rest[slow.first : slow.end] = False
         inside = causes[~rest].sum(axis=0) / float(count[~rest].sum())
         return inside, causes[rest].sum(axis=0) / max(1.0, float(count[rest].sum()))
+
+    @staticmethod
+    def _may_be_the_machine(
+        index: npt.NDArray[np.int64],
+        count: npt.NDArray[np.float64],
+        wall: npt.NDArray[np.float64],
+        slow: _Slow,
+        cause: str,
+    ) -> str:
+        """Why a short stretch is not told: others slow down a CPU's caches and clock for such a time. "" where it is
+        long enough."""
+        seconds = float((wall * count)[slow.first : slow.end].sum()) / 1e9
+        least = limit("uneven_min_s") * (2 if cause in _ON_CPU else 1)
+        if seconds >= least:
+            return ""
+        first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
+        return f"steps {first:,} to {last:,} are slower for {seconds:.1f} s only: it may be the machine, run longer"
 
     @staticmethod
     def _part(first: int, last: int, total: int) -> str:
