@@ -44,6 +44,10 @@ _OF_BATCHES = {"affine_grid", "fold", "grid_sample", "interpolate", "one_hot", "
 _TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
 _TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
 _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
+# What a loop over a tensor, a copy of one or its conversion calls.
+_TENSOR_METHOD = re.compile(r"(^|\.)__(iter|contains|deepcopy|array|reduce_ex)__$")
+_STORAGE = re.compile(r"[/\\]torch[/\\]storage\.py$")
+_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _LAYER = re.compile(
     r"[/\\]torch[/\\](nn[/\\]modules[/\\](?!(module|loss|activation)\.py$)\w+\.py$|_dynamo[/\\]|_inductor[/\\])"
@@ -54,7 +58,7 @@ _SAVER = re.compile(
     r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
 )
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
-_UNNAMED = re.compile(r"(\.<locals>\.<\w+>)+$")
+_UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<cell|^In \[")
@@ -120,13 +124,29 @@ def is_other_library(file: str) -> bool:
 
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:
     """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it,
-    but what makes the text of a tensor."""
+    but what makes the text of a tensor, goes through its elements or copies it."""
     for f in frames[_in_text(frames) :]:
         if is_users(f, frames):
             return True
+        if _of_tensor(f):
+            continue
         if is_framework(f.file) or is_own_file(f.file):
             return False
     return False
+
+
+def _of_tensor(frame: FrameLike) -> bool:
+    """What a tensor needs for an operation of Python's on it."""
+    if _STORAGE.search(frame.file):
+        return True
+    return _TENSOR.search(frame.file) is not None and _TENSOR_METHOD.search(frame.function) is not None
+
+
+def in_closure(frames: Sequence[FrameLike]) -> bool:
+    """The innermost frame of the user's is called by the step of an optimizer of torch's; an optimizer of the user's is
+    called from elsewhere."""
+    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
+    return any(_OPTIMIZER.search(f.file) and f.function.rpartition(".")[2] == "step" for f in frames[at:])
 
 
 def _in_text(frames: Sequence[FrameLike]) -> int:

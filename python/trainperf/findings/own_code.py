@@ -12,6 +12,7 @@ from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
     called_by_module,
     calls_module,
+    in_closure,
     in_module,
     is_forward,
     is_other_library,
@@ -44,6 +45,14 @@ _SEVERAL = 3  # samples in a step
 def _beside_training(stack: Sequence[Frame]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
     return makes_text(stack) or not any(is_trainings_own(f) for f in stack)
+
+
+def _in_closure(stack: Sequence[Frame]) -> bool:
+    """What a closure does beside forward and backward, but what is training itself."""
+    if not in_closure(stack):
+        return False
+    at = next(i for i, f in enumerate(stack) if is_users(f, stack))
+    return _beside_training(stack[: at + 1])
 
 
 def _saves(stack: Sequence[Frame]) -> bool:
@@ -150,6 +159,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     in_hook, on_batch = _hooks(facts), batch_work(facts).is_one
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
+        ("optimizer", "native"): _in_closure,
         _FORWARD: lambda stack: (
             makes_text(stack) or _before_the_model(stack) or on_batch(stack) or in_hook(stack) or _saves(stack)
         ),

@@ -38,6 +38,11 @@ _IN_HOOKS = (
     "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
     "more DataLoader workers",
 )
+_IN_CLOSURE = (
+    "the loop computes within the optimizer's step, beside forward and backward",
+    "# do it every N steps, or outside of the closure that the step calls:\nif step % 50 == 0: ...",
+    "a faster model or more DataLoader workers: it is neither training nor data",
+)
 
 
 class HostCompute:
@@ -71,6 +76,9 @@ class HostCompute:
         elif hooks:
             title, fix, will_not_help = _IN_HOOKS
             doing = "of hooks that modules call"
+        elif mine.share(phase="optimizer") > limit("most_share"):
+            title, fix, will_not_help = _IN_CLOSURE
+            doing = "in the closure that the optimizer's step calls"
         elif mine.share(phase="forward") > limit("most_share"):
             title, fix, will_not_help = _BEFORE_THE_MODEL
         return facts.finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import in_module, label, makes_text, named_function, user_frame
+from trainperf.findings.frames import in_closure, in_module, label, makes_text, named_function, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import of_function, own_code, python_cells, too_few_samples, untold_of_line
@@ -23,6 +23,7 @@ _IN_TENSORS = {
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
 _TEXT = "# print every N steps, or less than the tensor: loss.item(), x.shape\nif step % 50 == 0: print(...)"
+_COPY = "# copy every N steps, or only what is to be kept:\nif step % 50 == 0: ..."
 _ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
 
 
@@ -81,7 +82,11 @@ class HostPython:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
-            fix=_TEXT if text else _IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
+            fix=_TEXT
+            if text
+            else _COPY
+            if top.call == "copy.deepcopy"
+            else _IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
@@ -99,10 +104,11 @@ class HostPython:
 
     @staticmethod
     def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
-        """The part of the step that most of the top function's time is in: a phase, or the model."""
+        """The part of the step that most of the top function's time is in: a phase, the model, a closure."""
         parts: dict[str, int] = {}
         for d, stack in of_function(facts, mine, top):
             part = "model" if d.phase == "forward" and in_module(stack) else d.phase
+            part = "closure" if part == "optimizer" and in_closure(stack) else part
             parts[part] = parts.get(part, 0) + d.ns
         return max(parts, key=lambda part: parts[part], default="")
 
