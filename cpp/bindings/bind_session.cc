@@ -239,9 +239,9 @@ void BindSession(py::module_& module) {
       .def("stop", &Session::Stop, py::arg("ended"),
            "Takes all probes out, writes the rest of the run, joins our threads. Idempotent.")
       .def("begins", &Session::Begins,
-           "The watch is set up: what the calling thread does from now on may be its first step.")
+           "What the calling thread does from now on may be its first step: the watch is set up, or ends() was before.")
       .def("ends", &Session::Ends,
-           "The loop is over: what the calling thread does from now on is no part of its last step.")
+           "The loop is over, for now: what the calling thread does from now on is no part of its last step.")
       .def("flush", &Session::Flush, "Everything seen so far is in the run file when it returns.")
       .def("set_meta", &Session::SetMeta, py::arg("key"), py::arg("value"))
       .def("note", &Session::Note, py::arg("text"))

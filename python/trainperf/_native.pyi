@@ -128,9 +128,9 @@ class Session:
         Releases the GIL while it waits.
         """
     def begins(self) -> None:
-        """The watch is set up: what the calling thread does from now on may be its first step."""
+        """What the calling thread does from now on may be its first step: the watch is set up, or ends() was before."""
     def ends(self) -> None:
-        """The loop is over: what the calling thread does from now on is no part of its last step."""
+        """The loop is over, for now: what the calling thread does from now on is no part of its last step."""
     def flush(self) -> None:
         """Everything seen so far is in the run file when it returns. Releases the GIL."""
     def set_meta(self, key: str, value: str) -> None: ...

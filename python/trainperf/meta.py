@@ -108,6 +108,11 @@ def describe_end(session: Any) -> None:
         session.set_meta(key, value)
     if not meta:
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
+    describe_cells(session)
+
+
+def describe_cells(session: Any) -> None:
+    """How a notebook numbers its cells so far."""
     if "IPython" in sys.modules:
         from trainperf.notebook import cells
 

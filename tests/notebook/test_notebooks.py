@@ -214,3 +214,33 @@ def test_the_variable_of_a_magic_is_there_within_its_cell(tmp_path: Path) -> Non
     assert not pages(notebook[5]) and data(notebook[5]) == ["True"] and stream(notebook[5]).count("trainperf  ") == 1
     assert "'mine'" in data(notebook[7]) and len(pages(notebook[7])) == 1  # the user's own stays
     assert "a.tpr exists already: give another name, or -f to replace it" in stream(notebook[10])
+
+
+def test_what_is_between_two_cells_is_in_no_step() -> None:
+    """Nor is what another cell does, or to look at the watch while it runs; and that look says what the end does."""
+    loop = "for x, in loader:\n    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()"
+    slow = (
+        "import time\n"
+        "class Slow(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 320\n"
+        "    def __getitem__(self, i): return torch.tensor([float(k) for k in range(8 * i // (i + 1), 4000)])[:8],\n"
+        "loader = torch.utils.data.DataLoader(Slow(), batch_size=4)"
+    )
+    notebook = run(
+        cells(
+            LOOP + slow,
+            f"w = trainperf.start(verbose=False)\n{loop}",
+            "import gc; gc.collect(); time.sleep(2); gc.collect()",
+            "print(w.summary())",
+            loop,
+            "time.sleep(1)",
+            "w.stop(); print(w.summary())",
+            "frame = w.to_pandas(); print(frame.wall_ns.max() / 1e9, w.run.step_count)",
+        )
+    ).cells
+    live, after = stream(notebook[3]), stream(notebook[6])
+    assert "the watch still runs" in live and "killed" not in live and "took 0.000 ms" not in live
+    for text in (live, after):
+        assert "data-starved" in text.splitlines()[0] and "Slow.__getitem__ (In [1]:" in text, text
+    longest, steps = stream(notebook[7]).split()
+    assert float(longest) < 1 and int(steps) == 160

@@ -315,9 +315,12 @@ void Collector::Loop() {
     const int64_t now = NowNs();
     const bool commit = flushing || now >= next_second_ns_ || last;
     Tick(now, last);
-    if (commit) WriteTimes(now);
-    if (commit && !last) Commit();
     collector_cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+    if (commit) {
+      WriteTimes(now);
+      WriteOwnCost();
+    }
+    if (commit && !last) Commit();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       flushes_done_ = flush;
@@ -342,7 +345,6 @@ void Collector::Tick(int64_t now_ns, bool last) {
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);
-    WriteOwnCost();
   }
   if (last) timeline_.Finish(now_ns);
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);

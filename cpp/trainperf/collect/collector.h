@@ -58,7 +58,7 @@ class Collector {
 
   void RemoveProbes();                            // Requires GIL. Idempotent.
   absl::Status Finish(const std::string& ended);  // Idempotent.
-  // The watch is set up: what the calling thread does from now on may be its first step.
+  // What the calling thread does from now on may be its first step: the watch is set up, or Ends() was before.
   void Begins();
   void Ends();  // what it does from now on is no part of its last step
   // Everything marked so far is in the file when it returns.

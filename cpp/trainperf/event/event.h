@@ -30,7 +30,7 @@ enum class EventKind : uint8_t {
              // `object` the stream. Those of one thread do not overlap
   kBeside,   // thread `object` stood in `stack` at end_ns, while the watched one slept in a lock; for [start_ns,
              // end_ns]; `what` is a BesideSign
-  kWatchBegins,  // on `thread`, at end_ns. Carries clocks, like a bracket.
+  kWatchBegins,  // on `thread`, at end_ns. Carries clocks, like a bracket. Also where a loop may go on.
   kWatchEnds,    // the same
 };
 inline constexpr int kEventKindCount = 11;

@@ -216,6 +216,38 @@ TEST(LastStep, OfALoopThatCallsStepFirstMayFetchInItsBody) {
   EXPECT_EQ(over_a_loader.steps().size(), 10u);
 }
 
+// A notebook's cells: what is between two of them is in no step, whatever marks it leaves.
+TEST(LastStep, EndsWithItsCell) {
+  Script loop;
+  loop.sink().touching = false;
+  loop.WatchBegins();
+  for (int cell = 0; cell < 3; ++cell) {
+    loop.WatchBegins().Cpu(1_ms);
+    for (int i = 0; i < 10; ++i) loop.Fetch(1, 500_us).Backward(2_ms).Optimizer(1, 300_us);
+    loop.Exhausted(1).Cpu(200_us).WatchEnds();
+    loop.Begin(Bracket::kGc).Cpu(5_ms).End(Bracket::kGc).Blocked(3000_ms).Sample(SampleState::kBlocked);
+    loop.Begin(Bracket::kGc).Cpu(5_ms).End(Bracket::kGc);
+  }
+  loop.WatchEnds();
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 30u);
+  for (const Step& step : loop.steps()) EXPECT_LT(step.wall(), 20_ms);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
+TEST(LastStep, OfACellThatOnlyCallsStepEndsWithIt) {
+  Script loop;
+  loop.sink().touching = false;
+  for (int cell = 0; cell < 3; ++cell) {
+    loop.WatchBegins();
+    for (int i = 0; i < 10; ++i) loop.Cpu(4_ms).RunStep();
+    loop.Cpu(10_us).WatchEnds().Blocked(3000_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 30u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.wall(), 4_ms);
+}
+
 TEST(LastStep, IsNotWhatTheProbesRemovalDoes) {
   const auto last_of = [](auto&& removal) {
     Script loop;

@@ -27,7 +27,8 @@ class StepCutter {
   static constexpr int64_t kMaxHeldNs = 5'000'000'000;  // unless only a second look could tell
   static constexpr int64_t kChainNs = 10'000'000;       // from iter(loader) to the fetch that it belongs to
 
-  StepCutter(StepWriter* writer, LoaderLog* loaders) : writer_(writer), loaders_(loaders) {}
+  StepCutter(StepWriter* writer, LoaderLog* loaders)
+      : writer_(writer), loaders_(loaders), steps_before_(writer->steps_put()) {}
 
   // `with_watch`: not with a mark of the loop's own.
   void StartLead(int64_t start_ns, bool with_watch) {
@@ -103,6 +104,7 @@ class StepCutter {
 
   StepWriter* const writer_;
   LoaderLog* const loaders_;
+  const int64_t steps_before_;  // that another cutter has put out
   std::vector<std::unique_ptr<Piece>> pieces_;
   int64_t now_ns_ = 0;
   int64_t cpu_ns_ = 0;

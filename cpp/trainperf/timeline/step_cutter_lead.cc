@@ -106,7 +106,7 @@ void StepCutter::JudgeLead() {
 
 int64_t StepCutter::LongestTail() const {
   if (!started_) return 0;
-  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size());
+  const int64_t steps = writer_->steps_put() - steps_before_ + static_cast<int64_t>(pieces_.size());
   const int64_t mean_ns = (pieces_.back()->end - first_step_ns_) / steps;
   return called_first_ && !backward_seen_ ? kLongTail * std::max(mean_ns, called_step_ns_) : mean_ns;
 }
@@ -115,7 +115,7 @@ int64_t StepCutter::LongestTail() const {
 bool StepCutter::IsTailAStep() const {
   if (!called_first_ || backward_seen_) return false;
   const int64_t tail_ns = now_ns_ - pieces_.back()->start_ns;
-  const int64_t steps = writer_->steps_put() + static_cast<int64_t>(pieces_.size()) - 1;
+  const int64_t steps = writer_->steps_put() - steps_before_ + static_cast<int64_t>(pieces_.size()) - 1;
   const int64_t mean_ns = steps > 0 ? (pieces_.back()->start_ns - first_step_ns_) / steps : 0;
   return tail_ns >= std::min(mean_ns, called_step_ns_) / kShortTail &&
          tail_ns <= kLongTail * std::max(mean_ns, called_step_ns_);

@@ -35,11 +35,16 @@ class StepLane {
   // Of any thread.
   void OnOther(DetailKind kind, const Event& event);  // kHold, kBeside
   void OnHost(const Event& event);
-  void OnWatchEnds(const Event& event) { watch_ends_ = event; }  // what comes after it is not the loop's
+  // What comes after the first of them is not the loop's.
+  void OnWatchEnds(const Event& event) {
+    if (!watch_ended()) watch_ends_ = event;
+  }
   void MarkIncomplete();
   void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }
   void Finish(int64_t end_ns);
 
+  bool watch_ended() const { return watch_ends_.thread != 0; }
+  int64_t watch_ends_ns() const { return watch_ends_.end_ns; }
   int64_t last_mark_ns() const { return meter_.mark_ns(); }
   bool in_backward() const { return stack_.open(Bracket::kBackward); }
   // A device is fed: keeps what its idle time is explained by.
@@ -59,7 +64,6 @@ class StepLane {
     int32_t call;  // -1: not in one
   };
 
-  bool watch_ended() const { return watch_ends_.thread != 0; }
   bool in_loop() const { return running_ && !watch_ended(); }
   void CloseStretch(const Event& mark);
   void AddCall(const Event& event, int64_t waits_until_ns, bool stand_in);

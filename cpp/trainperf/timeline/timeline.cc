@@ -23,6 +23,13 @@ bool BeginsBackward(const Event& event) {
   return event.kind == EventKind::kBegin && event.what == static_cast<uint8_t>(Bracket::kBackward);
 }
 
+bool BeginsLoop(const Event& event) {
+  if (event.kind == EventKind::kStep) return true;
+  return event.kind == EventKind::kBegin && (event.what == static_cast<uint8_t>(Bracket::kBackward) ||
+                                             event.what == static_cast<uint8_t>(Bracket::kFetch) ||
+                                             event.what == static_cast<uint8_t>(Bracket::kLoaderStart));
+}
+
 // Times from anywhere: within bounds, and no end before its start.
 Event Sane(Event event) {
   event.end_ns = std::clamp<int64_t>(event.end_ns, 0, kMaxNs);
@@ -199,6 +206,7 @@ class Timeline::Impl {
       return;
     }
     if (IsMark(event) || event.kind == EventKind::kWatchBegins) {
+      if (lane_->watch_ended() && BeginsLoop(event)) Resume(event);
       lane_->OnMark(event);
       if (rival_ != 0) backwards_beside_ += rival_backwards_;
       rival_ = 0;
@@ -222,6 +230,18 @@ class Timeline::Impl {
     rival_ = 0;
     SetStepThread(event);
     lane_->OnMark(event);
+  }
+
+  // The loop had ended, and begins again: a notebook's next cell, for one. What was between is in no step.
+  void Resume(const Event& event) {
+    floor_ns_ = std::max(lane_->last_mark_ns(), lane_->watch_ends_ns());
+    lane_->Finish(floor_ns_);
+    Retire();
+    lane_.emplace(&writer_, &loaders_, floor_ns_);
+    if (device_seen_) lane_->KeepHostLog();
+    if (event.kind == EventKind::kStep && watch_begins_.thread == thread_ && watch_begins_.end_ns >= floor_ns_) {
+      lane_->OnMark(watch_begins_);
+    }
   }
 
   void Retire() {

@@ -164,6 +164,8 @@ def _no_step(facts: Facts) -> str:
 
 
 def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> Verdict:
+    if not facts.steps and facts.run.still_runs:
+        return Verdict("no step has ended yet", "", "none")
     if not facts.steps and facts.run.ended == "killed":
         return Verdict("the run was killed, or still runs: nothing of its steps was written yet", "", "none")
     if not facts.steps:

@@ -1,5 +1,7 @@
 """A watch in a notebook: which cell began it, what becomes of it when that cell fails or runs again, cells' names.
 
+The time between two cells is in no step: the loop ends with its cell, and may begin again in the next.
+
 Imported only where IPython is loaded. Nothing here raises into the user's code.
 """
 
@@ -51,7 +53,8 @@ def begins(watch: Watch, close: Close) -> None:
         return
     _begun[id(watch)] = _Begun(watch, close, execution(here), _source(here))
     if here not in _hooked:
-        here.events.register("post_run_cell", _after_cell)
+        for event, callback in _CALLBACKS.items():
+            here.events.register(event, callback)
         _hooked.append(here)
 
 
@@ -66,6 +69,11 @@ def left_open(running: Watch) -> bool:
     return True
 
 
+def _before_cell(info: Any) -> None:
+    for begun in _begun.values():
+        begun.watch.loop_begins()
+
+
 def _after_cell(result: Any) -> None:
     """A cell that began a watch, and fails or is interrupted before it ends it, will not end it any more."""
     here = shell()
@@ -76,16 +84,23 @@ def _after_cell(result: Any) -> None:
             error = result.error_in_exec or result.error_before_exec
             why = f"cell In [{begun.execution}] ended by {type(error).__name__} and left this watch open"
             _close(begun, why, type(error))
+        else:
+            begun.watch.loop_ends()
     if not _begun:
         _unhook()
 
 
+_CALLBACKS: Final[dict[str, Callable[[Any], None]]] = {"pre_run_cell": _before_cell, "post_run_cell": _after_cell}
+
+
 def _unhook() -> None:
     while _hooked:
-        try:
-            _hooked.pop().events.unregister("post_run_cell", _after_cell)
-        except ValueError:
-            log.debug("somebody has taken our hook out of IPython")
+        events = _hooked.pop().events
+        for event, callback in _CALLBACKS.items():
+            try:
+                events.unregister(event, callback)
+            except ValueError:
+                log.debug("somebody has taken our hook out of IPython")
 
 
 def close_all_left_open(why: str) -> None:

@@ -318,7 +318,8 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
     if model.source == "trace":
         own = "none: this is a trace, read afterwards"
     amiss: list[str] = []
-    if model.ended != "normally" and (model.steps or model.ended != "killed"):  # else it is the verdict
+    # Else it is the verdict, or a note.
+    if model.ended != "normally" and not model.still_runs and (model.steps or model.ended != "killed"):
         amiss.append(_ended(model))
     lost = sum(model.dropped.get(k, 0) for k in ("marks", "samples"))
     if lost:

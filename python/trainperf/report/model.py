@@ -54,6 +54,7 @@ class ReportModel:
     python: str
     torch: str
     ended: str
+    still_runs: bool
     exception: str  # the type's name, when that ended the run; "" when it is not known
     name: str
     verdict: engine.Verdict
@@ -101,6 +102,7 @@ def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
         python=run.meta.get("python", ""),
         torch=run.meta.get("torch", ""),
         ended=run.ended,
+        still_runs=run.still_runs,
         exception=run.meta.get("exception", "") if run.ended == "exception" else "",
         name=run.meta.get("name", ""),
         verdict=found.verdict,

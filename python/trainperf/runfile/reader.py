@@ -62,6 +62,8 @@ class RunReader:
     Raises RunFileError when the file cannot be read as a run, here or when something is first asked for.
     """
 
+    still_runs = False  # its watch is this process', and goes on
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str = os.fspath(path)
         self._database = RunDatabase(Path(path))

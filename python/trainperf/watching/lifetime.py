@@ -213,6 +213,18 @@ class Lifetime(LiveSteps, Outcome):
                 if self._private:
                     self._finalizer = weakref.finalize(self, _remove_file, self._path, self._pid)
 
+    def loop_ends(self) -> None:
+        """What the calling thread does from now on is in no step, until a loop begins anew: a notebook's cell ended."""
+        session = self._session
+        if self.running and session is not None:
+            session.ends()
+
+    def loop_begins(self) -> None:
+        """What the calling thread does from now on may be the first step after loop_ends()."""
+        session = self._session
+        if self.running and session is not None:
+            session.begins()
+
     def _left_open(self, why: str, kind: type[BaseException] | None) -> None:
         """Ends in the place of the notebook's cell that began it, and will not end it any more."""
         if self._session is not None:

@@ -43,11 +43,15 @@ class Outcome:
             return self._run
         if not self._path:
             raise TrainperfError(f"there is no run: {self._why_off or 'the watch has not begun'}")
+        from trainperf.meta import describe_cells
         from trainperf.run import Run
 
         if self.running:
+            describe_cells(self._session)
             self._session.flush()
-            return Run(self.path)
+            now = Run(self.path)
+            now.still_runs = True
+            return now
         self._run = Run(self.path)
         return self._run
 
