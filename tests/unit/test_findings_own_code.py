@@ -190,3 +190,25 @@ def test_small_operations_of_the_loops_own_lines_may_be_its_loss(make: Make) -> 
         assert any("train.py:12 take 4.0 ms more" in e for e in f.evidence) == said_beside
     file = forwards(make, 4.0, f"{TRAIN}:9 train", python=3.0)  # the line that calls the model
     assert not any("more of each step" in e for e in only(file).evidence)
+
+
+FFT = "/x/site-packages/numpy/fft/_pocketfft.py:101 _raw_fft"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "told"),
+    [
+        (FFT, True),
+        ("/x/site-packages/einops/_backends.py:9 reshape", False),  # PyTorch's operations
+        ("/x/site-packages/torch/functional.py:9 stft", False),
+    ],
+)
+def test_numpy_within_the_model_is_mentioned(make: Make, leaf: str, told: bool) -> None:
+    """Not blamed: a part of the model may need it."""
+    within = (leaf, f"{TRAIN}:4 Net.features", f"{TRAIN}:6 Net.forward", CALL.format(1832))
+    found = said(forwards(make, 3.0, *within, python=1.0))
+    assert [(f.id, f.severity, f.where) for f in found.findings] == ([("TP310", "info", "train.py:4")] if told else [])
+    if told:
+        assert found.findings[0].cost_ms_per_step == pytest.approx(4.0, abs=0.01)
+        assert "_raw_fft called by Net.features" in found.findings[0].why
+        assert found.verdict.look == "TP310" and "host-compute costs 25%" in found.verdict.text

@@ -36,6 +36,8 @@ _FRAMEWORK = re.compile(
     r"(torch(?!(vision[/\\](transforms|datasets|io)|audio|text|data)[/\\])\w*|functorch|triton|lightning\w*|pytorch_lightning|transformers"
     r"|accelerate|deepspeed|apex|peft|trl|timm|diffusers|ignite|bitsandbytes|fairscale|xformers)[/\\]"
 )
+# What computes on arrays of its own: no gradient goes through it.
+_ARRAYS = re.compile(r"(numpy|scipy|pandas|PIL|skimage|sklearn|librosa)[/\\]")
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 # What shapes a batch, and is no loss and no layer.
 _FUNCTIONAL = re.compile(r"[/\\]torch[/\\]nn[/\\]functional\.py$")
@@ -120,6 +122,13 @@ def is_framework(file: str) -> bool:
 def is_other_library(file: str) -> bool:
     """An installed package that is none of the training's: NumPy, pandas, PIL."""
     return _INSTALLED.search(file) is not None and not is_framework(file) and not is_own_file(file)
+
+
+@lru_cache(maxsize=4096)
+def is_array_library(file: str) -> bool:
+    """NumPy and what computes by it: a library that no gradient goes through."""
+    found = _INSTALLED.search(file)
+    return found is not None and _ARRAYS.match(file, found.end()) is not None
 
 
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:

@@ -14,6 +14,7 @@ from trainperf.findings.frames import (
     calls_module,
     in_closure,
     in_module,
+    is_array_library,
     is_forward,
     is_other_library,
     is_the_loops,
@@ -64,6 +65,10 @@ def _before_the_model(stack: Sequence[Frame]) -> bool:
     """What ends with a backward is called forward, batches that the loop makes itself included: they are told from the
     model where another library computes (NumPy, pandas, PIL), outside of any module."""
     return is_the_loops(stack) and is_other_library(stack[0].file) and not in_module(stack)
+
+
+def _arrays_in_module(stack: Sequence[Frame]) -> bool:
+    return is_the_loops(stack) and is_array_library(stack[0].file) and in_module(stack)
 
 
 def _hooks(facts: Facts) -> Keeps:
@@ -183,6 +188,12 @@ def beside_the_model(facts: Facts) -> OwnCode:
     functions = _of_kind(facts, _functions(facts, where), "native")
     told = _in_small_operations(facts)
     return _told(facts, {function: parts for function, parts in functions.items() if function not in told})
+
+
+def arrays_in_model(facts: Facts) -> OwnCode:
+    """The functions of which most is native code of NumPy's and its like in what modules call."""
+    where: dict[Cell, Keeps] = {_FORWARD: _arrays_in_module} if _FORWARD in native_cells(facts) else {}
+    return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
 
 def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:

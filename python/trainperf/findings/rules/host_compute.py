@@ -8,7 +8,14 @@ from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import saves
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome
-from trainperf.findings.own_code import beside_the_model, native_cells, own_code, share_in_hooks, too_few_samples
+from trainperf.findings.own_code import (
+    arrays_in_model,
+    beside_the_model,
+    native_cells,
+    own_code,
+    share_in_hooks,
+    too_few_samples,
+)
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -56,7 +63,8 @@ class HostCompute:
         severity = facts.grade(mine.ns, self.limits)
         top = mine.spots[0] if mine.spots else None
         if severity is None or top is None or top.samples < limit("min_samples"):
-            return self._beside_the_model(facts) or self._blind(facts, mine)
+            told = [f for f in (self._beside_the_model(facts), self._in_the_model(facts)) if f is not None]
+            return max(told, key=lambda f: f.cost_ns) if told else self._blind(facts, mine)
         # Without torch's optimizers, the loop's own update of the weights is here as well.
         if not facts.run.phase_ns("optimizer"):
             severity = "info"
@@ -141,6 +149,36 @@ class HostCompute:
             fix="# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
             "if step % 50 == 0: ...",
             will_not_help="a faster model",
+        )
+
+    def _in_the_model(self, facts: Facts) -> Finding | None:
+        """An info: a part of the model may need it."""
+        mine = arrays_in_model(facts)
+        top = mine.spots[0] if mine.spots else None
+        if top is None or top.samples < limit("min_samples") or facts.grade(mine.ns, self.limits) is None:
+            return None
+        return facts.finding(
+            (self.id, self.slug),
+            severity="info",
+            cause=main_cause(facts, mine.claims),
+            claims=mine.claims,
+            title="the model computes in NumPy or its like, where no gradient goes through",
+            affected=mine.affected(facts.steps),
+            confidence=facts.confidence(samples=mine.samples),
+            evidence=(
+                f"{facts.of_step(mine.ns)} is in such libraries' code that modules call",
+                *(
+                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
+                    for s in mine.spots[:3]
+                    if s is top or s.share >= limit("show_share")
+                ),
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{facts.step_thread_name} computes in {facts.label(top)}",
+            fix="# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
+            "once beforehand",
+            will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:
