@@ -12,14 +12,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+
+#include "trainperf/base/own_heap.h"
 
 namespace trainperf {
 
 template <typename T>
 class SpscRing {
  public:
-  explicit SpscRing(size_t capacity) : capacity_(RoundUp(capacity)), slots_(new T[capacity_]) {}
+  explicit SpscRing(size_t capacity) : capacity_(RoundUp(capacity)), slots_(capacity_) {}
   SpscRing(const SpscRing&) = delete;
   SpscRing& operator=(const SpscRing&) = delete;
 
@@ -69,7 +70,7 @@ class SpscRing {
   }
 
   const size_t capacity_;
-  const std::unique_ptr<T[]> slots_;
+  const Pages<T> slots_;
   alignas(64) std::atomic<uint64_t> head_{0};
   uint64_t cached_tail_ = 0;  // the producer's; spares it the consumer's cache line
   std::atomic<uint64_t> dropped_{0};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/base/clock.h"
+#include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/status_macros.h"
 #include "trainperf/probe/marks.h"
@@ -41,8 +42,14 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& p
   RunWriterOptions writer_options;
   writer_options.overwrite = options.overwrite;
   writer_options.feeds_device = options.timeline.feeds_device;
-  TRAINPERF_ASSIGN_OR_RETURN(auto writer, RunWriter::Create(path, writer_options));
-  std::unique_ptr<Collector> collector(new Collector(std::move(writer), options));
+  using Made = absl::StatusOr<std::unique_ptr<Collector>>;
+  Made made = absl::UnknownError("");
+  const auto make = [&]() -> Made {
+    TRAINPERF_ASSIGN_OR_RETURN(auto writer, RunWriter::Create(path, writer_options));
+    return std::unique_ptr<Collector>(new Collector(std::move(writer), options));
+  };
+  TRAINPERF_RETURN_IF_ERROR(OnOwnHeap([&] { made = make(); }));
+  TRAINPERF_ASSIGN_OR_RETURN(std::unique_ptr<Collector> collector, std::move(made));
   collector->StartGilProbes();
 
   // Our thread must not run the user's signal handlers: it inherits this mask.

@@ -49,10 +49,7 @@ bool IsTrampoline(std::string_view file) { return file == "<shim>"; }
 
 }  // namespace
 
-CodeCache::CodeCache()
-    : entries_(new Entry[kEntries]()),
-      copies_(new char[SelfMemory::kMaxPieces * kLargestCode]),
-      scratch_(new char[kLargestTable]) {}
+CodeCache::CodeCache() : entries_(kEntries), copies_(SelfMemory::kMaxPieces * kLargestCode), scratch_(kLargestTable) {}
 
 void CodeCache::ForgetIfTableWasReset() {
   const uint64_t generation = StackTable::Get().generation();

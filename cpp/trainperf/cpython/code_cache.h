@@ -8,8 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/cpython/self_memory.h"
 
@@ -53,9 +53,9 @@ class CodeCache {
   bool ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);
   void ForgetIfTableWasReset();
 
-  std::unique_ptr<Entry[]> entries_;
-  std::unique_ptr<char[]> copies_;   // of code objects: too much for the stack of a user's thread
-  std::unique_ptr<char[]> scratch_;  // a line table or a name
+  Pages<Entry> entries_;
+  Pages<char> copies_;   // of code objects: too much for the stack of a user's thread
+  Pages<char> scratch_;  // a line table or a name
   uint64_t generation_ = 0;
 };
 

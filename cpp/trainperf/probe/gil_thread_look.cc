@@ -27,7 +27,7 @@ int OpenSyscall(int32_t tid) {
 
 }  // namespace
 
-ThreadLook::ThreadLook() : ranges_(new Range[kMaxRanges]) {}
+ThreadLook::ThreadLook() : ranges_(kMaxRanges) {}
 
 ThreadLook::~ThreadLook() {
   if (fd_ >= 0) close(fd_);

@@ -11,8 +11,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "trainperf/base/own_heap.h"
 #include "trainperf/cpython/self_memory.h"
 
 namespace trainperf {
@@ -59,7 +59,7 @@ class ThreadLook {
 
   int fd_ = -1;
   int32_t tid_ = 0;
-  std::unique_ptr<Range[]> ranges_;  // of executable mappings, by address
+  Pages<Range> ranges_;  // of executable mappings, by address
   size_t range_count_ = 0;
   int64_t mappings_read_ns_ = 0;
 };

@@ -92,7 +92,10 @@ SpscRing<Event>* TakeRing() {
     if (SpscRing<Event>* ring = slot.exchange(nullptr, std::memory_order_acq_rel)) return ring;
   }
   if (g_rings.fetch_add(1, std::memory_order_relaxed) < kMaxRings) {
-    if (auto* ring = new (std::nothrow) SpscRing<Event>(kRingEvents)) return ring;
+    try {
+      return new SpscRing<Event>(kRingEvents);
+    } catch (const std::bad_alloc&) {
+    }
   }
   g_rings.fetch_sub(1, std::memory_order_relaxed);
   return nullptr;
