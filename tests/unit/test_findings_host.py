@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from runfiles import RunFile
 from verdicts import TRAIN, Make, abstained, loud, only, said
@@ -13,6 +14,39 @@ def test_host_python_is_the_users_own(make: Make) -> None:
     file.detail("sample", 50, state="python", stack=file.stack("/x/site-packages/torch/nn/functional.py:1 relu"))
     f = only(file)
     assert f.id == "TP302" and f.where == "train.py:60" and f.cost_ms_per_step == pytest.approx(3.5, abs=0.01)
+
+
+@pytest.mark.parametrize("rest", [0.5, 4.0])
+def test_python_of_few_steps_is_told_with_their_number(make: Make, rest: float) -> None:
+    """Once an epoch; what every step has beside it is not the rare work's."""
+    file = make()
+    for step in range(240):
+        other = 0.0 if step % 30 else 170.0
+        file.step({("other", "python"): other}, compute=5.0, python=rest + (0.3 if step % 7 == 0 else 0.0))
+    file.detail("sample", 1360, phase="other", state="python", stack=file.stack(f"{TRAIN}:11 reshard"))
+    file.detail("sample", 240 * rest, state="python", stack=file.stack(TORCH), count=50)
+    f = next(f for f in said(file).findings if f.id == "TP302")
+    assert f.steps_affected == 8 and f.cost_ns == pytest.approx(1360e6, rel=0.02)
+    assert f.evidence[0].startswith("8 of 240 steps, 170 ms each:") and f.title.endswith("takes much of some steps")
+    assert "every N" not in f.fix and "step %" not in f.fix and "once before the loop" in f.fix
+
+
+def test_python_of_every_step_that_varies_is_told_a_step(make: Make) -> None:
+    file = make()
+    for ms in np.random.default_rng(0).exponential(4.0, 200):
+        file.step(compute=6.0, python=ms)
+    file.detail("sample", 800, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
+    f = only(file)
+    assert f.steps_affected == 200 and "of each step's" in f.evidence[0] and "every N steps" in f.fix
+
+
+def test_rare_text_is_not_advised_to_be_rarer(make: Make) -> None:
+    file = make()
+    for step in range(200):
+        file.step({("other", "python"): 0.0 if step % 50 else 200.0}, compute=5.0)
+    stack = file.stack("/x/site-packages/torch/_tensor_str.py:3 _str", f"{TRAIN}:7 show")
+    f = only(file.detail("sample", 800, phase="other", state="python", stack=stack))
+    assert f.steps_affected == 4 and f.fix.startswith("# print less than the tensor")
 
 
 PANDAS = "/x/site-packages/pandas/core/apply.py:845 Apply.agg"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from trainperf.findings import trainer_words
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
@@ -193,6 +195,19 @@ class Facts(Places):
         if not steps or 2 * steps >= self.steps or held < limit("held_share") * whole:
             return Affected(self.steps, 1.0)
         return Affected(steps, held / whole)
+
+    def affected_by_part(self, cause: str, ns: int) -> Affected:
+        """Which steps have a cost of `ns` that is a part of a cause: the fewest that have nearly so much more of the
+        cause than the median step has, or all."""
+        table = self.run.steps
+        each = table.causes_ns[:, CAUSES.index(cause)] / table.count
+        beyond = (each - np.median(each)) * table.count
+        order = np.argsort(-beyond / table.count)
+        held = np.cumsum(beyond[order])
+        enough = np.flatnonzero(held >= limit("held_share") * ns)
+        if not len(enough) or 2 * (steps := int(table.count[order[: enough[0] + 1]].sum())) >= self.steps:
+            return Affected(self.steps, 1.0)
+        return Affected(steps, min(1.0, float(held[enough[0]]) / ns))
 
     def finding(
         self,

@@ -22,9 +22,17 @@ _IN_TENSORS = {
     "backward": "# do it by a few tensor operations: it is a part of every backward",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
-_TEXT = "# print every N steps, or less than the tensor: loss.item(), x.shape\nif step % 50 == 0: print(...)"
-_COPY = "# copy every N steps, or only what is to be kept:\nif step % 50 == 0: ..."
 _ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
+# What is done in few steps, such as once an epoch, is rare already.
+_NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
+_OF_TEXT = (
+    "# print every N steps, or less than the tensor: loss.item(), x.shape\nif step % 50 == 0: print(...)",
+    "# print less than the tensor: loss.item(), x.shape",
+)
+_OF_COPIES = (
+    "# copy every N steps, or only what is to be kept:\nif step % 50 == 0: ...",
+    "# copy only what is to be kept",
+)
 
 
 class HostPython:
@@ -50,16 +58,25 @@ class HostPython:
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
         untold = untold_of_line(facts, mine, top)
+        cause = main_cause(facts, mine.claims)
+        affected = facts.affected_by_part(cause, mine.ns)
+        rare = affected.steps < facts.steps
+        took = f"{facts.of_step(mine.ns)} the training thread runs"
+        if rare:
+            each = ms(mine.ns * affected.share / affected.steps)
+            took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: the training thread runs"
+        usual = _NOW_AND_THEN if rare else _ELSEWHERE
+        fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=main_cause(facts, mine.claims),
+            cause=cause,
             claims=mine.claims,
-            title="the loop's own Python code takes much of the step",
+            title=f"the loop's own Python code takes much of {'some steps' if rare else 'the step'}",
+            affected=affected,
             confidence=facts.confidence(samples=mine.samples),
             evidence=(
-                f"{facts.of_step(mine.ns)} the training thread runs your Python, or a library's for it"
-                + (", holding the GIL" if native < notably else ""),
+                f"{took} your Python, or a library's for it" + (", holding the GIL" if native < notably else ""),
                 *(
                     f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label_with_caller(s)}"
                     for s in mine.spots[:3]
@@ -82,11 +99,7 @@ class HostPython:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
-            fix=_TEXT
-            if text
-            else _COPY
-            if top.call == "copy.deepcopy"
-            else _IN_TENSORS.get(self._part(facts, mine, top), _ELSEWHERE),
+            fix=fixes[rare] if fixes is not None else _IN_TENSORS.get(self._part(facts, mine, top), usual),
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
