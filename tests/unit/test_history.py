@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def test_the_list_oldest_first_with_trends(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in out)
     assert [line.split()[2] for line in out[1:5]] == ["resnet", "resnet", "resnet", "vit"]
-    assert "+0%" in out[2] and "+30%" in out[3] and "%" not in out[4].split("ms")[1].split("compute")[0]
+    assert "+0%" in out[2] and "+30%" in out[3] and not re.search(r"[+-]\d+%", out[4])
     assert "resnet  ▁▁█  10 -> 13 ms" in out
     assert "resnet rank 1" in out[5] and "%  " not in out[5].partition("ms")[2].partition("compute")[0]
     assert any(line.startswith("not read: ") and "torn.tpr" in line for line in out)
@@ -168,6 +169,24 @@ def test_runs_without_a_name_are_told_apart_by_their_files(tmp_path: Path, capsy
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[1] == "name" and len(rows) == 3
     assert {row.split()[2] for row in rows} == {path.stem for path in tmp_path.glob("*.tpr")}
+
+
+@pytest.mark.parametrize("trends", [True, False])
+def test_a_long_name_gives_way_to_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str], trends: bool) -> None:
+    for number in (1, 2):
+        file = RunFile(
+            tmp_path / f"{number}.tpr",
+            name="resnet50-imagenet" if trends else f"resnet50-imagenet-{number}",
+            started=f"2026-01-0{number}T00:00:00Z",
+            host="h",
+        )
+        file.steps(40, blocked_io=30.0, compute=9.0)
+        file.open().close()
+    assert main(["history", str(tmp_path)]) == 0
+    head, *rows = (line for line in capsys.readouterr().out.splitlines() if line.startswith(("started", "2026")))
+    assert len(rows) == 2 and max(map(len, rows)) <= 80
+    assert ("trend" in head) == trends  # else it is empty in all rows
+    assert all(" blocked, 30.0 ms/step" in row for row in rows), rows
 
 
 def test_the_list_as_json_of_one_name_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

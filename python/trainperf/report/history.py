@@ -16,6 +16,9 @@ from trainperf.run import Run
 
 SCHEMA_VERSION: Final = 1
 _BARS: Final = "▁▂▃▄▅▆▇█"
+_NAME: Final = 20
+_SHORTEST_NAME: Final = 8
+_VERDICT: Final = 24  # "blocked, 30.0 ms/step ..."
 _FELT: Final = 0.05  # a change below it is in no colour
 
 
@@ -102,17 +105,7 @@ def to_dict(history: History) -> dict[str, Any]:
 def lines(history: History, *, width: int = 80) -> list[Line]:
     if not history.rows and not history.unread:
         return [[("no run files here", "")]]
-    name_width = min(20, max((len(row.label) for row in history.rows), default=0))
-    head = f"{'started':<17}{'name':<{name_width + 2}}"
-    out: list[Line] = [[(f"{head}{'steps':>9}{'median':>11}{'trend':>8}  verdict", "bold")]] if history.rows else []
-    for row in history.rows:
-        left = f"{_date(row.started):<17}{middle(clean(row.label), name_width):<{name_width + 2}}"
-        median = f"{row.median_ms:.4g} ms" if row.median_ms is not None else "-"
-        left += f"{row.steps:>9,}{median:>11}"
-        trend = f"{row.change:>+8.0%}" if row.change is not None else " " * 8
-        style = "" if row.change is None or abs(row.change) < _FELT else ("red" if row.change > 0 else "green")
-        room = max(10, width - len(left) - len(trend) - 2)
-        out.append([(left, ""), (trend, style), ("  " + wrap(clean(row.verdict), room, 1)[0], "dim")])
+    out = _table(history.rows, width) if history.rows else []
     for name in sorted({row.label for row in history.rows if row.name}):
         medians = [row.median_ms for row in history.rows if row.label == name and row.median_ms is not None]
         if len(medians) > 1:
@@ -125,6 +118,33 @@ def lines(history: History, *, width: int = 80) -> list[Line]:
             for i, t in enumerate(wrap(clean(text), width - 10, 2))
         ]
     return out
+
+
+def _table(rows: Sequence[Row], width: int) -> list[Line]:
+    """Columns as wide as what stands in them, none that is empty; a long name gives way to the verdict."""
+    steps = _column("steps", [f"{row.steps:,}" for row in rows])
+    median = _column("median", [f"{row.median_ms:.4g} ms" if row.median_ms is not None else "-" for row in rows])
+    trend = _column("trend", [f"{row.change:+.0%}" if row.change is not None else "" for row in rows])
+    dates = 16
+    room = width - dates - 2 - len(steps[0]) - len(median[0]) - len(trend[0]) - 2
+    longest = min(_NAME, max(len(clean(row.label)) for row in rows))
+    names = max(_SHORTEST_NAME, min(longest, room - _VERDICT))
+    left = f"{'started':<{dates}}  {'name':<{names}}"
+    out: list[Line] = [[(f"{left}{steps[0]}{median[0]}{trend[0]}  verdict", "bold")]]
+    for row, *cells in zip(rows, steps[1:], median[1:], trend[1:], strict=True):
+        left = f"{_date(row.started):<{dates}}  {middle(clean(row.label), names):<{names}}{cells[0]}{cells[1]}"
+        style = "" if row.change is None or abs(row.change) < _FELT else ("red" if row.change > 0 else "green")
+        verdict = wrap(clean(row.verdict), max(10, room - names), 1)[0]
+        out.append([(left, ""), (cells[2], style), (f"  {verdict}", "dim")])
+    return out
+
+
+def _column(head: str, cells: Sequence[str]) -> list[str]:
+    """The head and the cells, right-aligned behind two spaces; all "" where no cell says anything."""
+    if not any(cells):
+        return [""] * (len(cells) + 1)
+    width = max(map(len, [head, *cells]))
+    return [f"  {cell:>{width}}" for cell in (head, *cells)]
 
 
 def _spark(values: Sequence[float]) -> str:
