@@ -18,7 +18,7 @@ SCHEMA_VERSION: Final = 1
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NAME: Final = 20
 _SHORTEST_NAME: Final = 8
-_VERDICT: Final = 24  # "blocked, 30.0 ms/step ..."
+_VERDICT: Final = 24  # its finding and cost
 _FELT: Final = 0.05  # a change below it is in no colour
 
 
