@@ -53,6 +53,50 @@ def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(m
     assert ("in a thread" in f.fix) == (mechanism != "python")
 
 
+@pytest.mark.parametrize(
+    ("module", "saved", "ids"),
+    [
+        ("lightning.pytorch.callbacks.model_checkpoint", 35.0, ["TP304"]),
+        ("lightning.pytorch.callbacks.model_checkpoint", 10.0, ["TP304", "TP701"]),  # what it does is not about saves
+        ("app", 35.0, ["TP304", "TP701"]),
+    ],
+)
+def test_what_the_callback_that_saves_does_beside_is_told_with_the_saves(
+    make: Make, module: str, saved: float, ids: list[str]
+) -> None:
+    file = lightning(make)
+    for step in range(200):
+        saves = step % 5 == 4
+        other = 16.0 if saves else 0.0
+        file.step({("other", "blocked"): other, ("checkpoint", "native"): saved if saves else 0.0}, compute=28.0)
+        if saves:
+            file.span("checkpoint", saved, step=step, value=32_000_000)
+    file.object(
+        1, "callback", **{"class": "ModelCheckpoint", "module": module, "hooks": {"on_train_batch_end": hook(640)}}
+    )
+    found = {f.id: f for f in said(file).findings if f.severity != "info"}
+    assert sorted(found) == ids
+    saving = found["TP304"]
+    assert saving.cost_ns == pytest.approx(40e6 * (saved + (16.0 if ids == ["TP304"] else 0.0)), rel=0.01)
+    assert any("31% of it is what ModelCheckpoint does beside it" in e for e in saving.evidence) == (len(ids) == 1)
+    assert saving.steps_affected == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "says"),
+    [
+        ("ModelCheckpoint", "lightning.pytorch.callbacks.model_checkpoint", "ModelCheckpoint(every_n_train_steps="),
+        ("EarlyStopping", "lightning.pytorch.callbacks.early_stopping", "by its options"),
+        ("ModelCheckpoint", "app", "in ModelCheckpoint.on_step_end: do it every N batches"),
+    ],
+)
+def test_nobody_is_told_to_edit_a_callback_of_the_frameworks_own(make: Make, name: str, module: str, says: str) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.5})
+    file.object(1, "callback", **{"class": name, "module": module, "hooks": {"on_step_end": hook(200)}})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert says in f.fix and ("% 50: return" in f.fix) == (module == "app")
+
+
 def test_its_cause_is_a_row_of_the_step_also_with_a_device(make: Make) -> None:
     file = lightning(make).meta(feeds_device="1").steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
     file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_after_backward": hook(300)}})

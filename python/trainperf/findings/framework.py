@@ -70,6 +70,20 @@ def parts(facts: Facts, kind: str) -> list[Part]:
     return sorted(found, key=lambda part: -part.other_ns)
 
 
+def around_saves(facts: Facts) -> Part | None:
+    """The framework's own callback that saves, for what it does in the loop beside saving (it removes the file before):
+    that belongs to the checkpoint. None where that is more than the saves themselves."""
+    saving = sum(facts.cells("checkpoint").values())
+    return next(
+        (
+            part
+            for part in parts(facts, "callback")
+            if part.is_frameworks_own and part.name == "ModelCheckpoint" and 0 < part.other_ns <= saving
+        ),
+        None,
+    )
+
+
 def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
     read = [
         Hook(name, str(h.get("at") or ""), *(_count(h.get(key)) for key in ("count", "other_ns", "own_ns", "max_ns")))

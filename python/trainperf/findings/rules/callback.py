@@ -13,6 +13,12 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
+# Callbacks of the frameworks' own, which nobody edits: what sets how often they work.
+_OPTIONS = {
+    "ModelCheckpoint": "ModelCheckpoint(every_n_train_steps=..., save_top_k=...)",
+    "LearningRateMonitor": 'LearningRateMonitor(logging_interval="epoch")',
+}
+
 
 class Callback:
     id = "TP701"
@@ -22,7 +28,8 @@ class Callback:
 
     def check(self, facts: Facts) -> Outcome:
         all_of_them = framework.parts(facts, "callback")
-        candidates = [p for p in all_of_them if not (p.is_frameworks_own and p.name in MONITORS)]
+        saves = framework.around_saves(facts)  # TP304 tells it
+        candidates = [p for p in all_of_them if not (p.is_frameworks_own and p.name in MONITORS) and p != saves]
         if not candidates:
             return None
         top = candidates[0]
@@ -42,6 +49,13 @@ class Callback:
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
         computes = in_python >= limit("half_share")
         beside = "in a process" if computes else "in a thread"
+        if bar:
+            fix = f"{top.name}(refresh_rate=50)  # draw the bar less often"
+        elif top.is_frameworks_own:
+            fix = f"# {top.name} is the framework's own: let it work less often, by its options, or leave it out"
+            fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
+        else:
+            fix = f"# in {top.name}.{hook.name}: do it every N batches, or {beside}\nif {count} % 50: return"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -58,11 +72,7 @@ class Callback:
             who=(f"{top.name}.{hook.name}",),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} runs on the training thread at every call ({top.place(facts)})",
-            fix=(
-                f"{top.name}(refresh_rate=50)  # draw the bar less often"
-                if bar
-                else f"# in {top.name}.{hook.name}: do it every N batches, or {beside}\nif {count} % 50: return"
-            ),
+            fix=fix,
             will_not_help="more workers; where it stands in the list of callbacks"
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )

@@ -21,6 +21,10 @@ class Checkpoint:
 
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("checkpoint")
+        saving = sum(claims.values())
+        around = framework.around_saves(facts)
+        if around is not None:
+            claims |= framework.claims_of(facts, around, around.other_ns)
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
@@ -43,6 +47,9 @@ class Checkpoint:
             confidence=facts.confidence(),
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
+                f"{(cost - saving) / cost:.0%} of it is what {around.name} does beside it, such as removing the file before"
+                if around is not None
+                else "",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
                 f"{blocked:.0%} of it waiting for storage"
                 + (", the rest on the CPU (pickling, copying)" if blocked < 0.995 else ""),
