@@ -8,7 +8,7 @@ import pytest
 from runfiles import RunFile
 from test_findings_own_code import CALL, INTERPOLATE, LINEAR
 from trainperf.report import console
-from verdicts import TRAIN, Make, only, said
+from verdicts import TRAIN, Make, abstained, only, said
 
 NUMPY = "/x/site-packages/numpy/core/fromnumeric.py:9 clip"
 LOSS = ("/x/site-packages/torch/nn/modules/loss.py:1297 CrossEntropyLoss.forward", CALL.format(1832))
@@ -92,3 +92,22 @@ def test_the_verdict_of_an_info_as_large_as_a_warning_says_where_and_what_to_do(
         text = console.summary(run)
     assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\)$", text, re.M)
     assert re.search(r"^Next  saves up to 6\.0 ms/step: if it is not the loss", text, re.M)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "layers", "said_so"),
+    [(10.0, 1.0, False, True), (10.0, 6.0, False, False), (10.0, 1.0, True, False)],
+)
+def test_a_forward_too_long_for_a_model_of_functions_is_no_all_clear(
+    make: Make, forward: float, backward: float, layers: bool, said_so: bool
+) -> None:
+    """Which function is the model is not known: none is blamed."""
+    cells = {("forward", "native"): forward, ("backward", "native"): backward, ("optimizer", "native"): 1.0}
+    file = make().steps(100, cells)
+    for ms, name in ((0.8 * forward, "augment"), (0.2 * forward, "model")):
+        calls = (LINEAR, CALL.format(1832)) if layers else ()
+        at = file.stack(*calls, f"{TRAIN}:4 {name}", f"{TRAIN}:20 train")
+        file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    found = said(file)
+    assert found.findings == () and ("augment (train.py:4)" in abstained(file, "TP310")) == said_so
+    assert (found.verdict.kind == "partly") == said_so == ("not known what is the model" in found.verdict.text)

@@ -221,13 +221,12 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
 
 
 def _nobodys(facts: Facts, abstained: list[Abstained]) -> str:
-    """What is as large as a warning, and whose it is too few samples do not tell; "" where there is none such."""
-    large = [
-        f"{facts.share(ns):.0%} {a.whose} is"
-        for a in abstained
-        if facts.share(ns := _left(facts, a)) >= limit("warn_share")
-    ]
-    return f"the run is too short to say whose the {' and the '.join(large)}" if large else ""
+    """What is as large as a warning, and whose it is was not told; "" where there is none such."""
+    large = [(a, share) for a in abstained if (share := facts.share(_left(facts, a))) >= limit("warn_share")]
+    few = [f"{share:.0%} {a.whose} is" for a, share in large if not a.unknown]
+    said = [f"the run is too short to say whose the {' and the '.join(few)}"] if few else []
+    said += [f"of the {share:.0%} {a.whose} it is not known {a.unknown}" for a, share in large if a.unknown]
+    return "; ".join(said)
 
 
 def _left(facts: Facts, unsure: Abstained) -> int:

@@ -75,6 +75,7 @@ class Abstained:
     whose: str = ""
     cause: str = ""
     ns: int = 0
+    unknown: str = ""  # what of it is not known; "" where only samples are missing, of which a longer run has more
 
 
 Outcome = Finding | Abstained | None

@@ -196,6 +196,19 @@ def arrays_in_model(facts: Facts) -> OwnCode:
     return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
 
+def forward_without_layers(facts: Facts) -> OwnCode | None:
+    """All that the user's functions compute in forward, where no layer was seen and it takes so long beside backward that
+    much of it is no model: which part is not known. None elsewhere."""
+    if _FORWARD not in native_cells(facts) or facts.run.feeds_device:
+        return None
+    if any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()):
+        return None
+    where: dict[Cell, Keeps] = {_FORWARD: lambda stack: not in_module(stack)}
+    functions = {name: [p for p in parts if p[0] == _FORWARD] for name, parts in _functions(facts, where).items()}
+    mine = _told(facts, functions)
+    return mine if mine.ns > limit("before_model_ratio") * facts.run.phase_ns("backward") > 0 else None
+
+
 def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
     """Why the costliest function is not named, though it may be worth a warning; "" where that can be told.
 

@@ -11,6 +11,7 @@ from trainperf.findings.model import Abstained, Finding, Limits, Outcome
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
+    forward_without_layers,
     native_cells,
     own_code,
     share_in_hooks,
@@ -191,4 +192,25 @@ class HostCompute:
             count = sum(d.count for d in facts.samples(phases={p for p, _ in native_cells(facts)}, states=["native"]))
             if count < limit("min_samples"):
                 ns, why = outside, f"only {plural(count, 'sample')} of native code on the training thread: run longer"
-        return Abstained(self.id, self.slug, why, "compute beside the model", "compute", ns) if why else None
+        if why:
+            return Abstained(self.id, self.slug, why, "compute beside the model", "compute", ns)
+        return self._without_layers(facts)
+
+    def _without_layers(self, facts: Facts) -> Abstained | None:
+        mine = forward_without_layers(facts)
+        top = mine.spots[0] if mine is not None and mine.spots else None
+        if mine is None or top is None or top.samples < limit("min_samples"):
+            return None
+        if facts.grade(mine.ns, self.limits) is None:
+            return None
+        return Abstained(
+            self.id,
+            self.slug,
+            f"no layer of torch.nn was seen: whether {facts.label(top)} is the model or works on its batch is not "
+            f"told; forward takes {mine.ns / facts.run.phase_ns('backward'):.1f} times as long as backward, too long for a "
+            "model alone",
+            "compute before backward",
+            "compute",
+            mine.ns,
+            f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
+        )
