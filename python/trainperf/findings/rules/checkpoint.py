@@ -47,7 +47,7 @@ class Checkpoint:
             confidence=facts.confidence(),
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
-                f"{(cost - saving) / cost:.0%} of it is what {around.name} does beside it, such as removing the file before"
+                f"{(cost - saving) / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
                 if around is not None
                 else "",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
