@@ -215,6 +215,16 @@ def test_the_exit_code_and_the_traceback_are_the_scripts(tmp_path: Path, ending:
     assert str(ROOT / "python") not in watched.stderr
 
 
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--epoch", "x"], 2)])
+def test_a_script_that_only_reads_its_arguments_is_left_alone(tmp_path: Path, words: list[str], code: int) -> None:
+    read = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epoch', type=int)\np.parse_args()\n"
+    script(tmp_path, read)
+    plain, watched = python("train.py", *words, cwd=tmp_path), trainperf("run", "train.py", *words, cwd=tmp_path)
+    assert watched.returncode == plain.returncode == code
+    assert (watched.stdout, watched.stderr) == (plain.stdout, plain.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
 def test_a_syntax_error_is_shown_as_python_does(tmp_path: Path) -> None:
     script(tmp_path, "x = (\n")
     plain, watched = python("train.py", cwd=tmp_path), trainperf("run", "-o", "a.tpr", "train.py", cwd=tmp_path)

@@ -250,3 +250,9 @@ def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
 def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
     f = asleep_beside(make, ("uploader", f"{TRAIN}:77 send", 200))
     assert f.who == ("MainThread",) and not any("uploader" in e for e in f.evidence)
+
+
+def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:
+    f = only(make().steps(3, blocked_io=3.0, compute=2.0))
+    assert f.why.endswith("it is not known where: no sample in 3 steps tells")
+    assert f.fix.startswith("# run longer")

@@ -186,7 +186,7 @@ def test_a_long_name_gives_way_to_the_verdict(tmp_path: Path, capsys: pytest.Cap
     head, *rows = (line for line in capsys.readouterr().out.splitlines() if line.startswith(("started", "2026")))
     assert len(rows) == 2 and max(map(len, rows)) <= 80
     assert ("trend" in head) == trends  # else it is empty in all rows
-    assert all(" blocked, 30.0 ..." in row for row in rows), rows
+    assert all("  blocked, 30.0 " in row for row in rows), rows
 
 
 def test_the_list_as_json_of_one_name_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

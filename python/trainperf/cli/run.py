@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -67,7 +67,12 @@ examples:
         watch.gives_way = True
         with _Outcome() as outcome, watch:
             outcome.started = True
-            exec(program.code(), program.module.__dict__)
+            try:
+                exec(program.code(), program.module.__dict__)
+            except SystemExit as leaving:
+                if not watch.step_totals.steps and _only_read_arguments(leaving, arguments):
+                    watch.leave_no_run("the script ended as it read its arguments")
+                raise
         if args.output and watch.gave_way:
             print(f"trainperf run: {target} watches itself, so {args.output} was not written", file=sys.stderr)
         return outcome.code
@@ -201,6 +206,16 @@ class _Outcome:
         sys.excepthook(kind, error, stripped)
         self.code = 130 if isinstance(error, KeyboardInterrupt) else 1
         return True
+
+
+def _only_read_arguments(leaving: SystemExit, arguments: Sequence[str]) -> bool:
+    """Whether that was the script's --help, or argparse refusing an argument: then nobody asks why training is slow."""
+    if {"-h", "--help"}.intersection(arguments):
+        return True
+    innermost = leaving.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return innermost is not None and innermost.tb_frame.f_globals.get("__name__") == "argparse"
 
 
 def _exit_code(leaving: SystemExit) -> int:

@@ -30,7 +30,7 @@ class FitWatch(Watch):
             self.__exit__(None if error is None else type(error), error, None)
 
     def discard(self) -> None:
-        self._discard("there was no training")
+        self.leave_no_run("there was no training")
 
     def tell(self) -> None:
         if not self._telling:

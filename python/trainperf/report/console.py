@@ -359,7 +359,8 @@ def _notes(notes: Sequence[str], width: int, max_lines: int, where: str) -> list
     One that is alone may take all lines; of several each has one, and tells as much as is whole.
     """
     if len(notes) <= 1:
-        return block("Note", notes[0], width, max_lines) if notes else []
+        kept = [fit_clauses(clean(note), width - INDENT, max_lines) for note in notes]
+        return block("Note", kept[0], width, max_lines) if kept else []
     lines: list[Line] = []
     for i, note in enumerate(notes[:max_lines]):
         left = len(notes) - max_lines

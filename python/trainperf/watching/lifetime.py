@@ -233,14 +233,13 @@ class Lifetime(LiveSteps, Outcome):
             print(f"trainperf: {why}; it was closed", file=sys.stderr)
         self._stop("exception" if kind is not None else "normally", kind)
 
-    def _discard(self, why: str) -> None:
+    def leave_no_run(self, why: str) -> None:
         """Ends without a verdict or a file."""
         self._settings = dataclasses.replace(self._settings, verbose=False)
         self._stop("normally", None)
         if self._path:
             _remove_file(self._path, self._pid)
         self._why_off = why
-        self.gave_way = True
 
     def _show(self, *, report_follows: bool = False) -> None:
         """The verdict, once, on stderr; and that the run could not be written where it should be, in any case."""

@@ -33,7 +33,8 @@ def begin(new: Watch) -> None:
             new._disable("this process imports the main module for one that multiprocessing spawned")
         running = current()
         if running is not None and running.gives_way:
-            running._discard("the program watches itself")
+            running.leave_no_run("the program watches itself")
+            running.gave_way = True
             running = None
         if running is not None and "IPython" in sys.modules:
             from trainperf.notebook import cells

@@ -68,6 +68,9 @@ _NOW_AND_THEN = (
 )
 
 
+_FIND_OUT = "# run longer: then it is told which call it is, to be moved out of the loop or into a thread"
+
+
 class Blocked:
     id = "TP301"
     slug = "blocked"
@@ -127,9 +130,13 @@ class Blocked:
         if handed is not None and handed != "full queue" and not fix:
             pool = pools.advice(facts, handed, beside)
             fix, wont = pool.fix, "; ".join(w for w in (pool.will_not_help, wont) if w)
+        unplaced = top is None and kind == "other"
+        if unplaced:
+            fix = _FIND_OUT
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
-        why = f"{facts.step_thread_name} {words}{call}" + (f" in {facts.label(top)}" if top is not None else "")
+        why = f"{facts.step_thread_name} {words}{call}"
+        why += f" in {facts.label(top)}" if top is not None else f"; {self._unplaced(facts)}"
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
@@ -212,6 +219,12 @@ class Blocked:
             return False
         in_backward = sum(ns for (phase, _), ns in claims.items() if phase == "backward")
         return in_backward >= limit("half_share") * sum(claims.values())
+
+    @staticmethod
+    def _unplaced(facts: Facts) -> str:
+        """Why no place is told."""
+        why = facts.off("stacks") or f"no sample in {plural(facts.steps, 'step')} tells"
+        return f"it is not known where: {why}"
 
     @staticmethod
     def _in_subprocess(stack: Sequence[Frame]) -> bool:
