@@ -74,7 +74,22 @@ def test_a_librarys_python_is_the_users_unless_a_framework_called_it(
     file.detail("sample", 50, state="python", stack=file.stack())
     (f,) = said(file).findings
     assert (f.id, f.where) == (("TP302", "train.py:6") if mine else ("TP309", ""))
-    assert f.cost_ms_per_step == pytest.approx(6.5, abs=0.01)  # a stack that was not read is nobody's
+    # Stacks that were not read are as the others, where these are nearly all the user's; else nobody's.
+    assert f.cost_ms_per_step == pytest.approx(7.0 if mine else 6.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("torch", "count", "cost"), [(0, 40, 9.0), (4, 40, 8.9), (80, 40, 1.5), (0, 8, None)])
+def test_stacks_that_could_not_be_read(make: Make, torch: int, count: int, cost: float | None) -> None:
+    """Half of pandas' own: it calls too fast. Where others' code is there too, they may be its."""
+    file = make().steps(100, compute=1.0, python=9.0)
+    file.detail("sample", 5.0 * count, state="python", stack=file.stack(PANDAS, f"{TRAIN}:6 <module>"), count=count)
+    file.detail("sample", 5.0 * torch, state="python", stack=file.stack(TORCH), count=max(1, torch))
+    file.detail("sample", 600, state="python", stack=file.stack(), count=120)
+    found = [f for f in said(file).findings if f.id == "TP302"]
+    assert len(found) == (cost is not None)
+    if cost is not None:
+        assert found[0].cost_ms_per_step == pytest.approx(cost, abs=0.8)
+        assert any("of the samples could not be read" in e for e in found[0].evidence)
 
 
 INIT = "<string>:11 __create_fn__.<locals>.__init__"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -267,13 +267,28 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, 
     functions: dict[Function, Parts] = {}
     for cell, keep in where.items():
         samples = facts.samples(phases=[cell[0]], states=[cell[1]])
-        each = facts.matrix[cell] / max(1, sum(d.ns for d in samples))  # exact time for that of samples
-        for d in samples:
-            stack = facts.run.stack(d.stack)
-            at = user_frame(stack)
-            if at is not None and keep(stack):
-                functions.setdefault((at.file, named_function(at.function)), []).append((cell, d, d.ns * each))
+        kept = [(d, at) for d in samples if (at := user_frame(s := facts.run.stack(d.stack))) is not None and keep(s)]
+        each = facts.matrix[cell] / max(1, _stood_for(facts, samples, [d for d, _ in kept]))
+        for d, at in kept:
+            functions.setdefault((at.file, named_function(at.function)), []).append((cell, d, d.ns * each))
     return functions
+
+
+def _stood_for(facts: Facts, samples: Sequence[Detail], kept: Sequence[Detail]) -> int:
+    """ns of the samples that a cell's exact time is divided by: all; or those that were read, where nearly all of these
+    are the kept ones, which then stand for the others: reads fail where functions call each other fast (pandas')."""
+    read_ns = sum(d.ns for d in samples if facts.run.stack(d.stack))
+    enough = sum(d.count for d in kept) >= limit("min_samples")
+    if enough and sum(d.ns for d in kept) >= limit("held_share") * read_ns:
+        return read_ns
+    return sum(d.ns for d in samples)
+
+
+def unread_share(facts: Facts, cells: Iterable[Cell]) -> float:
+    """Of the samples of these cells, those whose stack could not be read."""
+    samples = [d for phase, state in cells for d in facts.samples(phases=[phase], states=[state])]
+    unread = sum(d.count for d in samples if not facts.run.stack(d.stack))
+    return unread / max(1, sum(d.count for d in samples))
 
 
 def _split(facts: Facts, parts: Parts) -> tuple[float, float]:

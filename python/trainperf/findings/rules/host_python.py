@@ -8,7 +8,14 @@ from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_closure, in_module, label, makes_text, named_function, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
-from trainperf.findings.own_code import of_function, own_code, python_cells, too_few_samples, untold_of_line
+from trainperf.findings.own_code import (
+    of_function,
+    own_code,
+    python_cells,
+    too_few_samples,
+    unread_share,
+    untold_of_line,
+)
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ class HostPython:
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
         untold = untold_of_line(facts, mine, top)
+        unread = unread_share(facts, mine.claims)
         cause = main_cause(facts, mine.claims)
         affected = facts.affected_by_part(cause, mine.ns)
         rare = affected.steps < facts.steps
@@ -82,6 +90,9 @@ class HostPython:
                     for s in mine.spots[:3]
                     if s is top or s.share >= limit("show_share")
                 ),
+                f"{unread:.0%} of the samples could not be read: functions called each other too fast"
+                if unread >= notably
+                else "",
                 f"{native:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
                 if native >= notably
                 else "",
