@@ -197,8 +197,8 @@ def arrays_in_model(facts: Facts) -> OwnCode:
 
 
 def forward_without_layers(facts: Facts) -> OwnCode | None:
-    """All that the user's functions compute in forward, where no layer was seen and it takes so long beside backward that
-    much of it is no model: which part is not known. None elsewhere."""
+    """All that the user's functions compute in forward, where no layer was seen and it takes so long beside backward
+    that much of it is no model: which part is not known. None elsewhere."""
     if _FORWARD not in native_cells(facts) or facts.run.feeds_device:
         return None
     if any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()):

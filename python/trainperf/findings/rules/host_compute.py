@@ -207,8 +207,8 @@ class HostCompute:
             self.id,
             self.slug,
             f"no layer of torch.nn was seen: whether {facts.label(top)} is the model or works on its batch is not "
-            f"told; forward takes {mine.ns / facts.run.phase_ns('backward'):.1f} times as long as backward, too long for a "
-            "model alone",
+            f"told; forward takes {mine.ns / facts.run.phase_ns('backward'):.1f} times as long as backward, too long "
+            "for a model alone",
             "compute before backward",
             "compute",
             mine.ns,
