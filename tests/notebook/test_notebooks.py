@@ -244,3 +244,13 @@ def test_what_is_between_two_cells_is_in_no_step() -> None:
         assert "data-starved" in text.splitlines()[0] and "Slow.__getitem__ (In [1]:" in text, text
     longest, steps = stream(notebook[7]).split()
     assert float(longest) < 1 and int(steps) == 160
+
+
+def test_a_variable_run_of_the_users_own_is_not_the_watch() -> None:
+    notebook = run(
+        cells(LOOP + "%load_ext trainperf\nrun = 5", "%%trainperf --no-report\nrun.step()", "%%trainperf\ntrain.nope"),
+        errors=True,
+    ).cells
+    assert [o.ename for o in notebook[1].outputs if o.output_type == "error"] == ["AttributeError"]
+    assert "`run` is a variable of yours, not the watch: give --as NAME" in stream(notebook[1])
+    assert "variable of yours" not in stream(notebook[2])

@@ -322,6 +322,7 @@ def test_a_short_run_that_does_not_tell_whose_the_python_is_does_not_deny_it(
     assert found.findings == () and next((a.why for a in found.abstained if a.id == "TP302"), "") == why
     if mine + others == 35:  # too few for any split
         told = "on the CPU: 100% of step time; too few samples to tell Python from compute"
+        assert found.verdict.look == ""
         assert found.verdict.text == told + ("" if why else "; nothing found above 10%")
         assert found.verdict.kind == "none"
         return
@@ -426,3 +427,14 @@ def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
     assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]
     much = make().steps(40, compute=10.0, validation=12.0)
     assert [(f.slug, f.severity) for f in said(much).findings] == [("validation", "warning")]
+
+
+def test_what_costs_as_much_as_a_warning_is_told_also_where_the_python_is_nobodys(make: Make) -> None:
+    file = make().steps(150, {("forward", "python"): 0.66, ("backward", "native"): 0.7, ("fetch", "python"): 0.64})
+    file.loader(1, fetches=150, wait=97)
+    file.detail("sample", 96, state="python", count=8, stack=file.stack(f"{TRAIN}:6 acc", f"{TRAIN}:9 fit"))
+    file.detail("sample", 132, phase="backward", state="native", count=11)
+    found = said(file)
+    assert any(a.id == "TP302" and a.whose for a in found.abstained)
+    assert found.verdict.text.startswith("on the CPU: 68% of step time; too few samples to tell Python from compute")
+    assert found.verdict.text.endswith("; no warning, but data-starved costs 32%") and found.verdict.look == "TP101"

@@ -212,8 +212,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if cause in ("python", "compute") and unsplit(facts) is not None:
         on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
         few = "too few samples to tell Python from compute"
-        rest = missing if nobodys else f"; {nothing}"
-        look = "" if nobodys else _look(found)
+        look = _look(found)
+        rest = missing if nobodys and not look else f"; {_nothing(found, '')}{missing}"  # whose it is, `few` says
         return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)

@@ -14,6 +14,7 @@ import ast
 import importlib
 import inspect
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trainperf.notebook import cells
@@ -71,11 +72,11 @@ def _magic(line: str, cell: str | None = None) -> Any:
     cells.close_all_left_open("%%trainperf begins another")
     run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
     watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
-    began = asked = False
+    began = asked = ours = False
     try:
         with watch:
             began = True
-            _bind(shell, watch, args.variable)
+            ours = _bind(shell, watch, args.variable)
             value = run()
         asked = value is watch  # `run` as the last line; shown below, where the watch has ended
         return None if asked else value
@@ -83,18 +84,24 @@ def _magic(line: str, cell: str | None = None) -> Any:
         if began:
             raise
         raise _usage_error(by_options(str(error))) from None
+    except AttributeError as error:
+        if began and not ours and error.obj is shell.user_ns.get(_VARIABLE):
+            print(f"trainperf: `{_VARIABLE}` is a variable of yours, not the watch: give --as NAME", file=sys.stderr)
+        raise
     finally:
         if began:  # else it could not, and says why by itself
             _show(watch, report=asked or not args.no_report)
 
 
-def _bind(shell: Any, watch: Watch, variable: str | None) -> None:
+def _bind(shell: Any, watch: Watch, variable: str | None) -> bool:
     """Before the cell's first line, so that it can call run.step(). A `run` that is not ours is the user's own."""
     from trainperf.run import Run
     from trainperf.watch import Watch
 
     if variable is not None or isinstance(shell.user_ns.get(_VARIABLE, watch), (Watch, Run)):
         shell.user_ns[variable or _VARIABLE] = watch
+        return True
+    return False
 
 
 class _Options(argparse.ArgumentParser):
