@@ -108,3 +108,12 @@ def test_a_note_that_is_too_long_ends_with_a_clause(tmp_path: Path) -> None:
     with file.note(f"{note}its backward: what its body did before it is not in it").open() as run:
         text = " ".join(console.summary(run).split())
     assert "Note 2.8 s passed before the first step: in no step, and in no share More" in text
+
+
+def test_an_urgent_note_is_whole_beside_others(tmp_path: Path) -> None:
+    urgent = (
+        "the run was saved to /tmp/b.tpr: it was removed or replaced while it was being written (a.tpr is not complete)"
+    )
+    with RunFile(tmp_path / "a.tpr").note("fewer samples").steps(60, compute=9.0).open() as run:
+        text = " ".join(console.summary(run, notes=[urgent]).split())
+    assert urgent in text and "# has 1 note" in text and "fewer samples" not in text

@@ -333,6 +333,8 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
         lines = block("Cost", "; ".join([own, *amiss]), width, max_lines, "dim")
     else:
         lines = block("Run", "; ".join(amiss), width, max_lines, "dim") if amiss else []
+    if model.urgent_notes and len(wrap(clean(model.notes[0]), width - INDENT, 2)) > 1:
+        notes = 1  # it has all lines
     lines += _notes(model.notes[:notes], width, max_lines, "in show" if keep else "")
     if keep:
         untold = len(model.notes[notes:])
