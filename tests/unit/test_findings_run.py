@@ -71,10 +71,17 @@ def test_steps_of_random_lengths_are_not_uneven_and_a_slow_third_of_them_is(make
 
 
 @pytest.mark.parametrize(
-    ("scale", "cause", "told"), [(1, "python", False), (10, "python", True), (3, "gil_wait", True)]
+    ("scale", "cause", "told"),
+    [
+        (1, "python", False),
+        (10, "python", True),
+        (1, "data_wait", False),
+        (3, "data_wait", True),
+        (1, "gil_wait", True),
+    ],
 )
 def test_a_short_stretch_may_be_the_machine(make: Make, scale: int, cause: str, told: bool) -> None:
-    """A shared CPU runs slower for a quarter of a second, and Python with it."""
+    """A shared CPU runs slower for a quarter of a second, and Python with it; nobody but a thread holds the GIL."""
     file = make()
     for step in range(300):
         file.step({("other", "native"): 1.0}, **{cause: scale * (5.0 if 100 <= step < 190 else 2.0)})

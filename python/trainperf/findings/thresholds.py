@@ -196,7 +196,7 @@ _TABLE = (
         "uneven_min_s",
         1.0,
         "s",
-        "a slower stretch that is shorter is not told; of Python or native code twice of it",
+        "a slower stretch that is shorter is not told, but of waits for the GIL; of Python or native code twice of it",
         "a healthy loop of 0.7 s on a shared machine ran 1.8 times slower for 0.25 s, one of 4 s 1.4 times for 1 s",
     ),
     Threshold("uneven_warn_share", 0.05, "share of the run", "time that the slow part cost", "TensorBoard's 5 %"),

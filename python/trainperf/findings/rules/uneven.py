@@ -223,7 +223,9 @@ class Uneven:
         cause: str,
     ) -> str:
         """Why a short stretch is not told: others slow down a CPU's caches and clock for such a time. "" where it is
-        long enough."""
+        long enough, or is of waits for the GIL: that is held by a thread of this process, whatever the machine does."""
+        if cause == "gil_wait":
+            return ""
         seconds = float((wall * count)[slow.first : slow.end].sum()) / 1e9
         least = limit("uneven_min_s") * (2 if cause in _ON_CPU else 1)
         if seconds >= least:
