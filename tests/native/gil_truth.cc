@@ -251,6 +251,7 @@ PYBIND11_MODULE(gil_truth, m) {
         py::arg("look_at_gil") = true);
   m.def("watch", [](ThreadId id) { g_sampler->Watch(id); });
   m.def("stop_sampler", [] { g_sampler.reset(); });
+  m.def("sampler_next_ns", [] { return g_sampler->next_ns(); });
   m.def("sampler_stats", [] {
     const GilSampler::Stats s = g_sampler->stats();
     py::dict d;

@@ -187,6 +187,12 @@ def test_without_a_gil_to_look_at(python: tuple[str, Path]) -> None:
     assert seen["stacks"] > 0.8 * seen["samples"] > 10
 
 
+def test_no_sample_is_of_before_the_sampler(python: tuple[str, Path]) -> None:
+    """Else a watch would begin when its first sample is thought to: a second early."""
+    after_ns = play(python, "next_look")["after_ns"]
+    assert len(after_ns) == 50 and min(after_ns) > 0, after_ns
+
+
 def test_sub_interpreters_come_and_go(python: tuple[str, Path]) -> None:
     assert play(python, "subinterpreter")["hook_calls"] > 0
 

@@ -156,6 +156,7 @@ absl::Status Sampler::Begin() {
   look_works_ = ThreadLook::Works();
   if (!look_works_) absl::StrAppend(&why_, why_.empty() ? "" : "; ", "/proc/self/task/TID/syscall cannot be read here");
 
+  next_ns_.store(NowNs(), std::memory_order_release);  // no sample is of before, however late the thread begins
   // Signals are the user's: the thread starts with all of them masked, since it inherits our mask.
   sigset_t all, before;
   sigfillset(&all);

@@ -184,3 +184,16 @@ def no_gil_to_look_at() -> dict[str, Any]:
     stacks_read = sum(1 for e in events if any(name == "no_gil_to_look_at" for _, name, _ in truth.stack(e["stack"])))
     truth.end()
     return {"kinds": sorted({e["kind"] for e in events}), "samples": len(events), "stacks": stacks_read}
+
+
+def next_look() -> dict[str, Any]:
+    """What is asked of a sampler whose thread has mostly not begun: the earliest time that a sample can be of."""
+    truth.begin()
+    after_ns = []
+    for _ in range(50):
+        before_ns = truth.now_ns()
+        truth.start_sampler(10_000_000)
+        after_ns.append(truth.sampler_next_ns() - before_ns)
+        truth.stop_sampler()
+    truth.end()
+    return {"after_ns": after_ns}
