@@ -246,6 +246,20 @@ def test_what_is_between_two_cells_is_in_no_step() -> None:
     assert float(longest) < 1 and int(steps) == 160
 
 
+def test_a_semicolon_silences_the_value_of_a_cell() -> None:
+    notebook = run(
+        cells(
+            LOOP + "%load_ext trainperf",
+            "%%trainperf --no-report\ntrain(4)\n40 + 2",
+            "%%trainperf --no-report\ntrain(4)\n40 + 2;",
+            "%trainperf --no-report 40 + 2;",
+        )
+    )
+    shown = [data(cell) for cell in notebook.cells[1:]]
+    assert shown == [["42"], [], []]
+    assert all("trainperf" in stream(cell) for cell in notebook.cells[1:])
+
+
 def test_a_variable_run_of_the_users_own_is_not_the_watch() -> None:
     notebook = run(
         cells(LOOP + "%load_ext trainperf\nrun = 5", "%%trainperf --no-report\nrun.step()", "%%trainperf\ntrain.nope"),

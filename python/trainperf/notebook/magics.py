@@ -28,7 +28,9 @@ _VARIABLE: Final = "run"
 
 def load(shell: Any) -> None:
     """`%load_ext trainperf`. Loading it twice is loading it once."""
-    shell.register_magic_function(_magic, "line_cell", "trainperf")
+    # Since IPython 8.11: a `;` at the end silences a cell's value, as it does without us.
+    silenceable = getattr(importlib.import_module("IPython.core.magic"), "output_can_be_silenced", None)
+    shell.register_magic_function(silenceable(_magic) if silenceable else _magic, "line_cell", "trainperf")
 
 
 def unload(shell: Any) -> None:
