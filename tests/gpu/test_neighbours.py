@@ -125,7 +125,7 @@ def test_launches_of_compiled_code_go_through_the_driver(tmp_path: Path) -> None
     try:
         import triton  # noqa: F401
     except ImportError:
-        pytest.skip("no triton")
+        pytest.skip("triton is not installed")
     compiled = torch.compile(lambda x: (x * 2).relu().sum())
     x = torch.randn(1 << 20, device="cuda")
     compiled(x)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from trainperf.ranks import open_job, ranks
 
-pytest.importorskip("trainperf._native")
 if importlib.util.find_spec("accelerate") is None:
     pytest.skip("accelerate is not installed", allow_module_level=True)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("trainperf._native")
 pytestmark = pytest.mark.alone
 
 needs_lightning = pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")

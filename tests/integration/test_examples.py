@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("trainperf._native")
 pytestmark = pytest.mark.alone
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -7,10 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("trainperf._native")
-
 import trainperf
 import warm
 from fakes import fake_libraries

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs
     pytest.importorskip("transformers")

@@ -18,7 +18,6 @@ import trainperf
 from torch import nn
 from torch.utils.data import DataLoader
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")

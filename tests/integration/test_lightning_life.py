@@ -16,7 +16,6 @@ import torch
 import trainperf
 from torch.utils.data import DataLoader, TensorDataset
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")

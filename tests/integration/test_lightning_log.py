@@ -11,7 +11,6 @@ import pytest
 import torch
 import trainperf
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")

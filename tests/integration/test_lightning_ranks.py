@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trainperf
 
-pytest.importorskip("trainperf._native")
 if importlib.util.find_spec("pytorch_lightning") is None:
     pytest.skip("pytorch_lightning is not installed", allow_module_level=True)
 

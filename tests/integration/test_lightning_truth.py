@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")

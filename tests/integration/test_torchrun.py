@@ -12,9 +12,6 @@ import trainperf
 from trainperf.ranks import open_job, ranks
 from trainperf.settings import Settings
 
-pytest.importorskip("trainperf._native")
-pytest.importorskip("torch")
-
 
 @pytest.mark.timeout(100)
 def test_two_ranks(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("trainperf._native")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs
     pytest.importorskip("transformers")

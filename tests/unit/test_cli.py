@@ -378,7 +378,7 @@ def test_a_folder_in_a_files_place_is_told_in_one_way(tmp_path: Path, capsys: py
         package.open(run).report(folder)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

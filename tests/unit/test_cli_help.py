@@ -101,7 +101,7 @@ def script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pa
 
 def shell(*words: str) -> str:
     if shutil.which(words[0]) is None:
-        pytest.skip(f"no {words[0]} here")
+        pytest.skip(f"{words[0]} is not installed")
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

@@ -106,10 +106,10 @@ def test_data_that_waits_for_threads_is_not_said_to_wait_for_a_lock(make: Make) 
 
 def test_data_starved_names_the_dataset_where_no_sample_does(make: Make) -> None:
     """By what the hook really writes of a loader."""
-    data = pytest.importorskip("torch.utils.data")
+    from torch.utils import data
     from trainperf.hooks.describe import describe_loader
 
-    class Slow(data.Dataset):  # type: ignore[misc, name-defined]
+    class Slow(data.Dataset[int]):
         def __getitem__(self, index: int) -> int:
             return index
 
@@ -269,10 +269,10 @@ def test_each_worker_repeats_a_stream_unless_it_is_shared_out(make: Make, kind: 
 
 
 def test_a_stream_is_told_where_the_user_reads_it() -> None:
-    data = pytest.importorskip("torch.utils.data")
+    from torch.utils import data
     from trainperf.hooks.describe import describe_loader
 
-    class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
+    class Stream(data.IterableDataset[int]):
         def __iter__(self) -> object:
             return iter(range(8))
 

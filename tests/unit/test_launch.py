@@ -51,7 +51,7 @@ def launched(how: str, times: int, environ: Mapping[str, str], monkeypatch: pyte
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="who the parent is, /proc says")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, which says who the parent is")
 def test_the_same_environment_of_two_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (launched("processes", 1, TORCHRUN, monkeypatch) for _ in range(2))
     assert first[0] == first[1] != second[0] == second[1]

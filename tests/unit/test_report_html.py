@@ -301,7 +301,7 @@ def test_write_is_all_or_nothing(tmp_path: Path) -> None:
     write("lone surrogate \udcff", tmp_path / "b.html")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "temporary"))
     monkeypatch.setattr("tempfile.mkstemp", lambda **_: full)

@@ -386,7 +386,6 @@ while True:
 
 
 def test_a_killed_watch_leaves_a_run(tmp_path: Path) -> None:
-    pytest.importorskip("trainperf._native")
     process = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(tmp_path / "a.tpr")],
         stdout=subprocess.PIPE,

@@ -430,7 +430,7 @@ TEST(CudaTracerWithoutDriver, SaysSoAtOnce) {
   if (dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW) != nullptr) GTEST_SKIP() << "another test has loaded a driver";
   if (void* real = dlopen("libcuda.so.1", RTLD_LAZY)) {
     dlclose(real);
-    GTEST_SKIP() << "this machine has one";
+    GTEST_SKIP() << "this machine has a driver";
   }
   NameTable names(10);
   const auto tracer = CudaTracer::Start({{}, TRAINPERF_FAKE_CUPTI}, &names);
