@@ -1,4 +1,7 @@
 // Where the first step starts when nothing is fetched.
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -246,6 +249,85 @@ TEST(LastStep, OfACellThatOnlyCallsStepEndsWithIt) {
   loop.Finish();
   ASSERT_EQ(loop.steps().size(), 30u);
   for (const Step& step : loop.steps()) EXPECT_EQ(step.wall(), 4_ms);
+}
+
+// What a later cell does before its loop is told as the first one's is.
+TEST(FirstStep, OfALaterCellIsAsOfTheFirst) {
+  const auto steps_of = [](int cells, auto&& before) {
+    Script loop;
+    loop.sink().touching = false;
+    for (int cell = 0; cell < cells; ++cell) {
+      loop.WatchBegins().Cpu(1_ms);
+      if (cell + 1 == cells) before(loop);
+      for (int i = 0; i < 10; ++i) loop.Fetch(1, 500_us).Cpu(1_ms).Backward(2_ms).Optimizer(1, 300_us);
+      loop.Exhausted(1).WatchEnds().Blocked(3000_ms);
+    }
+    loop.Finish();
+    const std::vector<Step>& steps = loop.steps();
+    EXPECT_EQ(steps.size(), 10u * cells);
+    EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+    std::vector<int64_t> walls, phases;
+    for (size_t i = 10u * (cells - 1); i < steps.size(); ++i) {
+      walls.push_back(steps[i].wall());
+      for (int phase = 0; phase < kPhaseCount; ++phase) phases.push_back(steps[i].phase(static_cast<Phase>(phase)));
+    }
+    return std::pair(walls, phases);
+  };
+  const auto evaluate = [](Script& loop, uint8_t flags) {
+    for (int i = 0; i < 5; ++i) loop.Fetch(2, 1_ms, flags).Cpu(4_ms);
+    loop.Exhausted(2, flags);
+  };
+  const std::map<std::string, std::function<void(Script&)>> befores = {
+      {"no_grad", [&](Script& loop) { evaluate(loop, kGradDisabled); }},
+      {"eval mode",
+       [&](Script& loop) {
+         loop.Begin(Bracket::kEval, 7).Cpu(10_us);
+         evaluate(loop, 0);
+         loop.Begin(Bracket::kGc).Cpu(10_us).End(Bracket::kGc).End(Bracket::kEval);
+       }},
+      {"run.phase",
+       [&](Script& loop) {
+         loop.Begin(Bracket::kUserPhase, 0, -1, 0, Phase::kValidation);
+         evaluate(loop, 0);
+         loop.End(Bracket::kUserPhase, 0, Phase::kValidation);
+       }},
+      {"compiling", [](Script& loop) { loop.Begin(Bracket::kCompile).Cpu(500_ms).End(Bracket::kCompile); }},
+      {"a checkpoint", [](Script& loop) { loop.Begin(Bracket::kCheckpoint).Cpu(50_ms).End(Bracket::kCheckpoint); }},
+  };
+  for (const auto& [name, before] : befores) EXPECT_EQ(steps_of(1, before), steps_of(2, before)) << name;
+}
+
+TEST(FirstStep, OfALaterCellThatOnlyCallsStepHasItsWaits) {
+  Script loop;
+  loop.sink().touching = false;
+  for (int cell = 0; cell < 2; ++cell) {
+    loop.WatchBegins();
+    for (int i = 0; i < 10; ++i) loop.Cpu(1_ms).GilWait(3_ms).RunStep();
+    loop.WatchEnds().Blocked(3000_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kGilWait), 3_ms) << step.index;
+}
+
+TEST(FirstStep, OfALaterCellWithoutALoaderIsAsOfTheFirst) {
+  const auto first_of = [](int cells, auto&& before) {
+    Script loop;
+    loop.sink().touching = false;
+    for (int cell = 0; cell < cells; ++cell) {
+      loop.WatchBegins().Cpu(1_ms);
+      before(loop);
+      for (int i = 0; i < 10; ++i) loop.Cpu(1_ms).Backward(2_ms).Optimizer(1, 300_us);
+      loop.WatchEnds().Blocked(3000_ms);
+    }
+    loop.Finish();
+    EXPECT_EQ(loop.steps().size(), 10u * cells);
+    return loop.steps()[10u * (cells - 1)].wall();
+  };
+  const auto compiles = [](Script& loop) { loop.Begin(Bracket::kCompile).Cpu(500_ms).End(Bracket::kCompile); };
+  const auto nothing = [](Script&) {};
+  EXPECT_EQ(first_of(1, compiles), first_of(2, compiles));
+  EXPECT_EQ(first_of(1, nothing), first_of(2, nothing));
 }
 
 TEST(LastStep, IsNotWhatTheProbesRemovalDoes) {

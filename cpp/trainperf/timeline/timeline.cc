@@ -64,6 +64,10 @@ class Timeline::Impl {
       AddCall(event);
     } else if (event.kind == EventKind::kWatchBegins) {
       watch_begins_ = event;
+      if (lane_ && event.thread == thread_ && lane_->watch_ended()) {
+        Resume();
+        lane_->OnMark(event);
+      }
     } else if (event.kind == EventKind::kWatchEnds) {
       if (lane_ && event.thread == thread_) lane_->OnWatchEnds(event);
     } else if (thread_ != 0) {
@@ -206,7 +210,7 @@ class Timeline::Impl {
       return;
     }
     if (IsMark(event) || event.kind == EventKind::kWatchBegins) {
-      if (lane_->watch_ended() && BeginsLoop(event)) Resume(event);
+      if (lane_->watch_ended() && BeginsLoop(event)) Resume();
       lane_->OnMark(event);
       if (rival_ != 0) backwards_beside_ += rival_backwards_;
       rival_ = 0;
@@ -232,16 +236,14 @@ class Timeline::Impl {
     lane_->OnMark(event);
   }
 
-  // The loop had ended, and begins again: a notebook's next cell, for one. What was between is in no step.
-  void Resume(const Event& event) {
+  // The loop had ended, and may begin again: in a notebook's next cell, or between two, by a task that goes on. What was
+  // between is in no step.
+  void Resume() {
     floor_ns_ = std::max(lane_->last_mark_ns(), lane_->watch_ends_ns());
     lane_->Finish(floor_ns_);
     Retire();
     lane_.emplace(&writer_, &loaders_, floor_ns_);
     if (device_seen_) lane_->KeepHostLog();
-    if (event.kind == EventKind::kStep && watch_begins_.thread == thread_ && watch_begins_.end_ns >= floor_ns_) {
-      lane_->OnMark(watch_begins_);
-    }
   }
 
   void Retire() {

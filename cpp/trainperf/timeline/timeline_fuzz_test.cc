@@ -21,6 +21,7 @@ int64_t PlausibleRun(uint32_t seed) {
   const uint32_t threads = pick(3) == 0 ? 3 : 1;
   const bool steps = pick(4) == 0;
   const bool device = pick(3) != 0;
+  const bool cells = pick(3) == 0;  // of a notebook
   const auto operate = [&] {
     const uint64_t correlation = pick(40);
     switch (pick(4)) {
@@ -81,6 +82,8 @@ int64_t PlausibleRun(uint32_t seed) {
         break;
       default:
         if (steps && pick(3) == 0) loop.RunStep();
+        if (cells && pick(4) == 0) loop.WatchEnds();
+        if (cells && pick(4) == 0) loop.WatchBegins();
         loop.Blocked(pick(20) == 0 ? 6'000'000'000 : pick(2'000'000));
         loop.timeline().AdvanceTo(loop.now());
     }
