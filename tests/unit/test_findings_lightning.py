@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from runfiles import RunFile
+from trainperf.report import console
 from verdicts import TRAIN, Make, only, said
 
 SETTINGS = {"version": "2.6.6", "log_every_n_steps": 10, "progress_bar_metrics": ["training_step.loss"]}
@@ -188,6 +189,14 @@ def test_remedies_speak_of_the_trainer(make: Make) -> None:
     file = lightning(make).steps(100, compute=4.0, checkpoint=2.0, validation=4.0)
     fixes = {f.id: f.fix for f in said(file).findings}
     assert "ModelCheckpoint(every_n_train_steps=" in fixes["TP304"] and "val_check_interval" in fixes["TP306"]
+
+
+def test_a_remedy_that_halves_promises_half(make: Make) -> None:
+    with lightning(make).steps(100, compute=4.0, checkpoint=2.0, validation=5.0).open() as run:
+        shares = {f.id: f.fix_share for f in run.findings}
+        text = console.summary(run)
+    assert shares["TP304"] == pytest.approx(0.99) and shares["TP306"] == 0.5
+    assert "saves up to 2.5 ms/step" in text, text
 
 
 SITE = "/x/site-packages"

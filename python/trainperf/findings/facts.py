@@ -227,6 +227,7 @@ class Facts(Places):
         where: str = "",
         why: str = "",
         fix: str = "",
+        fix_share: float = 1.0,
         will_not_help: str = "",
         by_others: bool = False,
         finds_out: bool = False,
@@ -273,6 +274,7 @@ class Facts(Places):
             exposed_ns=exposed_ns,
             by_device=by_device,
             by_others=by_others,
+            fix_share=fix_share,
             finds_out=finds_out,
         )
 

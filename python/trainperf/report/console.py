@@ -208,9 +208,10 @@ def _next_text(f: Finding) -> str:
     text = in_one_line(f.fix)
     if f.cost_ns <= 0 or f.finds_out:
         return text
-    saved = f"{_ms(f.cost_ms_per_step)} ms/step"
+    saved = f"{_ms(f.cost_ms_per_step * f.fix_share)} ms/step"
     if f.steps_affected * 2 < f.steps:
-        saved = (f"{f.cost_ns / 1e6:,.0f} ms" if f.cost_ns < 10e9 else f"{f.cost_ns / 1e9:,.0f} s") + " of this run"
+        ns = f.cost_ns * f.fix_share
+        saved = (f"{ns / 1e6:,.0f} ms" if ns < 10e9 else f"{ns / 1e9:,.0f} s") + " of this run"
     return (
         f"saves about {saved}, more while CPUs are short: {text}" if f.waits_apart else f"saves up to {saved}: {text}"
     )

@@ -37,6 +37,9 @@ class Checkpoint:
         spots = facts.spots(facts.samples(phases=["checkpoint"]))
         top = spots[0] if spots else None
         blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
+        every = max(1, round(facts.steps / saves))
+        rarely = max(100, 10 * every)
+        by_option = framework.trainer(facts) or trainer_words.arguments(facts.run.meta)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -58,17 +61,17 @@ class Checkpoint:
             where=facts.where(top),
             why="torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
-            fix=f"ModelCheckpoint(every_n_train_steps={max(100, 10 * round(facts.steps / saves))})  # now every"
-            f" {plural(max(1, round(facts.steps / saves)), 'step')}; or save_weights_only=True"
+            fix=f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
+            " or save_weights_only=True"
             if framework.trainer(facts)
-            else f"TrainingArguments(save_steps={max(100, 10 * round(facts.steps / saves))})  # now every"
-            f" {plural(max(1, round(facts.steps / saves)), 'step')}; or save_only_model=True"
-            if trainer_words.arguments(facts.run.meta)
+            else f"TrainingArguments(save_steps={rarely})  # now every {plural(every, 'step')}; or save_only_model=True"
+            if by_option
             else (
-                f"# save less often (now every {max(1, round(facts.steps / saves))} steps), or beside training:\n"
+                f"# save less often (now every {every} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
             ),
+            fix_share=1 - every / rarely if by_option else 1.0,
             will_not_help="a larger batch or more workers"
             + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
         )

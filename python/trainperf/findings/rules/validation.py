@@ -51,12 +51,13 @@ class Validation:
             where=facts.where(top),
             why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
             fix=f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)"
-            f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.25"
+            f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.5"
             if framework.trainer(facts)
             else f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})'
             f"  # now about every {plural(every, 'step')}; or a smaller eval_dataset"
             if trainer_words.arguments(facts.run.meta)
-            else f"# validate half as often (now about every {plural(every, 'step')}), or on a part of the data",
+            else f"# validate half as often (now about every {plural(every, 'step')}), or on half of the data",
+            fix_share=0.5,
             will_not_help="anything that makes training steps faster; the training loader's workers",
         )
 
