@@ -26,45 +26,45 @@ _FIXES = {
     ),
     "queue": (
         "",  # as pools.advice says
-        "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
+        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
     ),
     "process queue": (
         "",
-        "a larger queue: it is empty; a larger batch, a faster device: the producer sets the pace",
+        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
     ),
     "full queue": (
         "# make what takes from it faster, or run several of those",
-        "a larger queue: it fills up again; a faster device: what takes from it sets the pace",
+        "a larger queue: it fills up again; a faster GPU: what takes from it sets the pace",
     ),
     "future": (
         "",
-        "a larger batch, a faster device: the pool sets the pace",
+        "a larger batch, a faster GPU: the pool sets the pace",
     ),
     "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
-    "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster device: the loop waits for storage"),
+    "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster GPU: the loop waits for storage"),
     "socket": (
         "# send from a background thread with a queue; wait only at the end",
-        "a faster device: the loop waits for the network",
+        "a faster GPU: the loop waits for the network",
     ),
     "event loop": (
         "# fetch ahead, by an event loop in a thread of its own (loop.run_forever): submit before the step\n"
         "future = asyncio.run_coroutine_threadsafe(fetch(), loop)  # and future.result() after it",
-        "a faster device: the event loop waits; asyncio.create_task alone: no task goes on while a step runs",
+        "a faster GPU: the event loop waits; asyncio.create_task alone: no task goes on while a step runs",
     ),
     "process": (
         "# run it beside training (subprocess.Popen, looked at later) or less often",
-        "a faster device: the loop waits for a child process",
+        "a faster GPU: the loop waits for a child process",
     ),
     "ranks": (
         "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files",
         "anything on this rank, if another one is late",
     ),
-    "other": ("# move the call out of the loop, or into a thread", "a faster device: the loop is asleep"),
+    "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
 
 _NOW_AND_THEN = (
     "# let its producer run further ahead: a larger queue evens out what takes long now and then",
-    "a larger batch, a faster device: the producer sets the pace",
+    "a larger batch, a faster GPU: the producer sets the pace",
 )
 
 
