@@ -27,7 +27,6 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kSettleNs = 2'000'000;
 // A look takes longer than that where the sampler is kept off the CPUs.
 constexpr int64_t kLongestLookNs = 1'000'000'000;
-constexpr int kMaxNameQuestions = 20;
 // Enabling CUPTI late takes seconds; a program must not hang when it takes for ever.
 constexpr std::chrono::seconds kLongestCommand(20);
 constexpr double kLowestSamplerHz = 20;
@@ -90,7 +89,6 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
     writer_->SetTier("run_delay", "off", "the kernel gives no /proc/self/task/TID/schedstat (CONFIG_SCHED_INFO)");
   }
   writer_->SetTier("cuda", "off", options.cuda ? "torch was not imported while the watch ran" : "not asked for");
-  thread_names_.resize(ThreadTable::kCapacity);
 }
 
 Collector::~Collector() {
@@ -232,30 +230,13 @@ void Collector::WatchWorker(uint32_t loader, int32_t pid) {
 }
 
 std::vector<int32_t> Collector::UnnamedThreads() {
-  std::vector<int32_t> tids;
-  if (!InThisProcess()) return tids;
-  const ThreadTable& threads = ThreadTable::Get();
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (ThreadId id = 1; id <= threads.size(); ++id) {
-    ThreadName& name = thread_names_[id - 1];
-    if (name.named || name.asked >= kMaxNameQuestions) continue;
-    const int32_t tid = threads.info(id).native_tid.load(std::memory_order_relaxed);
-    if (tid == 0) continue;
-    ++name.asked;
-    tids.push_back(tid);
-  }
-  return tids;
+  return InThisProcess() ? thread_names_.Unnamed() : std::vector<int32_t>();
 }
 
 void Collector::NameThread(int32_t native_tid, const std::string& name) {
-  const ThreadTable& threads = ThreadTable::Get();
   if (!InThisProcess()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (ThreadId id = 1; id <= threads.size(); ++id) {
-    if (threads.info(id).native_tid.load(std::memory_order_relaxed) != native_tid || thread_names_[id - 1].named)
-      continue;
-    thread_names_[id - 1].named = true;
-    posted_.push_back([id, native_tid, name](RunWriter& writer) { writer.SetThread(id, native_tid, name, ""); });
+  for (const ThreadId id : thread_names_.Name(native_tid)) {
+    Post([id, native_tid, name](RunWriter& writer) { writer.SetThread(id, native_tid, name, ""); });
   }
 }
 
@@ -423,13 +404,8 @@ void Collector::WriteThreads() {
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     const ThreadInfo& info = threads.info(id);
     const int32_t tid = info.native_tid.load(std::memory_order_relaxed);
-    bool named;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      named = thread_names_[id - 1].named;
-    }
     // Until Python tells its own name for it, the kernel's, which has none for one that has ended.
-    if (!named && tid != 0) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
+    if (tid != 0 && !thread_names_.named(id)) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
     marks::ReleaseRingOfDead(id);
     writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),
                               info.gil_waits.load(std::memory_order_relaxed));

@@ -31,6 +31,7 @@
 #include "trainperf/collect/device_feed.h"
 #include "trainperf/collect/loader_workers.h"
 #include "trainperf/collect/standstill.h"
+#include "trainperf/collect/thread_names.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
@@ -109,6 +110,7 @@ class Collector {
   DeviceFeed device_;
   HostProbe host_;
   LoaderWorkers workers_;
+  ThreadNames thread_names_;
   Budget budget_;
   Standstill standstill_;
   double sampler_hz_;
@@ -126,11 +128,6 @@ class Collector {
   std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
 
-  struct ThreadName {
-    int asked = 0;
-    bool named = false;
-  };
-
   mutable std::mutex mutex_;  // guards what follows; never held over anything that waits
   std::condition_variable wake_;
   std::condition_variable done_;
@@ -139,7 +136,6 @@ class Collector {
   std::vector<std::function<void()>> commands_;
   int64_t commands_wanted_ = 0;
   int64_t commands_done_ = 0;
-  std::vector<ThreadName> thread_names_;  // by ThreadId - 1
   std::string path_;
   int64_t flushes_wanted_ = 0;
   int64_t flushes_done_ = 0;

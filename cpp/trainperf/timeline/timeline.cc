@@ -236,8 +236,8 @@ class Timeline::Impl {
     lane_->OnMark(event);
   }
 
-  // The loop had ended, and may begin again: in a notebook's next cell, or between two, by a task that goes on. What was
-  // between is in no step.
+  // The loop had ended, and may begin again: in a notebook's next cell, or between two, by a task that goes on. What
+  // was between is in no step.
   void Resume() {
     floor_ns_ = std::max(lane_->last_mark_ns(), lane_->watch_ends_ns());
     lane_->Finish(floor_ns_);
