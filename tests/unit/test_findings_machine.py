@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from runfiles import RunFile
 from trainperf.findings.model import Finding
+from trainperf.report import console
 from verdicts import TRAIN, Make, abstained, loud, only, said
 
 
@@ -370,6 +371,21 @@ def test_torchs_threads_are_not_own_threads_that_compete(make: Make) -> None:
 def test_no_more_cpus_are_offered_than_there_are(make: Make, cpus: str, threads: str, fix: str) -> None:
     file = make(cpus=cpus, torch_threads=threads).steps(100, compute=8.0, descheduled=3.0)
     assert fix in only(file.host(3, process_cpus=0.8, other_cpus=1.6)).fix
+
+
+@pytest.mark.parametrize(
+    ("threads", "says"), [("1", "saves up to 3.0 ms"), ("2", "saves 3.0 ms/step or more")]
+)
+def test_threads_that_share_an_operation_lose_more_than_is_told(
+    make: Make, threads: str, says: str
+) -> None:
+    file = make(cpus="2", torch_threads=threads).steps(100, compute=8.0, descheduled=3.0)
+    with file.host(3, process_cpus=0.8, other_cpus=1.6).open() as run:
+        (f,) = run.findings
+        text = " ".join(console.summary(run).split())
+    assert says in text, text
+    assert ("set_num_threads(1)" in text) == (threads == "2")
+    assert any("counts as compute" in line for line in f.evidence) == (threads == "2")
 
 
 @pytest.mark.parametrize(("threads", "fix"), [("1", "# look at what else runs:\ntop -H"), ("2", "top -H")])

@@ -228,6 +228,7 @@ class Facts(Places):
         why: str = "",
         fix: str = "",
         fix_share: float = 1.0,
+        saves_more: bool = False,
         will_not_help: str = "",
         by_others: bool = False,
         finds_out: bool = False,
@@ -275,6 +276,7 @@ class Facts(Places):
             by_device=by_device,
             by_others=by_others,
             fix_share=fix_share,
+            saves_more=saves_more,
             finds_out=finds_out,
         )
 

@@ -50,6 +50,7 @@ class Finding:
     affected_share: float = 1.0  # of the cost, in the affected steps
     by_others: bool = False  # done by other programs on this machine
     fix_share: float = 1.0  # of the cost, what the fix saves at most
+    saves_more: bool = False  # what the fix takes away costs time elsewhere too, which was not told apart
     finds_out: bool = False  # the fix tells more, and saves nothing by itself
     waits_apart: bool = False  # what its code waited for a CPU, notable in this run, is told as descheduled alone
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)

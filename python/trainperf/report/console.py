@@ -212,6 +212,8 @@ def _next_text(f: Finding) -> str:
     if f.steps_affected * 2 < f.steps:
         ns = f.cost_ns * f.fix_share
         saved = (f"{ns / 1e6:,.0f} ms" if ns < 10e9 else f"{ns / 1e9:,.0f} s") + " of this run"
+    if f.saves_more:
+        return f"saves {saved} or more: {text}"
     return (
         f"saves about {saved}, more while CPUs are short: {text}" if f.waits_apart else f"saves up to {saved}: {text}"
     )

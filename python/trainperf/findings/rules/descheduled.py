@@ -44,7 +44,7 @@ class Descheduled:
         confidence = facts.confidence()
         wont = "a larger batch, pin_memory: the CPUs are short"
         who = [facts.step_thread_name]
-        where = ""
+        where, shared = "", False
         if whose == "own threads":
             title, why, fix, names, where = self._own_threads(facts, load)
             who += names
@@ -61,6 +61,7 @@ class Descheduled:
                 why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
             why += "; nothing in this program makes them do so"
             fix = self._room(wants.cpus, threads, load.others)
+            shared = threads > 1
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "both":
             title, why, fix = self._both(wants, load)
@@ -88,6 +89,10 @@ class Descheduled:
                 + (f"others on these CPUs {load.others:.1f} or more" if load.elsewhere else f"others {load.others:.1f}")
                 if load.known
                 else "",
+                f"{threads} threads of torch share each operation: while one has no CPU the others wait for it, which "
+                "counts as compute"
+                if shared
+                else "",
                 f"{plural(wants.cpus, 'CPU')} usable"
                 + (f" of the machine's {wants.cpus + load.elsewhere}" if load.elsewhere else "")
                 + (f", threads of torch: {threads}" if threads else "")
@@ -102,6 +107,7 @@ class Descheduled:
             will_not_help=wont,
             by_others=whose == "others" or (whose == "both" and load.others > load.started),
             finds_out=fix == _LOOK,
+            saves_more=shared,
         )
 
     @staticmethod
@@ -156,7 +162,7 @@ class Descheduled:
         """What leaves the others' CPUs to them, as far as this machine has CPUs to divide."""
         if 1 < cpus <= threads:
             fewer = max(1, cpus - math.ceil(others - 0.25))
-            return f"# stop them, or leave them their CPUs:\ntorch.set_num_threads({fewer})"
+            return f"torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them"
         if cpus > 2:
             last = min(4, cpus - 1) - 1
             return f"# stop them, or give this run its own CPUs:\ntaskset -c 0-{last} python train.py"
