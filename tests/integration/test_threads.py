@@ -224,3 +224,30 @@ with trainperf.watch(path, verbose=False) as watch:
 print({what: count for what, count in watch.run.dropped.items() if count})
 """
     assert child(body, tmp_path / "a.tpr").stdout == "{}\n"
+
+
+def test_a_flush_waits_for_a_sampler_that_is_kept_off_the_cpus(tmp_path: Path) -> None:
+    def named(task: Path) -> str:
+        return (task / "comm").read_text(encoding="utf-8").strip()
+
+    session = _native.Session(str(tmp_path / "a.tpr"))
+    session.begins()
+    while not (tids := [int(t.name) for t in Path("/proc/self/task").iterdir() if named(t) == "tp-sampler"]):
+        time.sleep(0.001)
+    cpu = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(tids[0], [cpu])
+    os.sched_setscheduler(tids[0], os.SCHED_IDLE, os.sched_param(0))
+    busy = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"])
+    not_there = []
+    try:
+        for steps in range(1, 16):
+            time.sleep(0.002)
+            _native.step()
+            session.flush()
+            not_there.append(steps - session.steps_closed)
+    finally:
+        busy.kill()
+        busy.wait()
+        session.ends()
+        session.stop("normally")
+    assert max(not_there) <= 1, not_there  # the first call may end no step

@@ -209,6 +209,7 @@ absl::Status Collector::Flush() {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopping_) return result_;
   const int64_t ticket = ++flushes_wanted_;
+  flush_asked_ns_ = NowNs();
   wake_.notify_all();
   done_.wait(lock, [&] { return flushes_done_ >= ticket || stopping_; });
   return commit_error_.empty() ? absl::OkStatus() : absl::UnavailableError(commit_error_);
@@ -279,6 +280,7 @@ void Collector::Loop() {
   for (;;) {
     bool last = false;
     int64_t flush = 0;
+    int64_t flush_asked_ns = 0;
     std::vector<std::function<void()>> commands;
     const int64_t asleep_ns = NowNs();
     {
@@ -287,6 +289,7 @@ void Collector::Loop() {
                      [&] { return stopping_ || flushes_wanted_ != flushes_done_ || !commands_.empty(); });
       last = stopping_;
       flush = flushes_wanted_;
+      flush_asked_ns = flush_asked_ns_;
       commands.swap(commands_);
     }
     standstill_.Woke(asleep_ns, NowNs(), std::chrono::nanoseconds(kWakeUp).count(), run_delay.Ns());
@@ -301,8 +304,10 @@ void Collector::Loop() {
     const bool flushing = flush != flushes_done_;
     if (flushing && !last) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kSettleNs));
     const int64_t now = NowNs();
-    const bool commit = flushing || now >= next_second_ns_ || last;
+    const bool second = now >= next_second_ns_;
     Tick(now, last);
+    const bool flushed = last || host_watermark_ns_ >= flush_asked_ns;  // else once more: a look takes long
+    const bool commit = (flushing && flushed) || second || last;
     collector_cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
     if (commit) {
       WriteTimes(now);
@@ -311,7 +316,7 @@ void Collector::Loop() {
     if (commit && !last) Commit();
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      flushes_done_ = flush;
+      if (flushed) flushes_done_ = flush;
     }
     done_.notify_all();
     if (last) return;
@@ -340,9 +345,9 @@ void Collector::Tick(int64_t now_ns, bool last) {
 }
 
 void Collector::DrainRings(int64_t now_ns, bool last) {
-  int64_t host_watermark_ns = last ? now_ns : now_ns - kSettleNs;
+  host_watermark_ns_ = last ? now_ns : now_ns - kSettleNs;
   if (sampler_ != nullptr && !last) {  // before its ring is drained: what is not in it yet is younger than this
-    host_watermark_ns = std::clamp(sampler_->next_ns(), host_watermark_ns - kLongestLookNs, host_watermark_ns);
+    host_watermark_ns_ = std::clamp(sampler_->next_ns(), host_watermark_ns_ - kLongestLookNs, host_watermark_ns_);
   }
   const auto take = [this](const Event& event) { pending_.push_back(event); };
   const ThreadTable& threads = ThreadTable::Get();
@@ -359,11 +364,11 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   if (throttled >= 0) {
     Event event{};
     event.kind = EventKind::kHost;
-    event.start_ns = event.end_ns = host_watermark_ns;  // steps up to here wait for it
+    event.start_ns = event.end_ns = host_watermark_ns_;  // steps up to here wait for it
     event.value = throttled;
     pending_.push_back(event);
   }
-  const int64_t watermark_ns = device_.Drain(now_ns, host_watermark_ns, last, &pending_);
+  const int64_t watermark_ns = device_.Drain(now_ns, host_watermark_ns_, last, &pending_);
   // Stable: events of one thread with equal times keep their order.
   std::stable_sort(pending_.begin(), pending_.end(),
                    [](const Event& a, const Event& b) { return a.end_ns < b.end_ns; });

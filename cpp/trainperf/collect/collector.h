@@ -120,7 +120,8 @@ class Collector {
 
   pthread_t thread_{};
   bool running_ = false;
-  std::vector<Event> pending_;  // drained, not yet older than the watermark
+  std::vector<Event> pending_;     // drained, not yet older than the watermark
+  int64_t host_watermark_ns_ = 0;  // all that the host did before was drained
   uint64_t dropped_before_ = 0;
   int64_t next_second_ns_ = 0;
   std::string commit_error_;
@@ -139,6 +140,7 @@ class Collector {
   std::string path_;
   int64_t flushes_wanted_ = 0;
   int64_t flushes_done_ = 0;
+  int64_t flush_asked_ns_ = 0;  // when the last was wanted
   bool stopping_ = false;
   bool finished_ = false;
   absl::Status result_;
