@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
+from trainperf.report import console
 from verdicts import TRAIN, Make, only, said
 
 CALL = "/x/site-packages/torch/nn/modules/module.py:{} Module._call_impl"
@@ -11,11 +12,17 @@ LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
 
 
 def forwards(
-    make: Make, ms: float, *frames: str, model: bool = True, python: float = 0.0, seen: int | None = None
+    make: Make,
+    ms: float,
+    *frames: str,
+    model: bool = True,
+    python: float = 0.0,
+    seen: int | None = None,
+    backward: float = 4.0,
 ) -> RunFile:
     """`ms` of native code of each step in these frames, and `python` of them in Python, `seen` so often; the rest is
     the model's, whose forward line 1832 calls."""
-    cells = {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 1.0}
+    cells = {("forward", "native"): 10.0, ("backward", "native"): backward, ("optimizer", "native"): 1.0}
     file = make().steps(100, cells, python=python)
     at = file.stack(*frames, f"{TRAIN}:9 train")
     file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
@@ -93,6 +100,22 @@ def test_a_function_beside_the_model_is_mentioned_not_blamed(make: Make, python:
     assert f.cost_ms_per_step == pytest.approx(3.0 + python, abs=0.01)
     assert any("a loss" in e and "is needed" in e for e in f.evidence)
     assert found.verdict.kind == "healthy" and found.verdict.finding == ""
+
+
+@pytest.mark.parametrize(
+    ("ms", "backward", "severity"),
+    [(8.0, 38.0, "warning"), (8.0, 25.0, "info"), (4.0, 29.0, "info")],  # the last: most of forward is the model's
+)
+def test_a_loss_in_pieces_is_a_warning_for_what_it_costs_in_backward(
+    make: Make, ms: float, backward: float, severity: str
+) -> None:
+    """A loop over samples or classes: each turn is a row of operations that backward goes through as well."""
+    with forwards(make, ms, f"{TRAIN}:4 dice", backward=backward).open() as run:
+        (f,) = run.findings
+        text = " ".join(console.summary(run).split())
+    assert (f.id, f.severity, f.where, f.saves_more) == ("TP310", severity, "train.py:4", severity == "warning")
+    assert ("saves 8.0 ms/step or more: compute it of the whole batch at once" in text) == f.saves_more, text
+    assert any("backward takes 3.8 times as long" in e for e in f.evidence) == f.saves_more
 
 
 @pytest.mark.parametrize(

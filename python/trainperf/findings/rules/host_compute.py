@@ -53,6 +53,20 @@ _IN_CLOSURE = (
 )
 
 
+_MAY_BE_A_LOSS = (
+    "the loop computes outside of any module",
+    "# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
+    "if step % 50 == 0: ...",
+    "a faster model",
+)
+_LOSS_IN_PIECES = (
+    "the loop computes outside of any module, in operations that make backward long",
+    "# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
+    "# where no gradient is needed: with torch.no_grad(), every N steps",
+    "a faster model; DataLoader workers",
+)
+
+
 class HostCompute:
     id = "TP310"
     slug = "host-compute"
@@ -118,19 +132,25 @@ class HostCompute:
         )
 
     def _beside_the_model(self, facts: Facts) -> Finding | None:
-        """An info: a loss is computed there too, and is needed."""
+        """An info, as a loss is computed there and is needed, unless backward is too long for a model and its loss."""
         mine = beside_the_model(facts)
         top = mine.spots[0] if mine.spots else None
         if top is None or top.samples < limit("min_samples"):
             return None
-        if facts.grade(int(mine.ns * top.share), self.limits) is None:
+        severity = facts.grade(int(mine.ns * top.share), self.limits)
+        if severity is None:
             return None
+        forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
+        in_backward = backward >= limit("backward_ratio") * forward and mine.ns >= limit("half_share") * forward
+        title, fix, will_not_help = _MAY_BE_A_LOSS
+        if in_backward:
+            title, fix, will_not_help = _LOSS_IN_PIECES
         return facts.finding(
             (self.id, self.slug),
-            severity="info",
+            severity=severity if in_backward else "info",
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
-            title="the loop computes outside of any module",
+            title=title,
             affected=mine.affected(facts.steps),
             confidence=facts.confidence(samples=mine.samples),
             evidence=(
@@ -141,15 +161,18 @@ class HostCompute:
                     for s in mine.spots[:3]
                     if s is top or s.share >= limit("show_share")
                 ),
-                "a loss, or a part of the model that is a plain function, is needed there; a metric or an average of "
-                "the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
+                f"backward takes {backward / forward:.1f} times as long as forward, of a model and its loss one to two:"
+                " it goes back through each of these operations"
+                if in_backward
+                else "a loss, or a part of the model that is a plain function, is needed there; a metric or an average "
+                "of the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} computes in {facts.label(top)}",
-            fix="# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
-            "if step % 50 == 0: ...",
-            will_not_help="a faster model",
+            fix=fix,
+            will_not_help=will_not_help,
+            saves_more=in_backward,
         )
 
     def _in_the_model(self, facts: Facts) -> Finding | None:
