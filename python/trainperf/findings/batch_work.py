@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import (
     calls_module,
+    function_of,
     in_module,
     is_functional,
     is_trainings_own,
     is_users,
-    named_function,
     runs_layer,
     user_frame,
 )
@@ -20,9 +20,8 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.frames import Function
     from trainperf.runfile import Frame
-
-    Function = tuple[str, str]  # file, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def _first_calls(facts: Facts) -> dict[Function, int]:
         outermost = max(i for i, f in enumerate(stack) if calls_module(f))
         for f in stack[outermost + 1 :]:
             if is_users(f, stack):
-                function = (f.file, named_function(f.function))
+                function = function_of(f)
                 first[function] = min(f.line, first.get(function, f.line))
     return first
 
@@ -90,7 +89,7 @@ def _first_calls(facts: Facts) -> dict[Function, int]:
 def _is_before(stack: Sequence[Frame], first: dict[Function, int]) -> bool:
     """By the innermost of the functions through which layers are called."""
     for f in stack:
-        line = first.get((f.file, named_function(f.function)))
+        line = first.get(function_of(f))
         if line is not None and is_users(f, stack):
             return f.line < line
     return False
@@ -100,4 +99,4 @@ def _function(stack: Sequence[Frame]) -> Function:
     """Of the innermost frame of the user's, which is there: the stack comes to a layer's caller."""
     at = user_frame(stack)
     assert at is not None
-    return at.file, named_function(at.function)
+    return function_of(at)

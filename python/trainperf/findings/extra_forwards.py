@@ -6,31 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.frames import calls_module, in_module, is_the_loops, named_function, runs_layer, user_frame
+from trainperf.findings.frames import calls_module, function_of, in_module, is_the_loops, runs_layer, user_frame
+from trainperf.findings.functions import Functions
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Facts
+    from trainperf.findings.frames import Function
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
 
-    Function = tuple[str, str]  # file, name
-
 
 @dataclass(frozen=True, slots=True)
-class ExtraForwards:
-    """Time outside of every phase, in modules that functions of the user's call."""
+class ExtraForwards(Functions):
+    """Those that call modules outside of every phase, and the time in these."""
 
-    spots: list[Spot]  # these functions, costliest first
-    claims: dict[Cell, int]
     may_train: bool  # backward is as long as if it went through these modules too
-
-    @property
-    def ns(self) -> int:
-        return sum(self.claims.values())
-
-    @property
-    def samples(self) -> int:
-        return sum(s.samples for s in self.spots)
 
 
 def extra_forwards(facts: Facts) -> ExtraForwards | None:
@@ -79,4 +69,4 @@ def _is_one(caller: Sequence[Frame], callers: set[Function]) -> bool:
 def _function(caller: Sequence[Frame]) -> Function:
     at = user_frame(caller)
     assert at is not None  # _of_caller() is empty otherwise
-    return at.file, named_function(at.function)
+    return function_of(at)

@@ -20,6 +20,8 @@ class FrameLike(Protocol):
     def line(self) -> int: ...
 
 
+Function = tuple[str, str]  # file, qualified name
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # By shape, not by this interpreter's paths: a run may be read on another machine.
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
@@ -254,6 +256,11 @@ def short_path(file: str, base: str = "") -> str:
 def named_function(name: str) -> str:
     """co_qualname of the function that a person named: a comprehension or a lambda in it is a part of it."""
     return _UNNAMED.sub("", name)
+
+
+def function_of(frame: FrameLike) -> Function:
+    """The one that a person named."""
+    return frame.file, named_function(frame.function)
 
 
 def short_function(name: str) -> str:

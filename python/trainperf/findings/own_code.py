@@ -12,6 +12,7 @@ from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
     called_by_module,
     calls_module,
+    function_of,
     in_closure,
     in_module,
     is_array_library,
@@ -21,21 +22,21 @@ from trainperf.findings.frames import (
     is_trainings_own,
     is_users,
     makes_text,
-    named_function,
     runs_layer,
     saves,
     user_frame,
 )
+from trainperf.findings.functions import Functions
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.frames import Function
     from trainperf.runfile import Detail, Frame
 
     Keeps = Callable[[Sequence[Frame]], bool]
-    Function = tuple[str, str]  # file, name
     Parts = list[tuple[Cell, Detail, float]]  # where, what was seen, ns of the exact time that it stands for
 
 _FORWARD: Cell = ("forward", "native")
@@ -97,14 +98,14 @@ def _beside_the_model(facts: Facts) -> Keeps:
     """Of forward, what a function does that was never seen to call a module: a metric, an average of the weights; a
     loss or a batch as well. Nothing where no layer was seen, nor of what may be a part of the model: that may be a
     function."""
-    loops: set[tuple[str, str]] = set()
+    loops: set[Function] = set()
     model_seen = False
     before = batch_work(facts)
     for d in facts.samples():
         stack = facts.run.stack(d.stack)
         model_seen = model_seen or runs_layer(stack)
         call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
-        loops |= {(f.file, named_function(f.function)) for f in stack[call:] if is_users(f, stack)}
+        loops |= {function_of(f) for f in stack[call:] if is_users(f, stack)}
 
     def keep(stack: Sequence[Frame]) -> bool:
         at = user_frame(stack)
@@ -112,26 +113,16 @@ def _beside_the_model(facts: Facts) -> Keeps:
             return False
         if before.may_be_the_model(stack):
             return False
-        return at.function != "<module>" and (at.file, named_function(at.function)) not in loops
+        return at.function != "<module>" and function_of(at) not in loops
 
     return keep
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCode:
-    """Functions of one kind, and all of their time."""
+class OwnCode(Functions):
+    """Functions of one kind."""
 
-    spots: list[Spot]  # costliest first
-    claims: dict[Cell, int]
     details: list[Detail]
-
-    @property
-    def ns(self) -> int:
-        return sum(self.claims.values())
-
-    @property
-    def samples(self) -> int:
-        return sum(s.samples for s in self.spots)
 
     def affected(self, steps: int) -> Affected:
         """The few of so many steps that most of it was seen in, by several samples each: it is hardly in others too."""
@@ -229,11 +220,9 @@ def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
 
 def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, Sequence[Frame]]]:
     """What was seen of one of these functions, with the stacks."""
-    place = (spot.frame.file, named_function(spot.frame.function))
+    function = function_of(spot.frame)
     seen = [(d, facts.run.stack(d.stack)) for d in mine.details]
-    return [
-        (d, s) for d, s in seen if (at := user_frame(s)) is not None and (at.file, named_function(at.function)) == place
-    ]
+    return [(d, s) for d, s in seen if (at := user_frame(s)) is not None and function_of(at) == function]
 
 
 def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:
@@ -270,7 +259,7 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, 
         kept = [(d, at) for d in samples if (at := user_frame(s := facts.run.stack(d.stack))) is not None and keep(s)]
         each = facts.matrix[cell] / max(1, _stood_for(facts, samples, [d for d, _ in kept]))
         for d, at in kept:
-            functions.setdefault((at.file, named_function(at.function)), []).append((cell, d, d.ns * each))
+            functions.setdefault(function_of(at), []).append((cell, d, d.ns * each))
     return functions
 
 

@@ -175,14 +175,13 @@ class Places:
         (their ns still count in the share's whole). `keep` may reject stacks; `seen_from` gives the part of a stack
         that is looked at."""
         whole = 0
-        functions: dict[tuple[str, str], _Function] = {}
+        functions: dict[frames.Function, _Function] = {}
         for d in details:
             whole += d.ns
             stack = tuple(seen_from(self.run.stack(d.stack)))
             at = frames.user_frame(stack)
             if at is not None and (keep is None or keep(stack)):
-                place = (at.file, frames.named_function(at.function))
-                functions.setdefault(place, _Function()).add(d, stack, at)
+                functions.setdefault(frames.function_of(at), _Function()).add(d, stack, at)
         return sorted((f.spot(whole) for f in functions.values()), key=lambda s: -s.ns)
 
     def call_spots(self, *calls: str) -> list[Spot]:
@@ -295,9 +294,8 @@ def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:
     for f in outer:
         if f is at:
             break
-    function = frames.named_function(at.function)
     for f in outer:
-        if (f.file, frames.named_function(f.function)) == (at.file, function):
+        if frames.function_of(f) == frames.function_of(at):
             continue  # the function itself, around its comprehension or by recursion
         if frames.is_generated(f.file) and not frames.is_users(f, stack):
             continue  # a dataclass' __init__, which calls __post_init__

@@ -1,4 +1,4 @@
-"""Every number that a verdict depends on, each with its source. docs/thresholds.md is rendered from it."""
+"""Every number that a verdict depends on, each with its source. docs/thresholds.md is made from it."""
 
 from __future__ import annotations
 
@@ -493,18 +493,3 @@ TABLE: dict[str, Threshold] = {t.name: t for t in _TABLE}
 def limit(name: str) -> float:
     """The value of a threshold; KeyError for a name that is not in the table."""
     return TABLE[name].value
-
-
-def render_markdown() -> str:
-    """docs/thresholds.md."""
-    lines = [
-        "# Thresholds",
-        "",
-        "Every number that a verdict depends on. Made from `python/trainperf/findings/thresholds.py`; "
-        "a test keeps the two equal.",
-        "",
-        "| Name | Value | Unit | Meaning | Source |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [f"| `{t.name}` | {t.value:g} | {t.unit} | {t.meaning} | {t.source} |" for t in TABLE.values()]
-    return "\n".join(lines) + "\n"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import saves
 from trainperf.findings.framework import main_cause
-from trainperf.findings.model import Abstained, Finding, Limits, Outcome
+from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
@@ -51,8 +52,12 @@ _IN_CLOSURE = (
     "# do it every N steps, or outside of the closure that the step calls:\nif step % 50 == 0: ...",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
-
-
+_IN_THE_MODEL = (
+    "the model computes in NumPy or its like, where no gradient goes through",
+    "# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
+    "once beforehand",
+    "a faster GPU: it runs on the CPU, in each call of the model",
+)
 _MAY_BE_A_LOSS = (
     "the loop computes outside of any module",
     "# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
@@ -91,44 +96,27 @@ class HostCompute:
         if affected.steps < facts.steps:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: "
-        title, fix, will_not_help = _BETWEEN_PHASES
-        doing = "between the phases of training"
+        advice, doing = _BETWEEN_PHASES, "between the phases of training"
         if saving:
-            title, fix, will_not_help = _SAVES
-            doing = "that writes files"
+            advice, doing = _SAVES, "that writes files"
         elif hooks:
-            title, fix, will_not_help = _IN_HOOKS
-            doing = "of hooks that modules call"
+            advice, doing = _IN_HOOKS, "of hooks that modules call"
         elif mine.share(phase="optimizer") > limit("most_share"):
-            title, fix, will_not_help = _IN_CLOSURE
-            doing = "in the closure that the optimizer's step calls"
+            advice, doing = _IN_CLOSURE, "in the closure that the optimizer's step calls"
         elif mine.share(phase="forward") > limit("most_share"):
-            title, fix, will_not_help = _BEFORE_THE_MODEL
-        return facts.finding(
-            (self.id, self.slug),
-            severity=severity,
-            cause=main_cause(facts, mine.claims),
-            claims=mine.claims,
-            title=title,
-            affected=affected,
-            confidence=facts.confidence(
-                samples=mine.samples,
-                doubts=("a hook that changes what its module returns is a part of the model",) if hooks else (),
-            ),
+            advice = _BEFORE_THE_MODEL
+        return self._finding(
+            facts,
+            mine,
+            severity,
+            advice,
             evidence=(
                 f"{took}native code (NumPy, pandas, tensors) {doing}",
                 f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
-                *(
-                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
-                    for s in mine.spots[:3]
-                    if s.share >= limit("show_share")
-                ),
+                *mine.evidence(facts),
             ),
-            who=(facts.step_thread_name,),
-            where=facts.where(top),
-            why=f"{facts.step_thread_name} {'saves' if saving else 'computes'} in {facts.label(top)}",
-            fix=fix,
-            will_not_help=will_not_help,
+            does="saves" if saving else "computes",
+            doubts=("a hook that changes what its module returns is a part of the model",) if hooks else (),
         )
 
     def _beside_the_model(self, facts: Facts) -> Finding | None:
@@ -142,36 +130,21 @@ class HostCompute:
             return None
         forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
         in_backward = backward >= limit("backward_ratio") * forward and mine.ns >= limit("half_share") * forward
-        title, fix, will_not_help = _MAY_BE_A_LOSS
-        if in_backward:
-            title, fix, will_not_help = _LOSS_IN_PIECES
-        return facts.finding(
-            (self.id, self.slug),
-            severity=severity if in_backward else "info",
-            cause=main_cause(facts, mine.claims),
-            claims=mine.claims,
-            title=title,
-            affected=mine.affected(facts.steps),
-            confidence=facts.confidence(samples=mine.samples),
+        return self._finding(
+            facts,
+            mine,
+            severity if in_backward else "info",
+            _LOSS_IN_PIECES if in_backward else _MAY_BE_A_LOSS,
             evidence=(
                 f"{facts.of_step(mine.ns)} is in functions of yours that no module calls, most of it in what counts "
                 "as forward: all that ends with a backward",
-                *(
-                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
-                    for s in mine.spots[:3]
-                    if s is top or s.share >= limit("show_share")
-                ),
+                *mine.evidence(facts),
                 f"backward takes {backward / forward:.1f} times as long as forward, of a model and its loss one to two:"
                 " it goes back through each of these operations"
                 if in_backward
                 else "a loss, or a part of the model that is a plain function, is needed there; a metric or an average "
                 "of the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
             ),
-            who=(facts.step_thread_name,),
-            where=facts.where(top),
-            why=f"{facts.step_thread_name} computes in {facts.label(top)}",
-            fix=fix,
-            will_not_help=will_not_help,
             saves_more=in_backward,
         )
 
@@ -181,28 +154,38 @@ class HostCompute:
         top = mine.spots[0] if mine.spots else None
         if top is None or top.samples < limit("min_samples") or facts.grade(mine.ns, self.limits) is None:
             return None
+        took = f"{facts.of_step(mine.ns)} is in such libraries' code that modules call"
+        return self._finding(facts, mine, "info", _IN_THE_MODEL, evidence=(took, *mine.evidence(facts)))
+
+    def _finding(
+        self,
+        facts: Facts,
+        mine: OwnCode,
+        severity: Severity,
+        advice: tuple[str, str, str],
+        *,
+        evidence: Sequence[str],
+        does: str = "computes",
+        doubts: Sequence[str] = (),
+        saves_more: bool = False,
+    ) -> Finding:
+        title, fix, will_not_help = advice
+        top = mine.spots[0]
         return facts.finding(
             (self.id, self.slug),
-            severity="info",
+            severity=severity,
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
-            title="the model computes in NumPy or its like, where no gradient goes through",
+            title=title,
             affected=mine.affected(facts.steps),
-            confidence=facts.confidence(samples=mine.samples),
-            evidence=(
-                f"{facts.of_step(mine.ns)} is in such libraries' code that modules call",
-                *(
-                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
-                    for s in mine.spots[:3]
-                    if s is top or s.share >= limit("show_share")
-                ),
-            ),
+            confidence=facts.confidence(samples=mine.samples, doubts=doubts),
+            evidence=evidence,
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.step_thread_name} computes in {facts.label(top)}",
-            fix="# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
-            "once beforehand",
-            will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
+            why=f"{facts.step_thread_name} {does} in {facts.label(top)}",
+            fix=fix,
+            will_not_help=will_not_help,
+            saves_more=saves_more,
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import in_closure, in_module, label, makes_text, named_function, user_frame
+from trainperf.findings.frames import function_of, in_closure, in_module, label, makes_text, user_frame
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
@@ -85,11 +85,7 @@ class HostPython:
             confidence=facts.confidence(samples=mine.samples),
             evidence=(
                 f"{took} your Python, or a library's for it" + (", holding the GIL" if native < notably else ""),
-                *(
-                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label_with_caller(s)}"
-                    for s in mine.spots[:3]
-                    if s is top or s.share >= limit("show_share")
-                ),
+                *mine.evidence(facts, with_caller=True),
                 f"{unread:.0%} of the samples could not be read: functions called each other too fast"
                 if unread >= notably
                 else "",
@@ -146,8 +142,6 @@ class HostPython:
     def _before_the_model(facts: Facts, top: Spot) -> bool:
         """Of forward, and never below a module, though other samples of forward are."""
         stacks = [facts.run.stack(d.stack) for d in facts.samples(phases=["forward"], states=["python"])]
-        place = (top.frame.file, named_function(top.frame.function))
-        mine = [
-            s for s in stacks if (at := user_frame(s)) is not None and (at.file, named_function(at.function)) == place
-        ]
+        function = function_of(top.frame)
+        mine = [s for s in stacks if (at := user_frame(s)) is not None and function_of(at) == function]
         return bool(mine) and not any(in_module(s) for s in mine) and any(in_module(s) for s in stacks)

@@ -91,11 +91,7 @@ class Validation:
             ),
             evidence=(
                 f"{facts.of_step(mine.ns)} is in modules that are called there, in no forward that a backward follows",
-                *(
-                    f"{s.share:.0%} of {plural(mine.samples, 'sample')} of it in {facts.label(s)}"
-                    for s in mine.spots[:3]
-                    if s is top or s.share >= limit("show_share")
-                ),
+                *mine.evidence(facts),
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),

@@ -1,0 +1,36 @@
+"""Functions of the user's that samples were seen in, with all of their time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.text import plural
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.model import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    spots: list[Spot]  # costliest first
+    claims: dict[Cell, int]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def samples(self) -> int:
+        return sum(s.samples for s in self.spots)
+
+    def evidence(self, facts: Facts, *, with_caller: bool = False) -> tuple[str, ...]:
+        """Where most of the time was seen: a line for each of the costliest, three at most."""
+        label = facts.label_with_caller if with_caller else facts.label
+        return tuple(
+            f"{s.share:.0%} of {plural(self.samples, 'sample')} of it in {label(s)}"
+            for s in self.spots[:3]
+            if s is self.spots[0] or s.share >= limit("show_share")
+        )
