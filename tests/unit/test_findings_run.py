@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from trainperf.findings.engine import cost_text
@@ -111,6 +113,17 @@ def test_where_compute_varies_the_verdict_does_not_say_what_it_is_about_does(mak
     found = said(file)
     assert found.verdict.finding == "TP310" and "TP401" in [f.id for f in found.findings]
     assert "slow because of it" not in found.verdict.text
+
+
+def test_a_stretch_of_merged_rows_ends_with_the_last_step_of_a_row(make: Make) -> None:
+    """Also where it is told that it may be chance."""
+    ends = []
+    for seed in range(20):
+        file = make()
+        for ms in np.random.default_rng(seed).lognormal(1.0, 0.8, 60):
+            file.steps(8, compute=10 * (1.0 + ms))
+        ends += re.findall(r"steps [\d,]+ to ([\d,]+) may be slower", abstained(file.merge_steps(8), "TP401"))
+    assert ends and {int(end.replace(",", "")) % 8 for end in ends} == {7}
 
 
 def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:

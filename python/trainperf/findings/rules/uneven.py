@@ -150,7 +150,7 @@ class Uneven:
         if slow is None or slow.ratio < limit("uneven_ratio"):
             return None
         if by_chance(wall, slow) > limit("uneven_chance"):
-            first, last = int(table.index[keep][slow.first]), int(table.index[keep][slow.end - 1])
+            first, last = self._steps(table.index[keep], count, slow)
             why = f"steps differ as much in random order: steps {first:,} to {last:,} may be slower by chance"
             return Abstained(self.id, self.slug, why)
         causes = table.causes_ns[keep]
@@ -173,8 +173,7 @@ class Uneven:
             return None
         if cause in ("compute", "gpu_wait", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
-        index = table.index[keep]
-        first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
+        first, last = self._steps(table.index[keep], count, slow)
         grown = max(1.0, float(change.clip(min=0).sum()))
         claims: dict[Cell, int] = loaders.spread(facts.cells(cause), min(excess, int(max(0.0, change[top]) * steps_in)))
         part = self._part(first, last, int(table.index[-1] + table.count[-1]))
@@ -215,7 +214,12 @@ class Uneven:
         return inside, causes[rest].sum(axis=0) / max(1.0, float(count[rest].sum()))
 
     @staticmethod
+    def _steps(index: npt.NDArray[np.int64], count: npt.NDArray[np.float64], slow: _Slow) -> tuple[int, int]:
+        """The first and the last of the stretch; a row may be several."""
+        return int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
+
     def _may_be_the_machine(
+        self,
         index: npt.NDArray[np.int64],
         count: npt.NDArray[np.float64],
         wall: npt.NDArray[np.float64],
@@ -230,7 +234,7 @@ class Uneven:
         least = limit("uneven_min_s") * (2 if cause in _ON_CPU else 1)
         if seconds >= least:
             return ""
-        first, last = int(index[slow.first]), int(index[slow.end - 1] + count[slow.end - 1] - 1)
+        first, last = self._steps(index, count, slow)
         return f"steps {first:,} to {last:,} are slower for {seconds:.1f} s only: it may be the machine, run longer"
 
     @staticmethod
