@@ -109,5 +109,8 @@ def test_a_forward_too_long_for_a_model_of_functions_is_no_all_clear(
         at = file.stack(*calls, f"{TRAIN}:4 {name}", f"{TRAIN}:20 train")
         file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
     found = said(file)
-    assert found.findings == () and ("augment (train.py:4)" in abstained(file, "TP310")) == said_so
+    assert (
+        "TP310" not in [f.id for f in found.findings]
+        and ("augment (train.py:4)" in abstained(file, "TP310")) == said_so
+    )
     assert (found.verdict.kind == "partly") == said_so == ("not known what is the model" in found.verdict.text)

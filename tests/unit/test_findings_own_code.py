@@ -235,3 +235,18 @@ def test_numpy_within_the_model_is_mentioned(make: Make, leaf: str, told: bool) 
         assert found.findings[0].cost_ms_per_step == pytest.approx(4.0, abs=0.01)
         assert "_raw_fft called by Net.features" in found.findings[0].why
         assert found.verdict.look == "TP310" and "host-compute costs 25%" in found.verdict.text
+
+
+def test_of_the_steps_that_hold_a_part_of_a_cause_all_that_are_alike_count(make: Make) -> None:
+    """40 of 200 steps have 10 ms of Python, half of it a library's: 20 steps would hold as much as is told."""
+    file = make()
+    for i in range(200):
+        file.step({("other", "python"): 10.0 if i % 5 == 0 else 0.1, ("forward", "native"): 4.0})
+    mine, library = (
+        file.stack(f"{TRAIN}:4 rollout"),
+        file.stack("/x/site-packages/gym/core.py:9 step", f"{TRAIN}:5 rollout"),
+    )
+    file.detail("sample", 200, phase="other", state="python", stack=mine, count=60)
+    file.detail("sample", 216, phase="forward", state="python", stack=library, count=60)
+    f = next(f for f in said(file).findings if f.id == "TP302")
+    assert f.steps_affected == 40 and f.evidence[0].startswith("40 of 200 steps"), f.evidence

@@ -72,3 +72,29 @@ def test_where_no_forward_was_seen_it_may_be_this_one(make: Make) -> None:
 )
 def test_what_is_no_model_that_the_loop_calls_is_no_evaluation(make: Make, frames: tuple[str, ...]) -> None:
     assert said(evaluates(make, *frames)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("ms", "function", "told"),
+    [
+        (12.0, "train", True),  # a frozen model, in the line after the model's own
+        (12.0, "rollout", True),
+        (5.0, "train", False),  # backward may go through it
+    ],
+)
+def test_a_model_that_runs_without_a_backward_is_told_by_its_line(
+    make: Make, ms: float, function: str, told: bool
+) -> None:
+    """Both count as forward, whose end is the backward: it takes 2 ms."""
+    file = make().steps(
+        100, {("forward", "native"): 1.5 + ms, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    )
+    file.detail("sample", 150, phase="forward", state="native", stack=file.stack(*NET, f"{TRAIN}:9 train"))
+    file.detail("sample", 100 * ms, phase="forward", state="native", stack=file.stack(*NET, f"{TRAIN}:12 {function}"))
+    if not told:
+        assert said(file).findings == ()
+        return
+    f = only(file)
+    assert (f.slug, f.severity, f.where) == ("validation", "warning", "train.py:12") and "frozen model" in f.fix
+    assert f.cost_ms_per_step == pytest.approx(ms, abs=0.01)
+    assert any("6.0 times as long as all of backward: that goes through little of it" in e for e in f.evidence)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import calls_module, function_of, in_module, is_the_loops, runs_layer, user_frame
 from trainperf.findings.functions import Functions
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -18,41 +19,84 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExtraForwards(Functions):
-    """Those that call modules outside of every phase, and the time in these."""
+    """Those that call modules that no backward goes through, and the time in these."""
 
     may_train: bool  # backward is as long as if it went through these modules too
+    why: str  # no backward is thought to
+
+    @property
+    def within_step(self) -> bool:
+        """In what counts as forward."""
+        return any(phase == "forward" for phase, _ in self.claims)
 
 
 def extra_forwards(facts: Facts) -> ExtraForwards | None:
-    """None where there are none, where layers were not seen to run in forward (it may begin elsewhere), and with a
-    device, on which time of the host is not time of the model.
-
-    A forward that ends with a backward is `forward`, unless another batch is fetched between the two: the backward of
-    such a one is as long as if it went through all.
-    """
+    """The larger of what runs outside of every phase and what counts as forward. None where there are none, where
+    layers were not seen to run in forward (it may begin elsewhere), and with a device, on which time of the host is not
+    time of the model."""
     forwards = facts.samples(phases=["forward"], states=["native"])
     if facts.run.feeds_device or not any(runs_layer(facts.run.stack(d.stack)) for d in forwards):
         return None
+    found = [f for f in (_outside(facts, forwards), _untrained(facts)) if f is not None]
+    return max(found, key=lambda f: (not f.may_train, f.ns), default=None)
+
+
+def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
+    """A forward that ends with a backward is `forward`, unless another batch is fetched between the two: the backward
+    of such a one is as long as if it went through all."""
     callers = {
         _function(caller)
         for d in facts.samples(phases=["other"])
         if runs_layer(stack := facts.run.stack(d.stack)) and (caller := _of_caller(stack))
     }
-    claims: dict[Cell, int] = {}
-    details: list[Detail] = []
-    for state in ("native", "python"):
-        samples = facts.samples(phases=["other"], states=[state])
-        mine = [d for d in samples if _is_one(_of_caller(facts.run.stack(d.stack)), callers)]
-        if mine:
-            whole, part = sum(d.ns for d in samples), sum(d.ns for d in mine)
-            claims["other", state] = facts.matrix["other", state] * part // max(1, whole)
-            details += mine
+    claims, details = _claims(facts, "other", lambda caller: _function(caller) in callers)
     if not claims:
         return None
     of_model = sum(d.ns for d in forwards if in_module(facts.run.stack(d.stack)))
     forward_ns = facts.matrix["forward", "native"] * of_model // max(1, sum(d.ns for d in forwards))
     may_train = facts.run.phase_ns("backward") >= forward_ns + sum(claims.values())
-    return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, may_train)
+    why = "it is in no forward that a backward follows"
+    return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, may_train, why)
+
+
+def _untrained(facts: Facts) -> ExtraForwards | None:
+    """Whatever ends with a backward counts as forward; the lines that call modules for much longer than all of backward
+    takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader."""
+    ns: dict[tuple[Function, int], int] = {}
+    for d in facts.samples(phases=["forward"]):
+        if (caller := _of_caller(facts.run.stack(d.stack))) and is_the_loops(caller):
+            line = _line(caller)
+            ns[line] = ns.get(line, 0) + d.ns
+    backward_ns = facts.run.phase_ns("backward")
+    lines = {line for line, of_line in ns.items() if of_line > limit("untrained_ratio") * backward_ns > 0}
+    claims, details = _claims(facts, "forward", lambda caller: _line(caller) in lines)
+    if not claims:
+        return None
+    times = sum(claims.values()) / backward_ns
+    why = (
+        f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
+    )
+    return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, False, why)
+
+
+def _claims(
+    facts: Facts, phase: str, is_one: Callable[[Sequence[Frame]], bool]
+) -> tuple[dict[Cell, int], list[Detail]]:
+    """What of a phase's exact time is in modules that such callers of the loop's call, and the samples of it."""
+    claims: dict[Cell, int] = {}
+    details: list[Detail] = []
+    for state in ("native", "python"):
+        samples = facts.samples(phases=[phase], states=[state])
+        mine = [
+            d
+            for d in samples
+            if (caller := _of_caller(facts.run.stack(d.stack))) and is_the_loops(caller) and is_one(caller)
+        ]
+        if mine:
+            whole, part = sum(d.ns for d in samples), sum(d.ns for d in mine)
+            claims[phase, state] = facts.matrix[phase, state] * part // max(1, whole)
+            details += mine
+    return claims, details
 
 
 def _of_caller(stack: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -62,11 +106,13 @@ def _of_caller(stack: Sequence[Frame]) -> tuple[Frame, ...]:
     return caller if user_frame(caller) is not None else ()
 
 
-def _is_one(caller: Sequence[Frame], callers: set[Function]) -> bool:
-    return bool(caller) and is_the_loops(caller) and _function(caller) in callers
-
-
 def _function(caller: Sequence[Frame]) -> Function:
     at = user_frame(caller)
     assert at is not None  # _of_caller() is empty otherwise
     return function_of(at)
+
+
+def _line(caller: Sequence[Frame]) -> tuple[Function, int]:
+    at = user_frame(caller)
+    assert at is not None  # _of_caller() is empty otherwise
+    return function_of(at), at.line

@@ -198,16 +198,19 @@ class Facts(Places):
 
     def affected_by_part(self, cause: str, ns: int) -> Affected:
         """Which steps have a cost of `ns` that is a part of a cause: the fewest that have nearly so much more of the
-        cause than the median step has, or all."""
+        cause than the median step has, with those like them; or all."""
         table = self.run.steps
         each = table.causes_ns[:, CAUSES.index(cause)] / table.count
-        beyond = (each - np.median(each)) * table.count
-        order = np.argsort(-beyond / table.count)
-        held = np.cumsum(beyond[order])
+        beyond = each - np.median(each)
+        order = np.argsort(-beyond)
+        held = np.cumsum((beyond * table.count)[order])
         enough = np.flatnonzero(held >= limit("held_share") * ns)
-        if not len(enough) or 2 * (steps := int(table.count[order[: enough[0] + 1]].sum())) >= self.steps:
+        if not len(enough):
             return Affected(self.steps, 1.0)
-        return Affected(steps, min(1.0, float(held[enough[0]]) / ns))
+        alike = beyond >= limit("half_share") * np.median(beyond[order[: enough[0] + 1]])
+        if 2 * (steps := int(table.count[alike].sum())) >= self.steps:
+            return Affected(self.steps, 1.0)
+        return Affected(steps, min(1.0, float((beyond * table.count)[alike].sum()) / ns))
 
     def finding(
         self,

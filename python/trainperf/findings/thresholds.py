@@ -122,6 +122,13 @@ _TABLE = (
         "1.0 to 2.0 in 100 trainings of known trouble or none; 3.8 with a loss computed by class and sample",
     ),
     Threshold(
+        "untrained_ratio",
+        3,
+        "times backward",
+        "a line that calls modules for so long, which counts as forward, calls them without a backward",
+        "at most 1.6 in 100 trainings, 5.4 in a rollout",
+    ),
+    Threshold(
         "between_ratio",
         2,
         "ratio of times",

@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
+# Title, fix, what will not help.
+_OUTSIDE = (
+    "a model runs outside of the training step: evaluation or extra forward passes",
+    "# evaluate less often, on a part of the data, in large batches, and without gradients:",
+    "anything that makes training steps faster; DataLoader workers",
+)
+_WITHIN_STEP = (
+    "a model runs with hardly any backward: a frozen one, rollouts, or evaluation",
+    "# a frozen model: once for each sample, before training; rollouts: many at once; evaluation: less often",
+    "a faster backward or optimizer; DataLoader workers",
+)
+
+
 class Validation:
     id = "TP306"
     slug = "validation"
@@ -79,24 +92,26 @@ class Validation:
                 f"whether {facts.label(top)} evaluates a model or trains it: {facts.of_step(mine.ns)} is there, and "
                 "backward is long enough to be of that too",
             )
+        title, fix, will_not_help = _WITHIN_STEP if mine.within_step else _OUTSIDE
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause=main_cause(facts, mine.claims),
             claims=mine.claims,
-            title="a model runs outside of the training step: evaluation or extra forward passes",
+            title=title,
             confidence=facts.confidence(
                 samples=mine.samples,
-                doubts=("a forward whose backward comes after the next fetch of a batch would look the same",),
+                doubts=("a forward whose backward comes after the next fetch of a batch would look the same",)
+                if not mine.within_step
+                else (),
             ),
             evidence=(
-                f"{facts.of_step(mine.ns)} is in modules that are called there, in no forward that a backward follows",
+                f"{facts.of_step(mine.ns)} is in modules that are called there: {mine.why}",
                 *mine.evidence(facts),
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.label(top)} runs a model outside of forward, backward and optimizer",
-            fix="# evaluate less often, on a part of the data, in large batches, and without gradients:\n"
-            "with torch.inference_mode(): ...",
-            will_not_help="anything that makes training steps faster; DataLoader workers",
+            why=f"{facts.label(top)} runs a model that {'little' if mine.within_step else 'no'} backward goes through",
+            fix=f"{fix}\nwith torch.inference_mode(): ...",
+            will_not_help=will_not_help,
         )
