@@ -225,6 +225,13 @@ def test_a_script_that_only_reads_its_arguments_is_left_alone(tmp_path: Path, wo
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+def test_a_script_that_has_an_option_h_of_its_own_is_told_of(tmp_path: Path) -> None:
+    """Its few steps have not closed when it ends."""
+    script(tmp_path, "import sys, trainperf\nfor _ in range(8): trainperf.step()\nsys.exit(0)\n")
+    done = trainperf("run", "-o", "a.tpr", "train.py", "-h", "128", cwd=tmp_path)
+    assert (done.returncode, done.stderr[:9]) == (0, "trainperf") and (tmp_path / "a.tpr").exists()
+
+
 def test_a_syntax_error_is_shown_as_python_does(tmp_path: Path) -> None:
     script(tmp_path, "x = (\n")
     plain, watched = python("train.py", cwd=tmp_path), trainperf("run", "-o", "a.tpr", "train.py", cwd=tmp_path)

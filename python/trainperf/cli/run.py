@@ -14,8 +14,12 @@ import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from trainperf.errors import TrainperfError
+
+if TYPE_CHECKING:
+    from trainperf.watch import Watch
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -70,7 +74,7 @@ examples:
             try:
                 exec(program.code(), program.module.__dict__)
             except SystemExit as leaving:
-                if not watch.step_totals.steps and _only_read_arguments(leaving, arguments):
+                if _only_read_arguments(leaving, arguments) and _nobody_trained(watch):
                     watch.leave_no_run("the script ended as it read its arguments")
                 raise
         if args.output and watch.gave_way:
@@ -216,6 +220,17 @@ def _only_read_arguments(leaving: SystemExit, arguments: Sequence[str]) -> bool:
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
     return innermost is not None and innermost.tb_frame.f_globals.get("__name__") == "argparse"
+
+
+def _nobody_trained(watch: Watch) -> bool:
+    """Asked of the run file: the first steps of a run close late, all of a short one at its end."""
+    if not (watch.running and watch.path):
+        return False
+    try:
+        with watch.run as run:
+            return run.meta.get("step_thread", "0") == "0"
+    except TrainperfError:
+        return False  # the end of the watch tells what is wrong with the file
 
 
 def _exit_code(leaving: SystemExit) -> int:
