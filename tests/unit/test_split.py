@@ -74,8 +74,11 @@ def test_the_row_of_both_is_marked_by_what_is_found_in_either(make: Make) -> Non
     assert len(rows) == 1 and rows[0].endswith("<- TP302")
 
 
-def test_with_a_device_native_code_is_launch(make: Make) -> None:
-    assert said(sampled(make, 4, 7, feeds_device="1")).unsplit == Unsplit(("python", "launch"))
+@pytest.mark.parametrize(("python", "native"), [(4, 7), (7, 4)])
+def test_with_a_device_native_code_is_launch(make: Make, python: int, native: int) -> None:
+    found = said(sampled(make, python, native, feeds_device="1"))
+    assert found.unsplit == Unsplit(("python", "launch"))
+    assert found.verdict.text.startswith(ONE.replace("compute", "launch"))
 
 
 def test_a_trace_and_a_wait_have_no_such_split(make: Make) -> None:

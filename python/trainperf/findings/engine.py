@@ -209,9 +209,10 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         beside = f"{_nothing(found, nobodys, teller)}{missing}"
         text = f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}"
         return Verdict(text, "", kind, _look(found, teller))
-    if cause in ("python", "compute") and unsplit(facts) is not None:
-        on_cpu = facts.share(facts.cause_ns("python") + facts.cause_ns("compute"))
-        few = "too few samples to tell Python from compute"
+    both = unsplit(facts)
+    if both is not None and cause in both.causes:
+        on_cpu = facts.share(sum(map(facts.cause_ns, both.causes)))
+        few = f"too few samples to tell Python from {both.causes[1]}"
         look = _look(found)
         rest = missing if nobodys and not look else f"; {_nothing(found, '')}{missing}"  # whose it is, `few` says
         return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
