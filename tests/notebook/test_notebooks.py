@@ -262,9 +262,14 @@ def test_a_semicolon_silences_the_value_of_a_cell() -> None:
 
 def test_a_variable_run_of_the_users_own_is_not_the_watch() -> None:
     notebook = run(
-        cells(LOOP + "%load_ext trainperf\nrun = 5", "%%trainperf --no-report\nrun.step()", "%%trainperf\ntrain.nope"),
+        cells(
+            LOOP + "%load_ext trainperf\nrun = None",
+            "%%trainperf --no-report\nrun.step()",
+            "%%trainperf\ntrain.nope",
+            "%%trainperf\nNone.nope",
+        ),
         errors=True,
     ).cells
     assert [o.ename for o in notebook[1].outputs if o.output_type == "error"] == ["AttributeError"]
     assert "`run` is a variable of yours, not the watch: give --as NAME" in stream(notebook[1])
-    assert "variable of yours" not in stream(notebook[2])
+    assert all("variable of yours" not in stream(cell) for cell in notebook[2:])

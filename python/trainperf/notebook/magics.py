@@ -87,7 +87,8 @@ def _magic(line: str, cell: str | None = None) -> Any:
             raise
         raise _usage_error(by_options(str(error))) from None
     except AttributeError as error:
-        if began and not ours and error.obj is shell.user_ns.get(_VARIABLE):
+        of_watch = error.name is not None and hasattr(watch, error.name)
+        if began and not ours and of_watch and error.obj is shell.user_ns.get(_VARIABLE):
             print(f"trainperf: `{_VARIABLE}` is a variable of yours, not the watch: give --as NAME", file=sys.stderr)
         raise
     finally:
