@@ -33,6 +33,11 @@ _TORCH_CHECKOUT = re.compile(
     r"[/\\]torch[/\\](utils|nn|optim|autograd|_dynamo|_inductor|fx|distributed|_[a-z]+)[/\\]|[/\\]torch[/\\][a-z_]+\.py$"
 )
 _AUTOGRAD = re.compile(r"[/\\]torch[/\\](autograd[/\\][^/\\]+|_tensor)\.py$")
+_GRAPH = re.compile(r"[/\\]torch[/\\]autograd[/\\]graph\.py$")
+# What PyTorch runs between autograd's engine and a hook: those of modules and of several tensors, `@torch.no_grad()`.
+_AROUND_HOOKS = re.compile(r"[/\\]torch[/\\](utils[/\\](hooks|_contextlib)|autograd[/\\]graph)\.py$")
+# What the engine calls in the same way for the model: to give back what forward saved; a class of tensors.
+_NO_HOOK = re.compile(r"unpack|__torch_(dispatch|function)__")
 # What runs a training beside PyTorch itself. torchvision's transforms and its like prepare data: they are the loop's.
 _FRAMEWORK = re.compile(
     r"(torch(?!(vision[/\\](transforms|datasets|io)|audio|text|data)[/\\])\w*|functorch|triton|lightning\w*|pytorch_lightning|transformers"
@@ -215,6 +220,24 @@ def below_backward(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's was called by autograd: a hook, a function of the user's own."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     return any(_AUTOGRAD.search(f.file) for f in frames[at:])
+
+
+def in_backward_hook(frames: Sequence[FrameLike]) -> Sequence[FrameLike]:
+    """The frames from the innermost to the hook of the user's that autograd's engine called with a gradient. Empty
+    elsewhere, so for a torch.autograd.Function or a forward that is run again: these are called through more of
+    PyTorch's own frames."""
+    inner = list(itertools.takewhile(lambda f: not _runs_engine(f), frames))
+    if len(inner) == len(frames) or in_module(inner):
+        return []
+    while inner and _AROUND_HOOKS.search(inner[-1].file):
+        inner.pop()
+    if not inner or not is_users(inner[-1], frames) or _NO_HOOK.search(inner[-1].function):
+        return []
+    return inner
+
+
+def _runs_engine(frame: FrameLike) -> bool:
+    return frame.function == "_engine_run_backward" and _GRAPH.search(frame.file) is not None
 
 
 def in_sampler(frames: Sequence[FrameLike]) -> bool:

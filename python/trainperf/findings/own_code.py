@@ -13,6 +13,7 @@ from trainperf.findings.frames import (
     called_by_module,
     calls_module,
     function_of,
+    in_backward_hook,
     in_closure,
     in_module,
     is_array_library,
@@ -33,7 +34,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.frames import Function
+    from trainperf.findings.frames import FrameLike, Function
     from trainperf.runfile import Detail, Frame
 
     Keeps = Callable[[Sequence[Frame]], bool]
@@ -44,7 +45,7 @@ _TRANSFER = "transfer"  # where there is no device to copy to, whatever that pha
 _SEVERAL = 3  # samples in a step
 
 
-def _beside_training(stack: Sequence[Frame]) -> bool:
+def _beside_training(stack: Sequence[FrameLike]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
     return makes_text(stack) or not any(is_trainings_own(f) for f in stack)
 
@@ -55,6 +56,11 @@ def _in_closure(stack: Sequence[Frame]) -> bool:
         return False
     at = next(i for i, f in enumerate(stack) if is_users(f, stack))
     return _beside_training(stack[: at + 1])
+
+
+def _in_backward_hook(stack: Sequence[Frame]) -> bool:
+    inner = in_backward_hook(stack)
+    return bool(inner) and _beside_training(inner)
 
 
 def _saves(stack: Sequence[Frame]) -> bool:
@@ -155,6 +161,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     in_hook, on_batch = _hooks(facts), batch_work(facts).is_one
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
+        ("backward", "native"): _in_backward_hook,
         ("optimizer", "native"): _in_closure,
         _FORWARD: lambda stack: (
             makes_text(stack) or _before_the_model(stack) or on_batch(stack) or in_hook(stack) or _saves(stack)

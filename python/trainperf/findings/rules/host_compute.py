@@ -47,6 +47,7 @@ _IN_HOOKS = (
     "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
     "more DataLoader workers",
 )
+_IN_BACKWARD_HOOKS = ("the loop computes in hooks of the backward", *_IN_HOOKS[1:])
 _IN_CLOSURE = (
     "the loop computes within the optimizer's step, beside forward and backward",
     "# do it every N steps, or outside of the closure that the step calls:\nif step % 50 == 0: ...",
@@ -89,6 +90,7 @@ class HostCompute:
         if not facts.run.phase_ns("optimizer"):
             severity = "info"
         python = mine.share(mechanism="python")
+        doubt = ""
         hooks = share_in_hooks(facts, mine) > limit("most_share")
         saving = saves(top.frames)
         affected = mine.affected(facts.steps)
@@ -101,6 +103,10 @@ class HostCompute:
             advice, doing = _SAVES, "that writes files"
         elif hooks:
             advice, doing = _IN_HOOKS, "of hooks that modules call"
+            doubt = "a hook that changes what its module returns is a part of the model"
+        elif mine.share(phase="backward") > limit("most_share"):
+            advice, doing = _IN_BACKWARD_HOOKS, "of hooks that autograd calls with a gradient"
+            doubt = "a hook that changes the gradient is a part of the training"
         elif mine.share(phase="optimizer") > limit("most_share"):
             advice, doing = _IN_CLOSURE, "in the closure that the optimizer's step calls"
         elif mine.share(phase="forward") > limit("most_share"):
@@ -116,7 +122,7 @@ class HostCompute:
                 *mine.evidence(facts),
             ),
             does="saves" if saving else "computes",
-            doubts=("a hook that changes what its module returns is a part of the model",) if hooks else (),
+            doubts=(doubt,) if doubt else (),
         )
 
     def _beside_the_model(self, facts: Facts) -> Finding | None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import function_of, in_closure, in_module, label, makes_text, user_frame
+from trainperf.findings.frames import (
+    function_of,
+    in_backward_hook,
+    in_closure,
+    in_module,
+    label,
+    makes_text,
+    user_frame,
+)
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 _IN_TENSORS = {
     "optimizer": "# update all parameters by a few tensor operations (torch._foreach_add_), or by torch.optim",
     "backward": "# do it by a few tensor operations: it is a part of every backward",
+    "hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
 _ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
@@ -124,11 +133,12 @@ class HostPython:
 
     @staticmethod
     def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
-        """The part of the step that most of the top function's time is in: a phase, the model, a closure."""
+        """The part of the step that most of the top function's time is in: a phase, the model, a closure, a hook."""
         parts: dict[str, int] = {}
         for d, stack in of_function(facts, mine, top):
             part = "model" if d.phase == "forward" and in_module(stack) else d.phase
             part = "closure" if part == "optimizer" and in_closure(stack) else part
+            part = "hook" if part == "backward" and in_backward_hook(stack) else part
             parts[part] = parts.get(part, 0) + d.ns
         return max(parts, key=lambda part: parts[part], default="")
 
