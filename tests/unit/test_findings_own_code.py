@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from runfiles import RunFile
 from trainperf.report import console
@@ -250,3 +252,43 @@ def test_of_the_steps_that_hold_a_part_of_a_cause_all_that_are_alike_count(make:
     file.detail("sample", 216, phase="forward", state="python", stack=library, count=60)
     f = next(f for f in said(file).findings if f.id == "TP302")
     assert f.steps_affected == 40 and f.evidence[0].startswith("40 of 200 steps"), f.evidence
+
+
+MODULE = "/x/site-packages/torch/nn/modules/module.py:1778 Module._wrapped_call_impl"
+METRIC = (
+    "/x/site-packages/torchmetrics/functional/classification/roc.py:54 _binary_roc_compute",
+    "/x/site-packages/torchmetrics/metric.py:315 Metric.forward",
+    CALL.format(1789),
+    MODULE,
+    "/x/site-packages/torchmetrics/collections.py:235 MetricCollection.forward",
+    CALL.format(1789),
+    MODULE,
+)
+AVERAGE = ("/x/site-packages/torch/optim/swa_utils.py:264 AveragedModel.update_parameters",)
+LOGS = ("/x/site-packages/lightning/pytorch/core/module.py:548 LightningModule.log",)
+
+
+@pytest.mark.parametrize(("phase", "mechanism"), [*itertools.product(["other", "forward"], ["python", "native"])])
+@pytest.mark.parametrize(
+    ("frames", "says"),
+    [
+        (METRIC, "computes metrics in torchmetrics.collections.MetricCollection.forward called by train .update("),
+        (AVERAGE, "computes an average of the weights in torch.optim.swa_utils.AveragedModel multi_avg_fn"),
+        ((*METRIC, *LOGS), ""),  # the framework's doing, told by its own rules
+    ],
+)
+def test_what_is_asked_of_a_library_in_each_step_is_told(
+    make: Make, frames: tuple[str, ...], says: str, phase: str, mechanism: str
+) -> None:
+    file = make().steps(100, {(phase, mechanism): 6.0, ("forward", "native"): 4.0, ("backward", "native"): 5.0})
+    file.detail("sample", 600, phase=phase, state=mechanism, stack=file.stack(*frames, f"{TRAIN}:20 train"))
+    inside = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+    file.detail("sample", 400, phase="forward", state="native", stack=inside)
+    found = [f for f in said(file).findings if f.id in ("TP302", "TP310", "TP306")]
+    if not says:
+        assert found == []
+        return
+    (f,) = found
+    assert (f.id, f.where) == ("TP302" if mechanism == "python" else "TP310", "train.py:20")
+    why, _, fix = says.rpartition(" ")
+    assert why in f.why and fix in f.fix, (f.why, f.fix)

@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.frames import calls_module, function_of, in_module, is_the_loops, runs_layer, user_frame
+from trainperf.findings.frames import (
+    calls_module,
+    function_of,
+    in_module,
+    is_the_loops,
+    of_metric,
+    runs_layer,
+    user_frame,
+)
 from trainperf.findings.functions import Functions
 from trainperf.findings.thresholds import limit
 
@@ -100,7 +108,10 @@ def _claims(
 
 
 def _of_caller(stack: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The stack of what called the outermost module; empty where none was called, or by no function of the user's."""
+    """The stack of what called the outermost module; empty where none was called, or a metric, or by no function of the
+    user's."""
+    if of_metric(stack):
+        return ()
     last = max((i for i, f in enumerate(stack) if calls_module(f)), default=None)
     caller = tuple(stack[last + 1 :]) if last is not None else ()
     return caller if user_frame(caller) is not None else ()

@@ -66,6 +66,9 @@ _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  
 _SAVER = re.compile(
     r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
 )
+# What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
+_METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
+_AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
@@ -140,8 +143,8 @@ def is_array_library(file: str) -> bool:
 
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:
     """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it,
-    but what makes the text of a tensor, goes through its elements or copies it."""
-    for f in frames[_in_text(frames) :]:
+    but what makes the text of a tensor, goes through its elements or copies it, metrics, averages of the weights."""
+    for f in frames[max(_in_text(frames), _asked(frames, _METRIC), _asked(frames, _AVERAGE)) :]:
         if is_users(f, frames):
             return True
         if _of_tensor(f):
@@ -178,6 +181,26 @@ def _in_text(frames: Sequence[FrameLike]) -> int:
 def makes_text(frames: Sequence[FrameLike]) -> bool:
     """The user's code prints a tensor, or makes its text: no framework stands between, as a logger of it would."""
     return _in_text(frames) > 0 and is_the_loops(frames)
+
+
+def _asked(frames: Sequence[FrameLike], of: re.Pattern[str]) -> int:
+    """How many of the innermost frames are of what the user's code asked such a library for, by a call of a module or
+    of a method."""
+    inner = next((i for i, f in enumerate(frames) if is_users(f, frames)), 0)
+    asked = max((i for i, f in enumerate(frames[:inner], 1) if of.search(f.file)), default=0)
+    while 0 < asked < inner and calls_module(frames[asked]):
+        asked += 1
+    return asked
+
+
+def of_metric(frames: Sequence[FrameLike]) -> bool:
+    """The user's code updates or computes a metric: no framework stands between, which would do so when it logs."""
+    return _asked(frames, _METRIC) > 0 and is_the_loops(frames)
+
+
+def of_average(frames: Sequence[FrameLike]) -> bool:
+    """The user's code updates an average of the weights (AveragedModel)."""
+    return _asked(frames, _AVERAGE) > 0 and is_the_loops(frames)
 
 
 def saves(frames: Sequence[FrameLike]) -> bool:

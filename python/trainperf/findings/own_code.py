@@ -23,6 +23,8 @@ from trainperf.findings.frames import (
     is_trainings_own,
     is_users,
     makes_text,
+    of_average,
+    of_metric,
     runs_layer,
     saves,
     user_frame,
@@ -40,6 +42,17 @@ if TYPE_CHECKING:
     Keeps = Callable[[Sequence[Frame]], bool]
     Parts = list[tuple[Cell, Detail, float]]  # where, what was seen, ns of the exact time that it stands for
 
+# What is asked of a library, and what to do.
+_METRICS = (
+    "metrics",
+    "# update it in each step, and compute it every N steps or once an epoch:\n"
+    "metric.update(preds, target)  # metric(preds, target) computes it as well",
+)
+_AVERAGES = (
+    "an average of the weights",
+    "# by few operations on all parameters at once; or every N steps:\n"
+    "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))  # both of torch.optim.swa_utils",
+)
 _FORWARD: Cell = ("forward", "native")
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
 _SEVERAL = 3  # samples in a step
@@ -47,7 +60,7 @@ _SEVERAL = 3  # samples in a step
 
 def _beside_training(stack: Sequence[FrameLike]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
-    return makes_text(stack) or not any(is_trainings_own(f) for f in stack)
+    return makes_text(stack) or of_metric(stack) or of_average(stack) or not any(is_trainings_own(f) for f in stack)
 
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
@@ -164,7 +177,13 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
         ("backward", "native"): _in_backward_hook,
         ("optimizer", "native"): _in_closure,
         _FORWARD: lambda stack: (
-            makes_text(stack) or _before_the_model(stack) or on_batch(stack) or in_hook(stack) or _saves(stack)
+            makes_text(stack)
+            or of_metric(stack)
+            or of_average(stack)
+            or _before_the_model(stack)
+            or on_batch(stack)
+            or in_hook(stack)
+            or _saves(stack)
         ),
     }
     if not facts.run.feeds_device:
@@ -230,6 +249,15 @@ def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, S
     function = function_of(spot.frame)
     seen = [(d, facts.run.stack(d.stack)) for d in mine.details]
     return [(d, s) for d, s in seen if (at := user_frame(s)) is not None and function_of(at) == function]
+
+
+def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | None:
+    """What most of one of these functions is that it asks of a library, and what to do instead."""
+    seen = of_function(facts, mine, spot)
+    for is_one, asked in ((of_metric, _METRICS), (of_average, _AVERAGES)):
+        if sum(d.ns for d, s in seen if is_one(s)) > limit("most_share") * sum(d.ns for d, _ in seen):
+            return asked
+    return None
 
 
 def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:

@@ -304,12 +304,12 @@ def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:
 
 
 def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
-    """What the user's line called: the outermost library frame below it, with its module."""
+    """What the user's line called: the outermost library frame below it, with its module; of a module, its forward."""
     called: Frame | None = None
     for f in stack:
         if f is at:
             break
-        if not frames.is_own_file(f.file):
+        if not frames.is_own_file(f.file) and not frames.calls_module(f):
             called = f
     if called is None:
         return ""

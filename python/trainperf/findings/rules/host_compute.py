@@ -14,6 +14,7 @@ from trainperf.findings.own_code import (
     beside_the_model,
     forward_without_layers,
     native_cells,
+    of_library,
     own_code,
     share_in_hooks,
     too_few_samples,
@@ -92,7 +93,7 @@ class HostCompute:
         python = mine.share(mechanism="python")
         doubt = ""
         hooks = share_in_hooks(facts, mine) > limit("most_share")
-        saving = saves(top.frames)
+        saving, asked = saves(top.frames), of_library(facts, mine, top)
         affected = mine.affected(facts.steps)
         took = f"{facts.of_step(mine.ns)} is "
         if affected.steps < facts.steps:
@@ -101,6 +102,8 @@ class HostCompute:
         advice, doing = _BETWEEN_PHASES, "between the phases of training"
         if saving:
             advice, doing = _SAVES, "that writes files"
+        elif asked is not None:
+            advice, doing = (f"the loop computes {asked[0]}", asked[1], _BETWEEN_PHASES[2]), f"of {asked[0]}"
         elif hooks:
             advice, doing = _IN_HOOKS, "of hooks that modules call"
             doubt = "a hook that changes what its module returns is a part of the model"
@@ -121,7 +124,7 @@ class HostCompute:
                 f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
                 *mine.evidence(facts),
             ),
-            does="saves" if saving else "computes",
+            does="saves" if saving else f"computes {asked[0]}" if asked is not None else "computes",
             doubts=(doubt,) if doubt else (),
         )
 

@@ -18,6 +18,7 @@ from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
     of_function,
+    of_library,
     own_code,
     python_cells,
     too_few_samples,
@@ -65,10 +66,12 @@ class HostPython:
             return self._blind(facts, mine)
         if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
             return self._blind(facts, mine)
-        text = self._makes_text(facts, mine, top)
+        text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
         does = (
             f"makes the text of tensors (print, repr) for {label(top.frame, facts.base)}"
             if text
+            else f"computes {asked[0]} in {facts.label_with_caller(top)}"
+            if asked is not None
             else f"runs {facts.label_with_caller(top)}"
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
@@ -115,7 +118,11 @@ class HostPython:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
-            fix=fixes[rare] if fixes is not None else _IN_TENSORS.get(self._part(facts, mine, top), usual),
+            fix=asked[1]
+            if asked is not None
+            else fixes[rare]
+            if fixes is not None
+            else _IN_TENSORS.get(self._part(facts, mine, top), usual),
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
