@@ -110,6 +110,7 @@ def test_details(file: RunFile) -> None:
         assert (total.ns, total.count, total.steps, total.section) == (900_000_000, 90, 80, ALL_SECTIONS)
         assert total.thread is not None and total.thread.name == "hog"
         assert [frame.function for frame in run.stack(total.stack)] == ["crunch", "run"]
+        assert run.stack(total.stack) is run.stack(total.stack)  # rules ask for each dozens of times
         assert backward.thread is None and backward.stack == 0
         assert [detail.folded for detail in run.detail_totals("sample")] == [0, 9]
         assert run.detail_totals("sample")[0].code == 202

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from trainperf.findings import trainer_words
+from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
@@ -78,6 +79,11 @@ class Facts(Places):
     def ledger(self) -> Ledger:
         """What the rules before this one left untold."""
         return Ledger(self.matrix, self.gpu.idle_causes if self.gpu is not None else None, self.cause_of)
+
+    @cached_property
+    def batch_work(self) -> BatchWork:
+        """Several rules ask for it, and it goes through all stacks."""
+        return batch_work(self)
 
     # -- time
 

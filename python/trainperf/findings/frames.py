@@ -215,7 +215,12 @@ def saves(frames: Sequence[FrameLike]) -> bool:
 
 def calls_module(frame: FrameLike) -> bool:
     """PyTorch's frame that runs a module's forward, and its hooks."""
-    return _MODULE.search(frame.file) is not None and _MODULE_CALL.search(frame.function) is not None
+    return _calls_module(frame.file, frame.function)
+
+
+@lru_cache(maxsize=4096)
+def _calls_module(file: str, function: str) -> bool:
+    return _MODULE.search(file) is not None and _MODULE_CALL.search(function) is not None
 
 
 def in_module(frames: Sequence[FrameLike]) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from trainperf.findings.batch_work import batch_work
 from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
     called_by_module,
@@ -119,7 +118,7 @@ def _beside_the_model(facts: Facts) -> Keeps:
     function."""
     loops: set[Function] = set()
     model_seen = False
-    before = batch_work(facts)
+    before = facts.batch_work
     for d in facts.samples():
         stack = facts.run.stack(d.stack)
         model_seen = model_seen or runs_layer(stack)
@@ -171,7 +170,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    in_hook, on_batch = _hooks(facts), batch_work(facts).is_one
+    in_hook, on_batch = _hooks(facts), facts.batch_work.is_one
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
         ("backward", "native"): _in_backward_hook,

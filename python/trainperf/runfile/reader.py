@@ -67,6 +67,7 @@ class RunReader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str = os.fspath(path)
         self._database = RunDatabase(Path(path))
+        self._whole_stacks: dict[int, tuple[Frame, ...]] = {}
         self.schema_version: int = self._database.schema_version
 
     def check(self) -> None:
@@ -363,6 +364,12 @@ class RunReader:
 
     def stack(self, stack_id: int) -> Sequence[Frame]:
         """Frames, innermost first; () for 0 and for a stack that was not kept."""
+        whole = self._whole_stacks.get(stack_id)
+        if whole is None:
+            whole = self._whole_stacks[stack_id] = self._put_together(stack_id)
+        return whole
+
+    def _put_together(self, stack_id: int) -> tuple[Frame, ...]:
         frames: list[Frame] = []
         node = stack_id
         while node in self._stacks:
