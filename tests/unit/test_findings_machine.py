@@ -402,7 +402,9 @@ def test_without_run_delay_nothing_is_said_to_be_descheduled_and_blocked_is_less
 
 def test_causes_are_the_files_own_also_with_a_device(make: Make) -> None:
     """The tree and the verdict must not call the same time by two names."""
-    file = make(feeds_device="1").steps(100, compute=8.0)
+    file = (
+        make(feeds_device="1").steps(100, compute=8.0).detail("sample", 800, phase="forward", state="native", count=20)
+    )
     found = said(file)
     with file.open() as run:
         assert run.cause_ns("launch") == run.wall_ns
