@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trainperf.findings.frames import (
     calls_module,
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trainperf.findings.frames import Function
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
+
+    Line = tuple[Function, int]
+
+_STATES: Final = ("native", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,9 @@ def extra_forwards(facts: Facts) -> ExtraForwards | None:
 def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
     """A forward that ends with a backward is `forward`, unless another batch is fetched between the two: the backward
     of such a one is as long as if it went through all."""
-    callers = {
-        _function(caller)
-        for d in facts.samples(phases=["other"])
-        if runs_layer(stack := facts.run.stack(d.stack)) and (caller := _of_caller(stack))
-    }
-    claims, details = _claims(facts, "other", lambda caller: _function(caller) in callers)
+    stacks = [facts.run.stack(d.stack) for d in facts.samples(phases=["other"])]
+    callers = {_function(stack) for stack in stacks if runs_layer(stack)} - {None}
+    claims, details = _claims(facts, "other", lambda stack: _function(stack) in callers)
     if not claims:
         return None
     of_model = sum(d.ns for d in forwards if in_module(facts.run.stack(d.stack)))
@@ -70,36 +71,35 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
 def _untrained(facts: Facts) -> ExtraForwards | None:
     """Whatever ends with a backward counts as forward; the lines that call modules for much longer than all of backward
     takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader."""
-    ns: dict[tuple[Function, int], int] = {}
-    for d in facts.samples(phases=["forward"]):
-        if (caller := _of_caller(facts.run.stack(d.stack))) and is_the_loops(caller):
-            line = _line(caller)
-            ns[line] = ns.get(line, 0) + d.ns
-    backward_ns = facts.run.phase_ns("backward")
+    ns: dict[Line, int] = {}
+    for state in _STATES:
+        samples = facts.samples(phases=["forward"], states=[state])
+        whole = max(1, sum(d.ns for d in samples))
+        for d in samples:
+            stack = facts.run.stack(d.stack)
+            if _of_caller(stack) and (line := _line(stack)) is not None:
+                ns[line] = ns.get(line, 0) + facts.matrix["forward", state] * d.ns // whole
+    backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
     lines = {line for line, of_line in ns.items() if of_line > limit("untrained_ratio") * backward_ns > 0}
-    claims, details = _claims(facts, "forward", lambda caller: _line(caller) in lines)
+    claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
     if not claims:
         return None
     times = sum(claims.values()) / backward_ns
     why = (
         f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
     )
-    return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, False, why)
+    return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
 
 
 def _claims(
     facts: Facts, phase: str, is_one: Callable[[Sequence[Frame]], bool]
 ) -> tuple[dict[Cell, int], list[Detail]]:
-    """What of a phase's exact time is in modules that such callers of the loop's call, and the samples of it."""
+    """What of a phase's exact time on the CPU has such stacks, and the samples of it."""
     claims: dict[Cell, int] = {}
     details: list[Detail] = []
-    for state in ("native", "python"):
+    for state in _STATES:
         samples = facts.samples(phases=[phase], states=[state])
-        mine = [
-            d
-            for d in samples
-            if (caller := _of_caller(facts.run.stack(d.stack))) and is_the_loops(caller) and is_one(caller)
-        ]
+        mine = [d for d in samples if is_one(facts.run.stack(d.stack))]
         if mine:
             whole, part = sum(d.ns for d in samples), sum(d.ns for d in mine)
             claims[phase, state] = facts.matrix[phase, state] * part // max(1, whole)
@@ -110,20 +110,24 @@ def _claims(
 def _of_caller(stack: Sequence[Frame]) -> tuple[Frame, ...]:
     """The stack of what called the outermost module; empty where none was called, or a metric, or by no function of the
     user's."""
-    if of_metric(stack):
-        return ()
     last = max((i for i, f in enumerate(stack) if calls_module(f)), default=None)
-    caller = tuple(stack[last + 1 :]) if last is not None else ()
-    return caller if user_frame(caller) is not None else ()
+    caller = tuple(stack[last + 1 :]) if last is not None and not of_metric(stack) else ()
+    return caller if is_the_loops(caller) else ()
 
 
-def _function(caller: Sequence[Frame]) -> Function:
-    at = user_frame(caller)
-    assert at is not None  # _of_caller() is empty otherwise
-    return function_of(at)
+def _of_line(stack: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The same, or the stack itself where no module was called."""
+    if in_module(stack) or user_frame(stack) is None:
+        return _of_caller(stack)
+    return tuple(stack)
 
 
-def _line(caller: Sequence[Frame]) -> tuple[Function, int]:
-    at = user_frame(caller)
-    assert at is not None  # _of_caller() is empty otherwise
-    return function_of(at), at.line
+def _function(stack: Sequence[Frame]) -> Function | None:
+    """Of the user's, that called the outermost module."""
+    at = user_frame(_of_caller(stack))
+    return function_of(at) if at is not None else None
+
+
+def _line(stack: Sequence[Frame]) -> Line | None:
+    at = user_frame(_of_line(stack))
+    return (function_of(at), at.line) if at is not None else None
