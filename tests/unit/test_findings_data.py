@@ -27,6 +27,17 @@ def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make)
     assert f.confidence == "high"
 
 
+@pytest.mark.parametrize(("others", "taken"), [(1.0, True), (0.1, False)])
+def test_workers_are_offered_with_the_cpus_that_others_leave(make: Make, others: float, taken: bool) -> None:
+    file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9))
+    file.steps(300, {("fetch", "python"): 6.0}, compute=4.0)
+    file.loader(1, fetches=300, wait=1800, dataset="Slow")
+    file.detail("sample", 1800, phase="fetch", state="python", stack=file.stack(f"{TRAIN}:41 Slow.__getitem__"))
+    f = next(f for f in said(file.host(3, process_cpus=1.0, other_cpus=others)).findings if f.id == "TP101")
+    assert "num_workers=2" in f.fix and ("others use 1.0 of the 2 CPUs" in f.fix) == taken, f.fix
+    assert f.will_not_help.startswith("workers while no CPU is free") == taken
+
+
 def test_data_starved_says_what_it_waits_in(make: Make) -> None:
     file = make()
     at = file.stack(f"{TRAIN}:44 Slow.__getitem__")

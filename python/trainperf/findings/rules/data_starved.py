@@ -92,8 +92,12 @@ class DataStarved:
             wont = "num_workers: there is one CPU, and training and loading would share it"
         else:
             want = min(need + 1, usable) if usable else need + 1
-            fix = loaders.with_workers(main, want, f"DataLoader(..., num_workers={want}, persistent_workers=True)")
+            call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
+            taken = _taken(facts)
+            fix = loaders.with_workers(main, want, call, taken)
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
+            if taken:
+                wont = f"workers while no CPU is free for them; {wont}"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
@@ -205,6 +209,14 @@ def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
 def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
     sure, why = confidence
     return "low" if sure == "low" else "medium", f"{why}; that it waits for those threads is inferred"
+
+
+def _taken(facts: Facts) -> str:
+    """Who has the CPUs that workers would need, where other processes leave less than half of one; else ""."""
+    wants, load = cpus.demand(facts), cpus.load(facts)
+    if not load.known or load.others < limit("competing_cpus") or cpus.free(wants, load)[1] >= limit("free_cpus"):
+        return ""
+    return f"others use {load.others:.1f} of the {wants.cpus} CPUs"
 
 
 def _of_threads(loader: Loader | None, work: str, need: int, cpus: int) -> tuple[str, str]:
