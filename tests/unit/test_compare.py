@@ -18,7 +18,7 @@ from compared_runs import COMPUTE, compared, noisy, pair, write
 from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.comparison.bootstrap import Floats, draw, mean_per_step, ratio_interval, replicates
-from trainperf.comparison.sample import sample
+from trainperf.comparison.sample import rows_of, sample
 from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.compare_html import render
 
@@ -145,7 +145,7 @@ def test_rows_of_many_steps_are_observations_of_their_mean(tmp_path: Path) -> No
     for ms in single:
         a.step(compute=float(ms))
     with trainperf.open(a.merge_steps(8).build()) as run:
-        merged = sample(run)
+        merged = sample(run, rows_of([run]))
     assert (merged.steps, merged.rows, merged.steps_per_row) == (2048, 256, 8)
     assert merged.mean("wall") == pytest.approx(single.mean(), rel=1e-6)
     b = write(tmp_path / "b.tpr", other)

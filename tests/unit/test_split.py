@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
+from trainperf.comparison import Comparison, compare
 from trainperf.findings.split import Unsplit
-from trainperf.report import charts, console, details
+from trainperf.report import charts, compare_console, compare_html, console, details
 from trainperf.report.model import build
 from verdicts import TRAIN, Make, said
 
@@ -84,3 +85,36 @@ def test_with_a_device_native_code_is_launch(make: Make, python: int, native: in
 def test_a_trace_and_a_wait_have_no_such_split(make: Make) -> None:
     assert said(make(source="trace").steps(20, compute=5.0, python=5.0)).unsplit is None
     assert said(make().steps(20, compute=0.5, data_wait=9.5)).unsplit is None
+
+
+def held_against(a: RunFile, b: RunFile) -> Comparison:
+    with a.open() as before, b.open() as after:
+        return compare(before, after)
+
+
+@pytest.mark.parametrize(("first", "second"), [((2, 0), (0, 2)), ((4, 5), (5, 4)), ((40, 2), (2, 3))])
+def test_a_comparison_has_one_row_too_where_either_run_is_unsure(
+    make: Make, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    """One of two samples, or four of nine, are no other loop: what they make of Python is chance."""
+    found = held_against(sampled(make, *first), sampled(make, *second))
+    assert found.kind != "unknown", found.verdict
+    assert {c.name: c.told for c in found.causes} == {"python+compute": False, "data_wait": False}
+    assert sum(c.after for c in found.causes) == pytest.approx(10.0)
+    text = ["".join(part for part, _ in line) for line in compare_console.lines(found)]
+    (heading,) = (line for line in text if line.startswith("ms/step"))
+    (row,) = (line for line in text if "python+compute" in line)
+    assert row.split()[1:] == ["9.80", "9.80", "+0.00", "noise"]
+    assert row.index("9.80") == heading.index("from") and max(map(len, text)) <= 80
+    assert "python+compute: 9.8" in compare_html.render(found)
+
+
+def test_where_both_are_sure_python_and_compute_are_compared(make: Make) -> None:
+    found = held_against(sampled(make, 90, 10), sampled(make, 10, 90))
+    assert {c.name for c in found.causes if c.told} == {"python", "compute"}
+
+
+def test_a_run_with_a_device_and_one_without_it_have_all_three_in_one(make: Make) -> None:
+    found = held_against(sampled(make, 4, 5), sampled(make, 5, 4, feeds_device="1"))
+    assert {c.name for c in found.causes} == {"python+launch+compute", "data_wait"}
+    assert "python+launch+compute: 9.8" in compare_html.render(found)

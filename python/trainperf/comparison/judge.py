@@ -14,9 +14,9 @@ import numpy as np
 from trainperf.comparison import likeness, words
 from trainperf.comparison.bootstrap import Floats, draw, interval, ratio_interval, replicates
 from trainperf.comparison.model import Change, Comparison, Kind, RankChange, Relative, Side
-from trainperf.comparison.sample import MACHINE, Sample, sample
+from trainperf.comparison.sample import MACHINE, Rows, Sample, row_name, rows_of, sample
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.findings.vocabulary import PHASES
 from trainperf.ranks import Job, ranks, same_ranks, straggler
 from trainperf.run import Run
 
@@ -58,7 +58,9 @@ def _compare(
     several = len(before) > 1
     runs = list(zip(before, after, strict=True))
     devices = all(run.devices for pair in runs for run in pair)
-    steps = [(sample(a, devices=devices), sample(b, devices=devices)) for a, b in runs]
+    rows = rows_of(run for pair in runs for run in pair)
+    causes = [row_name(row) for row in rows]
+    steps = [(sample(a, rows, devices=devices), sample(b, rows, devices=devices)) for a, b in runs]
     sides = (
         _side(before, [a for a, _ in steps], names[0]),
         _side(after, [b for _, b in steps], names[1]),
@@ -67,7 +69,7 @@ def _compare(
     short = min(lasted) < limit("compare_long_run")
     machine = likeness.machine_of_all(runs, between_runs, short=short)
     notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
-    why_not = _why_not(runs, steps, numbers)
+    why_not = _why_not(runs, steps, numbers, causes)
     if why_not:
         return _nothing(why_not, sides, notes)
     # The same stretches of all ranks: what slows them down together is no chance of each.
@@ -87,13 +89,13 @@ def _compare(
             return _nothing(f"{too_long}; run it again", sides, notes)
         judged, notes = bounded, (*notes, f"{too_long}: run it again to learn by how much")
     else:
-        judged = _judge(changes, machine, sides, lasted if short else None)
+        judged = _judge(changes, rows, machine, sides, lasted if short else None)
     if short:
         notes = (*notes, words.short(lasted))
     total = changes[judged.total] = _with_interval(changes[judged.total], judged.relative)
     gone, new = _findings(before, after)
     by_rank = [
-        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), judged.total)
+        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), causes, judged.total)
         for number, of_rank, drawn_ in zip(numbers, means, drawn, strict=True)
         if several
     ]
@@ -105,9 +107,9 @@ def _compare(
         relative=judged.relative,
         total=total,
         wall=changes["wall"],
-        causes=_largest_first(changes[cause] for cause in CAUSES),
+        causes=_largest_first(changes[cause] for cause in causes),
         phases=_largest_first(changes[f"phase {phase}"] for phase in PHASES),
-        devices=_devices(changes) if devices else (),
+        devices=_devices(changes, causes) if devices else (),
         ranks=tuple(by_rank),
         machine_left_out=judged.total == "loop",
         gone=gone,
@@ -137,7 +139,11 @@ class _Judged:
 
 
 def _judge(
-    changes: dict[str, Change], machine: likeness.Machine, sides: tuple[Side, Side], lasted: tuple[float, float] | None
+    changes: dict[str, Change],
+    rows: Rows,
+    machine: likeness.Machine,
+    sides: tuple[Side, Side],
+    lasted: tuple[float, float] | None,
 ) -> _Judged:
     """`lasted`: of runs that were short, seconds."""
     wall, loop = _relative(changes["wall"]), _relative(changes["loop"])
@@ -148,7 +154,11 @@ def _judge(
         judged = _Judged("loop", _kind(loop), loop, verdict)
     else:
         judged = _Judged("wall", _kind(wall), wall, words.verdict(_kind(wall), wall, sides, machine, lasted))
-    if lasted is not None and judged.kind in ("slower", "faster") and (moved := _clock_alone(changes, judged.total)):
+    if (
+        lasted is not None
+        and judged.kind in ("slower", "faster")
+        and (moved := _clock_alone(changes, rows, judged.total))
+    ):
         return dataclasses.replace(judged, kind="unknown", verdict=words.clock_alone(moved, lasted))
     return judged
 
@@ -224,20 +234,25 @@ def _over_ranks(each: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     return before, after
 
 
-def _rank(number: int, changes: dict[str, Change], total: str) -> RankChange:
-    return RankChange(number, changes[total], max((changes[c] for c in CAUSES), key=lambda c: abs(c.difference)))
+def _rank(number: int, changes: dict[str, Change], causes: Sequence[str], total: str) -> RankChange:
+    return RankChange(number, changes[total], max((changes[c] for c in causes), key=lambda c: abs(c.difference)))
 
 
-def _why_not(runs: Sequence[tuple[Run, Run]], steps: Sequence[tuple[Sample, Sample]], numbers: Sequence[int]) -> str:
+def _why_not(
+    runs: Sequence[tuple[Run, Run]],
+    steps: Sequence[tuple[Sample, Sample]],
+    numbers: Sequence[int],
+    causes: Sequence[str],
+) -> str:
     """Why there is nothing to be said; "" when there is."""
     for number, (before, after), (a, b) in zip(numbers, runs, steps, strict=True):
-        why = _why_not_one(before, after, a, b)
+        why = _why_not_one(before, after, a, b, causes)
         if why:
             return f"rank {number}: {why}" if len(runs) > 1 else why
     return ""
 
 
-def _why_not_one(before: Run, after: Run, a: Sample, b: Sample) -> str:
+def _why_not_one(before: Run, after: Run, a: Sample, b: Sample, causes: Sequence[str]) -> str:
     for which, run in (("first", before), ("second", after)):
         if not run.step_count:
             return f"no training step was seen in the {which} run ({run.path})"
@@ -248,7 +263,7 @@ def _why_not_one(before: Run, after: Run, a: Sample, b: Sample) -> str:
     other = likeness.other_step(before, after)
     if other:
         return other
-    if not any(a.mean(name) > 0 and b.mean(name) > 0 for name in CAUSES):
+    if not any(a.mean(name) > 0 and b.mean(name) > 0 for name in causes):
         return "these are different loops: no cause has time in both"
     return ""
 
@@ -278,18 +293,21 @@ def _with_interval(change: Change, relative: Relative) -> Change:
     return dataclasses.replace(change, low=change.before * relative[1], high=change.before * relative[2])
 
 
-def _clock_alone(changes: dict[str, Change], total: str) -> Sequence[Change]:
+def _clock_alone(changes: dict[str, Change], rows: Rows, total: str) -> Sequence[Change]:
     """What changed, where that can be another clock or neighbour alone: most of the work on the CPU, which takes longer
     or less by no more than they can do. () where it cannot."""
-    work = [c for name in _ON_THE_CPU if (c := changes[name]).before or c.after]
+    on_the_cpu = [row_name(row) for row in rows if set(row) <= set(_ON_THE_CPU)]
+    work = [c for name in on_the_cpu if (c := changes[name]).before or c.after]
     moved = [c for c in work if c.told] or work
     before, after = sum(c.before for c in work), sum(c.after for c in work)
     if min(before, after) <= _TINY_MS or abs(math.log(after / before)) > math.log1p(limit("compare_machine_state")):
         return ()
     if min(sum(c.before for c in moved) / before, sum(c.after for c in moved) / after) < limit("most_share"):
         return ()
-    apart = (*_ON_THE_CPU, *(MACHINE if total == "loop" else ()))
-    others = sum(abs(changes[name].difference) for name in CAUSES if name not in apart and changes[name].told)
+    apart = (*on_the_cpu, *(MACHINE if total == "loop" else ()))
+    others = sum(
+        abs(changes[name].difference) for row in rows if (name := row_name(row)) not in apart and changes[name].told
+    )
     return moved if others <= limit("warn_share") * abs(after - before) else ()
 
 
@@ -311,10 +329,10 @@ def _largest_first(changes: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(sorted((c for c in changes if c.before or c.after), key=lambda c: -abs(c.difference)))
 
 
-def _devices(changes: dict[str, Change]) -> tuple[Change, ...]:
+def _devices(changes: dict[str, Change], causes: Sequence[str]) -> tuple[Change, ...]:
     """Busy, idle, and what it idled for, the largest difference first."""
-    causes = _largest_first(changes[f"idle {name}"] for name in CAUSES)
-    return (changes["device busy"], changes["device idle"], *causes)
+    idle = _largest_first(changes[f"idle {name}"] for name in causes)
+    return (changes["device busy"], changes["device idle"], *idle)
 
 
 def _findings(before: Sequence[Run], after: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -50,18 +50,19 @@ def _table(c: Comparison, total: Change) -> list[Line]:
     rest = len(c.causes) - len(shown)
     digits = 2 if max(total.before, total.after) < 100 else 1
     name = "the loop" if c.machine_left_out else "step"
-    out: list[Line] = [[(f"{'ms/step':<{INDENT + 14}}{'from':>9}{'to':>10}{'change':>10}   95% sure", "bold")]]
+    room = _room(c)
+    out: list[Line] = [[(f"{'ms/step':<{INDENT + room}}{'from':>9}{'to':>10}{'change':>10}   95% sure", "bold")]]
     if c.machine_left_out and c.wall is not None:
-        out += [_row("step", c.wall, digits, indent=0)]
-    out += [_row(name, total, digits, indent=0)]
+        out += [_row("step", c.wall, digits, room, indent=0)]
+    out += [_row(name, total, digits, room, indent=0)]
     apart = MACHINE if c.machine_left_out else ()
-    out += [_row(x.name, x, digits, indent=2) for x in shown if x.name not in apart]
+    out += [_row(x.name, x, digits, room, indent=2) for x in shown if x.name not in apart]
     if rest:
         out.append([(" " * (INDENT + 2) + f"{rest} other{'s' if rest > 1 else ''} below 1%", "dim")])
-    out += [_row(x.name, x, digits, indent=0) for x in shown if x.name in apart]
+    out += [_row(x.name, x, digits, room, indent=0) for x in shown if x.name in apart]
     busy_and_idle = c.devices[:2]
-    out += [_row(x.name, x, digits, indent=0) for x in busy_and_idle]
-    out += [_row(x.name, x, digits, indent=2) for x in c.devices[2:] if max(x.before, x.after) >= least]
+    out += [_row(x.name, x, digits, room, indent=0) for x in busy_and_idle]
+    out += [_row(x.name, x, digits, room, indent=2) for x in c.devices[2:] if max(x.before, x.after) >= least]
     return out
 
 
@@ -71,7 +72,7 @@ def _ranks(c: Comparison) -> list[Line]:
     digits = 2 if max((max(r.total.before, r.total.after) for r in rows), default=0.0) < 100 else 1
     out: list[Line] = []
     for r in rows[:_MOST_RANKS]:
-        line = _row(f"rank {r.rank}", r.total, digits, indent=0)
+        line = _row(f"rank {r.rank}", r.total, digits, _room(c), indent=0)
         if r.cause.told:
             line.append((f"  {r.cause.name}", "dim"))
         out.append(line)
@@ -80,9 +81,14 @@ def _ranks(c: Comparison) -> list[Line]:
     return out
 
 
-def _row(name: str, change: Change, digits: int, *, indent: int) -> Line:
+def _room(c: Comparison) -> int:
+    """Characters of the column of names: causes that are told as one have a longer."""
+    return max((14, *(len(x.name) + 2 for x in c.causes)))
+
+
+def _row(name: str, change: Change, digits: int, room: int, *, indent: int) -> Line:
     style = "" if not change.told else ("red" if change.difference > 0 else "green")
-    label = " " * (INDENT + indent) + f"{name:<{14 - indent}}"
+    label = " " * (INDENT + indent) + f"{name:<{room - indent}}"
     numbers = f"{change.before:>9,.{digits}f}{change.after:>10,.{digits}f}{change.difference:>+10,.{digits}f}"
     sure = f"   {change.low:+,.{digits}f} to {change.high:+,.{digits}f}" if change.told else "   noise"
     return [(label, "bold" if change.told else ""), (numbers, style), (sure, style or "dim")]

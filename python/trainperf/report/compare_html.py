@@ -70,7 +70,7 @@ def _rows(c: Comparison) -> tuple[list[Change], list[Change], int]:
 
 
 def _order(x: Change) -> int:
-    return list(palette.CAUSE_LOOKS).index(x.name)
+    return palette.place(x.name)
 
 
 def _sides(c: Comparison) -> list[tuple[str, object, Callable[[Change], float]]]:

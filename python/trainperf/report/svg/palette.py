@@ -47,6 +47,7 @@ CAUSE_LOOKS: Final[dict[str, Look]] = {
 _BOTH: Final[dict[str, Look]] = {
     "python+compute": Look(_BLUE, _LIGHT, "", "on the CPU: too few samples tell which"),
     "python+launch": Look(_GREEN, _DARK, "", "on the CPU: too few samples tell which"),
+    "python+launch+compute": Look(_BLUE, _LIGHT, "", "on the CPU: too few samples tell which"),  # of two runs
 }
 OTHERS: Final = Look(_PALE, _DARK, "dots", "all that is too small to show")
 
@@ -72,6 +73,11 @@ DEVICE_LOOKS: Final[dict[str, Look]] = {
 
 def look(name: str) -> Look:
     return CAUSE_LOOKS.get(name) or _BOTH.get(name, OTHERS)
+
+
+def place(name: str) -> int:
+    """Of a cause or of several, from the bottom of a stack."""
+    return list(CAUSE_LOOKS).index(name.rpartition("+")[2])
 
 
 def fill(look_: Look) -> str:
