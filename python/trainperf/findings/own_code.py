@@ -29,6 +29,7 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.functions import Functions
+from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
@@ -112,18 +113,23 @@ def _hooks(facts: Facts) -> Keeps:
     return in_hook
 
 
+def _loops(facts: Facts) -> set[Function]:
+    """The user's functions that were seen to call a module, directly or not."""
+    loops: set[Function] = set()
+    for d in facts.samples():
+        stack = facts.run.stack(d.stack)
+        call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
+        loops |= {function_of(f) for f in stack[call:] if is_users(f, stack)}
+    return loops
+
+
 def _beside_the_model(facts: Facts) -> Keeps:
     """Of forward, what a function does that was never seen to call a module: a metric, an average of the weights; a
     loss or a batch as well. Nothing where no layer was seen, nor of what may be a part of the model: that may be a
     function."""
-    loops: set[Function] = set()
-    model_seen = False
+    loops = _loops(facts)
+    model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
     before = facts.batch_work
-    for d in facts.samples():
-        stack = facts.run.stack(d.stack)
-        model_seen = model_seen or runs_layer(stack)
-        call = next((i for i, f in enumerate(stack) if calls_module(f)), len(stack))
-        loops |= {function_of(f) for f in stack[call:] if is_users(f, stack)}
 
     def keep(stack: Sequence[Frame]) -> bool:
         at = user_frame(stack)
@@ -257,6 +263,20 @@ def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | Non
         if sum(d.ns for d, s in seen if is_one(s)) > limit("most_share") * sum(d.ns for d, _ in seen):
             return asked
     return None
+
+
+def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
+    """Of the loop itself nearly all was seen on one line, with no function of Python's below it, and workers make the
+    batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks
+    like Python."""
+    function = function_of(spot.frame)
+    if spot.frame.function != function[1] or function not in _loops(facts):  # the first: a generator's own frame
+        return False
+    if all(only_validates(v) for v in with_workers_of(facts)):
+        return False
+    seen = of_function(facts, mine, spot)
+    of_line = sum(d.ns for d, stack in seen if stack[0] == spot.frame)
+    return of_line >= limit("held_share") * sum(d.ns for d, _ in seen)
 
 
 def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:

@@ -17,6 +17,7 @@ from trainperf.findings.frames import (
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
+    may_free_a_batch,
     of_function,
     of_library,
     own_code,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from trainperf.findings.own_code import OwnCode
 
 
+_RUNS = "the loop's own Python code"
+_HOLDS = "a line of the loop that holds the GIL"
 # Where the code runs says where else it could: what is a part of each step can be in no other process.
 _IN_TENSORS = {
     "optimizer": "# update all parameters by a few tensor operations (torch._foreach_add_), or by torch.optim",
@@ -42,6 +45,10 @@ _IN_TENSORS = {
 _ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
+_MAY_FREE = (
+    "# if it frees a batch that a worker made (del, the next one takes its name): smaller samples, such as uint8\n"
+    "# else do it in tensors, every N steps, or in a DataLoader worker"
+)
 _OF_TEXT = (
     "# print every N steps, or less than the tensor: loss.item(), x.shape\nif step % 50 == 0: print(...)",
     "# print less than the tensor: loss.item(), x.shape",
@@ -67,11 +74,14 @@ class HostPython:
         if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
             return self._blind(facts, mine)
         text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
+        may_free = may_free_a_batch(facts, mine, top)
         does = (
             f"makes the text of tensors (print, repr) for {label(top.frame, facts.base)}"
             if text
             else f"computes {asked[0]} in {facts.label_with_caller(top)}"
             if asked is not None
+            else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
+            if may_free
             else f"runs {facts.label_with_caller(top)}"
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
@@ -81,23 +91,32 @@ class HostPython:
         cause = main_cause(facts, mine.claims)
         affected = facts.affected_by_part(cause, mine.ns)
         rare = affected.steps < facts.steps
-        took = f"{facts.of_step(mine.ns)} the training thread runs"
+        took = facts.of_step(mine.ns)
         if rare:
             each = ms(mine.ns * affected.share / affected.steps)
-            took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: the training thread runs"
-        usual = _NOW_AND_THEN if rare else _ELSEWHERE
+            took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
+        usual = _MAY_FREE if may_free else _NOW_AND_THEN if rare else _ELSEWHERE
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause=cause,
             claims=mine.claims,
-            title=f"the loop's own Python code takes much of {'some steps' if rare else 'the step'}",
+            title=f"{_HOLDS if may_free else _RUNS} takes much of {'some steps' if rare else 'the step'}",
             affected=affected,
-            confidence=facts.confidence(samples=mine.samples),
+            confidence=facts.confidence(
+                samples=mine.samples,
+                doubts=("what C does with the GIL held looks like Python",) if may_free else (),
+            ),
             evidence=(
-                f"{took} your Python, or a library's for it" + (", holding the GIL" if native < notably else ""),
+                f"{took} the training thread "
+                + ("holds the GIL on the CPU" if may_free else "runs your Python, or a library's for it")
+                + (", holding the GIL" if native < notably and not may_free else ""),
                 *mine.evidence(facts, with_caller=True),
+                "below that line no Python function runs: it is the line's own Python, or what it frees or calls in C; "
+                "a batch that a worker made is unmapped where its last name goes"
+                if may_free
+                else "",
                 f"{unread:.0%} of the samples could not be read: functions called each other too fast"
                 if unread >= notably
                 else "",
