@@ -83,6 +83,16 @@ def test_what_the_callback_that_saves_does_beside_is_told_with_the_saves(
     assert saving.steps_affected == 40
 
 
+def test_what_it_hardly_does_beside_is_not_told(make: Make) -> None:
+    file = lightning(make).steps(100, {("other", "python"): 0.1}, compute=28.0, checkpoint=7.0)
+    module = "lightning.pytorch.callbacks.model_checkpoint"
+    file.object(
+        1, "callback", **{"class": "ModelCheckpoint", "module": module, "hooks": {"on_train_batch_end": hook(2)}}
+    )
+    found = {f.id: f for f in said(file).findings}
+    assert found.keys() == {"TP304"} and not any("beside" in e for e in found["TP304"].evidence)
+
+
 @pytest.mark.parametrize(
     ("name", "module", "says"),
     [

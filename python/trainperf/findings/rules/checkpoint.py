@@ -51,7 +51,7 @@ class Checkpoint:
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
                 f"{(cost - saving) / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
-                if around is not None
+                if around is not None and cost - saving >= limit("show_share") * cost
                 else "",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
                 f"{blocked:.0%} of it waiting for storage"
