@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import io
+import json
 import logging
 import pickle
 import sys
@@ -146,6 +147,16 @@ def test_each_optimizer_has_its_id(hooked: Install, recorder: Recorder) -> None:
     assert [mark.object for mark in recorder.marks if mark.kind == "begin"] == [1, 2, 1]
     assert [kind for kind, _ in session.objects.values()] == ["optimizer", "optimizer"]
     assert "AdamW" in session.objects[2][1]
+
+
+def test_an_optimizer_is_described_by_its_groups(hooked: Install) -> None:
+    session = hooked(OptimizerHook())
+    weights = [torch.ones(1, requires_grad=True) for _ in range(3)]
+    torch.optim.AdamW([{"params": weights[:2]}, {"params": weights[2:], "lr": 0.1}], fused=True).step()
+    described = json.loads(session.objects[1][1])
+    assert described["module"] == "torch.optim.adamw" and described["device"] == "cpu"
+    assert (described["groups"], described["parameters"]) == (2, 3)
+    assert (described["fused"], described["foreach"]) == (True, False)
 
 
 def test_a_step_that_raises_raises(hooked: Install, recorder: Recorder) -> None:

@@ -150,6 +150,27 @@ _TABLE = (
         "a healthy 1.4 ms loop spends 10 to 30 % there",
     ),
     Threshold(
+        "optimizer_share",
+        0.30,
+        "share of the run",
+        "the optimizer's step is told where it could be fewer operations; it is a warning with many groups only",
+        "20 to 26 % in small healthy loops with Adam; 55 % with a group for each of 122 parameters",
+    ),
+    Threshold(
+        "optimizer_groups",
+        16,
+        "groups of parameters",
+        "so many, and one for every four parameters or fewer, are many",
+        "a choice: two groups are usual (with weight decay, without), four with a backbone; measured with 24 and 122",
+    ),
+    Threshold(
+        "optimizer_saves",
+        0.8,
+        "share of the cost",
+        "what fused=True, or few groups, save of the optimizer's step at most",
+        "measured on the CPU with 24 to 122 parameters: 0.6 to 0.9 (torch 2.13, Adam, AdamW, SGD)",
+    ),
+    Threshold(
         "metric_calls_ms",
         3.0,
         "ms/step",

@@ -1,4 +1,5 @@
-"""What a DataLoader is, for people: read without calling the user's code, but for the length of the data set."""
+"""What a DataLoader or an optimizer is, for people: read without calling the user's code, but for the length of the
+data set."""
 
 from __future__ import annotations
 
@@ -56,6 +57,22 @@ def describe_iterator(iterator: Any) -> dict[str, Any]:
             "in_order": getattr(iterator, "_in_order", None),
         },
     )
+
+
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+    """As it is now, at its first step: what it would run for each group of parameters, or for each parameter."""
+    groups = optimizer.param_groups
+    first = next((parameter for group in groups for parameter in group["params"]), None)
+    description: dict[str, Any] = {
+        "class": type(optimizer).__qualname__,
+        "module": type(optimizer).__module__,
+        "groups": len(groups),
+        "parameters": sum(len(group["params"]) for group in groups),
+        "device": getattr(getattr(first, "device", None), "type", None),
+    }
+    for option in ("foreach", "fused"):
+        description[option] = bool(groups) and all(group.get(option) is True for group in groups)
+    return description
 
 
 def _describe(

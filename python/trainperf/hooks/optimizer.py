@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.context import Context, Native
+from trainperf.hooks.describe import describe_optimizer
 from trainperf.hooks.patch import Switch, vanishing
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class OptimizerHook:
             try:
                 entry = known(id(optimizer))
                 if entry is None:
-                    number = id_of(optimizer, "optimizer", lambda: {"class": type(optimizer).__qualname__})
+                    number = id_of(optimizer, "optimizer", lambda: describe_optimizer(optimizer))
                 else:
                     number = entry[1]
                 begin(bracket, number)

@@ -35,6 +35,7 @@ from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.memory_growth import MemoryGrowth
 from trainperf.findings.rules.module_loading import ModuleLoading
 from trainperf.findings.rules.no_tensor_cores import NoTensorCores
+from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.pageable_copies import PageableCopies
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.slower_than_before import SlowerThanBefore
@@ -82,6 +83,7 @@ ALL: tuple[Rule, ...] = (
     GpuStarvedByData(),
     GpuGilWait(),
     LaunchBound(),
+    OptimizerStep(),
     FrameworkPython(),
     GpuIdle(),
     Uneven(),

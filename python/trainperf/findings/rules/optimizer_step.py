@@ -1,0 +1,110 @@
+"""TP311: the optimizer's step on the CPU is many small operations, and could be few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainperf.findings.facts import plural
+from trainperf.findings.framework import main_cause
+from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+
+_FUSED = ("Adam", "AdamW", "SGD")  # measured to be faster on the CPU
+_FUSED_SINCE = (2, 4)  # of torch, on the CPU
+_PLACE = "torch.optim."
+
+
+@dataclass(frozen=True, slots=True)
+class _Optimizer:
+    """One of torch's own, on the CPU, as it was at its first step."""
+
+    name: str
+    groups: int
+    parameters: int
+    foreach: bool
+    fused: bool
+
+    @property
+    def one_by_one(self) -> bool:
+        """A row of operations for each parameter; else for each group. On the CPU that is what it does by itself."""
+        return not (self.foreach or self.fused)
+
+    @property
+    def many_groups(self) -> bool:
+        """As with a group for each parameter or layer; two of each, for weight decay, are few."""
+        return self.groups >= limit("optimizer_groups") and 4 * self.groups >= self.parameters
+
+
+class OptimizerStep:
+    id = "TP311"
+    slug = "optimizer-step"
+    limits = Limits(limit("optimizer_share"), None)
+    needs: tuple[str, ...] = ("hook_optimizer",)
+
+    def check(self, facts: Facts) -> Outcome:
+        largest = _largest(facts)
+        if largest is None or facts.run.feeds_device:
+            return None
+        can_fuse = not largest.fused and largest.name in _FUSED and _torch(facts) >= _FUSED_SINCE
+        # Where each parameter has its own row anyhow, fewer groups alone save nothing.
+        fewer_groups = largest.many_groups and (can_fuse or not largest.one_by_one)
+        if not can_fuse and not fewer_groups:
+            return None
+        claims = {(p, m): ns for (p, m), ns in facts.matrix.items() if p == "optimizer" and m in ("python", "native")}
+        severity = facts.grade(sum(claims.values()), self.limits)
+        if severity is None:
+            return None
+        spots = facts.spots(facts.samples(phases=["optimizer"]))
+        groups = plural(largest.groups, "group")
+        parameters = plural(largest.parameters, "parameter")
+        each = "parameter" if largest.one_by_one else "group"
+        kind = "" if largest.one_by_one else f", {'fused' if largest.fused else 'foreach'}=True"
+        fixes: list[str] = []
+        if fewer_groups:
+            fixes.append("# fewer groups: one for all parameters of equal settings, or for a block of layers")
+        if can_fuse:
+            fixes.append(f"torch.optim.{largest.name}(..., fused=True)  # few operations for all of a group")
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity if fewer_groups else "info",
+            cause=main_cause(facts, claims),
+            claims=claims,
+            title=f"the optimizer's step goes through {parameters if largest.one_by_one else groups} one by one",
+            confidence=facts.confidence(),
+            evidence=(
+                f"{facts.of_step(sum(claims.values()))} is the optimizer's, on the CPU",
+                f"{largest.name} has {parameters} in {groups}{kind}",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(spots[0] if spots else None),
+            why=f"{largest.name} runs a row of small operations for each {each}",
+            fix="\n".join(fixes),
+            fix_share=limit("optimizer_saves"),
+            will_not_help="foreach=True, where groups are many or parameters large; more DataLoader workers",
+        )
+
+
+def _largest(facts: Facts) -> _Optimizer | None:
+    """Of several optimizers that with the most parameters."""
+    read = [_read(description) for kind, description in facts.run.objects.values() if kind == "optimizer"]
+    return max((o for o in read if o is not None), key=lambda o: o.parameters, default=None)
+
+
+def _read(description: Mapping[str, Any]) -> _Optimizer | None:
+    """None where it is not torch's own, not on the CPU, or not described so far, as by an older trainperf."""
+    groups, parameters = description.get("groups"), description.get("parameters")
+    own = str(description.get("module", "")).startswith(_PLACE)
+    if not own or description.get("device") != "cpu" or not isinstance(groups, int) or not isinstance(parameters, int):
+        return None
+    foreach, fused = description.get("foreach") is True, description.get("fused") is True
+    return _Optimizer(str(description.get("class")), groups, parameters, foreach, fused)
+
+
+def _torch(facts: Facts) -> tuple[int, ...]:
+    parts = facts.run.meta.get("torch", "").split(".")[:2]
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()

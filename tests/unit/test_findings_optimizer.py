@@ -1,0 +1,72 @@
+"""TP311 on runs made by hand: which optimizers could be faster, and what makes them so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from runfiles import RunFile
+from trainperf.findings.model import Finding
+from verdicts import TRAIN, Make, said
+
+PLAIN: dict[str, Any] = {
+    "class": "AdamW",
+    "module": "torch.optim.adamw",
+    "groups": 1,
+    "parameters": 122,
+    "device": "cpu",
+    "foreach": False,
+    "fused": False,
+}
+
+
+def _run(make: Make, share: float, **options: Any) -> RunFile:
+    file = make()
+    file.object(1, "optimizer", **PLAIN | options)
+    file.steps(100, {("optimizer", "native"): 8 * share, ("optimizer", "python"): 2 * share}, compute=10 - 10 * share)
+    stack = file.stack("/x/site-packages/torch/optim/adamw.py:9 AdamW.step", f"{TRAIN}:12 train")
+    return file.detail("sample", 80, phase="optimizer", state="native", stack=stack)
+
+
+def _told(file: RunFile) -> Finding | None:
+    return next((f for f in said(file).findings if f.id == "TP311"), None)
+
+
+def test_a_plain_one_that_takes_much_is_told_not_warned_of(make: Make) -> None:
+    f = _told(_run(make, 0.4))
+    assert f is not None and f.severity == "info" and f.where == "train.py:12"
+    assert f.fix.startswith("torch.optim.AdamW(..., fused=True)") and "122 parameters" in f.title
+
+
+@pytest.mark.parametrize(("foreach", "rows"), [(True, "122 groups"), (False, "122 parameters")])
+def test_a_group_for_each_parameter_is_a_warning(make: Make, foreach: bool, rows: str) -> None:
+    f = _told(_run(make, 0.5, groups=122, foreach=foreach))
+    assert f is not None and f.severity == "warning" and f.share == pytest.approx(0.5)
+    assert rows in f.title and "fewer groups" in f.fix and "fused=True" in f.fix
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"class": "RMSprop", "foreach": True}])
+def test_many_groups_alone_are_told_where_each_has_its_row(make: Make, options: dict[str, Any]) -> None:
+    f = _told(_run(make, 0.5, groups=61, **options))
+    assert f is not None and f.severity == "warning" and "fewer groups" in f.fix and "fused=True" not in f.fix
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"share": 0.26},  # as a healthy small loop has
+        {"fused": True},
+        {"fused": True, "groups": 2},
+        {"class": "RMSprop"},
+        {"class": "RMSprop", "groups": 122},  # each parameter has its own row, however it is grouped
+        {"device": "cuda"},
+        {"module": "__main__"},  # an AdamW of the user's own
+        {"groups": None},  # of an older trainperf
+    ],
+)
+def test_nothing_is_said_where_nothing_measured_helps(make: Make, options: dict[str, Any]) -> None:
+    assert _told(_run(make, **{"share": 0.5} | options)) is None
+
+
+def test_an_older_torch_cannot_fuse_on_the_cpu(make: Make) -> None:
+    assert _told(_run(make, 0.5).meta(torch="2.3.1")) is None
