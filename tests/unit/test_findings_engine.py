@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from runfiles import RunFile
 from verdicts import Make, loud, only, said
 
 
@@ -172,7 +173,7 @@ def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
     file.step(python=300.0, descheduled=300.0, compute=5.0, compile=600.0, flags=16)
     found = said(file.steps(30, compute=20.0, descheduled=20.0))
     assert [f.causes for f in found.findings] == [("python", "descheduled")]
-    assert found.verdict.text.startswith("no clear verdict: step time is 33% descheduled, and no rule is sure of it")
+    assert found.verdict.text.endswith("; no rule is sure of the 33% descheduled")
 
 
 def test_an_info_counts_as_told(make: Make) -> None:
@@ -209,3 +210,30 @@ def test_a_run_that_was_killed_before_anything_was_written_is_not_said_to_have_n
     assert found.verdict.text == "the run was killed, or still runs: nothing of its steps was written yet"
     assert said(make(ended="exception")).verdict.text.startswith("no training step was seen")
     assert said(make(ended="killed").steps(30, blocked_io=5.0)).verdict.finding == "TP301"
+
+
+def seen(file: RunFile) -> RunFile:
+    """With samples enough to tell native code from Python."""
+    return file.detail("sample", 800, phase="backward", state="native").detail("sample", 20, phase="forward")
+
+
+def test_validation_that_is_not_worth_a_word_yet_keeps_no_verdict_from_being_clear(make: Make) -> None:
+    """It is work that was asked for: as large as a warning of others, it is named, and nothing is unsure."""
+    verdict = said(seen(make().steps(100, {("backward", "native"): 8.2}, validation=1.8))).verdict
+    assert verdict.kind == "healthy" and verdict.text == (
+        "compute-bound: 82% of step time is compute, most of it in backward; validation is 18%; "
+        "nothing else found above 10%"
+    )
+    little = said(seen(make().steps(100, {("backward", "native"): 9.5}, validation=0.5))).verdict
+    assert little.text.endswith("; nothing found above 10%") and "validation" not in little.text
+
+
+def test_a_verdict_that_is_not_clear_names_the_largest_part(make: Make) -> None:
+    """What no rule is sure of may be the smaller part of a step."""
+    smaller = make().steps(100, {("backward", "native"): 4.0, ("forward", "python"): 3.0}, module_load=3.0)
+    both = said(smaller).verdict.text
+    assert both == "no clear verdict: step time is 70% python+compute; no rule is sure of the 30% module_load"
+    one = said(seen(smaller)).verdict.text
+    assert one == "no clear verdict: step time is 40% compute; no rule is sure of the 30% module_load"
+    larger = said(make().steps(100, compute=4.0, module_load=6.0)).verdict
+    assert larger.text == "no clear verdict: step time is 60% module_load, and no rule is sure of it"

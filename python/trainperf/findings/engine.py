@@ -196,25 +196,27 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
     # Anything this large that no rule spoke of was too uncertain, and is not to be denied.
-    large = [(n, c) for n, c in _untold(facts) if c != "unknown" and facts.share(n) >= limit("warn_share")]
+    both = unsplit(facts)
+    large = [(n, c) for n, c in _untold(facts) if c != "unknown"]
     if large:
-        shares = " and ".join(f"{facts.share(n):.0%} {c}" for n, c in large[:2])
-        return Verdict(f"no clear verdict: step time is {shares}, and no rule is sure of it{missing}", "", "none")
+        return Verdict(f"no clear verdict: {_unsure(facts, large[:2], both)}{missing}", "", "none")
     nobodys = _nobodys(facts, abstained)
-    nothing = f"{_nothing(found, nobodys)}{missing}"
+    usual = _usual(facts)
+    nothing = f"{_nothing(found, nobodys, usual)}{missing}"
     kind: Kind = "partly" if missing or nobodys else "healthy"
     teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
     # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
     if teller is not None and (cause not in _WORK or teller.id == "TP402"):
-        beside = f"{_nothing(found, nobodys, teller)}{missing}"
+        beside = f"{_nothing(found, nobodys, usual, teller)}{missing}"
         text = f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}"
         return Verdict(text, "", kind, _look(found, teller))
-    both = unsplit(facts)
     if both is not None and cause in both.causes:
         on_cpu = facts.share(sum(map(facts.cause_ns, both.causes)))
         few = f"too few samples to tell Python from {both.causes[1]}"
         look = _look(found)
-        rest = missing if nobodys and not look else f"; {_nothing(found, '')}{missing}"  # whose it is, `few` says
+        rest = (
+            missing if nobodys and not look else f"; {_nothing(found, '', usual)}{missing}"
+        )  # whose it is, `few` says
         return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
@@ -236,15 +238,33 @@ def _left(facts: Facts, unsure: Abstained) -> int:
     return left if facts.gpu is None else min(left, sum(facts.ledger.idle([unsure.cause]).values()))
 
 
-def _nothing(found: list[Finding], nobodys: str, told: Finding | None = None) -> str:
-    """That there is no warning, and what is as large as one beside an info that is `told` already, or is `nobodys`."""
+def _unsure(facts: Facts, untold: Sequence[tuple[int, str]], both: Unsplit | None) -> str:
+    """The largest part of a step, and the troubles that no rule told."""
+    rows = [(c,) for c in CAUSES if both is None or c not in both.causes] + ([both.causes] if both is not None else [])
+    shares = {"+".join(row): facts.share(sum(map(facts.cause_ns, row))) for row in rows if row != ("unknown",)}
+    most = max(shares, key=lambda name: shares[name])
+    parts = [f"{facts.share(ns):.0%} {cause}" for ns, cause in untold]
+    if most in [cause for _, cause in untold]:
+        return f"step time is {' and '.join(parts)}, and no rule is sure of it"
+    return f"step time is {shares[most]:.0%} {most}; no rule is sure of the {' and the '.join(parts)}"
+
+
+def _usual(facts: Facts) -> str:
+    """Work that was asked for, as large as a warning, and not so large that it is told."""
+    share = facts.share(facts.cause_ns("validation"))
+    return f"validation is {share:.0%}; " if limit("warn_share") <= share < limit("validation_info_share") else ""
+
+
+def _nothing(found: list[Finding], nobodys: str, usual: str = "", told: Finding | None = None) -> str:
+    """That there is no warning, and what is as large as one beside an info that is `told` already, is `nobodys`, or
+    `usual`."""
     look = _look(found, told)
     large = next((f for f in found if f.id == look), None)
     if large is not None:
         return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
     if nobodys:
         return nobodys
-    return f"nothing {'else ' if told is not None else ''}found above {limit('warn_share'):.0%}"
+    return f"{usual}nothing {'else ' if told is not None or usual else ''}found above {limit('warn_share'):.0%}"
 
 
 def worth_a_look(found: Iterable[Finding]) -> bool:
@@ -285,16 +305,19 @@ def _of_others(found: list[Finding], top: Finding) -> str:
 
 
 def _untold(facts: Facts) -> list[tuple[int, str]]:
-    """By cause, the largest first: what no finding has told. Work is no trouble."""
-    return sorted(((sum(facts.ledger.cells(c).values()), c) for c in CAUSES if c not in _WORK), reverse=True)
+    """By cause, the largest first: what no finding has told, though it is large enough. Work is no trouble."""
+    left = ((sum(facts.ledger.cells(c).values()), c) for c in CAUSES if c not in _WORK)
+    least = {"validation": limit("validation_info_share")}
+    return sorted((x for x in left if facts.share(x[0]) >= least.get(x[1], limit("warn_share"))), reverse=True)
 
 
 def _untold_row(facts: Facts, top: Finding) -> str:
     """The largest trouble that no finding tells, where it is larger than the verdict's."""
-    ns, cause = _untold(facts)[0]
+    untold = _untold(facts)
     # With a device what counts is its idleness, which the verdict begins with.
-    if facts.gpu is not None or ns <= top.cost_ns + top.told_ns or facts.share(ns) < limit("warn_share"):
+    if facts.gpu is not None or not untold or untold[0][0] <= top.cost_ns + top.told_ns:
         return ""
+    ns, cause = untold[0]
     why = "its cause was not seen" if cause == "unknown" else "no rule is sure of it"
     return f"; more, {facts.share(ns):.0%}, is {cause}: {why}"
 
@@ -350,7 +373,7 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: lis
     if teller is not None and not worth_a_look([teller]):
         teller = None
     told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None else ""
-    text = f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{_nothing(found, nobodys, teller)}{most}"
+    text = f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{_nothing(found, nobodys, told=teller)}{most}"
     return Verdict(text, "", "partly" if nobodys else "healthy", _look(found, teller))
 
 
