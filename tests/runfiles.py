@@ -348,10 +348,13 @@ class RunFile(DeviceParts):
         rss_bytes: int | Callable[[int], int] = 10**9,
         threads: int = 8,
         runnable: int = 2,
+        faults: Callable[[int], int] | None = None,
+        system: float = -1,
+        returned_bytes: int = -1,
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
-        `throttled`: ms per second; -1: not known.
+        `throttled`, `system`: ms per second; -1: not known. `faults`: so far, by reading; None: not known.
         """
         for reading in range(seconds + 1):
             second = first + reading * every
@@ -365,6 +368,9 @@ class RunFile(DeviceParts):
                 rss_bytes=rss_bytes(reading) if callable(rss_bytes) else rss_bytes,
                 threads=threads,
                 runnable=runnable,
+                faults=-1 if faults is None else faults(reading),
+                system_ns=-1 if system < 0 else _ns(second * system),
+                returned_bytes=returned_bytes,
             )
         return self
 

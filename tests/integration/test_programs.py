@@ -24,6 +24,7 @@ TWINS = (
     "data_next_inside",
     "data_two_steps",
     "gil_spin",
+    "heap_churn",
     "logging_slow",
     "uneven",
     "validation_often",

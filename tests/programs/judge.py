@@ -63,7 +63,8 @@ class Outcome:
         cause = self.truth["cause"]
         if cause is None:
             return None
-        if cause not in self.shown["causes"] or cause == "python":  # that cause has the rest of the loop in it, too
+        # Python and compute have the rest of the loop in them, too.
+        if cause not in self.shown["causes"] or cause in ("python", "compute"):
             return next((f["share"] for f in self.shown["findings"] if f["slug"] == self.truth["finding"]), 0.0)
         return float(self.shown["causes"][cause]["share"])
 

@@ -113,6 +113,8 @@ def version_1(path: Path) -> Path:
         connection.execute(f"DROP VIEW {view}")
     for table in schema.SINCE_VERSION_2:
         connection.execute(f"DROP TABLE {table}")
+    for table, column in schema.COLUMNS_SINCE_VERSION_3:
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()
     connection.close()

@@ -274,7 +274,8 @@ void* Collector::Main(void* self) {
 
 void Collector::Loop() {
   pthread_setname_np(pthread_self(), "trainperf");
-  ReadHost(NowNs());  // or a short run would be judged by the little time between its only second and its end
+  // Now too, or a short run would be judged by the little time between its only second and its end.
+  host_readings_.Begin(NowNs(), writer_.get());
   next_second_ns_ = NowNs() + kSecondNs;
   const marks::RunDelay run_delay;
   for (;;) {
@@ -332,9 +333,10 @@ void Collector::Tick(int64_t now_ns, bool last) {
   }
   for (const auto& write : posted) write(*writer_);
   workers_.Read(now_ns, last, writer_.get());
+  host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
-    ReadHost(now_ns);
+    host_readings_.Read(now_ns, timeline_.step_thread(), writer_.get());
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);
@@ -388,20 +390,6 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
   if (sampler_ != nullptr && timeline_.step_thread() != 0) sampler_->Watch(timeline_.step_thread());
-}
-
-void Collector::ReadHost(int64_t now_ns) {
-  const HostFacts facts = host_.Read();
-  HostReading reading{};
-  reading.at_ns = now_ns;
-  reading.process_cpu_ns = facts.process_cpu_ns;
-  reading.machine_busy_ns = facts.machine_busy_ns;
-  reading.machine_idle_ns = facts.machine_idle_ns;
-  reading.throttled_ns = host_.ReadThrottledNs();
-  reading.rss_bytes = facts.rss_bytes;
-  reading.threads = facts.threads;
-  reading.runnable = facts.runnable;
-  writer_->AddHostReading(reading);
 }
 
 void Collector::WriteThreads() {

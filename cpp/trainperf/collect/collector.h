@@ -29,6 +29,7 @@
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/device_feed.h"
+#include "trainperf/collect/host_readings.h"
 #include "trainperf/collect/loader_workers.h"
 #include "trainperf/collect/standstill.h"
 #include "trainperf/collect/thread_names.h"
@@ -92,7 +93,6 @@ class Collector {
   void Tick(int64_t now_ns, bool last);
   void MarkWatch(EventKind kind);
   void DrainRings(int64_t now_ns, bool last);
-  void ReadHost(int64_t now_ns);
   void WriteThreads();
   void WriteTimes(int64_t now_ns);
   void WriteOwnCost();
@@ -109,6 +109,7 @@ class Collector {
   bool trains_too_noted_ = false;
   DeviceFeed device_;
   HostProbe host_;
+  HostReadings host_readings_{&host_};
   LoaderWorkers workers_;
   ThreadNames thread_names_;
   Budget budget_;

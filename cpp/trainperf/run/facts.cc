@@ -69,9 +69,9 @@ absl::Status Facts::Write(Database& db) {
   if (host_is_stale_) TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM host"));
   for (size_t i = host_unwritten_from_; i < host_.size(); ++i) {
     const HostReading& r = host_[i];
-    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO host VALUES (?, ?, ?, ?, ?, ?, ?, ?)", r.at_ns, r.process_cpu_ns,
-                                     r.machine_busy_ns, r.machine_idle_ns, r.throttled_ns, r.rss_bytes, r.threads,
-                                     r.runnable));
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO host VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", r.at_ns,
+                                     r.process_cpu_ns, r.machine_busy_ns, r.machine_idle_ns, r.throttled_ns,
+                                     r.rss_bytes, r.threads, r.runnable, r.faults, r.system_ns, r.returned_bytes));
   }
   return WriteStacks(db);
 }

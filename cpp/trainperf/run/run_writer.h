@@ -55,6 +55,12 @@ struct HostReading {  // once a second
   int64_t rss_bytes;
   int32_t threads;   // of this process
   int32_t runnable;  // of the machine
+  // Of the step thread, so far; -1: not known.
+  int64_t faults = -1;     // minor page faults
+  int64_t system_ns = -1;  // CPU time in the kernel
+  // The most that the process' private writable memory shrank by in the second before, looked at ten times; -1: not
+  // known.
+  int64_t returned_bytes = -1;
 };
 
 class RunWriter : public TimelineSink {

@@ -54,7 +54,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 2);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 3);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }
@@ -336,6 +336,17 @@ TEST(RunWriterTest, HostReadingsThinOut) {
   }
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT COUNT(*), MIN(at_ns), MAX(at_ns) FROM host"), "2500|0|19992");
+}
+
+TEST(RunWriterTest, AHostReadingKeepsThePageFaultsOrThatTheyAreNotKnown) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  writer->AddHostReading({1, 0, 0, 0, -1, 0, 0, 0});
+  writer->AddHostReading({2, 0, 0, 0, -1, 0, 0, 0, 11, 12, 13});
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  const std::string select = "SELECT faults, system_ns, returned_bytes FROM host WHERE at_ns = ";
+  EXPECT_EQ(Scalar(folder / "a.tpr", select + "1"), "-1|-1|-1");
+  EXPECT_EQ(Scalar(folder / "a.tpr", select + "2"), "11|12|13");
 }
 
 TEST(RunWriterTest, NotesThreadsAndNamesThatAreNoText) {

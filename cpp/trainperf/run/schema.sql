@@ -1,10 +1,10 @@
--- The schema of a run file, version 2. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 3. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -195,7 +195,11 @@ CREATE TABLE host (
   throttled_ns INTEGER NOT NULL,
   rss_bytes INTEGER NOT NULL,
   threads INTEGER NOT NULL,
-  runnable INTEGER NOT NULL
+  runnable INTEGER NOT NULL,
+  -- since version 3; -1: not known
+  faults INTEGER NOT NULL,  -- of the step thread: minor page faults
+  system_ns INTEGER NOT NULL,  -- of the step thread: CPU time in the kernel
+  returned_bytes INTEGER NOT NULL  -- no counter: the most that private memory shrank by in the second before
 );
 
 CREATE TABLE tier (probe TEXT PRIMARY KEY, tier TEXT NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;

@@ -394,6 +394,20 @@ _TABLE = (
         "critical_share: they could take half of their time or less",
     ),
     Threshold(
+        "heap_min_seconds",
+        4,
+        "seconds",
+        "fewest seconds in which page faults were counted, the first of the steps left out",
+        "a median that one second of another kind (validation, a checkpoint) does not decide",
+    ),
+    Threshold(
+        "returned_share",
+        0.10,
+        "share of the memory",
+        "so much of what a step takes from the kernel was seen going back, or the faults are not the heap's",
+        "measured: 0.25 to 1.3 where a CPU training's heap goes back, 0 with shared batches or mapped files",
+    ),
+    Threshold(
         "memory_min_readings",
         10,
         "readings",

@@ -433,7 +433,7 @@ class RunReader:
     @cached_property
     def host(self) -> Sequence[HostReading]:
         """Once a second, in order; in long runs every second, fourth ... of them."""
-        return tuple(HostReading(*row) for row in self._database.rows("host", "i" * 8, order="ORDER BY at_ns"))
+        return tuple(HostReading(*row) for row in self._database.rows("host", "i" * 11, order="ORDER BY at_ns"))
 
 
 _UNKNOWN_FRAME: Final = Frame("", "", 0)

@@ -165,6 +165,10 @@ class HostReading:
     rss_bytes: int  # without mapped files
     threads: int
     runnable: int
+    # -1: not known, as in files before version 3
+    faults: int = -1  # minor page faults of the step thread, so far
+    system_ns: int = -1  # CPU time of the step thread in the kernel, so far
+    returned_bytes: int = -1  # the most that private writable memory shrank by in the second before
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -79,7 +79,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "stack": ("id", "parent", "site"),
     "host": (
         *("at_ns", "process_cpu_ns", "machine_busy_ns", "machine_idle_ns", "throttled_ns", "rss_bytes", "threads"),
-        "runnable",
+        *("runnable", "faults", "system_ns", "returned_bytes"),
     ),
     "tier": ("probe", "tier", "why"),
     "overhead": ("place", "ns"),
@@ -97,8 +97,16 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "call": ("thread", "call", "count", "failed", "ns", "max_ns", "steps"),
 }
 SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
+COLUMNS_SINCE_VERSION_3: Final = frozenset({("host", "faults"), ("host", "system_ns"), ("host", "returned_bytes")})
 
 _LOG_SUFFIXES: Final = ("-wal", "-journal")
+
+
+def columns_of(table: str, version: int) -> tuple[str, ...]:
+    """Of a table in files of that version; none where it had no such table."""
+    if version < 2 and table in SINCE_VERSION_2:
+        return ()
+    return tuple(c for c in TABLES[table] if version >= 3 or (table, c) not in COLUMNS_SINCE_VERSION_3)
 
 
 class RunDatabase:
@@ -152,9 +160,10 @@ class RunDatabase:
 
     def rows(self, table: str, types: str, *, columns: Sequence[str] = (), order: str = "") -> list[tuple[Any, ...]]:
         """Rows of a table; each value checked: `types` has a letter per column, i (int) or s (str)."""
-        if self.schema_version < 2 and table in SINCE_VERSION_2:
+        of_file = columns_of(table, self.schema_version)
+        if not of_file:
             return []
-        columns = columns or TABLES[table]
+        columns = columns or of_file
         expected = tuple(int if letter == "i" else str for letter in types)
         with self.cursor(f"SELECT {', '.join(columns)} FROM {table} {order}") as cursor:
             rows = cursor.fetchall()
@@ -194,10 +203,9 @@ class RunDatabase:
         tables = {
             name for name, kind, sql in entries if kind == "table" and str(sql).upper().startswith("CREATE TABLE")
         }
-        for table, columns in TABLES.items():
-            if self.schema_version < 2 and table in SINCE_VERSION_2:
-                continue
-            if table not in tables:
+        for table in TABLES:
+            columns = columns_of(table, self.schema_version)
+            if columns and table not in tables:
                 raise self.damaged(f"table {table} is missing")
             with self.cursor(f"PRAGMA table_xinfo({table})") as cursor:
                 present = {row[1] for row in cursor.fetchall() if row[6] == 0}  # 0: neither hidden nor generated

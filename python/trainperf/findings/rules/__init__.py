@@ -23,6 +23,7 @@ from trainperf.findings.rules.gpu_bound import GpuBound
 from trainperf.findings.rules.gpu_gil_wait import GpuGilWait
 from trainperf.findings.rules.gpu_idle import GpuIdle
 from trainperf.findings.rules.gpu_starved_by_data import GpuStarvedByData
+from trainperf.findings.rules.heap_churn import HeapChurn
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.launch_bound import LaunchBound
@@ -75,6 +76,7 @@ ALL: tuple[Rule, ...] = (
     Throttled(),
     HostPython(),
     HostCompute(),
+    HeapChurn(),
     SyncInLoop(),
     PageableCopies(),
     AllocatorChurn(),

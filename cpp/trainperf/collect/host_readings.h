@@ -1,0 +1,37 @@
+// Once a second, what the machine, the process and the step thread have used so far, for the run file.
+//
+//   HostReadings readings(&host);
+//   readings.Begin(now_ns, &writer);                   // what does not change, and the first reading
+//   readings.Look();                                   // at each wake-up
+//   readings.Read(now_ns, step_thread, &writer);       // each second
+//
+// Used by one thread.
+
+#ifndef TRAINPERF_COLLECT_HOST_READINGS_H_
+#define TRAINPERF_COLLECT_HOST_READINGS_H_
+
+#include <cstdint>
+
+#include "trainperf/base/thread_table.h"
+#include "trainperf/probe/host.h"
+#include "trainperf/probe/page_faults.h"
+#include "trainperf/run/run_writer.h"
+
+namespace trainperf {
+
+class HostReadings {
+ public:
+  explicit HostReadings(const HostProbe* host) : host_(host) {}
+
+  void Begin(int64_t now_ns, RunWriter* writer);
+  void Look() { faults_.Look(); }
+  void Read(int64_t now_ns, ThreadId step_thread, RunWriter* writer);  // step_thread 0: not known yet
+
+ private:
+  const HostProbe* const host_;
+  PageFaults faults_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_COLLECT_HOST_READINGS_H_

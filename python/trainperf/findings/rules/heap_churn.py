@@ -1,0 +1,118 @@
+"""TP603: the heap's memory goes back to the kernel in each step, and is taken and cleared again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from trainperf.findings.facts import plural, size
+from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.thresholds import limit
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.runfile.records import HostReading
+
+_OLD = 3  # files before this version of the schema have no page faults
+_NO_TRIM = 1 << 40  # bytes: more than any heap
+_MOST_MMAP = 32 << 20  # bytes: the most that man mallopt allows for M_MMAP_THRESHOLD
+_LEAST_PAD = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Churn:
+    """What the training thread takes from the kernel, in the median second."""
+
+    seconds: int  # that were read
+    faults_per_s: float
+    kernel_share: float  # of the training thread's time: all that the kernel does for it
+    returned_bytes: float
+    longest_s: float  # the time between two readings
+
+
+class HeapChurn:
+    id = "TP603"
+    slug = "heap-churn"
+    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    needs: tuple[str, ...] = ()
+
+    def check(self, facts: Facts) -> Outcome:
+        if facts.run.feeds_device:
+            return None  # what the host loses is no loss while the device has work
+        if facts.of_trace:
+            return Abstained(self.id, self.slug, "a trace has no page faults")
+        seen = _churn(facts)
+        if isinstance(seen, str):
+            return Abstained(self.id, self.slug, seen)
+        compute = facts.cells("compute")
+        work = sum(compute.values())
+        if facts.loop_share(work) < limit("half_share"):
+            return None
+        page_ns, page_bytes = facts.number("page_fault_ns"), facts.number("page_bytes")
+        share = min(seen.faults_per_s * page_ns / 1e9, seen.kernel_share)
+        cost = min(round(share * facts.wall_ns), work)
+        severity = facts.grade(cost, self.limits)
+        if severity is None:
+            return None
+        step_s = facts.wall_ns / facts.steps / 1e9
+        faults = seen.faults_per_s * step_s
+        taken = faults * page_bytes
+        if seen.returned_bytes < limit("returned_share") * taken * min(1.0, seen.longest_s / step_s):
+            why = (
+                f"{plural(round(faults), 'page fault')} a step, but memory was not seen to go back to the kernel: "
+                "mapped files, shared batches or a fork may be why"
+            )
+            return Abstained(self.id, self.slug, why)
+        pad = max(_LEAST_PAD, 1 << (round(taken) - 1).bit_length())
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause="compute",
+            claims={cell: ns * cost // work for cell, ns in compute.items()},
+            title="memory goes back to the kernel and is taken again in each step",
+            confidence=facts.confidence(tier="pages times the cost of one"),
+            evidence=(
+                f"{facts.step_thread_name} takes {plural(round(faults), 'page')} ({size(taken)}) a step from the "
+                f"kernel, which clears each: {page_ns / 1000:.2g} us a page, measured as the watch began",
+                f"{seen.kernel_share:.0%} of the time is all that the kernel does for this thread: it is no more",
+                f"private memory shrank by {size(seen.returned_bytes)} within a second (median of "
+                f"{plural(seen.seconds, 'second')}, looked at ten times in each)",
+            ),
+            who=(facts.step_thread_name,),
+            why=f"what {facts.step_thread_name} frees is given back to the kernel, and the next step needs it again",
+            fix=f"MALLOC_TRIM_THRESHOLD_={_NO_TRIM} MALLOC_MMAP_THRESHOLD_={_MOST_MMAP} MALLOC_TOP_PAD_={pad} "
+            "python train.py  # glibc's malloc reads them as Python starts",
+            will_not_help="MALLOC_TRIM_THRESHOLD_ alone: more tensors are then mapped anew each time; jemalloc as it "
+            "comes: it gives back large blocks at once; a faster disk or more memory",
+        )
+
+
+def _churn(facts: Facts) -> _Churn | str:
+    """Or why it is not known."""
+    if facts.run.schema_version < _OLD:
+        return "the run was written before page faults were read"
+    if not facts.number("page_fault_ns"):
+        return "what a page fault costs could not be measured"
+    table = facts.run.steps
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    within = [h for h in facts.run.host if start <= h.at_ns <= end]
+    # The first second has the warm-up; and after a change of the training thread its count starts anew.
+    pairs = [(a, b) for a, b in pairwise(within[1:]) if _known(a) and _known(b) and b.faults - a.faults >= 0]
+    if len(pairs) < limit("heap_min_seconds"):
+        if len(within) > limit("heap_min_seconds") + 1 and not any(map(_known, within)):
+            return "the kernel told no page faults of the training thread"
+        return f"page faults of {plural(len(pairs), 'second')} after the first are too few: run longer"
+    seconds = [(b.at_ns - a.at_ns) / 1e9 for a, b in pairs]
+    return _Churn(
+        seconds=len(pairs),
+        faults_per_s=median((b.faults - a.faults) / s for (a, b), s in zip(pairs, seconds, strict=True)),
+        kernel_share=sum(max(0, b.system_ns - a.system_ns) for a, b in pairs) / 1e9 / sum(seconds),
+        returned_bytes=median(b.returned_bytes for _, b in pairs),
+        longest_s=max(seconds),
+    )
+
+
+def _known(reading: HostReading) -> bool:
+    return reading.faults >= 0 and reading.returned_bytes >= 0

@@ -1,0 +1,153 @@
+"""TP603, the heap that goes back to the kernel in each step, on runs made by hand."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runfiles import RunFile
+from trainperf.findings.model import Finding
+from trainperf.runfile import schema
+from verdicts import Make, abstained, loud, only
+
+PAGE, FAULT_NS = 4096, 1500
+STEP_MS, SECONDS = 100.0, 20
+FAULTS = 10_000  # a step: 15 % of it
+TAKEN = FAULTS * PAGE
+
+
+def churning(
+    file: RunFile,
+    *,
+    faults: float | Callable[[int], float] = FAULTS,
+    returned: int = TAKEN // 2,
+    kernel: float = 0.3,
+    seconds: int = SECONDS,
+    step_ms: float = STEP_MS,
+    **causes: float,
+) -> RunFile:
+    """`faults` of a step (by second, where it is a function), `kernel`: the share of the thread's time."""
+    causes = causes or {"compute": step_ms}
+    file.meta(page_bytes=str(PAGE), page_fault_ns=str(FAULT_NS)).steps(round(seconds * 1000 / step_ms), **causes)
+    each = faults if callable(faults) else lambda _: faults
+    so_far = [sum(each(s) * 1000 / step_ms for s in range(until)) for until in range(seconds + 1)]
+    return file.host(
+        seconds,
+        process_cpus=1.0,
+        faults=lambda second: round(so_far[second]),
+        system=1000 * kernel,
+        returned_bytes=returned,
+    )
+
+
+def test_what_is_told(make: Make) -> None:
+    f = only(churning(make()))
+    assert (f.id, f.slug, f.severity, f.cause, f.confidence) == ("TP603", "heap-churn", "warning", "compute", "medium")
+    assert f.cost_ms_per_step == pytest.approx(FAULTS * FAULT_NS / 1e6, rel=0.01)
+    assert "10,000 pages (41.0 MB)" in f.evidence[0] and "1.5 us a page" in f.evidence[0]
+    assert f.evidence[1].startswith("30% of the time") and "20.5 MB" in f.evidence[2]
+    assert "MALLOC_TOP_PAD_=67108864 " in f.fix and f.fix.startswith("MALLOC_TRIM_THRESHOLD_=")
+
+
+@pytest.mark.parametrize(("faults", "pad"), [(FAULTS, 64), (16_384, 64), (16_385, 128), (50_000, 256)])
+def test_the_padding_holds_what_a_step_takes(make: Make, faults: int, pad: int) -> None:
+    assert f"MALLOC_TOP_PAD_={pad << 20} " in only(churning(make(), faults=faults, kernel=0.9)).fix
+
+
+def test_a_fifth_of_the_step_is_critical(make: Make) -> None:
+    assert only(churning(make(), faults=14_000)).severity == "critical"
+
+
+def test_it_costs_no_more_than_the_kernel_took(make: Make) -> None:
+    f = only(churning(make(), kernel=0.07))
+    assert f.share == pytest.approx(0.07, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"faults": 0},
+        {"faults": 3_000},  # 4.5 %
+        {"kernel": 0.04},
+        {"faults": lambda second: 50_000 if second < 8 else 0},  # a warm-up, however long, of less than half
+        {"faults": lambda second: 50_000 if second % 3 == 0 else 0},  # checkpoints
+        {"python": 60.0, "compute": 40.0},
+        {"data_wait": 60.0, "compute": 40.0},
+    ],
+)
+def test_healthy(make: Make, changed: dict[str, object]) -> None:
+    file = churning(make(), **changed)  # type: ignore[arg-type]
+    assert "heap-churn" not in loud(file) and abstained(file, "TP603") == ""
+
+
+@pytest.mark.parametrize(("returned", "told"), [(0, False), (TAKEN // 11, False), (TAKEN // 9, True)])
+def test_faults_of_what_does_not_go_back_are_not_the_heaps(make: Make, returned: int, told: bool) -> None:
+    """Shared batches, mapped files."""
+    file = churning(make(), returned=returned)
+    assert ("heap-churn" in loud(file)) == told
+    assert ("not seen to go back" in abstained(file, "TP603")) != told
+
+
+def test_of_a_step_of_many_seconds_a_second_is_seen(make: Make) -> None:
+    faults = 50 * FAULTS
+    file = churning(make(), faults=faults, returned=TAKEN * 2, step_ms=5000.0, seconds=60)
+    assert only(file).id == "TP603"
+
+
+def test_it_is_told_on_a_busy_machine(make: Make) -> None:
+    file = churning(make(), compute=40.0, descheduled=60.0)
+    assert "heap-churn" in loud(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda file: file.meta(page_fault_ns=""), "could not be measured"),
+        (lambda file: file.meta(source="trace"), "a trace has no page faults"),
+    ],
+)
+def test_it_abstains(make: Make, change: Callable[[RunFile], RunFile], why: str) -> None:
+    file = change(churning(make()))
+    assert loud(file) == [] and why in abstained(file, "TP603")
+
+
+def test_it_abstains_where_the_kernel_tells_nothing(make: Make) -> None:
+    file = make(page_bytes=str(PAGE), page_fault_ns=str(FAULT_NS)).steps(200, compute=STEP_MS)
+    assert "told no page faults" in abstained(file.host(20, process_cpus=1.0), "TP603")
+
+
+def test_it_abstains_on_short_runs(make: Make) -> None:
+    file = churning(make(), seconds=4)
+    assert loud(file) == [] and "3 seconds after the first are too few" in abstained(file, "TP603")
+
+
+def test_with_a_device_it_says_nothing(make: Make) -> None:
+    file = churning(make(feeds_device="1"))
+    assert "heap-churn" not in loud(file) and abstained(file, "TP603") == ""
+
+
+def older(path: Path) -> Path:
+    """As version 2 wrote it."""
+    with sqlite3.connect(path) as connection:
+        for table, column in schema.COLUMNS_SINCE_VERSION_3:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    return path
+
+
+def found_in(path: Path) -> tuple[list[Finding], dict[str, str]]:
+    import trainperf
+    from trainperf.findings.engine import find
+
+    with trainperf.open(path) as run:
+        assert {(h.faults, h.system_ns, h.returned_bytes) for h in run.host} == {(-1, -1, -1)}
+        found = find(run)
+    return list(found.findings), {a.id: a.why for a in found.abstained}
+
+
+def test_an_older_file_opens_and_has_none(make: Make) -> None:
+    findings, why = found_in(older(churning(make()).build()))
+    assert not findings and why["TP603"] == "the run was written before page faults were read"
