@@ -26,7 +26,7 @@ import trainperf
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-STEPS, BATCH, SIDE = 120, 8, 48
+STEPS, BATCH, SIDE = 240, 8, 48
 
 
 class Images(Dataset[tuple[torch.Tensor, torch.Tensor]]):
