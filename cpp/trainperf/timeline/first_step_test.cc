@@ -277,7 +277,7 @@ TEST(FirstStep, OfALaterCellIsAsOfTheFirst) {
     for (int i = 0; i < 5; ++i) loop.Fetch(2, 1_ms, flags).Cpu(4_ms);
     loop.Exhausted(2, flags);
   };
-  const std::map<std::string, std::function<void(Script&)>> befores = {
+  const std::map<std::string, std::function<void(Script&)>> preludes = {
       {"no_grad", [&](Script& loop) { evaluate(loop, kGradDisabled); }},
       {"eval mode",
        [&](Script& loop) {
@@ -294,7 +294,7 @@ TEST(FirstStep, OfALaterCellIsAsOfTheFirst) {
       {"compiling", [](Script& loop) { loop.Begin(Bracket::kCompile).Cpu(500_ms).End(Bracket::kCompile); }},
       {"a checkpoint", [](Script& loop) { loop.Begin(Bracket::kCheckpoint).Cpu(50_ms).End(Bracket::kCheckpoint); }},
   };
-  for (const auto& [name, before] : befores) EXPECT_EQ(steps_of(1, before), steps_of(2, before)) << name;
+  for (const auto& [name, before] : preludes) EXPECT_EQ(steps_of(1, before), steps_of(2, before)) << name;
 }
 
 TEST(FirstStep, OfALaterCellThatOnlyCallsStepHasItsWaits) {
