@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import sys
@@ -450,3 +451,19 @@ def test_a_row_says_what_its_finding_says(tmp_path: Path) -> None:
 )
 def test_a_fix_of_several_lines_says_in_one_what_to_do(fix: str, says: str) -> None:
     assert in_one_line(fix) == says
+
+
+@pytest.mark.parametrize(
+    ("width", "mark"), [(120, "<- TP101, TP104, TP401"), (80, "<- TP101, TP104 +1"), (53, "<- TP101 +2"), (45, "")]
+)
+def test_a_row_that_several_findings_tell_of_names_them_whole(tmp_path: Path, width: int, mark: str) -> None:
+    """As many as fit, and how many more there are."""
+    file = RunFile(tmp_path / "r.tpr").steps(60, data_wait=16.0, compute=20.0)
+    file.loader(1, fetches=60, wait=960)
+    with file.open() as run:
+        found = model.build(run)
+    (told,) = found.findings
+    several = tuple(dataclasses.replace(told, id=id) for id in ("TP101", "TP104", "TP401"))
+    lines = console.to_plain(console.summary_lines(dataclasses.replace(found, findings=several), width=width))
+    (row,) = (line for line in lines.splitlines() if "data_wait  " in line)
+    assert len(row) <= width and row[row.index("%") + 1 :].strip(" #") == mark

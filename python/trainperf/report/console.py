@@ -297,22 +297,35 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
     percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
     longest = max(12, *(len(name) for name, *_ in entries))
-    bar_width = max(0, min(30, width - INDENT - 38 - longest))
-    for (name, _, share), value, percent in zip(entries, times, percents, strict=True):
-        mark = f"<- {', '.join(marks[name])}" if name in marks else ""
-        if not (value or percent or mark):
+    told_by = [marks.get(name, []) for name, *_ in entries]
+    most = max(map(len, told_by))
+    mark_width = len("<- TP101, TP104 +1" if most > 2 else "<- TP101, TP104 ")
+    bar_width = max(0, min(30, width - INDENT - 22 - mark_width - longest))
+    for (name, _, share), ids, value, percent in zip(entries, told_by, times, percents, strict=True):
+        row = f"{name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
+        mark = _mark(ids, width - INDENT - len(row) - bar_width - 1)
+        if not (value or percent or ids):
             continue
         bar = "#" * round(share * bar_width)
-        row = f"{name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
         lines.append(
             [
                 (" " * INDENT, ""),
-                (row, "bold" if mark else ""),
-                (f"{bar:<{bar_width}} ", "red" if mark else "cyan"),
-                (mark[: max(0, width - INDENT - len(row) - bar_width - 1)], "bold red"),
+                (row, "bold" if ids else ""),
+                (f"{bar:<{bar_width}} ", "red" if ids else "cyan"),
+                (mark, "bold red"),
             ]
         )
     return lines
+
+
+def _mark(ids: Sequence[str], room: int) -> str:
+    """Who tells of a row: as many as fit, and how many more there are."""
+    for n in range(len(ids), 0, -1):
+        more = f" +{len(ids) - n}" if n < len(ids) else ""
+        mark = f"<- {', '.join(ids[:n])}{more}"
+        if len(mark) <= room:
+            return mark
+    return ""
 
 
 def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int) -> list[Line]:
