@@ -40,3 +40,36 @@ def test_the_line_that_runs_the_training_is_not_named_as_its_caller_nor_one_of_m
     file.detail("sample", 400, phase="backward", state="native", stack=file.stack(FIT, f"{TRAIN}:47 part47"))
     (f,) = said(file).findings
     assert (f.id, f.where) == ("TP309", "") and "torch.compile" in f.fix
+
+
+PROFILER = "/x/site-packages/torch/autograd/profiler.py:434 profile.__exit__"
+STEP = "/x/site-packages/torch/profiler/profiler.py:1227 profile.step"
+RECORD = "/x/site-packages/torch/autograd/profiler.py:919 record_function.__enter__"
+SGD = "/x/site-packages/torch/optim/sgd.py:9 SGD.step"
+
+
+@pytest.mark.parametrize(
+    ("share", "inner", "cost"),
+    [
+        (0.25, (PROFILER, STEP), 2.5),  # less than is told of Python that a training needs
+        (0.05, (PROFILER, STEP), None),
+        (0.25, (RECORD, SGD), None),  # runs without a profiler, too
+    ],
+)
+def test_the_profiler_is_told_by_itself(make: Make, share: float, inner: tuple[str, ...], cost: float | None) -> None:
+    file = make().steps(100, {("other", "python"): 10 * share, ("forward", "python"): 1.0}, compute=9 - 10 * share)
+    file.detail("sample", 1000 * share, phase="other", state="python", stack=file.stack(*inner, f"{TRAIN}:9 <module>"))
+    file.detail("sample", 100, phase="forward", state="python", stack=file.stack(TORCH, MODULE, f"{TRAIN}:8 <module>"))
+    found = [f for f in said(file).findings if f.id == "TP309"]
+    assert [f.cost_ms_per_step for f in found] == ([pytest.approx(cost)] if cost else [])
+    for f in found:
+        assert f.severity == "info" and f.title.startswith("PyTorch's profiler") and "with_stack" in f.fix
+
+
+def test_the_profiler_is_named_beside_other_python_of_pytorchs(make: Make) -> None:
+    file = make().steps(100, {("other", "python"): 2.0, ("forward", "python"): 5.0}, compute=3.0)
+    stack = file.stack(PROFILER, STEP, f"{TRAIN}:9 <module>")
+    file.detail("sample", 200, phase="other", state="python", stack=stack)
+    file.detail("sample", 500, phase="forward", state="python", stack=file.stack(TORCH, MODULE, f"{TRAIN}:8 train"))
+    (f,) = said(file).findings
+    assert f.cost_ms_per_step == pytest.approx(7.0) and "29% of it is torch.profiler's" in f.evidence

@@ -69,6 +69,7 @@ _SAVER = re.compile(
 # What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
 _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
+_PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)\.py$")
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
@@ -211,6 +212,11 @@ def saves(frames: Sequence[FrameLike]) -> bool:
         if _SAVER.search(f.file) and _SAVE.search(f.function):
             return True
     return False
+
+
+def in_profiler(frames: Sequence[FrameLike]) -> bool:
+    """PyTorch's profiler starts, stops or writes its trace; `record_function` alone is called without one, too."""
+    return any(_PROFILER.search(f.file) and not f.function.startswith("record_function") for f in frames)
 
 
 def calls_module(frame: FrameLike) -> bool:

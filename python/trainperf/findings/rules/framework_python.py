@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import in_module, is_framework, is_the_loops
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.frames import in_module, in_profiler, is_framework, is_the_loops
+from trainperf.findings.model import Cell, Finding, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -21,6 +21,14 @@ def _frameworks(stack: Sequence[Frame]) -> bool:
     return not is_the_loops(stack) and any(is_framework(f.file) for f in stack)
 
 
+_TITLE = "PyTorch's own Python, or a framework's on it, is much of the step"
+_WHY = "modules, the optimizer and what drives them run in Python between operations"
+_PROFILER = (
+    "PyTorch's profiler is much of the step",
+    "torch.profiler starts, stops and writes its trace on the training thread",
+    "# profile fewer steps, and without with_stack; or take the profiler out:\n"
+    "profile(schedule=schedule(wait=10, warmup=2, active=5, repeat=1))",
+)
 _COMPILE = "model = torch.compile(model)  # or a larger batch"
 
 
@@ -40,28 +48,58 @@ class FrameworkPython:
         theirs = [d for d in samples if _frameworks(facts.run.stack(d.stack))]
         other = sum(d.ns for d in theirs)
         claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
-        cost = sum(claims.values())
-        if facts.grade(cost, self.limits) is None:
+        profilers = [d for d in theirs if in_profiler(facts.run.stack(d.stack))]
+        profiling = _by_phase(cells, samples, profilers)
+        # It is told by itself where there is not as much beside it as would be told.
+        if facts.grade(sum(claims.values()) - sum(profiling.values()), self.limits) is None:
+            worth_it = facts.grade(sum(profiling.values()), Limits(limit("warn_share"), None)) is not None
+            if worth_it and sum(d.count for d in profilers) >= limit("min_samples"):
+                return self._finding(facts, profiling, profilers, _PROFILER)
+        if facts.grade(sum(claims.values()), self.limits) is None:
             return None
-        caller = _caller(facts, theirs)
+        share = sum(d.ns for d in profilers) / other
+        return self._finding(
+            facts,
+            claims,
+            theirs,
+            (_TITLE, _WHY, _fix(facts, theirs, _caller(facts, theirs))),
+            f"{share:.0%} of it is torch.profiler's" if share >= limit("warn_share") else "",
+        )
+
+    def _finding(
+        self, facts: Facts, claims: dict[Cell, int], seen: list[Detail], words: tuple[str, str, str], beside: str = ""
+    ) -> Finding:
+        title, why, fix = words
+        caller, count = _caller(facts, seen), sum(d.count for d in seen)
         return facts.finding(
             (self.id, self.slug),
             severity="info",
             cause="python",
             claims=claims,
-            title="PyTorch's own Python, or a framework's on it, is much of the step",
+            title=title,
             confidence=facts.confidence(samples=count),
             evidence=(
-                f"{ms(cost / facts.steps)} of each step, by {plural(count, 'sample')}",
+                f"{ms(sum(claims.values()) / facts.steps)} of each step, by {plural(count, 'sample')}",
                 f"{caller.share:.0%} of it in {facts.label_with_caller(caller)}" if caller is not None else "",
+                beside,
             ),
             who=(facts.step_thread_name,),
             where=facts.where(caller),
-            why="modules, the optimizer and what drives them run in Python between operations"
-            + (f": most of it in {facts.label(caller)}" if caller is not None else ""),
-            fix=_fix(facts, theirs, caller),
+            why=why + (f": most of it in {facts.label(caller)}" if caller is not None else ""),
+            fix=fix,
             will_not_help="more DataLoader workers",
         )
+
+
+def _by_phase(cells: Mapping[Cell, int], samples: list[Detail], some: list[Detail]) -> dict[Cell, int]:
+    """The exact time that some of the samples stand for, each in the cell of its phase."""
+    claims: dict[Cell, int] = {}
+    for cell, ns in cells.items():
+        every = sum(d.ns for d in samples if d.phase == cell[0])
+        mine = sum(d.ns for d in some if d.phase == cell[0])
+        if mine:
+            claims[cell] = ns * mine // every
+    return claims
 
 
 def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
