@@ -13,6 +13,9 @@ EVENT_LOOP = (
     "/usr/lib/python3.11/asyncio/base_events.py:640 BaseEventLoop.run_until_complete",
     "/usr/lib/python3.11/asyncio/runners.py:190 run",
 )
+CONNECTION = "/usr/lib/python3.11/multiprocessing/connection.py"
+PIPE = (f"{CONNECTION}:378 Connection._recv", f"{CONNECTION}:250 _ConnectionBase.recv")
+SELECTOR = "/usr/lib/python3.11/selectors.py:415 _PollLikeSelector.select"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +30,15 @@ EVENT_LOOP = (
             "waits for a queue from another process (read)",
         ),
         (202, ("/usr/lib/python3.11/queue.py:140 Queue.put", f"{TRAIN}:40 log"), "waits for room in a queue"),
+        (0, (*PIPE, f"{TRAIN}:45 step"), "waits for a pipe from another process (read)"),
+        (7, (SELECTOR, f"{CONNECTION}:947 wait", f"{TRAIN}:46 step"), "waits for a pipe from another process (poll)"),
+        (1, (f"{CONNECTION}:206 _ConnectionBase.send", f"{TRAIN}:47 step"), "for room in a pipe to another process"),
+        (
+            0,
+            (*PIPE, "/usr/lib/python3.11/multiprocessing/queues.py:103 Queue.get", f"{TRAIN}:48 next_batch"),
+            "waits for a queue from another process (read)",
+        ),
+        (43, (f"{CONNECTION}:463 Listener.accept", f"{TRAIN}:49 serve"), "waits for a socket (accept)"),
         (
             202,
             ("/usr/lib/python3.11/concurrent/futures/_base.py:451 Future.result", f"{TRAIN}:41 next_batch"),
@@ -74,6 +86,8 @@ def test_an_event_loop_that_waits_is_no_socket_to_send_to(make: Make) -> None:
         ("multiprocessing/queues.py:103 Queue.get", 100, "start several processes"),
         ("queue.py:171 Queue.get", 20, "a larger queue evens out"),
         ("queue.py:140 Queue.put", 100, "what takes from it"),
+        ("multiprocessing/connection.py:250 _ConnectionBase.recv", 100, "send the next request before the step"),
+        ("multiprocessing/connection.py:206 _ConnectionBase.send", 100, "reads from it faster"),
         ("concurrent/futures/_base.py:451 Future.result", 100, "submit further ahead"),
         ("multiprocessing/pool.py:768 ApplyResult.get", 100, "submit further ahead"),
     ],
@@ -87,6 +101,7 @@ def test_only_what_can_help_is_advised_to_who_waits_for_others(make: Make, frame
     file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
     f = only(file)
     assert f.id == "TP301" and fix in f.fix and "maxsize" not in f.fix and "hold the lock" not in f.fix
+    assert "storage" not in f.will_not_help and "DataLoader" not in f.fix
     assert ("a larger queue" in f.will_not_help) == ("Queue" in frame and steps == 100)
 
 
@@ -118,7 +133,14 @@ def test_more_workers_are_not_advised_where_the_pool_has_all_cpus(make: Make) ->
     assert "no CPU is free" in shared.why and "OPENBLAS_NUM_THREADS=1" in shared.fix
 
 
-@pytest.mark.parametrize("frame", ["multiprocessing/pool.py:768 ApplyResult.get", "multiprocessing/queues.py:103 get"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "multiprocessing/pool.py:768 ApplyResult.get",
+        "multiprocessing/queues.py:103 get",
+        "multiprocessing/connection.py:250 _ConnectionBase.recv",
+    ],
+)
 def test_processes_that_have_all_cpus_are_not_to_be_more(make: Make, frame: str) -> None:
     file = pool(make, frame, wall_ns=str(3 * 10**9), children_cpu_before_ns="0", children_cpu_after_ns=str(45 * 10**8))
     f = only(file.host(3, process_cpus=0.25, other_cpus=1.5, idle_cpus=0.25))

@@ -1,4 +1,4 @@
-"""How the loop is handed what others make: queues and futures, as stacks show them; and who it waits for."""
+"""How the loop is handed what others make: queues, futures and pipes, as stacks show them; and who it waits for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
     from trainperf.findings.places import Beside
 
-Handover = Literal["queue", "process queue", "full queue", "future"]
+Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe"]
 
 _FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
+_PIPES: dict[str, Handover] = {  # multiprocessing.Connection: of Pipe, of a Manager's proxies
+    **dict.fromkeys(("recv", "recv_bytes", "recv_bytes_into", "poll", "wait"), "pipe"),
+    **dict.fromkeys(("send", "send_bytes"), "full pipe"),
+}
 
 
 def handover(stack: Sequence[FrameLike]) -> Handover | None:
-    """What a thread waits for there, or does: the innermost queue or future of its stack."""
+    """What a thread waits for there, or does: the innermost queue or future of its stack, or a pipe that is in none."""
+    pipe: Handover | None = None
     for f in stack:
         if not is_stdlib_file(f.file):
             continue
@@ -31,7 +36,9 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
                 return "full queue"
         elif parts[-2] in ("futures", "multiprocessing") and function in _FUTURES.get(parts[-1], ()):
             return "future"
-    return None
+        elif parts[-2:] == ["multiprocessing", "connection.py"]:
+            pipe = pipe or _PIPES.get(function)
+    return pipe
 
 
 def in_event_loop(stack: Sequence[FrameLike]) -> bool:

@@ -22,11 +22,13 @@ _MORE: dict[Handover, str] = {
     "future": "submit further ahead than one batch, and give the pool more workers",
     "queue": "make its producer faster, or run several",
     "process queue": "make its producer faster, or start several processes that put into it",
+    "pipe": "let it work ahead: send the next request before the step, receive after it; or start several of them",
 }
 _NO_MORE: dict[Handover, str] = {
     "future": "submit further ahead than one batch; more workers",
     "queue": "make its producer faster; more producers",
     "process queue": "make its producer faster; more producers",
+    "pipe": "send the next request before the step, receive after it; more such processes",
 }
 
 
@@ -46,7 +48,7 @@ def advice(facts: Facts, kind: Handover, beside: Sequence[Beside]) -> Advice:
         return Advice(f"# {no_more} help if they wait, or if CPUs are free for them: that is not known")
     least, most = cpus.free(wants, used)
     if least >= limit("free_cpus"):
-        how = "" if kind == "process queue" else ": threads if they wait, processes if they compute"
+        how = "" if kind in ("process queue", "pipe") else ": threads if they wait, processes if they compute"
         return Advice(f"# {more}{how}")
     if most >= limit("free_cpus"):
         return Advice(f"# {no_more} help if they wait, or if CPUs are free for them: that is not known")
@@ -72,7 +74,7 @@ def advice(facts: Facts, kind: Handover, beside: Sequence[Beside]) -> Advice:
     why = f"{' and '.join(named)} of this run compute meanwhile, and no CPU is free"
     if sum(named.values()) >= limit("most_share") * wants.room:
         why = f"meanwhile {' and '.join(named)} of this run use {sum(named.values()):.1f} of {usable}"
-    work = "what the pool does" if kind == "future" else "what its producer does"
+    work = {"future": "what the pool does", "pipe": "what that process does"}.get(kind, "what its producer does")
     fix = f"# make {work} cheaper, or do it once, before training: no CPU is free for more of it"
     if "threads" in named and any(b.spot.leaf for b in working):
         fix = _ONE_THREAD_EACH + fix

@@ -40,6 +40,14 @@ _FIXES = {
         "",
         "a larger batch, a faster GPU: the pool sets the pace",
     ),
+    "pipe": (
+        "",
+        "a larger batch, a faster GPU: the process at the other end sets the pace",
+    ),
+    "full pipe": (
+        "# make the process that reads from it faster, or send it less",
+        "a faster GPU: the process at the other end sets the pace",
+    ),
     "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
     "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster GPU: the loop waits for storage"),
     "socket": (
@@ -108,6 +116,8 @@ class Blocked:
             "process queue": "waits for a queue from another process",
             "full queue": "waits for room in a queue",
             "future": "waits for a future",
+            "pipe": "waits for a pipe from another process",
+            "full pipe": "waits for room in a pipe to another process",
             "sleep": "sleeps",
             "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
             "socket": "waits for a socket",
@@ -127,7 +137,7 @@ class Blocked:
         affected = facts.affected("blocked_io")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
         pool = None
-        if handed is not None and handed != "full queue" and not fix:
+        if handed is not None and not fix:
             pool = pools.advice(facts, handed, beside)
             fix, wont = pool.fix, "; ".join(w for w in (pool.will_not_help, wont) if w)
         unplaced = top is None and kind == "other"
