@@ -245,6 +245,7 @@ def test_host_compute_names_the_users_function(make: Make) -> None:
     f = only(metric(make))
     assert (f.id, f.severity, f.where) == ("TP310", "critical", "train.py:4")
     assert f.cost_ms_per_step == pytest.approx(37 * 35 / 37, abs=0.1) and "argsort called by auc (train.py:4)" in f.why
+    assert f.fix.startswith("# every N steps") and "clip_grad_norm_" in f.fix  # what it computes is not known
 
 
 def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
