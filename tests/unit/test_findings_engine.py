@@ -123,6 +123,26 @@ def test_the_runs_own_trouble_leads_before_what_other_programs_do(make: Make, ke
     assert said(of_its_own).verdict.finding == "TP307"  # its own threads'
 
 
+@pytest.mark.parametrize(("own", "others", "first"), [(0.9, 1.1, "TP101"), (1.6, 0.4, "TP307")])
+def test_what_others_do_with_threads_of_the_run_is_whose_it_mostly_is(
+    make: Make, own: float, others: float, first: str
+) -> None:
+    file = make(cpus="2", torch_threads="1").steps(300, compute=5.0, data_wait=3.7, descheduled=5.9)
+    file.host(5, process_cpus=own, other_cpus=others).loader(1, fetches=300, wait=1110)
+    verdict = said(file).verdict
+    assert verdict.finding == first, verdict
+    if first == "TP101":
+        assert verdict.text.endswith("; beside that other processes and this process' own threads compete: 40%")
+
+
+def test_an_info_of_the_runs_own_does_not_lead_before_what_others_do(make: Make) -> None:
+    """Validation that costs more, but less than what is worth a warning, is work that was asked for."""
+    file = make(cpus="2", torch_threads="1").steps(300, compute=11.0, validation=10.9, descheduled=8.3)
+    found = said(file.host(5, process_cpus=0.4, other_cpus=1.6))
+    assert [(f.id, f.severity) for f in found.findings] == [("TP307", "critical"), ("TP306", "info")]
+    assert found.verdict.finding == "TP307"
+
+
 @pytest.mark.parametrize("others", [True, False])
 def test_a_stretch_that_other_programs_slowed_is_not_in_the_headline(make: Make, others: bool) -> None:
     """They vary anyway. A stretch in which the run's own threads did so is."""

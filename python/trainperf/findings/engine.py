@@ -301,7 +301,9 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
 def _of_others(found: list[Finding], top: Finding) -> str:
     """What other programs took, where that is more than what the verdict is about."""
     machines = next((f for f in found if f.by_others and f.cost_ns > top.cost_ns), None)
-    return f"; beside that {machines.title}: {machines.share:.0%}" if machines is not None else ""
+    if machines is None:
+        return ""
+    return f"; beside that {machines.title.rpartition(': ')[2]}: {machines.share:.0%}"  # without what waits there
 
 
 def _untold(facts: Facts) -> list[tuple[int, str]]:

@@ -37,7 +37,7 @@ _TABLE = (
         "others_lead_ratio",
         2.0,
         "ratio of costs",
-        "what other programs do leads the verdict only if it costs this much more than any trouble of the run's own",
+        "what other programs mostly do leads the verdict only if it costs so much more than a warning of the run's own",
         "a choice: the run's own can be mended by who reads it, and repeats on every machine",
     ),
     Threshold(

@@ -45,10 +45,12 @@ class Descheduled:
         wont = "a larger batch, pin_memory: the CPUs are short"
         who = [facts.step_thread_name]
         where, shared = "", False
+        mostly_others = whose == "others"
         if whose == "own threads":
             title, why, fix, names, where = self._own_threads(facts, load)
             who += names
-            if load.others > load.threads:
+            mostly_others = load.others > load.threads
+            if mostly_others:
                 fix = f"# stop the other processes, and see to this run's own threads:\n{fix}"
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "children":
@@ -65,6 +67,7 @@ class Descheduled:
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "both":
             title, why, fix = self._both(wants, load)
+            mostly_others = load.others > load.started
             wont = "more threads or workers: they compete for the same CPUs"
         else:
             title = "the training thread waits for a CPU"
@@ -105,7 +108,7 @@ class Descheduled:
             why=why,
             fix=fix,
             will_not_help=wont,
-            by_others=whose == "others" or (whose == "both" and load.others > load.started),
+            by_others=mostly_others,
             finds_out=fix == _LOOK,
             saves_more=shared,
         )
