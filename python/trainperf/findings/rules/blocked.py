@@ -11,6 +11,7 @@ from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome
+from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
@@ -92,7 +93,8 @@ class Blocked:
         if severity is None:
             return None
         phases = {p for p, _ in claims}
-        samples = facts.samples(phases=phases, states=["blocked"])
+        saves = beside_saves(facts).details  # told as the checkpoint's
+        samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in saves]
         spots = facts.spots(samples)
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None

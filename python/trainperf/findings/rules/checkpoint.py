@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames, framework, trainer_words
+from trainperf.findings import frames, framework, saving, trainer_words
 from trainperf.findings.facts import ms, plural, size
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -21,10 +21,14 @@ class Checkpoint:
 
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("checkpoint")
-        saving = sum(claims.values())
+        in_save = sum(claims.values())
         around = framework.around_saves(facts)
         if around is not None:
             claims |= framework.claims_of(facts, around, around.other_ns)
+        chores = sum(claims.values()) - in_save
+        beside = saving.beside_saves(facts)
+        for cell, ns in beside.claims.items():
+            claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + ns)
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
@@ -50,8 +54,11 @@ class Checkpoint:
             confidence=facts.confidence(),
             evidence=(
                 f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
-                f"{(cost - saving) / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
-                if around is not None and cost - saving >= limit("show_share") * cost
+                f"{chores / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
+                if around is not None and chores >= limit("show_share") * cost
+                else "",
+                f"{beside.ns / cost:.0%} of it is beside torch.save: {facts.label(beside.spots[0])} writes the file"
+                if beside.spots
                 else "",
                 f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
                 f"{blocked:.0%} of it waiting for storage"
