@@ -21,7 +21,7 @@ def crowded(path: Path, **meta: str) -> RunFile:
     file.steps(60, compute=10.0, descheduled=70.0, gil_wait=24.0, python=1.0, logging=6.0, unknown=1.0)
     at = file.stack("/home/me/job/deep/er/train.py:41 Collector.<locals>.crunch_everything_at_once")
     file.detail("gil_wait", 1680, thread=hog, stack=at).detail("gil_hold", 3000, thread=hog, stack=at)
-    file.host(3, process_cpus=1.4, other_cpus=0.6)
+    file.host(3, process_cpus=1.5, other_cpus=0.5)
     return file
 
 
