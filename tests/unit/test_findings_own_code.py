@@ -284,7 +284,7 @@ def test_what_is_asked_of_a_library_in_each_step_is_told(
     file.detail("sample", 600, phase=phase, state=mechanism, stack=file.stack(*frames, f"{TRAIN}:20 train"))
     inside = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
     file.detail("sample", 400, phase="forward", state="native", stack=inside)
-    found = [f for f in said(file).findings if f.id in ("TP302", "TP310", "TP306")]
+    found = [f for f in said(file).findings if f.id in ("TP302", "TP310", "TP312")]
     if not says:
         assert found == []
         return

@@ -160,6 +160,12 @@ class Facts(Places):
         critical = limits.critical is not None and share >= limits.critical
         return "critical" if critical and self.steps >= limit("critical_min_steps") else "warning"
 
+    def grade_of_asked_work(self, ns: int, limits: Limits) -> Severity | None:
+        """Of work that was asked for, such as validation: an info below a share at which less of it is the largest
+        gain."""
+        severity = self.grade(ns, limits)
+        return "info" if severity is not None and self.share(ns) < limit("validation_warn_share") else severity
+
     def confidence(
         self, *, samples: int | None = None, tier: str = "", doubts: Sequence[str] = ()
     ) -> tuple[Confidence, str]:

@@ -14,6 +14,7 @@ from trainperf.findings.rules.data_starved import DataStarved
 from trainperf.findings.rules.delivery_cost import DeliveryCost
 from trainperf.findings.rules.descheduled import Descheduled
 from trainperf.findings.rules.exposed_communication import ExposedCommunication
+from trainperf.findings.rules.extra_forward import ExtraForward
 from trainperf.findings.rules.few_ops import FewOps
 from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
@@ -71,6 +72,7 @@ ALL: tuple[Rule, ...] = (
     Logging(),
     ValidationWorkers(),
     Validation(),
+    ExtraForward(),
     CpuOversubscription(),
     Descheduled(),
     Throttled(),

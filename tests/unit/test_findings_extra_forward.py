@@ -1,4 +1,4 @@
-"""TP306 without a switch to eval mode: a model that runs outside of the training step, on runs made by hand."""
+"""TP312: a model that runs without a backward, outside of the training step or within it, on runs made by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evaluates(
 @pytest.mark.parametrize("decorator", [(), (NO_GRAD,)])
 def test_evaluation_without_a_switch_is_told_by_who_calls_the_model(make: Make, decorator: tuple[str, ...]) -> None:
     f = only(evaluates(make, *NET, f"{TRAIN}:31 evaluate", *decorator))
-    assert (f.slug, f.severity, f.where, f.confidence) == ("validation", "warning", "train.py:31", "medium")
+    assert (f.slug, f.severity, f.where, f.confidence) == ("extra-forward", "warning", "train.py:31", "medium")
     assert "a model runs outside of the training step" in f.title and "evaluate (train.py:31)" in f.why
     assert f.cost_ms_per_step == pytest.approx(12.0, abs=0.01) and "inference_mode" in f.fix
 
@@ -42,24 +42,24 @@ def test_what_is_no_layer_is_told_with_the_model_that_it_is_in(make: Make) -> No
     file.detail("sample", 300, phase="other", state="native", stack=within)
     beside = file.stack(f"{TRAIN}:32 evaluate", f"{TRAIN}:12 train")
     file.detail("sample", 300, phase="other", state="native", stack=beside)
-    f = next(f for f in said(file).findings if f.slug == "validation")
+    f = next(f for f in said(file).findings if f.slug == "extra-forward")
     assert f.cost_ms_per_step == pytest.approx(6.0 * 900 / 1200, abs=0.01)
 
 
 def test_less_of_it_is_mentioned(make: Make) -> None:
     found = said(evaluates(make, *NET, f"{TRAIN}:31 evaluate", ms=5.0))
-    assert [(f.slug, f.severity) for f in found.findings] == [("validation", "info")]
-    assert "validation costs 36%" in found.verdict.text
+    assert [(f.slug, f.severity) for f in found.findings] == [("extra-forward", "info")]
+    assert "extra-forward costs 36%" in found.verdict.text
 
 
 def test_a_forward_that_backward_may_go_through_is_not_told_as_evaluation(make: Make) -> None:
     """Of a second loader the batch is fetched between one forward and the backward of both."""
     file = evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0)
-    assert said(file).findings == () and "train (train.py:31)" in abstained(file, "TP306")
+    assert said(file).findings == () and "train (train.py:31)" in abstained(file, "TP312")
 
 
 def test_where_no_forward_was_seen_it_may_be_this_one(make: Make) -> None:
-    assert "TP306" not in [f.id for f in said(evaluates(make, *NET, f"{TRAIN}:31 step", model=())).findings]
+    assert "TP312" not in [f.id for f in said(evaluates(make, *NET, f"{TRAIN}:31 step", model=())).findings]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_a_model_that_runs_without_a_backward_is_told_by_its_line(
         assert said(file).findings == ()
         return
     f = only(file)
-    assert (f.slug, f.severity, f.where) == ("validation", "warning", "train.py:12") and "frozen model" in f.fix
+    assert (f.slug, f.severity, f.where) == ("extra-forward", "warning", "train.py:12") and "frozen model" in f.fix
     assert f.cost_ms_per_step == pytest.approx(ms, abs=0.01)
     assert any("6.0 times as long as all of backward: that goes through little of it" in e for e in f.evidence)
