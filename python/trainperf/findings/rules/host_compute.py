@@ -34,8 +34,8 @@ _SAVES = (
 )
 _BETWEEN_PHASES = (
     "the loop computes outside of forward, backward and optimizer",
-    "# every N steps, in another process, or out of the loop; of all parameters: by few operations at once "
-    "(torch._foreach_norm, clip_grad_norm_)\nif step % 50 == 0: ...",
+    "# every N steps, in another process or, of all parameters, by few operations (torch._foreach_norm, "
+    "clip_grad_norm_)\nif step % 50 == 0: ...",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
 _BEFORE_THE_MODEL = (
