@@ -154,7 +154,7 @@ _TABLE = (
         0.30,
         "share of the run",
         "the optimizer's step is told where it could be fewer operations; it is a warning with many groups only",
-        "20 to 26 % in small healthy loops with Adam; 55 % with a group for each of 122 parameters",
+        "20 to 34 % in small healthy loops with Adam; 55 % with a group for each of 122 parameters",
     ),
     Threshold(
         "optimizer_groups",

@@ -62,19 +62,16 @@ class OptimizerStep:
         spots = facts.spots(facts.samples(phases=["optimizer"]))
         groups = plural(largest.groups, "group")
         parameters = plural(largest.parameters, "parameter")
-        each = "parameter" if largest.one_by_one else "group"
+        each, all_of_them = ("parameter", parameters) if largest.one_by_one else ("group", groups)
         kind = "" if largest.one_by_one else f", {'fused' if largest.fused else 'foreach'}=True"
-        fixes: list[str] = []
-        if fewer_groups:
-            fixes.append("# fewer groups: one for all parameters of equal settings, or for a block of layers")
-        if can_fuse:
-            fixes.append(f"torch.optim.{largest.name}(..., fused=True)  # few operations for all of a group")
+        fewer = "fewer groups: one for all parameters of equal settings, or for a block of layers"
+        fused = f"torch.optim.{largest.name}(..., fused=True)"
         return facts.finding(
             (self.id, self.slug),
             severity=severity if fewer_groups else "info",
             cause=main_cause(facts, claims),
             claims=claims,
-            title=f"the optimizer's step goes through {parameters if largest.one_by_one else groups} one by one",
+            title=f"the optimizer's step is a row of operations for each of {all_of_them}",
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(sum(claims.values()))} is the optimizer's, on the CPU",
@@ -82,8 +79,8 @@ class OptimizerStep:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(spots[0] if spots else None),
-            why=f"{largest.name} runs a row of small operations for each {each}",
-            fix="\n".join(fixes),
+            why=f"{largest.name} goes through each {each} by operations of its own",
+            fix=f"{fused}\n# and {fewer}" if can_fuse and fewer_groups else fused if can_fuse else f"# {fewer}",
             fix_share=limit("optimizer_saves"),
             will_not_help="foreach=True, where groups are many or parameters large; more DataLoader workers",
         )
