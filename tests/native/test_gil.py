@@ -118,6 +118,20 @@ def test_reads_of_running_threads_are_whole_or_rejected(python: tuple[str, Path]
     assert seen["rejected"] < 0.2 * seen["read"]
 
 
+def test_a_loop_over_small_functions_is_seen(python: tuple[str, Path]) -> None:
+    """In two thirds of its samples nothing was, while a stack was read frame by frame; by now in one of a hundred."""
+    seen = play(python, "churn_samples")
+    assert seen["samples"] > 100
+    assert seen["seen"] > 0.8 * seen["samples"], seen
+
+
+def test_frames_of_two_moments_are_not_told_as_one_stack(python: tuple[str, Path]) -> None:
+    """Read frame by frame, they were in up to a quarter of the reads."""
+    seen = play(python, "churn_reads")
+    assert seen["rejected"] < 0.1 * seen["read"]
+    assert seen["wrong"] < 0.005 * seen["read"], seen
+
+
 def test_threads_that_come_and_go(python: tuple[str, Path]) -> None:
     seen = play(python, "short_lived_threads")
     assert seen["without_tid"] == 0

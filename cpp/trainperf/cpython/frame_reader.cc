@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,13 +12,6 @@
 namespace trainperf {
 namespace {
 
-template <typename T>
-T At(const char* base, int32_t offset) {
-  T value;
-  std::memcpy(&value, base + offset, sizeof(value));
-  return value;
-}
-
 bool IsSame(const CodePosition& a, const CodePosition& b) {
   return a.frame == b.frame && a.code == b.code && a.instruction == b.instruction;
 }
@@ -28,63 +20,12 @@ bool IsSame(const CodePosition& a, const CodePosition& b) {
 
 FrameReader::FrameReader(SelfMemory memory) : memory_(std::move(memory)) {}
 
-// A copy of the frame at `address`; nullptr when it cannot be read.
-const char* FrameReader::FrameAt(uint64_t address) {
-  const auto size = static_cast<uint64_t>(tp_python_offsets.frame_read_size);
-  const uint64_t end = address + size;
-  if (address % alignof(void*) != 0 || size > kLargestFrame) return nullptr;
-  if (address < window_begin_ || end > window_end_) {
-    window_page_ = tp_python_offsets.frames_are_contiguous ? address & ~(kPage - 1) : address;
-    window_begin_ = window_end_ = 0;
-    // Close to the begin of a page the callers are on the one before, which may not be mapped.
-    const bool near_begin = tp_python_offsets.frames_are_contiguous && address - window_page_ < kReach;
-    if (near_begin && memory_.Read(window_page_ - kReach, window_, kReach + (end - window_page_))) {
-      window_begin_ = window_page_ - kReach;
-    } else if (memory_.Read(window_page_, window_ + kReach, end - window_page_)) {
-      window_begin_ = window_page_;
-    } else {
-      return nullptr;
-    }
-    window_end_ = end;
-  }
-  return window_ + kReach + static_cast<int64_t>(address - window_page_);
-}
-
-size_t FrameReader::WalkFrames(uint64_t frame, CodePosition* positions, bool* torn) {
-  const TpPythonOffsets& offsets = tp_python_offsets;
-  window_begin_ = window_end_ = 0;
-  size_t count = 0;
-  *torn = false;
-  // Frames of C code count too, so that a ring of them ends.
-  for (size_t steps = 0; frame != 0 && count < kMaxFrames && steps < 2 * kMaxFrames; ++steps) {
-    const char* copy = FrameAt(frame);
-    if (copy == nullptr) {
-      *torn = true;
-      break;
-    }
-    const uint64_t address = frame;
-    frame = At<uint64_t>(copy, offsets.frame_previous);
-    if (offsets.frame_owner >= 0 && At<char>(copy, offsets.frame_owner) >= offsets.frame_owner_is_c) continue;
-    CodePosition& position = positions[count++];
-    position.frame = address;
-    position.code = At<uint64_t>(copy, offsets.frame_code);
-    position.instruction = offsets.frame_instr_is_index
-                               ? static_cast<uint64_t>(static_cast<int64_t>(At<int32_t>(copy, offsets.frame_instr)))
-                               : At<uint64_t>(copy, offsets.frame_instr);
-  }
-  return count;
-}
-
 StackId FrameReader::Read(const ThreadState& state) {
-  uint64_t frame = state.frame;
-  const int32_t cframe = tp_python_offsets.cframe_frame;
-  if (frame == 0) return 0;
-  if (cframe >= 0 && !memory_.Read(frame + static_cast<uint64_t>(cframe), &frame, sizeof(frame))) return 0;
-  bool torn = false;
-  const size_t count = WalkFrames(frame, positions_, &torn);
-  if (torn || count == 0) return 0;
-
+  if (state.frame == 0) return 0;
   Known& known = KnownOf(state.id);
+  const size_t count = known.walk.Read(memory_, state, positions_);
+  if (count == 0) return 0;
+
   const size_t most = std::min(count, known.count);
   size_t same = 0;  // outermost frames that are where they were, in the same code and instruction
   while (same < most && IsSame(positions_[count - 1 - same], known.positions[known.count - 1 - same])) ++same;
@@ -117,6 +58,7 @@ FrameReader::Known& FrameReader::KnownOf(uint64_t thread_state) {
   Known& known = known_[next_known_++ % kKnown];
   known.thread_state = thread_state;
   known.count = 0;
+  known.walk.Forget();
   return known;
 }
 
@@ -146,20 +88,13 @@ absl::Status FrameReader::CheckOnOwnStack() {
   Py_DECREF(frame);
 
   ThreadState state;
-  bool torn = false;
   if (!ReadThreadState(memory_, reinterpret_cast<uint64_t>(tstate), &state) ||
       state.id != PyThreadState_GetID(tstate)) {
     return absl::NotFoundError("thread states of this interpreter are not laid out as known");
   }
-  uint64_t innermost = state.frame;
-  const int32_t cframe = tp_python_offsets.cframe_frame;
-  if (cframe >= 0 && !memory_.Read(innermost + static_cast<uint64_t>(cframe), &innermost, sizeof(innermost))) {
-    return absl::NotFoundError("frames of this interpreter are not laid out as known");
-  }
-  const size_t count = WalkFrames(innermost, positions_, &torn);
+  const size_t count = KnownOf(state.id).walk.Read(memory_, state, positions_);
   bool resolved = false;
-  for (int i = 0; i < 100 && !torn && count > 0 && !resolved;
-       ++i) {  // the sampler may be writing to the table just now
+  for (int i = 0; i < 100 && count > 0 && !resolved; ++i) {  // the sampler may be writing to the table just now
     resolved = codes_.Resolve(memory_, positions_, count, sites_);
     if (!resolved) sched_yield();
   }

@@ -4,8 +4,9 @@
 //   ThreadState state;
 //   if (ReadThreadState((*reader)->memory(), tstate, &state)) StackId id = (*reader)->Read(state);
 //
-// One thread at a time. The thread that is looked at may run, and free what we read: every frame's code object is
-// checked to be one, and a stack with a piece that is not is rejected whole (0). Allocates nothing after Create.
+// One thread at a time. The thread that is looked at may run, and free what we read: only frames that were there
+// together are told (StackWalk), every frame's code object is checked to be one, and a stack with a piece that is not
+// is rejected whole (0). Allocates nothing after Create.
 
 #ifndef TRAINPERF_CPYTHON_FRAME_READER_H_
 #define TRAINPERF_CPYTHON_FRAME_READER_H_
@@ -18,13 +19,14 @@
 #include "trainperf/base/stack_table.h"
 #include "trainperf/cpython/code_cache.h"
 #include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/stack_walk.h"
 #include "trainperf/cpython/thread_state.h"
 
 namespace trainperf {
 
 class FrameReader {
  public:
-  static constexpr size_t kMaxFrames = 96;  // deeper stacks lose their outermost frames
+  static constexpr size_t kMaxFrames = StackWalk::kMaxFrames;
 
   static absl::StatusOr<std::unique_ptr<FrameReader>> Create(SelfMemory::Way best = SelfMemory::Way::kVmRead);
 
@@ -35,22 +37,9 @@ class FrameReader {
   explicit FrameReader(SelfMemory memory);
 
   absl::Status CheckOnOwnStack();
-  size_t WalkFrames(uint64_t frame, CodePosition* positions, bool* torn);
-  const char* FrameAt(uint64_t address);
-
-  static constexpr uint64_t kPage =
-      4096;  // the smallest there is: a read that ends at its multiples crosses no mapping
-  static constexpr uint64_t kReach = 2048;
-  static constexpr uint64_t kLargestFrame = 128;
 
   const SelfMemory memory_;
   CodeCache codes_;
-  // A copy of memory in [window_begin_, window_end_), where window_page_ is kept at window_ + kReach. From 3.11 on the
-  // callers' frames lie below one another in the thread's data stack, so that one window holds most stacks.
-  uint64_t window_begin_ = 0;
-  uint64_t window_end_ = 0;
-  uint64_t window_page_ = 0;
-  alignas(16) char window_[kReach + kPage + kLargestFrame];
   CodePosition positions_[kMaxFrames];
   SiteId sites_[kMaxFrames];
   StackId stacks_[kMaxFrames];  // of each frame and its callers
@@ -59,6 +48,7 @@ class FrameReader {
   struct Known {
     uint64_t thread_state = 0;  // id
     uint32_t reads = 0;
+    StackWalk walk;
     size_t count = 0;
     CodePosition positions[kMaxFrames];
     SiteId sites[kMaxFrames];

@@ -82,7 +82,13 @@ const TpPythonOffsets tp_python_offsets = {
     .tstate_frame = TP_TSTATE(frame),
     .cframe_frame = -1,
 #endif
+#if PY_VERSION_HEX >= 0x030B0000
+    .tstate_data_stack = TP_TSTATE(datastack_chunk),
+    .tstate_read_size = TP_TSTATE(datastack_limit) + sizeof(PyObject**),
+#else
+    .tstate_data_stack = -1,
     .tstate_read_size = TP_TSTATE(id) + sizeof(uint64_t),
+#endif
 
     .frame_code =
 #if PY_VERSION_HEX >= 0x030D0000
@@ -93,12 +99,16 @@ const TpPythonOffsets tp_python_offsets = {
 #if PY_VERSION_HEX >= 0x030B0000
     .frame_previous = TP_FRAME(previous),
     .frame_owner = TP_FRAME(owner),
+    .frame_owner_is_generator = FRAME_OWNED_BY_GENERATOR,
+    .frame_state = -1,
     .frame_read_size = TP_FRAME(localsplus),
     .frames_are_contiguous = 1,
 #else
     .frame_previous = TP_FRAME(f_back),
     .frame_owner = -1,
-    .frame_read_size = TP_FRAME(f_lasti) + sizeof(int),
+    .frame_state = TP_FRAME(f_state),
+    .frame_state_runs = FRAME_EXECUTING,
+    .frame_read_size = TP_FRAME(f_state) + sizeof(PyFrameState),
     .frames_are_contiguous = 0,
 #endif
 #if PY_VERSION_HEX >= 0x030D0000
@@ -110,6 +120,9 @@ const TpPythonOffsets tp_python_offsets = {
     .frame_instr_is_index = 1,
 #endif
     .frame_owner_is_c = 3,
+#if PY_VERSION_HEX >= 0x030C0000
+    .outermost_is_c = 1,
+#endif
 
     .code_identity = TP_CODE(co_firstlineno),
     .code_first_line = TP_CODE(co_firstlineno),
@@ -132,6 +145,11 @@ const TpPythonOffsets tp_python_offsets = {
     .unicode_read_size = sizeof(PyCompactUnicodeObject),
 };
 
+#if PY_VERSION_HEX >= 0x030B0000
+_Static_assert(TP_TSTATE(datastack_top) == TP_TSTATE(datastack_chunk) + 8, "one behind the other");
+_Static_assert(TP_TSTATE(datastack_limit) == TP_TSTATE(datastack_chunk) + 16, "one behind the other");
+_Static_assert(TP_TSTATE(datastack_limit) > TP_TSTATE(id), "tstate_read_size covers what is read");
+#endif
 _Static_assert(TP_TSTATE(id) > TP_TSTATE(thread_id), "tstate_read_size covers what is read");
 _Static_assert(sizeof(PyCOND_T) == sizeof(pthread_cond_t), "CPython's condition variables are pthread's");
 

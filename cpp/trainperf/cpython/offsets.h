@@ -32,7 +32,8 @@ typedef struct {
   int32_t tstate_native_tid;
   int32_t tstate_pthread;
   int32_t tstate_frame;
-  int32_t tstate_read_size; /* everything above lies below it */
+  int32_t tstate_data_stack; /* three pointers: its latest chunk, the end of what is in use of it, and of all of it */
+  int32_t tstate_read_size;  /* everything above lies below it */
   int32_t cframe_frame;
 
   /* _PyInterpreterFrame, or PyFrameObject on 3.10 */
@@ -42,6 +43,10 @@ typedef struct {
   int32_t frame_instr_is_index; /* 3.10: a count of code units, else a pointer into the code object */
   int32_t frame_owner;
   int32_t frame_owner_is_c; /* owners from this value on have no Python code */
+  int32_t outermost_is_c;   /* every stack ends with one of those */
+  int32_t frame_owner_is_generator;
+  int32_t frame_state; /* of 3.10 only */
+  int32_t frame_state_runs;
   int32_t frame_read_size;
   int32_t frames_are_contiguous; /* they lie behind one another in the thread's data stack */
 

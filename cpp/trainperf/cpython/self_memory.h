@@ -34,7 +34,7 @@ class SelfMemory {
   bool Read(uint64_t address, void* to, size_t size) const;
   // Reads the pieces in order into `to`, one behind the other, and stops at the first that cannot be read whole. How
   // many were. At most kMaxPieces.
-  static constexpr size_t kMaxPieces = 128;
+  static constexpr size_t kMaxPieces = 200;
   size_t ReadPieces(const iovec* pieces, size_t count, void* to) const;
 
  private:

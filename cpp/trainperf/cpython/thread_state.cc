@@ -71,6 +71,7 @@ bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* st
   char copy[kLargestRead];
   const auto size = static_cast<size_t>(offsets.tstate_read_size);
   if (address == 0 || size > sizeof(copy) || !memory.Read(address, copy, size)) return false;
+  state->address = address;
   state->id = At<uint64_t>(copy, offsets.tstate_id);
   state->frame = At<uint64_t>(copy, offsets.tstate_frame);
   state->prev = At<uint64_t>(copy, offsets.tstate_prev);

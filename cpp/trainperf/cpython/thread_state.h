@@ -10,8 +10,9 @@
 namespace trainperf {
 
 struct ThreadState {
-  uint64_t id;     // never given to another thread state
-  uint64_t frame;  // the innermost frame, or the _PyCFrame that knows it
+  uint64_t address;  // of the PyThreadState itself
+  uint64_t id;       // never given to another thread state
+  uint64_t frame;    // the innermost frame, or the _PyCFrame that knows it
   uint64_t prev;
   uint64_t next;
   int32_t native_tid;  // 0: not known

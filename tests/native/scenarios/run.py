@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import sys
 
+import churn
 import cost
 import lives
 import sampler
 import stacks
 import waits
 
-MODULES = (cost, lives, sampler, stacks, waits)
+MODULES = (churn, cost, lives, sampler, stacks, waits)
 
 if __name__ == "__main__":
     name = sys.argv[2]

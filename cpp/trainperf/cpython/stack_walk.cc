@@ -1,0 +1,169 @@
+#include "trainperf/cpython/stack_walk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "trainperf/base/clock.h"
+#include "trainperf/cpython/offsets.h"
+
+namespace trainperf {
+namespace {
+
+template <typename T>
+T At(const char* base, int32_t offset) {
+  T value;
+  std::memcpy(&value, base + offset, sizeof(value));
+  return value;
+}
+
+CodePosition ReadPosition(const char* copy, uint64_t frame) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  return {frame, At<uint64_t>(copy, offsets.frame_code),
+          offsets.frame_instr_is_index
+              ? static_cast<uint64_t>(static_cast<int64_t>(At<int32_t>(copy, offsets.frame_instr)))
+              : At<uint64_t>(copy, offsets.frame_instr)};
+}
+
+bool IsSameFrame(const char* a, const char* b) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  return At<uint64_t>(a, offsets.frame_code) == At<uint64_t>(b, offsets.frame_code) &&
+         At<uint64_t>(a, offsets.frame_previous) == At<uint64_t>(b, offsets.frame_previous);
+}
+
+bool IsOfC(const char* copy) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  return offsets.frame_owner >= 0 && At<char>(copy, offsets.frame_owner) >= offsets.frame_owner_is_c;
+}
+
+// On 3.10.
+bool Runs(const char* copy) {
+  return At<char>(copy, tp_python_offsets.frame_state) == tp_python_offsets.frame_state_runs;
+}
+
+// Of a frame without a caller. A generator that has yielded has none either, nor on 3.10 a frame that has returned.
+// From 3.12 on all are called by one of C code.
+bool MayBeOutermost(const char* copy) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  if (offsets.outermost_is_c) return IsOfC(copy);
+  if (offsets.frame_state >= 0) return Runs(copy);
+  return At<char>(copy, offsets.frame_owner) != offsets.frame_owner_is_generator;
+}
+
+}  // namespace
+
+void StackWalk::Forget() {
+  copies_.Clear();
+  found_count_ = told_count_ = 0;
+}
+
+// Where the frames of the stack lie. `top`: what the thread state knew of the innermost one. False when by now it leads
+// to memory that cannot be read, or to no outermost frame.
+bool StackWalk::Find(const SelfMemory& memory, uint64_t top) {
+  copies_.Clear();
+  found_count_ = 0;
+  uint64_t frame = top;
+  const int32_t cframe = tp_python_offsets.cframe_frame;
+  if (cframe >= 0 && !memory.Read(top + static_cast<uint64_t>(cframe), &frame, sizeof(frame))) return false;
+  const char* copy = nullptr;
+  for (size_t count = 0; frame != 0 && count < kMaxFrames && found_count_ < kMaxSteps;) {
+    copy = copies_.Find(memory, frame);
+    if (copy == nullptr) return false;
+    found_[found_count_++] = frame;
+    if (!IsOfC(copy)) ++count;
+    frame = At<uint64_t>(copy, tp_python_offsets.frame_previous);
+  }
+  return frame != 0 || (copy != nullptr && MayBeOutermost(copy));
+}
+
+// Instead, where those that were told the last time lie, and the frames of C code between them: most are still there.
+bool StackWalk::FindAgain(const SelfMemory& memory) {
+  copies_.Clear();
+  found_count_ = 0;
+  for (size_t i = 0; i < told_count_; ++i) {
+    const char* copy = copies_.Find(memory, told_[i]);
+    if (copy == nullptr) continue;
+    found_[found_count_++] = told_[i];
+    if (tp_python_offsets.outermost_is_c) copies_.Find(memory, At<uint64_t>(copy, tp_python_offsets.frame_previous));
+  }
+  return found_count_ > 0;
+}
+
+// The frames, of the stack whose innermost one was `frame` between the two copies, that were there all the while: the
+// same in both, and their callers, down to the instruction. Of the innermost that is told, the instruction may be
+// another: it has gone on. 0 when not all frames are copied, or they do not lead to an outermost one.
+size_t StackWalk::FramesFrom(uint64_t frame, CodePosition* positions) const {
+  size_t count = 0;
+  const char* copy = nullptr;
+  for (size_t steps = 0; frame != 0 && count < kMaxFrames && steps < kMaxSteps; ++steps) {
+    const char* before = copies_.First(frame);
+    copy = copies_.Second(frame);
+    if (copy == nullptr) return 0;
+    const CodePosition position = ReadPosition(copy, frame);
+    const bool in_use = frame < data_stack_.top || frame >= data_stack_.limit;
+    if (!in_use || !IsSameFrame(before, copy)) {
+      count = 0;
+    } else if (!IsOfC(copy)) {
+      if (position.instruction != ReadPosition(before, frame).instruction) count = 0;
+      positions[count++] = position;
+    }
+    frame = At<uint64_t>(copy, tp_python_offsets.frame_previous);
+  }
+  return frame != 0 || (copy != nullptr && MayBeOutermost(copy)) ? count : 0;
+}
+
+// The same where the innermost frame is not known: from the innermost on that was in use. On 3.10 that is one that
+// runs.
+size_t StackWalk::FramesInUse(CodePosition* positions) const {
+  const int32_t state = tp_python_offsets.frame_state;
+  for (size_t i = 0; i < found_count_; ++i) {
+    const uint64_t frame = found_[i];
+    const char* before = copies_.First(frame);
+    const char* copy = copies_.Second(frame);
+    const bool in_use = state >= 0 ? Runs(before) && Runs(copy) : frame >= data_stack_.begin && frame < data_stack_.top;
+    if (!in_use || !IsSameFrame(before, copy)) continue;
+    if (const size_t count = FramesFrom(frame, positions); count > 0) return count;
+  }
+  return 0;
+}
+
+bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  FrameCopies::Others others{};
+  others[0] = {reinterpret_cast<void*>(state.address), static_cast<size_t>(offsets.tstate_read_size)};
+  if (offsets.cframe_frame >= 0) {
+    others[1] = {reinterpret_cast<void*>(top + static_cast<uint64_t>(offsets.cframe_frame)), sizeof(uint64_t)};
+  }
+  const int64_t begin_ns = NowNs();
+  if (!copies_.ReadTwice(memory, others)) return false;
+  const int64_t longest_ns = memory.way() == SelfMemory::Way::kVmRead ? kLongestPieceNs : kLongestPieceByFileNs;
+  if (NowNs() - begin_ns > longest_ns * static_cast<int64_t>(copies_.pieces())) return false;
+  if (offsets.tstate_data_stack >= 0) data_stack_ = At<DataStack>(copies_.others(), offsets.tstate_data_stack);
+  return true;
+}
+
+size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  const bool has_cframes = offsets.cframe_frame >= 0;
+  uint64_t top = state.frame;
+  size_t count = 0;
+  bool found = !copies_.empty();  // the last time: of a thread that stands still, or goes on in one function, all
+  for (int i = 0; i < kTries && top != 0 && count == 0; ++i) {
+    const bool of_last_time = i == 0 && found;
+    if (!found && !Find(memory, top) && !FindAgain(memory)) break;
+    found = ReadTwice(memory, state, top);
+    if (!found) continue;
+    if (At<uint64_t>(copies_.others(), offsets.tstate_id) != state.id) break;
+    const uint64_t before = std::exchange(top, At<uint64_t>(copies_.others(), offsets.tstate_frame));
+    if (!has_cframes || top == before) {
+      count = FramesFrom(has_cframes ? At<uint64_t>(copies_.others(), offsets.tstate_read_size) : top, positions);
+    }
+    if (count == 0 && !of_last_time) count = FramesInUse(positions);
+    found = false;
+  }
+  if (count > 0) told_count_ = count;
+  for (size_t i = 0; i < count; ++i) told_[i] = positions[i].frame;
+  return count;
+}
+
+}  // namespace trainperf
