@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,14 +35,13 @@ class EarlyEvents {
   template <typename EventFunction, typename CallFunction>
   void Replay(EventFunction&& on_event, CallFunction&& on_call) {
     const std::vector<Event> events = Take();
+    const std::deque<Call> calls = std::exchange(calls_, {});
     size_t next = 0;
-    for (const Call& call : calls_) {
+    for (const Call& call : calls) {
       while (next < events.size() && events[next].end_ns < call.event.end_ns) on_event(events[next++]);
       on_call(call.event, call.waited_until_ns);
     }
     while (next < events.size()) on_event(events[next++]);
-    calls_.clear();
-    calls_.shrink_to_fit();
   }
 
  private:

@@ -206,7 +206,7 @@ class Timeline::Impl {
       lane_->OnOthersEvent(event);
       if (device_seen_) device_.launchers().OnEvent(event);
       others_.Add(event);
-      if (BeginsBackward(event)) ConsiderTakeOver(event);
+      if (event.thread != 0 && BeginsBackward(event)) ConsiderTakeOver(event);
       return;
     }
     if (IsMark(event) || event.kind == EventKind::kWatchBegins) {
