@@ -22,6 +22,9 @@ void* Take(int flags) {
 }
 
 TEST(PageFaults, CountsThePagesThatAThreadTakes) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer writes to shadow memory of its own";
+#endif
   PageFaults faults;
   const int64_t before = faults.Read(gettid()).faults;
   void* memory = Take(MAP_PRIVATE);
