@@ -70,3 +70,16 @@ def test_nothing_is_said_where_nothing_measured_helps(make: Make, options: dict[
 
 def test_an_older_torch_cannot_fuse_on_the_cpu(make: Make) -> None:
     assert _told(_run(make, 0.5).meta(torch="2.3.1")) is None
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ({}, "244 parameters"),  # as of a GAN
+        ({"class": "SparseAdam"}, ""),  # which of the two takes the time is not known
+        ({"module": "mine", "class": "Lion"}, ""),
+    ],
+)
+def test_of_several_only_those_of_one_kind_are_told(make: Make, second: dict[str, Any], told: str) -> None:
+    f = _told(_run(make, 0.5).object(2, "optimizer", **PLAIN | second))
+    assert (f.title.rpartition(" of ")[2] if f is not None else "") == told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.facts import plural
@@ -47,12 +47,12 @@ class OptimizerStep:
     needs: tuple[str, ...] = ("hook_optimizer",)
 
     def check(self, facts: Facts) -> Outcome:
-        largest = _largest(facts)
-        if largest is None or facts.run.feeds_device:
+        optimizer = _the_one(facts)
+        if optimizer is None or facts.run.feeds_device:
             return None
-        can_fuse = not largest.fused and largest.name in _FUSED and _torch(facts) >= _FUSED_SINCE
+        can_fuse = not optimizer.fused and optimizer.name in _FUSED and _torch(facts) >= _FUSED_SINCE
         # Where each parameter has its own row anyhow, fewer groups alone save nothing.
-        fewer_groups = largest.many_groups and (can_fuse or not largest.one_by_one)
+        fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
         if not can_fuse and not fewer_groups:
             return None
         claims = {(p, m): ns for (p, m), ns in facts.matrix.items() if p == "optimizer" and m in ("python", "native")}
@@ -60,12 +60,12 @@ class OptimizerStep:
         if severity is None:
             return None
         spots = facts.spots(facts.samples(phases=["optimizer"]))
-        groups = plural(largest.groups, "group")
-        parameters = plural(largest.parameters, "parameter")
-        each, all_of_them = ("parameter", parameters) if largest.one_by_one else ("group", groups)
-        kind = "" if largest.one_by_one else f", {'fused' if largest.fused else 'foreach'}=True"
+        groups = plural(optimizer.groups, "group")
+        parameters = plural(optimizer.parameters, "parameter")
+        each, all_of_them = ("parameter", parameters) if optimizer.one_by_one else ("group", groups)
+        kind = "" if optimizer.one_by_one else f", {'fused' if optimizer.fused else 'foreach'}=True"
         fewer = "fewer groups: one for all parameters of equal settings, or for a block of layers"
-        fused = f"torch.optim.{largest.name}(..., fused=True)"
+        fused = f"torch.optim.{optimizer.name}(..., fused=True)"
         return facts.finding(
             (self.id, self.slug),
             severity=severity if fewer_groups else "info",
@@ -75,21 +75,24 @@ class OptimizerStep:
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(sum(claims.values()))} is the optimizer's, on the CPU",
-                f"{largest.name} has {parameters} in {groups}{kind}",
+                f"{optimizer.name} has {parameters} in {groups}{kind}",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(spots[0] if spots else None),
-            why=f"{largest.name} goes through each {each} by operations of its own",
+            why=f"{optimizer.name} goes through each {each} by operations of its own",
             fix=f"{fused}\n# and {fewer}" if can_fuse and fewer_groups else fused if can_fuse else f"# {fewer}",
             fix_share=limit("optimizer_saves"),
             will_not_help="foreach=True, where groups are many or parameters large; more DataLoader workers",
         )
 
 
-def _largest(facts: Facts) -> _Optimizer | None:
-    """Of several optimizers that with the most parameters."""
+def _the_one(facts: Facts) -> _Optimizer | None:
+    """Several of one kind are as one; None of different kinds, of which the time is not known apart."""
     read = [_read(description) for kind, description in facts.run.objects.values() if kind == "optimizer"]
-    return max((o for o in read if o is not None), key=lambda o: o.parameters, default=None)
+    known = [o for o in read if o is not None]
+    if not known or len(known) < len(read) or len({(o.name, o.foreach, o.fused) for o in known}) > 1:
+        return None
+    return replace(known[0], groups=sum(o.groups for o in known), parameters=sum(o.parameters for o in known))
 
 
 def _read(description: Mapping[str, Any]) -> _Optimizer | None:
