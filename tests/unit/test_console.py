@@ -184,6 +184,19 @@ def test_where_cpus_are_short_a_cost_is_no_upper_bound(tmp_path: Path, kept_off:
     assert waits is None or not waits.waits_apart
 
 
+def test_what_is_saved_never_pushes_the_advice_out(tmp_path: Path) -> None:
+    """The settings of TP603 are as long as two rows: what comes before them is shortened, and they are not."""
+    pad = "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TOP_PAD_=268435456 python train.py"
+    with RunFile(tmp_path / "a.tpr").steps(60, compute=20.0, blocked_io=20.0, descheduled=9.0).open() as run:
+        report = model.build(run)
+    fix = f"MALLOC_TRIM_THRESHOLD_=1099511627776 {pad}  # glibc's malloc reads them as Python starts"
+    for apart in (True, False):
+        f = dataclasses.replace(report.findings[0], fix=fix, waits_apart=apart)
+        lines = console.to_plain(console.summary_lines(dataclasses.replace(report, findings=(f,)))).splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("Next"))
+        assert lines[at].endswith("MALLOC_TRIM_THRESHOLD_=1099511627776") and lines[at + 1].strip() == pad
+
+
 def test_advice_that_only_finds_out_more_saves_nothing(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(100, data_wait=8.0, compute=5.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)

@@ -103,7 +103,7 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     told = next((f for f in model.findings if f.id in (model.verdict.finding, model.verdict.look)), None)
     if told is not None:
         lines += block("Why", fit_places(clean(told.why or told.evidence[0]), width - INDENT, 2), width, 2)
-        lines += block("Next", fit_clauses(clean(_next_text(told)), width - INDENT, 2), width, 2)
+        lines += block("Next", _next_text(told, width - INDENT, 2), width, 2)
         if told.will_not_help:
             wont = block("", _first_parts(f"will not help: {told.will_not_help}", width - INDENT), width, 1, "dim")
     every, urgent = len(model.notes), model.urgent_notes
@@ -203,20 +203,26 @@ def _first_parts(text: str, width: int) -> str:
     return text
 
 
-def _next_text(f: Finding) -> str:
-    """The fix on one line: its advice, or the code when there is no advice."""
-    text = in_one_line(f.fix)
+def _next_text(f: Finding, width: int, max_rows: int) -> str:
+    """What the fix saves, and its advice, or the code when there is none: of that whole clauses, as many as fit."""
+    advice = clean(in_one_line(f.fix))
     if f.cost_ns <= 0 or f.finds_out:
-        return text
+        return fit_clauses(advice, width, max_rows)
     saved = f"{_ms(f.cost_ms_per_step * f.fix_share)} ms/step"
     if f.steps_affected * 2 < f.steps:
         ns = f.cost_ns * f.fix_share
         saved = (f"{ns / 1e6:,.0f} ms" if ns < 10e9 else f"{ns / 1e9:,.0f} s") + " of this run"
+    saves = f"saves up to {saved}"
     if f.saves_more:
-        return f"saves {saved} or more: {text}"
-    return (
-        f"saves about {saved}, more while CPUs are short: {text}" if f.waits_apart else f"saves up to {saved}: {text}"
-    )
+        saves = f"saves {saved} or more"
+    elif f.waits_apart:
+        saves = f"saves about {saved}"
+        whole = f"{saves}, more while CPUs are short: {advice}"
+        if len(wrap(whole, width, max_rows + 1)) <= max_rows:
+            return whole
+    text = f"{saves}: {advice}"
+    fitted = fit_clauses(text, width, max_rows)
+    return fitted if len(fitted) > len(saves) else text
 
 
 def _others(model: ReportModel) -> list[Finding]:

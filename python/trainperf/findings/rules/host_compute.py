@@ -63,7 +63,7 @@ _IN_THE_MODEL = (
 )
 _MAY_BE_A_LOSS = (
     "the loop computes outside of any module",
-    "# if it is not the loss: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
+    "# if it is neither the loss nor the model: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
     "if step % 50 == 0: ...",
     "a faster model",
 )
