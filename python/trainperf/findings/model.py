@@ -51,7 +51,7 @@ class Finding:
     by_others: bool = False  # done by other programs on this machine
     fix_share: float = 1.0  # of the cost, what the fix saves at most
     saves_more: bool = False  # what the fix takes away costs time elsewhere too, which was not told apart
-    finds_out: bool = False  # the fix tells more, and saves nothing by itself
+    finds_out: bool = False  # the fix tells more and saves nothing by itself, or what it takes away may be needed
     waits_apart: bool = False  # what its code waited for a CPU, notable in this run, is told as descheduled alone
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     also_causes: tuple[str, ...] = ()  # other than `cause`, of which it claims a notable part

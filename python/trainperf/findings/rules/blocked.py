@@ -65,7 +65,8 @@ _FIXES = {
         "a faster GPU: the loop waits for a child process",
     ),
     "ranks": (
-        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files",
+        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
+        "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
         "anything on this rank, if another one is late",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),

@@ -93,11 +93,8 @@ class DataStarved:
         else:
             want = min(need + 1, usable) if usable else need + 1
             call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
-            taken = _taken(facts)
-            fix = loaders.with_workers(main, want, call, taken)
+            fix = loaders.with_workers(main, want, call, _taken(facts))
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
-            if taken:
-                wont = f"workers while no CPU is free for them; {wont}"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
@@ -212,11 +209,11 @@ def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
 
 
 def _taken(facts: Facts) -> str:
-    """Who has the CPUs that workers would need, where other processes leave less than half of one; else ""."""
+    """When workers help, where other processes leave less than half of a CPU; else ""."""
     wants, load = cpus.demand(facts), cpus.load(facts)
     if not load.known or load.others < limit("competing_cpus") or cpus.free(wants, load)[1] >= limit("free_cpus"):
         return ""
-    return f"others use {load.others:.1f} of the {wants.cpus} CPUs"
+    return f"once CPUs are free: others use {load.others:.1f} of the {wants.cpus}"
 
 
 def _of_threads(loader: Loader | None, work: str, need: int, cpus: int) -> tuple[str, str]:

@@ -196,6 +196,7 @@ class HostCompute:
             fix=fix,
             will_not_help=will_not_help,
             saves_more=saves_more,
+            finds_out=advice is _MAY_BE_A_LOSS,
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:
