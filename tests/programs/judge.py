@@ -22,9 +22,6 @@ import warm  # the line above makes it importable
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 0.05  # of the share of the run's time
-# The kernel counts a quota's time for the whole group, at the end of its 100 ms periods, and on a busy machine the same
-# time is a wait for the CPU too.
-TOLERANCE_OF = {"throttled": 0.12}
 UNKNOWN = 0.02
 # A machine that keeps the step thread from a CPU for this share of the time has a right to be called busy.
 BUSY, MACHINES = 0.05, {"descheduled", "cpu-oversubscription"}

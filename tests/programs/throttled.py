@@ -54,20 +54,20 @@ def main() -> None:
     trainer = Trainer(width=512).warm_up(program.warm_up)
 
     def train() -> None:
-        with program.watch():
-            for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
-                trainer.step(x, y)
+        for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
+            trainer.step(x, y)
 
     if program.size:
         try:
-            with quota(1 - program.size / 100) as stat:
+            with quota(1 - program.size / 100) as stat, program.watch():
                 before = throttled_ns(stat)
                 train()
                 program.truth_ns = throttled_ns(stat) - before
         except OSError as error:
             program.skip(f"no CPU quota can be set here: {error}")
     else:
-        train()
+        with program.watch():
+            train()
     program.report()
 
 
