@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,19 @@ def test_a_flush_waits_for_a_sampler_that_is_kept_off_the_cpus(tmp_path: Path) -
         session.ends()
         session.stop("normally")
     assert max(not_there) <= 1, not_there  # the first call may end no step
+
+
+@pytest.mark.alone
+def test_a_loop_that_waits_is_looked_at_until_it_is_met_on_the_cpu(tmp_path: Path) -> None:
+    # Else what it does there is unknown: no sample has told Python from compute. What comes before the loop, here a
+    # sleep, is none of it, and must not use up the first looks.
+    for name in "abcde":
+        with trainperf.watch(tmp_path / f"{name}.tpr", verbose=False) as run:
+            time.sleep(0.4)
+            task = Task()
+            for batch in task.loader(20):
+                time.sleep(0.012)
+                task.train(batch)
+        with closing(sqlite3.connect(run.path)) as database:
+            looks = dict(database.execute("SELECT state, sum(count) FROM detail WHERE kind = 'sample' GROUP BY state"))
+        assert looks.keys() & {"python", "native"} or sum(looks.values()) >= 20, looks

@@ -148,10 +148,9 @@ def _wrong_finding(outcome: Outcome) -> list[str]:
             wrong.append(f"memory grows by {said:,.0f} bytes a step, in truth {each:,.0f}")
     share = outcome.share
     assert share is not None
-    tolerance = TOLERANCE_OF.get(truth["cause"], TOLERANCE)
     # Who waits for data waits for the GIL in between, which the clock around a fetch cannot tell from it.
     hidden = outcome.shown["causes"].get("gil_wait", {"share": 0.0})["share"] if truth["cause"] == "data_wait" else 0.0
-    if not truth["truth_share"] - tolerance - hidden <= share <= truth["truth_share_max"] + tolerance:
+    if not truth["truth_share"] - TOLERANCE - hidden <= share <= truth["truth_share_max"] + TOLERANCE:
         span = " .. ".join(str(truth[key]) for key in ("truth_share", "truth_share_max"))
         wrong.append(f"{truth['cause']} is {share:.3f}, in truth {span}")
     return wrong

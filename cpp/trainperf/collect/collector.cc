@@ -389,7 +389,11 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   device_.FeedUpTo(watermark_ns);
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
-  if (sampler_ != nullptr && timeline_.step_thread() != 0) sampler_->Watch(timeline_.step_thread());
+  const ThreadId step_thread = timeline_.step_thread();
+  if (sampler_ != nullptr && step_thread != 0 && step_thread != sampled_thread_) {
+    sampled_thread_ = step_thread;  // also where it was watched from the start: what was seen before is not of the loop
+    sampler_->Watch(step_thread);
+  }
 }
 
 void Collector::WriteThreads() {

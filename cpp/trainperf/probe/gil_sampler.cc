@@ -37,12 +37,14 @@ constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps
 // What a look costs differs by machine and stack, from 20 to 200 us: it is taken as often as this share of a core pays
 // for, and no more often than asked for. A short run, and the start of any, needs samples soon: the first come up to
 // four times as often, and a few at once, whatever they cost: the first steps are split by them when they close, after
-// a tenth of a second.
-constexpr double kShare = 0.005;
+// a tenth of a second. Of a thread that nearly always waits, a few may all miss it on the CPU, and then nothing could
+// be said of its time there: they come quickly until one has met it.
+constexpr double kShare = 0.004;
 constexpr int64_t kAtOnce = 12;
+constexpr int kMostAtOnce = 48;  // until it was met
 constexpr int64_t kFirstSamples = 128;
 constexpr int64_t kFirstOftener = 4;
-constexpr double kMostStretched = 1.5;  // beyond, it is the budget's to say
+constexpr double kMostStretched = 2.5;  // beyond, it is the budget's to say
 constexpr int64_t kReadCpuEvery = 16;   // ticks, after the first samples; it is a system call
 constexpr size_t kStackSize = 512 * 1024;
 
@@ -80,7 +82,10 @@ class Sampler : public GilSampler {
   absl::Status Begin();
   ~Sampler() override;
 
-  void Watch(ThreadId thread) override { watched_.store(thread, std::memory_order_release); }
+  void Watch(ThreadId thread) override {
+    watched_.store(thread, std::memory_order_relaxed);
+    watches_.fetch_add(1, std::memory_order_release);
+  }
   void SetPeriod(int64_t period_ns) override {
     period_ns_.store(std::max(period_ns, kMinPeriodNs), std::memory_order_relaxed);
   }
@@ -125,9 +130,12 @@ class Sampler : public GilSampler {
   int64_t next_find_ns_ = 0;
   BesideSigns beside_;
   uint32_t random_ = 0x9E3779B9;
+  uint32_t seen_watches_ = 0;
+  int quick_left_ = 0;  // looks, until one meets the watched thread on the CPU
 
   SpscRing<Event> ring_;
   std::atomic<ThreadId> watched_{0};
+  std::atomic<uint32_t> watches_{0};  // how often it was set
   std::atomic<int64_t> period_ns_{0};
   std::atomic<int64_t> next_ns_{0};
   std::atomic<int> stop_{0};  // also the futex that the thread sleeps on
@@ -214,7 +222,7 @@ int64_t Sampler::PeriodNs() {
   const int64_t samples = samples_.load(std::memory_order_relaxed);
   const bool first = samples < kFirstSamples;
   if (first || samples % kReadCpuEvery == 0) cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
-  if (samples < kAtOnce) return period_ns / kFirstOftener;
+  if (samples < kAtOnce || quick_left_ > 0) return period_ns / kFirstOftener;
   const auto cpu_ns = static_cast<double>(cpu_ns_.load(std::memory_order_relaxed));
   const auto paid_ns = static_cast<int64_t>(cpu_ns / static_cast<double>(samples + 1) / kShare);
   return std::clamp(paid_ns, first ? period_ns / kFirstOftener : period_ns,
@@ -255,7 +263,11 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
     event.stack = holder.stack;
     ring_.TryPush(event);
   }
-  const ThreadId watched = watched_.load(std::memory_order_acquire);
+  if (const uint32_t watches = watches_.load(std::memory_order_acquire); watches != seen_watches_) {
+    seen_watches_ = watches;
+    quick_left_ = kMostAtOnce;
+  }
+  const ThreadId watched = watched_.load(std::memory_order_relaxed);
   if (watched != 0 && watched <= ThreadTable::Get().size()) {
     event.thread = watched;
     event.object = 0;
@@ -263,6 +275,8 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
     event.kind = EventKind::kSample;
     const bool in_lock = LookAtWatched(holder, &event);
     ring_.TryPush(event);
+    const auto state = static_cast<SampleState>(event.what);
+    quick_left_ = state == SampleState::kPython || state == SampleState::kNative ? 0 : std::max(quick_left_ - 1, 0);
     if (in_lock) LookBeside(event);
     if (options_.estimate_waits && event.what == static_cast<uint8_t>(SampleState::kGilWait)) {
       event.kind = EventKind::kGilWait;

@@ -40,7 +40,7 @@ class GilSampler {
 
   static absl::StatusOr<std::unique_ptr<GilSampler>> Start(const GilSamplerOptions& options);
   virtual ~GilSampler() = default;  // stops and joins; takes at most a few ms
-  virtual void Watch(ThreadId thread) = 0;
+  virtual void Watch(ThreadId thread) = 0;  // its first looks come quickly, until one meets it on the CPU
   virtual void SetPeriod(int64_t period_ns) = 0;  // Thread-safe.
   // No sample that is not in the ring yet is of before this time. Thread-safe.
   virtual int64_t next_ns() const = 0;

@@ -14,8 +14,8 @@
 namespace trainperf {
 namespace {
 
-constexpr size_t kRounds = 9;
-constexpr size_t kPagesOfRound = 32;
+constexpr size_t kRounds = 5;
+constexpr size_t kPagesOfRound = 16;
 
 // The start of a file of /proc, terminated; false when it cannot be read.
 template <size_t kSize>
