@@ -56,6 +56,17 @@ def median_interval(values: Sequence[float], *, rounds: int = 2000) -> tuple[flo
     return statistics.median(values), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 
+def pooled_interval(groups: Sequence[Sequence[float]], *, rounds: int = 2000) -> tuple[float, float, float]:
+    """The median of all values and its 95 % interval, for which whole groups are drawn: values of one are alike."""
+    rng = random.Random(0)
+
+    def median(drawn: Sequence[Sequence[float]]) -> float:
+        return statistics.median(itertools.chain.from_iterable(drawn))
+
+    medians = sorted(median(rng.choices(groups, k=len(groups))) for _ in range(rounds))
+    return median(groups), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
+
+
 def paired(base: Callable[[], T], other: Callable[[], T], pairs: int) -> list[tuple[T, T]]:
     """(base(), other()) of `pairs` neighbouring runs, in alternating order."""
     result = []
@@ -145,7 +156,7 @@ def framework_figures(
         return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return measure(4 if quick else 20)
+        return measure(2 if quick else 8)
 
 
 def perceptron() -> Any:

@@ -81,7 +81,7 @@ def _figures(sets: int) -> list[Figure]:
             healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
 
     name = f"Hugging Face, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
-    plain = {plain: turns.Training(healthy.train) for plain in turns.PLAIN}
+    plain = {plain: turns.Training(healthy.train, SETTLE_S) for plain in turns.PLAIN}
     ours = {"trainperf": turns.Training(with_trainperf, SETTLE_S)}
-    measured = turns.in_turns({**plain, **ours}, sets=sets, turns=10, turn_s=turns.TURN_S)
+    measured = turns.in_turns({**plain, **ours}, sets=sets)
     return turns.figures(name, measured, target=1.01, others={})

@@ -110,15 +110,15 @@ def _figures(sets: int) -> list[Figure]:
     one_cpu, simple = "trainperf, its threads on the training's CPU", "SimpleProfiler"
     measured = turns.in_turns(
         {
-            **{plain: turns.Training(healthy.fit) for plain in turns.PLAIN},
+            **{plain: turns.Training(healthy.fit, SETTLE_S) for plain in turns.PLAIN},
             "trainperf": turns.Training(with_trainperf, SETTLE_S),
             one_cpu: turns.Training(with_trainperf, SETTLE_S, one_cpu=True),
-            simple: turns.Training(with_simple),
+            simple: turns.Training(with_simple, SETTLE_S),
         },
-        sets=sets, turns=10, turn_s=turns.TURN_S,
+        sets=sets,
     )  # fmt: skip
     result = turns.figures(name, measured, target=1.01, others=dict.fromkeys((one_cpu, simple), measured))
-    return [*result, _traceml(name, str(healthy.size), max(2, sets // 5))]
+    return [*result, _traceml(name, str(healthy.size), max(2, sets // 2))]
 
 
 def _traceml(name: str, size: str, pairs: int) -> Figure:

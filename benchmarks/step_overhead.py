@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -50,22 +50,18 @@ def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Ca
 
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target, sets, turn_s in ((1.4, 1.01, 24, turns.TURN_S), (20.0, 1.003, 14, 2 * turns.TURN_S)):
+    for target_ms, target in ((1.4, 1.01), (20.0, 1.003)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
-        plain = {kind: turns.Training(loop.train) for kind in turns.PLAIN}
+        plain = {kind: turns.Training(loop.train, SETTLE_S) for kind in turns.PLAIN}
         ours = turns.Training(within(watch, loop), SETTLE_S)
-
-        def measure(
-            more: Mapping[str, turns.Training], sets: int, plain: Any = plain, turn_s: float = turn_s
-        ) -> list[turns.Rounds]:
-            return turns.in_turns({**plain, **more}, sets=sets // 4 if quick else sets, turns=10, turn_s=turn_s)
-
         others: dict[str, list[turns.Rounds]] = {}
         for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):
                 result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
                 continue
-            others[peer] = measure({peer: turns.Training(within(context, loop))}, 4)
-        result += turns.figures(name, measure({"trainperf": ours}, sets), target=target, others=others)
+            its = {**plain, peer: turns.Training(within(context, loop))}
+            others[peer] = turns.in_turns(its, sets=1 if quick else 4, turns=10)
+        measured = turns.in_turns({**plain, "trainperf": ours}, sets=2 if quick else 10)
+        result += turns.figures(name, measured, target=target, others=others)
     return result

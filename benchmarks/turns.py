@@ -3,9 +3,10 @@
 A shared machine's speed changes by the second, by far more than what is measured here. Blocks of half a second, one
 after the other, take all of that for a difference. So the processes are forked from one that is warm, and stopped and
 continued in a new order each round: within a round all meet nearly the same machine, and none begins anything anew.
-Where its memory came to lie makes one process steadily faster than another, by a percent. Processes forked alike have
-it at the same places, one that is watched at others: a bias that no number of sets would take away. So each begins by
-scattering its heap at random, and there are many sets (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
+Where its memory came to lie makes one process steadily faster than another, by a percent or two. Processes forked alike
+have it at the same places, one that is watched at others: a bias that no number of sets would take away. So each
+scatters its heap at random, anew in each turn, or as many sets would be needed as there are turns now (as in Curtsinger
+and Berger's Stabilizer, ASPLOS 2013). What lives through the training stays where it is: hence the sets.
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
 heap's top, and so on anything imported before: one whose watch has ended has as many as one that is watched.
@@ -20,7 +21,6 @@ import mmap
 import os
 import random
 import signal
-import statistics
 import struct
 import tempfile
 import time
@@ -28,8 +28,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.harness import Block, Figure, block_of, mark, pin, ratio_figure
+from benchmarks.harness import Block, Figure, block_of, mark, pin, pooled_interval
 
 StepEnded = Callable[[], None]
 
@@ -37,11 +38,15 @@ _MARK = struct.Struct("qqq")
 _CAPACITY = 200_000  # steps of one training
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-_COLD_STEPS = 2  # at a turn's begin: the one that was cut by the stop, and one that finds another's data in the caches
+# At a turn's begin: the step that was cut by the stop, and one that finds another's data in the caches and the heap
+# scattered anew.
+_COLD_STEPS = 2
+_STOPPED_NS = 120_000_000  # for at least one turn of another
 _FEW_STEPS = 3
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
 # A watch that was stopped looks at its rings at once, and then every 100 ms: twice in this time, as if it had not been.
 TURN_S = 0.19
+TURNS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,34 @@ class Training:
     one_cpu: bool = False
 
 
-def _scatter_heap(libc: ctypes.CDLL) -> None:
-    """Takes blocks of random sizes and frees a random half of them: tensors come to lie in the holes."""
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    chance = random.Random(os.urandom(8))
-    sizes = (int(_SMALLEST * (_LARGEST / _SMALLEST) ** chance.random()) for _ in range(_BLOCKS))
-    blocks = [libc.malloc(size) for size in sizes]
-    for block in chance.sample(blocks, _BLOCKS // 2):
-        libc.free(ctypes.c_void_p(block))
+class _ScatteredHeap:
+    """Keeps blocks of random sizes with holes between them, in which tensors come to lie."""
+
+    def __init__(self, libc: ctypes.CDLL) -> None:
+        libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        self._libc, self._chance = libc, random.Random(os.urandom(8))
+        self._blocks: list[int] = []
+        self._take(3 * _BLOCKS, touch=True)  # no step is to be the first that touches a page
+        self._give(3 * _BLOCKS)
+        self.scatter()
+
+    def scatter(self) -> None:
+        """Anew: takes blocks, and frees a random part of those that there are."""
+        self._take(_BLOCKS)
+        self._chance.shuffle(self._blocks)
+        self._give(len(self._blocks) - _BLOCKS // 2)
+
+    def _take(self, blocks: int, *, touch: bool = False) -> None:
+        for _ in range(blocks):
+            size = int(_SMALLEST * (_LARGEST / _SMALLEST) ** self._chance.random())
+            block = self._libc.malloc(size)
+            if touch:
+                ctypes.memset(block, 1, size)
+            self._blocks.append(block)
+
+    def _give(self, blocks: int) -> None:
+        for _ in range(blocks):
+            self._libc.free(ctypes.c_void_p(self._blocks.pop()))
 
 
 class _Child:
@@ -87,14 +112,17 @@ class _Child:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would continue it
             if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
                 raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
-            _scatter_heap(libc)
+            heap = _ScatteredHeap(libc)
             tempfile.tempdir = folder
-            steps, settled_ns = itertools.count(), 0
+            steps, settled_ns, last_ns = itertools.count(), 0, 0
 
             def step_ended() -> None:
-                nonlocal settled_ns
-                step = next(steps)
-                _MARK.pack_into(self._marks, _MARK.size * step, *mark())
+                nonlocal settled_ns, last_ns
+                step, times = next(steps), mark()
+                _MARK.pack_into(self._marks, _MARK.size * step, *times)
+                if last_ns and times[0] - last_ns > _STOPPED_NS:
+                    heap.scatter()
+                last_ns = times[0]
                 if step == 0:
                     pin()
                     settled_ns = time.perf_counter_ns() + int(training.settle_s * 1e9)
@@ -109,10 +137,10 @@ class _Child:
             traceback.print_exc()
         os._exit(1)
 
-    def take_turn(self, seconds: float) -> None:
+    def take_turn(self) -> None:
         begin = time.perf_counter_ns()
         os.kill(self.pid, signal.SIGCONT)
-        time.sleep(seconds)
+        time.sleep(TURN_S)
         end = time.perf_counter_ns()
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
@@ -150,7 +178,7 @@ def _children(trainings: Mapping[str, Training], order: list[str]) -> Iterator[d
 Rounds = list[dict[str, Block]]  # of one set
 
 
-def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int, turn_s: float) -> list[Rounds]:
+def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int = TURNS) -> list[Rounds]:
     """`sets` times: a fresh process for each training, and `turns` turns of each, all of a round side by side."""
     shuffled = random.Random(0)
     result = []
@@ -159,7 +187,7 @@ def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int, turn_s
         with _children(trainings, order) as children:
             for _ in range(turns):
                 for name in shuffled.sample(order, len(order)):
-                    children[name].take_turn(turn_s)
+                    children[name].take_turn()
             columns = {name: child.blocks() for name, child in children.items()}
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         result.append([{n: b for n, b in row.items() if b is not None} for row in rows if all(row.values())])
@@ -170,14 +198,19 @@ def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int, turn_s
 PLAIN = ("plain", "nothing")
 
 
-def ratios(sets: list[Rounds], name: str, what: Callable[[Block], float]) -> list[float]:
-    """One per set: the median of its rounds."""
+def ratios(sets: list[Rounds], name: str, what: Callable[[Block], float]) -> list[list[float]]:
+    """Those of each set, one per round."""
 
     def ratio(row: Mapping[str, Block]) -> float:
         first, second = (what(row[plain]) for plain in PLAIN)
         return second / first if name == PLAIN[1] else 2 * what(row[name]) / (first + second)
 
-    return [statistics.median(map(ratio, rows)) for rows in sets if rows]
+    return [list(map(ratio, rows)) for rows in sets if rows]
+
+
+def _figure(name: str, sets: list[list[float]], **more: Any) -> Figure:
+    value, low, high = pooled_interval(sets)
+    return Figure(name, value, "x", low, high, **more)
 
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
@@ -200,11 +233,11 @@ def figures(title: str, sets: list[Rounds], *, target: float, others: Mapping[st
         goal = target if view != "CPU time of the process" else None
         size = f"{len(sets)} sets of {len(sets[0])} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
         ours = ratios(sets, "trainperf", what)
-        result.append(ratio_figure(f"{title}: trainperf, {view}", ours, target=goal, note=_NOTES.get(view, size)))
+        result.append(_figure(f"{title}: trainperf, {view}", ours, target=goal, note=_NOTES.get(view, size)))
         noise = "the noise of this measurement"
-        result.append(ratio_figure(f"{title}: nothing, {view}", ratios(sets, PLAIN[1], what), note=noise))
+        result.append(_figure(f"{title}: nothing, {view}", ratios(sets, PLAIN[1], what), note=noise))
     for name, its_sets in others.items():
         for view, what in VIEWS[0::2]:
             values = ratios(its_sets, name, what)
-            result.append(ratio_figure(f"{title}: {name}, {view}", values, note=f"{len(values)} sets"))
+            result.append(_figure(f"{title}: {name}, {view}", values, note=f"{len(values)} sets"))
     return result
