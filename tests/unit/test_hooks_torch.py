@@ -159,6 +159,31 @@ def test_an_optimizer_is_described_by_its_groups(hooked: Install) -> None:
     assert (described["fused"], described["foreach"]) == (True, False)
 
 
+def test_an_optimizer_that_is_not_torchs_own_is_not_asked_for_its_groups(hooked: Install, recorder: Recorder) -> None:
+    class Odd(torch.optim.SGD):
+        asked = False
+
+        @property
+        def param_groups(self) -> Any:
+            if Odd.asked:
+                raise RuntimeError("not now")
+            return vars(self)["param_groups"]
+
+        @param_groups.setter
+        def param_groups(self, value: Any) -> None:
+            vars(self)["param_groups"] = value
+
+        def step(self, closure: Any = None) -> None:
+            pass
+
+    session = hooked(OptimizerHook())
+    odd = Odd([torch.ones(1, requires_grad=True)], lr=0.1)
+    Odd.asked = True
+    odd.step()
+    assert json.loads(session.objects[1][1])["class"].endswith("Odd")
+    assert recorder.words() == ["begin OPTIMIZER", "end OPTIMIZER"]
+
+
 def test_a_step_that_raises_raises(hooked: Install, recorder: Recorder) -> None:
     """torch calls no hook after it: the timeline closes the bracket."""
     hooked(OptimizerHook())

@@ -60,12 +60,15 @@ def describe_iterator(iterator: Any) -> dict[str, Any]:
 
 
 def describe_optimizer(optimizer: Any) -> dict[str, Any]:
-    """As it is now, at its first step: what it would run for each group of parameters, or for each parameter."""
+    """As it is now, at its first step: what it would run for each group of parameters, or for each parameter. Of one
+    that is not torch's own the class only: what else it has is the user's code."""
+    kind = type(optimizer)
+    description: dict[str, Any] = {"class": kind.__qualname__, "module": kind.__module__}
+    if not kind.__module__.startswith("torch."):
+        return description
     groups = optimizer.param_groups
     first = next((parameter for group in groups for parameter in group["params"]), None)
-    description: dict[str, Any] = {
-        "class": type(optimizer).__qualname__,
-        "module": type(optimizer).__module__,
+    description |= {
         "groups": len(groups),
         "parameters": sum(len(group["params"]) for group in groups),
         "device": getattr(getattr(first, "device", None), "type", None),
