@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings import engine
 from trainperf.findings.model import Finding
 from verdicts import TRAIN, Make, only, said
 
@@ -186,21 +187,26 @@ def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
 
 def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
     cells = {("backward", "blocked"): 4.0, ("backward", "native"): 4.0, ("other", "python"): 2.0}
-    engine = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
+    exchange = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
     train = f"{TRAIN}:31 train"
     job = {"world_size": "2", "process_group": "1"}
     for meta, stack, ranks in (
-        (job, (engine, train), True),
-        ({**job, "world_size": "1"}, (engine, train), False),
-        ({"world_size": "2"}, (engine, train), False),  # two programs of one launcher that exchange nothing
-        (job, (f"{TRAIN}:9 my_hook", engine, train), False),  # a lock of the user's own
-        ({**job, "feeds_device": "1"}, (engine, train), False),  # it sleeps while autograd's thread works
+        (job, (exchange, train), True),
+        ({**job, "world_size": "1"}, (exchange, train), False),
+        ({"world_size": "2"}, (exchange, train), False),  # two programs of one launcher that exchange nothing
+        (job, (f"{TRAIN}:9 my_hook", exchange, train), False),  # a lock of the user's own
+        ({**job, "feeds_device": "1"}, (exchange, train), False),  # it sleeps while autograd's thread works
     ):
         file = make().meta(**meta).steps(100, cells)
         file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=file.stack(*stack))
         f = next(f for f in said(file).findings if f.id == "TP301")
         says = "waits in backward for the other ranks" if ranks else "waits for a lock in the loop"
         assert says in f.title and ("FOLDER" in f.fix) == ranks, meta
+        # Once all ranks' files were read side by side, there is nothing to find out.
+        with file.open() as run:
+            even = next(f for f in engine.find(run, even_ranks=True).findings if f.id == "TP301")
+        assert ("no_sync()" in even.fix) == ranks and "FOLDER" not in even.fix, meta
+        assert ranks == ("while gradients are exchanged" in even.title), meta
 
 
 STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign

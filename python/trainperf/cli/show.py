@@ -43,8 +43,8 @@ examples:
         with open_job(args.run) as job:
             with working("reading the run"):
                 run = job.runs[straggler(job.runs)]
-                report = model.build(run)
                 beside = ranks(job.runs, unreadable=job.unreadable)
+                report = model.build(run, even_ranks=beside is not None and beside.even)
                 if beside is not None:  # "More" names what shows them all, not one of the files
                     report = dataclasses.replace(report, path=args.run)
             if args.json:

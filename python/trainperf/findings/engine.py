@@ -47,13 +47,13 @@ class Findings:
     unsplit: Unsplit | None = None  # causes to be shown as one
 
 
-def find(run: RunReader, rules: tuple[Rule, ...] | None = None) -> Findings:
-    """What a person should know about a run."""
+def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, even_ranks: bool = False) -> Findings:
+    """What a person should know about a run. `even_ranks`: it is one rank of a job, and none is slower than others."""
     if rules is None:
         from trainperf.findings.rules import ALL
 
         rules = ALL
-    facts = Facts(run)
+    facts = Facts(run, even_ranks=even_ranks)
     found: list[Finding] = []
     abstained: list[Abstained] = []
     for rule in rules if facts.steps else ():

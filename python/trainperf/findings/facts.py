@@ -39,8 +39,9 @@ class Affected:
 class Facts(Places):
     """A run, asked the way that rules ask. Holds no state but caches."""
 
-    def __init__(self, run: RunReader) -> None:
+    def __init__(self, run: RunReader, *, even_ranks: bool = False) -> None:
         super().__init__(run)
+        self.even_ranks = even_ranks  # by all ranks' files: none of them keeps the others waiting
         self.steps = int(run.step_count)
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.

@@ -80,9 +80,10 @@ class ReportModel:
     urgent_notes: int  # the first so many are never left out
 
 
-def build(run: Run, *, notes: Sequence[str] = ()) -> ReportModel:
-    """`notes` stand before the run's own. Raises RunFileError when the file turns out to be damaged."""
-    found = run.judged
+def build(run: Run, *, notes: Sequence[str] = (), even_ranks: bool = False) -> ReportModel:
+    """`notes` stand before the run's own. `even_ranks`: by the files of all ranks of its job, none keeps the others
+    waiting. Raises RunFileError when the file turns out to be damaged."""
+    found = engine.find(run, even_ranks=True) if even_ranks else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
     urgent = (*notes, *_anomaly_mode(run))

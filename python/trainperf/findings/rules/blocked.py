@@ -69,8 +69,14 @@ _FIXES = {
         "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
         "anything on this rank, if another one is late",
     ),
+    "even ranks": (
+        "# the exchange itself takes that long: accumulate gradients under model.no_sync(), to exchange less often",
+        "looking for a late rank: their own work is even",
+    ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
+
+_OF_RANKS = ("ranks", "even ranks")
 
 _NOW_AND_THEN = (
     "# let its producer run further ahead: a larger queue evens out what takes long now and then",
@@ -109,7 +115,7 @@ class Blocked:
         elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             kind = "process"  # its pipes
         elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
-            kind = "ranks"
+            kind = "even ranks" if facts.even_ranks else "ranks"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         fed = emptied and bool(background)
@@ -127,6 +133,7 @@ class Blocked:
             "event loop": "waits in asyncio's event loop",
             "process": "waits for a child process",
             "ranks": "waits in backward for the other ranks",
+            "even ranks": "waits in backward while gradients are exchanged with the other ranks",
             "other": "is blocked",
         }[kind]
         if fed:
@@ -168,7 +175,7 @@ class Blocked:
             severity=severity,
             cause="blocked_io",
             claims=claims,
-            title=f"the training thread {words}{'' if kind in ('ranks', 'event loop') else ' in the loop'}",
+            title=f"the training thread {words}{'' if kind in (*_OF_RANKS, 'event loop') else ' in the loop'}",
             affected=affected,
             confidence=confidence,
             evidence=(
@@ -191,7 +198,7 @@ class Blocked:
             why=why,
             fix=fix,
             will_not_help=wont,
-            finds_out=kind == "ranks",
+            finds_out=kind in _OF_RANKS,
         )
 
     @staticmethod
