@@ -128,7 +128,7 @@ def watch(
         gil: how GIL waits are measured: auto (the best that works here), exact, procfs, busy-only, off.
         cuda: auto, or off: whether the GPU is traced by CUPTI, where there is one.
         sampler_hz: how often the step thread and the GIL's holder are looked at, per second; 0: never. Where looks are
-            dear, down to two thirds of that, as 0.5 % of a core pays for; the first 128 up to four times as often.
+            dear, down to 40 % of that, as 0.4 % of a core pays for; the first 128 up to four times as often.
         budget: the share of the run's time that trainperf may cost before it looks less often.
         flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
         on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.1 to 0.2 s
