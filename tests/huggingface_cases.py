@@ -208,7 +208,7 @@ def trainer_stream(n: int = 50) -> Case:
     return with_trainer(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(4)), max_steps=n)
 
 
-def trainer_gil(n: int = 60) -> Case:
+def trainer_gil(n: int = 36) -> Case:
     case = Case("Trainer: a thread holds the GIL", "gil_wait", n, "gil-hog", "tokenizer-cache", gil=True)
     return with_trainer(case, Rows(case.truth, n * BATCH))
 

@@ -13,7 +13,7 @@ import torch
 from _common import Program
 from torch import nn
 
-SECONDS = 8
+SECONDS = 6
 FEATURES = 64
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 
