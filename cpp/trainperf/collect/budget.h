@@ -19,6 +19,9 @@ class Budget {
 
   explicit Budget(double share) : share_(share) {}
 
+  // What was spent until the next call does not count.
+  void Restart() { window_start_ns_ = 0; }
+
   bool Exceeded(int64_t now_ns, int64_t cost_ns) {
     if (window_start_ns_ == 0) {
       window_start_ns_ = now_ns;

@@ -21,5 +21,14 @@ TEST(Budget, EachWindowCountsAnew) {
   EXPECT_FALSE(budget.Exceeded(2001 * kMs, 108 * kMs));  // 8 ms of 1 s
 }
 
+TEST(Budget, WhatWasSpentBeforeARestartDoesNotCount) {
+  Budget budget(0.01);
+  EXPECT_FALSE(budget.Exceeded(1'000'000'000, 0));
+  budget.Restart();
+  EXPECT_FALSE(budget.Exceeded(2'000'000'000, 50'000'000));
+  EXPECT_FALSE(budget.Exceeded(3'000'000'000, 55'000'000));
+  EXPECT_TRUE(budget.Exceeded(4'000'000'000, 70'000'000));
+}
+
 }  // namespace
 }  // namespace trainperf

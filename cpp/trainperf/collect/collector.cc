@@ -390,9 +390,12 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
   const ThreadId step_thread = timeline_.step_thread();
-  if (sampler_ != nullptr && step_thread != 0 && step_thread != sampled_thread_) {
-    sampled_thread_ = step_thread;  // also where it was watched from the start: what was seen before is not of the loop
-    sampler_->Watch(step_thread);
+  if (sampler_ == nullptr || step_thread == 0) return;
+  sampler_->Watch(step_thread);
+  if (!loop_begun_) {
+    loop_begun_ = true;
+    sampler_->MeetOnCpu();
+    budget_.Restart();  // they come once, and are no measure of what the run costs
   }
 }
 

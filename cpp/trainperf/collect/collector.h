@@ -117,7 +117,7 @@ class Collector {
   double sampler_hz_;
   std::unique_ptr<GilWaits> gil_waits_;
   std::unique_ptr<GilSampler> sampler_;
-  ThreadId sampled_thread_ = 0;       // since it is the step thread
+  bool loop_begun_ = false;
   GilWaits::Stats gil_waits_last_{};  // kept when the hook is taken out
 
   pthread_t thread_{};

@@ -77,9 +77,8 @@ inline constexpr int kBracketCount = 11;
 enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2, kFetchedBehind = 3 };
 
 // Event::flags
-inline constexpr uint8_t kGradDisabled = 1;   // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
-inline constexpr uint8_t kHasRunDelay = 2;    // run_delay_ns was read at this mark (else carry the last one)
-inline constexpr uint8_t kStarvedSample = 4;  // the sampler knows that it woke late for this one
+inline constexpr uint8_t kGradDisabled = 1;  // kBegin of kFetch or kEval: torch.is_grad_enabled() was false
+inline constexpr uint8_t kHasRunDelay = 2;   // run_delay_ns was read at this mark (else carry the last one)
 // kGilWait: a slice of a wait that goes on.
 inline constexpr uint8_t kGilStillHeld = 8;
 inline constexpr uint8_t kCallFailed = 16;  // kCall: it returned an error (a cudaMalloc that is tried again)

@@ -24,6 +24,7 @@
 #include "trainperf/probe/beside_signs.h"
 #include "trainperf/probe/gil_thread_look.h"
 #include "trainperf/probe/gil_waits.h"
+#include "trainperf/probe/look_pace.h"
 
 namespace trainperf {
 namespace {
@@ -33,19 +34,8 @@ constexpr int64_t kMinPeriodNs = 100'000;
 constexpr int64_t kMaxGapPeriods = 4;              // a sample never stands for more than this
 constexpr int64_t kFindAgainEveryNs = 50'000'000;  // how often to walk the thread states for one that was not found
 constexpr int kMaxThreadStates = 1024;
-constexpr int kMaxBeside = 8;  // threads looked at while the watched one sleeps in a lock
-// What a look costs differs by machine and stack, from 20 to 200 us: it is taken as often as this share of a core pays
-// for, and no more often than asked for. A short run, and the start of any, needs samples soon: the first come up to
-// four times as often, and a few at once, whatever they cost: the first steps are split by them when they close, after
-// a tenth of a second. Of a thread that nearly always waits, a few may all miss it on the CPU, and then nothing could
-// be said of its time there: they come quickly until one has met it.
-constexpr double kShare = 0.004;
-constexpr int64_t kAtOnce = 12;
-constexpr int kMostAtOnce = 48;  // until it was met
-constexpr int64_t kFirstSamples = 128;
-constexpr int64_t kFirstOftener = 4;
-constexpr double kMostStretched = 2.5;  // beyond, it is the budget's to say
-constexpr int64_t kReadCpuEvery = 16;   // ticks, after the first samples; it is a system call
+constexpr int kMaxBeside = 8;          // threads looked at while the watched one sleeps in a lock
+constexpr int64_t kReadCpuEvery = 16;  // ticks, after the first samples; it is a system call
 constexpr size_t kStackSize = 512 * 1024;
 
 // As in linux/sched/types.h, which older libcs do not have.
@@ -82,10 +72,8 @@ class Sampler : public GilSampler {
   absl::Status Begin();
   ~Sampler() override;
 
-  void Watch(ThreadId thread) override {
-    watched_.store(thread, std::memory_order_relaxed);
-    watches_.fetch_add(1, std::memory_order_release);
-  }
+  void Watch(ThreadId thread) override { watched_.store(thread, std::memory_order_release); }
+  void MeetOnCpu() override { to_meet_.store(true, std::memory_order_relaxed); }
   void SetPeriod(int64_t period_ns) override {
     period_ns_.store(std::max(period_ns, kMinPeriodNs), std::memory_order_relaxed);
   }
@@ -106,7 +94,7 @@ class Sampler : public GilSampler {
   void Run();
   int64_t PeriodNs();
   bool SleepUntil(int64_t until_ns);
-  void Tick(int64_t now_ns, int64_t start_ns, uint8_t flags);
+  void Tick(int64_t now_ns, int64_t start_ns);
   Holder LookAtHolder();
   bool LookAtWatched(const Holder& holder, Event* event);
   void LookBeside(Event event);
@@ -130,12 +118,11 @@ class Sampler : public GilSampler {
   int64_t next_find_ns_ = 0;
   BesideSigns beside_;
   uint32_t random_ = 0x9E3779B9;
-  uint32_t seen_watches_ = 0;
-  int quick_left_ = 0;  // looks, until one meets the watched thread on the CPU
+  LookPace pace_;
 
   SpscRing<Event> ring_;
   std::atomic<ThreadId> watched_{0};
-  std::atomic<uint32_t> watches_{0};  // how often it was set
+  std::atomic<bool> to_meet_{false};
   std::atomic<int64_t> period_ns_{0};
   std::atomic<int64_t> next_ns_{0};
   std::atomic<int> stop_{0};  // also the futex that the thread sleeps on
@@ -218,15 +205,11 @@ bool Sampler::SleepUntil(int64_t until_ns) {
 
 // What the next sample stands for, in the mean.
 int64_t Sampler::PeriodNs() {
-  const int64_t period_ns = period_ns_.load(std::memory_order_relaxed);
-  const int64_t samples = samples_.load(std::memory_order_relaxed);
-  const bool first = samples < kFirstSamples;
-  if (first || samples % kReadCpuEvery == 0) cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
-  if (samples < kAtOnce || quick_left_ > 0) return period_ns / kFirstOftener;
-  const auto cpu_ns = static_cast<double>(cpu_ns_.load(std::memory_order_relaxed));
-  const auto paid_ns = static_cast<int64_t>(cpu_ns / static_cast<double>(samples + 1) / kShare);
-  return std::clamp(paid_ns, first ? period_ns / kFirstOftener : period_ns,
-                    static_cast<int64_t>(kMostStretched * static_cast<double>(period_ns)));
+  if (to_meet_.exchange(false, std::memory_order_relaxed)) pace_.MeetOnCpu();
+  if (pace_.first() || samples_.load(std::memory_order_relaxed) % kReadCpuEvery == 0) {
+    cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+  }
+  return pace_.NextNs(period_ns_.load(std::memory_order_relaxed), cpu_ns_.load(std::memory_order_relaxed));
 }
 
 void Sampler::Run() {
@@ -240,22 +223,20 @@ void Sampler::Run() {
     next_ns_.store(wake_ns, std::memory_order_release);
     if (!SleepUntil(wake_ns)) break;
     const int64_t now_ns = NowNs();
-    const bool late = now_ns - wake_ns > period_ns;
-    if (late) late_.fetch_add(1, std::memory_order_relaxed);
+    if (now_ns - wake_ns > period_ns) late_.fetch_add(1, std::memory_order_relaxed);
     // From Py_Finalize on there is nothing to be seen, and thread states are freed by the dozen.
     if (Py_IsInitialized() != 0) {
-      Tick(now_ns, std::max(before_ns, now_ns - kMaxGapPeriods * period_ns), late ? kStarvedSample : 0);
+      Tick(now_ns, std::max(before_ns, now_ns - kMaxGapPeriods * period_ns));
     }
     before_ns = now_ns;
   }
   cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
 }
 
-void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
+void Sampler::Tick(int64_t now_ns, int64_t start_ns) {
   Event event{};
   event.start_ns = start_ns;
   event.end_ns = now_ns;
-  event.flags = flags;
   const Holder holder = LookAtHolder();
   if (holder.thread != 0) {
     event.kind = EventKind::kHold;
@@ -263,11 +244,8 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
     event.stack = holder.stack;
     ring_.TryPush(event);
   }
-  if (const uint32_t watches = watches_.load(std::memory_order_acquire); watches != seen_watches_) {
-    seen_watches_ = watches;
-    quick_left_ = kMostAtOnce;
-  }
-  const ThreadId watched = watched_.load(std::memory_order_relaxed);
+  bool on_cpu = false;
+  const ThreadId watched = watched_.load(std::memory_order_acquire);
   if (watched != 0 && watched <= ThreadTable::Get().size()) {
     event.thread = watched;
     event.object = 0;
@@ -276,7 +254,7 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
     const bool in_lock = LookAtWatched(holder, &event);
     ring_.TryPush(event);
     const auto state = static_cast<SampleState>(event.what);
-    quick_left_ = state == SampleState::kPython || state == SampleState::kNative ? 0 : std::max(quick_left_ - 1, 0);
+    on_cpu = state == SampleState::kPython || state == SampleState::kNative;
     if (in_lock) LookBeside(event);
     if (options_.estimate_waits && event.what == static_cast<uint8_t>(SampleState::kGilWait)) {
       event.kind = EventKind::kGilWait;
@@ -287,6 +265,7 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns, uint8_t flags) {
       ring_.TryPush(event);
     }
   }
+  pace_.Looked(on_cpu);
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -1,4 +1,5 @@
-// A background thread that looks, a few hundred times a second, who holds the GIL and where the step thread is.
+// A background thread that looks, 60 times a second or as often as is cheap (look_pace.h), who holds the GIL and where
+// the step thread is.
 //
 //   auto sampler = GilSampler::Start(options);        // Requires GIL (to find it); the thread itself never takes it
 //   (*sampler)->Watch(step_thread_id);                // Thread-safe; 0: nobody
@@ -40,7 +41,8 @@ class GilSampler {
 
   static absl::StatusOr<std::unique_ptr<GilSampler>> Start(const GilSamplerOptions& options);
   virtual ~GilSampler() = default;  // stops and joins; takes at most a few ms
-  virtual void Watch(ThreadId thread) = 0;  // its first looks come quickly, until one meets it on the CPU
+  virtual void Watch(ThreadId thread) = 0;
+  virtual void MeetOnCpu() = 0;  // from the next look but one they come quickly, until one meets it. Thread-safe.
   virtual void SetPeriod(int64_t period_ns) = 0;  // Thread-safe.
   // No sample that is not in the ring yet is of before this time. Thread-safe.
   virtual int64_t next_ns() const = 0;

@@ -4,7 +4,7 @@
 //   PageFaults faults;
 //   faults.Look();                                        // about 2 us; ten times a second
 //   FaultReading reading = faults.Read(native_tid);       // about 10 us; once a second
-//   int64_t ns = MeasurePageFaultNs();                    // what one costs here: 0.5 ms, once
+//   int64_t ns = MeasurePageFaultNs();                    // what one costs here: 0.2 ms, once
 //
 // Used by one thread.
 
