@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks import turns
 from benchmarks.harness import ENDLESS, Figure, block_of_steps, fitting_size, framework_figures, perceptron
-from benchmarks.step_overhead import SETTLE_S
 
 
 class Healthy:
@@ -81,7 +80,7 @@ def _figures(sets: int) -> list[Figure]:
             healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
 
     name = f"Hugging Face, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
-    plain = {plain: turns.Training(healthy.train, SETTLE_S) for plain in turns.PLAIN}
-    ours = {"trainperf": turns.Training(with_trainperf, SETTLE_S)}
+    plain = {plain: turns.Training(healthy.train) for plain in turns.PLAIN}
+    ours = {"trainperf": turns.Training(with_trainperf)}
     measured = turns.in_turns({**plain, **ours}, sets=sets)
     return turns.figures(name, measured, target=1.01, others={})

@@ -24,7 +24,6 @@ from benchmarks.harness import (
     perceptron,
     ratio_figure,
 )
-from benchmarks.step_overhead import SETTLE_S
 
 CHILD = Path(__file__).with_name("lightning_child.py")
 
@@ -110,10 +109,10 @@ def _figures(sets: int) -> list[Figure]:
     one_cpu, simple = "trainperf, its threads on the training's CPU", "SimpleProfiler"
     measured = turns.in_turns(
         {
-            **{plain: turns.Training(healthy.fit, SETTLE_S) for plain in turns.PLAIN},
-            "trainperf": turns.Training(with_trainperf, SETTLE_S),
-            one_cpu: turns.Training(with_trainperf, SETTLE_S, one_cpu=True),
-            simple: turns.Training(with_simple, SETTLE_S),
+            **{plain: turns.Training(healthy.fit) for plain in turns.PLAIN},
+            "trainperf": turns.Training(with_trainperf),
+            one_cpu: turns.Training(with_trainperf, one_cpu=True),
+            simple: turns.Training(with_simple),
         },
         sets=sets,
     )  # fmt: skip

@@ -35,11 +35,6 @@ def gilknocker() -> Any:
         knocker.stop()
 
 
-# At first a watch samples as often as costs 0.4 % of a core, and meets each function of the loop for the first time:
-# this long, which no training of minutes would notice.
-SETTLE_S = 1.5
-
-
 def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Callable[[turns.StepEnded], None]:
     def train(step_ended: turns.StepEnded) -> None:
         with context():
@@ -53,8 +48,8 @@ def figures(*, quick: bool = False) -> list[Figure]:
     for target_ms, target in ((1.4, 1.01), (20.0, 1.003)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
-        plain = {kind: turns.Training(loop.train, SETTLE_S) for kind in turns.PLAIN}
-        ours = turns.Training(within(watch, loop), SETTLE_S)
+        plain = {kind: turns.Training(loop.train) for kind in turns.PLAIN}
+        ours = turns.Training(within(watch, loop))
         others: dict[str, list[turns.Rounds]] = {}
         for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):

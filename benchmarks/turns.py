@@ -5,8 +5,8 @@ after the other, take all of that for a difference. So the processes are forked 
 continued in a new order each round: within a round all meet nearly the same machine, and none begins anything anew.
 Where its memory came to lie makes one process steadily faster than another, by a percent or two. Processes forked alike
 have it at the same places, one that is watched at others: a bias that no number of sets would take away. So each
-scatters its heap at random, anew in each turn, or as many sets would be needed as there are turns now (as in Curtsinger
-and Berger's Stabilizer, ASPLOS 2013). What lives through the training stays where it is: hence the sets.
+scatters its heap at random, anew in each turn: a turn is cheaper than a set (as in Curtsinger and Berger's Stabilizer,
+ASPLOS 2013). What lives through the training stays where it is: hence the sets. A training takes some 240 MB for it.
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
 heap's top, and so on anything imported before: one whose watch has ended has as many as one that is watched.
@@ -38,15 +38,20 @@ _MARK = struct.Struct("qqq")
 _CAPACITY = 200_000  # steps of one training
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-# At a turn's begin: the step that was cut by the stop, and one that finds another's data in the caches and the heap
-# scattered anew.
-_COLD_STEPS = 2
-_STOPPED_NS = 120_000_000  # for at least one turn of another
+# Marks that are left out at a turn's begin, and with them three steps: the one that was cut by the stop, the one in
+# which the heap was scattered anew, and one that finds another's data in the caches.
+_COLD_MARKS = 2
 _FEW_STEPS = 3
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-# A watch that was stopped looks at its rings at once, and then every 100 ms: twice in this time, as if it had not been.
-TURN_S = 0.19
+# A watch that was stopped looks at its rings at once, in a step that is left out, and then every 100 ms: twice more in
+# this time, as often as if it had not been stopped. Of what it does once a second most falls on the first of the three,
+# and is not measured.
+TURN_S = 0.215
 TURNS = 30
+# A watch samples more often at first, and meets each function of the loop for the first time: this long, which no
+# training of minutes would notice. Those that nobody watches settle as long.
+SETTLE_S = 1.5
+_FEWEST_SETS = 6  # of fewer no interval is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,10 @@ class Training:
     """`train(step_ended)` trains until it is killed, and calls step_ended() at the end of each step.
 
     Its thread is pinned to one CPU at the first one: helper threads of whoever watches are there by then, and run where
-    the kernel puts them. `one_cpu`: they run on that CPU as well. `settle_s`: trained before anything is measured.
+    the kernel puts them. `one_cpu`: they run on that CPU as well.
     """
 
     train: Callable[[StepEnded], None]
-    settle_s: float = 0.3
     one_cpu: bool = False
 
 
@@ -83,6 +87,8 @@ class _ScatteredHeap:
         for _ in range(blocks):
             size = int(_SMALLEST * (_LARGEST / _SMALLEST) ** self._chance.random())
             block = self._libc.malloc(size)
+            if not block:
+                raise MemoryError("no memory to scatter the heap in")
             if touch:
                 ctypes.memset(block, 1, size)
             self._blocks.append(block)
@@ -97,6 +103,7 @@ class _Child:
 
     def __init__(self, training: Training, folder: str) -> None:
         self._marks = mmap.mmap(-1, _MARK.size * _CAPACITY)
+        self._turn = mmap.mmap(-1, 8)  # which turn it is: each scatters the heap anew
         self.turns: list[tuple[int, int]] = []  # when it ran
         self.pid = os.fork()
         if self.pid == 0:
@@ -114,18 +121,18 @@ class _Child:
                 raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
             heap = _ScatteredHeap(libc)
             tempfile.tempdir = folder
-            steps, settled_ns, last_ns = itertools.count(), 0, 0
+            steps, settled_ns, turn = itertools.count(), 0, b""
 
             def step_ended() -> None:
-                nonlocal settled_ns, last_ns
-                step, times = next(steps), mark()
-                _MARK.pack_into(self._marks, _MARK.size * step, *times)
-                if last_ns and times[0] - last_ns > _STOPPED_NS:
+                nonlocal settled_ns, turn
+                step = next(steps)
+                _MARK.pack_into(self._marks, _MARK.size * step, *mark())
+                if turn != self._turn[:]:
+                    turn = self._turn[:]
                     heap.scatter()
-                last_ns = times[0]
                 if step == 0:
                     pin()
-                    settled_ns = time.perf_counter_ns() + int(training.settle_s * 1e9)
+                    settled_ns = time.perf_counter_ns() + int(SETTLE_S * 1e9)
                 if settled_ns and time.perf_counter_ns() >= settled_ns:
                     settled_ns = 0
                     os.kill(os.getpid(), signal.SIGSTOP)
@@ -138,6 +145,7 @@ class _Child:
         os._exit(1)
 
     def take_turn(self) -> None:
+        self._turn[:] = len(self.turns).to_bytes(8, "little")
         begin = time.perf_counter_ns()
         os.kill(self.pid, signal.SIGCONT)
         time.sleep(TURN_S)
@@ -152,7 +160,7 @@ class _Child:
         walls = [wall for wall, _, _ in marks]
         result: list[Block | None] = []
         for begin, end in self.turns:
-            first, last = bisect.bisect_left(walls, begin) + _COLD_STEPS, bisect.bisect_right(walls, end)
+            first, last = bisect.bisect_left(walls, begin) + _COLD_MARKS, bisect.bisect_right(walls, end)
             result.append(block_of(marks[first:last]) if last - first > _FEW_STEPS else None)
         return result
 
@@ -160,6 +168,7 @@ class _Child:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self._marks.close()
+        self._turn.close()
 
 
 @contextmanager
@@ -209,8 +218,11 @@ def ratios(sets: list[Rounds], name: str, what: Callable[[Block], float]) -> lis
 
 
 def _figure(name: str, sets: list[list[float]], **more: Any) -> Figure:
+    if not sets:
+        return Figure(name, None, note="no turn had enough steps")
     value, low, high = pooled_interval(sets)
-    return Figure(name, value, "x", low, high, **more)
+    known = len(sets) >= _FEWEST_SETS
+    return Figure(name, value, "x", low if known else None, high if known else None, **more)
 
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
@@ -222,7 +234,7 @@ VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
 _NOTES = {
     "mean step": "with what hits few steps, and all of the machine's noise",
     "CPU time of the training thread": "what others run is not in it",
-    "CPU time of the process": "with our own threads: an upper bound",
+    "CPU time of the process": "with our own threads, less what they do once a second",
 }
 
 
@@ -231,7 +243,9 @@ def figures(title: str, sets: list[Rounds], *, target: float, others: Mapping[st
     result = []
     for view, what in VIEWS:
         goal = target if view != "CPU time of the process" else None
-        size = f"{len(sets)} sets of {len(sets[0])} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+        size = (
+            f"{sum(map(len, sets))} rounds of {len(sets)} sets; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+        )
         ours = ratios(sets, "trainperf", what)
         result.append(_figure(f"{title}: trainperf, {view}", ours, target=goal, note=_NOTES.get(view, size)))
         noise = "the noise of this measurement"

@@ -3,7 +3,7 @@ that is taken away."""
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from _common import Program, Ready, Trainer
@@ -57,17 +57,17 @@ def main() -> None:
         for x, y in DataLoader(Ready(trainer, program.steps), batch_size=None):
             trainer.step(x, y)
 
-    if program.size:
-        try:
-            with quota(1 - program.size / 100) as stat, program.watch():
-                before = throttled_ns(stat)
-                train()
-                program.truth_ns = throttled_ns(stat) - before
-        except OSError as error:
-            program.skip(f"no CPU quota can be set here: {error}")
-    else:
+    with ExitStack() as limited:
+        stat = None
+        if program.size:
+            try:
+                stat = limited.enter_context(quota(1 - program.size / 100))
+            except OSError as error:
+                program.skip(f"no CPU quota can be set here: {error}")
         with program.watch():
+            before = throttled_ns(stat) if stat else 0
             train()
+            program.truth_ns = throttled_ns(stat) - before if stat else 0
     program.report()
 
 

@@ -160,7 +160,7 @@ def test_an_optimizer_is_described_by_its_groups(hooked: Install) -> None:
 
 
 def test_an_optimizer_that_is_not_torchs_own_is_not_asked_for_its_groups(hooked: Install, recorder: Recorder) -> None:
-    class Odd(torch.optim.SGD):
+    class Odd(torch.optim.Optimizer):
         asked = False
 
         @property
@@ -177,7 +177,7 @@ def test_an_optimizer_that_is_not_torchs_own_is_not_asked_for_its_groups(hooked:
             pass
 
     session = hooked(OptimizerHook())
-    odd = Odd([torch.ones(1, requires_grad=True)], lr=0.1)
+    odd = Odd([torch.ones(1, requires_grad=True)], {"lr": 0.1})
     Odd.asked = True
     odd.step()
     assert json.loads(session.objects[1][1])["class"].endswith("Odd")

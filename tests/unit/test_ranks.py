@@ -10,6 +10,7 @@ import pytest
 from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.ranks import Ranks, open_job, ranks
+from verdicts import LINUX
 
 BACKWARD = ("/v/site-packages/torch/autograd/graph.py:824 _engine_run_backward", "/u/train.py:7 fit")
 HOOK = ("/u/hooks.py:9 clip", *BACKWARD)
@@ -116,6 +117,23 @@ def test_who_does_more_and_is_kept_off_the_cpu_for_longer_is_told_by_what_it_doe
     slow = rank(tmp_path, 1, python=python, compute=5.0, descheduled=27.0)
     found = judged(tmp_path, rank(tmp_path, 0, python=2.0, compute=5.0, descheduled=12.0, collective=25.0), slow)
     assert found.stragglers == (1,) and said in found.sentence
+
+
+@pytest.mark.parametrize(("world", "known"), [(2, True), (3, False)])
+def test_ranks_that_are_all_even_are_not_searched_for_the_late_one(
+    world: int, known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three, the third one's file is missing, which may be the late one's."""
+    for i in range(2):
+        file = rank(tmp_path, i, {("backward", "blocked"): 30.0}, compute=10.0)
+        file.detail("sample", 1500, phase="backward", state="blocked", code=202, stack=file.stack(*BACKWARD))  # a futex
+        file.meta(world_size=str(world), process_group="1", platform=LINUX).build()
+    assert main(["show", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "waits in backward for the other ranks" in shown and "are even" in shown
+    assert ("no rank is late" in shown, "find the rank" in shown) == (known, not known)
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "a.html")]) == 0
+    assert ("no rank is late" in (tmp_path / "a.html").read_text(encoding="utf-8")) == known
 
 
 def test_what_all_ranks_exchange_is_not_said_to_be_waiting(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
     from trainperf.findings.places import Beside
 
-Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe"]
+Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe", "signal"]
 
 _FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
 _PIPES: dict[str, Handover] = {  # multiprocessing.Connection: of Pipe, of a Manager's proxies
@@ -22,8 +22,9 @@ _PIPES: dict[str, Handover] = {  # multiprocessing.Connection: of Pipe, of a Man
 
 
 def handover(stack: Sequence[FrameLike]) -> Handover | None:
-    """What a thread waits for there, or does: the innermost queue or future of its stack, or a pipe that is in none."""
-    pipe: Handover | None = None
+    """What a thread waits for there, or does: the innermost queue or future of its stack; else a pipe, or what a
+    Condition, an Event, a Barrier or a Semaphore waits for: those sleep in a lock that nobody holds."""
+    other: Handover | None = None
     for f in stack:
         if not is_stdlib_file(f.file):
             continue
@@ -37,8 +38,10 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
         elif parts[-2] in ("futures", "multiprocessing") and function in _FUTURES.get(parts[-1], ()):
             return "future"
         elif parts[-2:] == ["multiprocessing", "connection.py"]:
-            pipe = pipe or _PIPES.get(function)
-    return pipe
+            other = other or _PIPES.get(function)
+        elif parts[-1] == "threading.py" and function in ("wait", "wait_for"):
+            other = other or "signal"
+    return other
 
 
 def in_event_loop(stack: Sequence[FrameLike]) -> bool:

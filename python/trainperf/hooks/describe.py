@@ -63,8 +63,8 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
     """As it is now, at its first step: what it would run for each group of parameters, or for each parameter. Of one
     that is not torch's own the class only: what else it has is the user's code."""
     kind = type(optimizer)
-    description: dict[str, Any] = {"class": kind.__qualname__, "module": kind.__module__}
-    if not kind.__module__.startswith("torch."):
+    description: dict[str, Any] = {"class": kind.__qualname__, "module": str(kind.__module__)}
+    if not str(kind.__module__).startswith("torch.optim."):
         return description
     groups = optimizer.param_groups
     first = next((parameter for group in groups for parameter in group["params"]), None)

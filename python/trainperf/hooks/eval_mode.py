@@ -26,7 +26,7 @@ class EvalModeHook(PatchHook):
         grad_disabled, is_grad_enabled = context.native.GRAD_DISABLED, torch.is_grad_enabled
         id_of, name, switch = context.objects.id_of, self.name, self.switch
         is_compiling, this_thread = torch.compiler.is_compiling, threading.get_ident
-        # Threads inside a call: the original calls train() of each child, hundreds in a step of a Trainer's, and only the
+        # Threads inside a call: the original calls train() of each child, hundreds in a Trainer's step, and only the
         # root's switch counts. Asked for first, and only where there are any: a compiler cannot look for its thread.
         busy: set[int] = set()
 

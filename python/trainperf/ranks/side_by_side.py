@@ -42,6 +42,12 @@ class Ranks:
     stragglers: tuple[int, ...]  # whom the others wait for, the slowest first
     sentence: str
     unreadable: tuple[str, ...]  # one line each
+    world: int = 0  # ranks of the job, whose files may lie elsewhere; 0: not known
+
+    @property
+    def all_even(self) -> bool:
+        """Whether they are even, and all there: the late one's file may be the one that is missing."""
+        return self.even and self.count == self.world and not self.unreadable and all(r.steps for r in self.ranks)
 
     @property
     def straggler(self) -> int | None:
@@ -67,7 +73,8 @@ def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | Non
         return None
     stepped = sorted((r for r in rows if r.steps), key=lambda r: -r.own_ms)
     even, stragglers, sentence = _judged(stepped) if len(stepped) >= 2 else (False, (), _TOO_FEW)
-    return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable))
+    world = max(int(run.meta.get("world_size") or 0) for run in runs)
+    return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable), world)
 
 
 _TOO_FEW: Final = "Fewer than two ranks have steps: there is nothing to compare."

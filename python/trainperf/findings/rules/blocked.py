@@ -33,6 +33,10 @@ _FIXES = {
         "",
         "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
     ),
+    "signal": (
+        "# make what the other thread does before its signal faster, or ask for it earlier: a step ahead",
+        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
+    ),
     "full queue": (
         "# make what takes from it faster, or run several of those",
         "a larger queue: it fills up again; a faster GPU: what takes from it sets the pace",
@@ -70,8 +74,9 @@ _FIXES = {
         "anything on this rank, if another one is late",
     ),
     "even ranks": (
-        "# the exchange itself takes that long: accumulate gradients under model.no_sync(), to exchange less often",
-        "looking for a late rank: their own work is even",
+        "# no rank is late in the mean: each is by turns (uneven batches), or one was once: see their worst steps\n"
+        "# or the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "looking for one rank that is always late: there is none",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
@@ -123,6 +128,7 @@ class Blocked:
             "lock": "waits for a lock",
             "queue": "waits for a queue",
             "process queue": "waits for a queue from another process",
+            "signal": "waits for another thread's signal",
             "full queue": "waits for room in a queue",
             "future": "waits for a future",
             "pipe": "waits for a pipe from another process",
@@ -133,7 +139,7 @@ class Blocked:
             "event loop": "waits in asyncio's event loop",
             "process": "waits for a child process",
             "ranks": "waits in backward for the other ranks",
-            "even ranks": "waits in backward while gradients are exchanged with the other ranks",
+            "even ranks": "waits in backward for the other ranks",
             "other": "is blocked",
         }[kind]
         if fed:
@@ -157,6 +163,9 @@ class Blocked:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}"
         why += f" in {facts.label(top)}" if top is not None else f"; {self._unplaced(facts)}"
+        second = spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
+        if top is not None and second is not None:
+            why += f" for {top.share:.0%} of it, and for {second.share:.0%} in {facts.label(second)}"
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
@@ -197,6 +206,7 @@ class Blocked:
             where=facts.where(top) or feeds_at,
             why=why,
             fix=fix,
+            fix_share=top.share if top is not None and second is not None else 1.0,
             will_not_help=wont,
             finds_out=kind in _OF_RANKS,
         )
