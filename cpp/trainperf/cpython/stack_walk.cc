@@ -25,11 +25,17 @@ CodePosition ReadPosition(const char* copy, uint64_t frame) {
               : At<uint64_t>(copy, offsets.frame_instr)};
 }
 
+uint64_t CallerOf(const char* copy) { return At<uint64_t>(copy, tp_python_offsets.frame_previous); }
+
 bool IsSameFrame(const char* a, const char* b) {
-  const TpPythonOffsets& offsets = tp_python_offsets;
-  return At<uint64_t>(a, offsets.frame_code) == At<uint64_t>(b, offsets.frame_code) &&
-         At<uint64_t>(a, offsets.frame_previous) == At<uint64_t>(b, offsets.frame_previous);
+  const int32_t code = tp_python_offsets.frame_code;
+  return At<uint64_t>(a, code) == At<uint64_t>(b, code) && CallerOf(a) == CallerOf(b);
 }
+
+// False where the caller is the frame itself. Then it is none: it had gone when the copies were made, both times, and
+// its memory holds the caller's operands. These lead to an object, from there to its type, and so to `type`, which is
+// of the type `type`.
+bool GoToCaller(const char* copy, uint64_t* frame) { return std::exchange(*frame, CallerOf(copy)) != *frame; }
 
 bool IsOfC(const char* copy) {
   const TpPythonOffsets& offsets = tp_python_offsets;
@@ -71,7 +77,7 @@ bool StackWalk::Find(const SelfMemory& memory, uint64_t top) {
     if (copy == nullptr) return false;
     found_[found_count_++] = frame;
     if (!IsOfC(copy)) ++count;
-    frame = At<uint64_t>(copy, tp_python_offsets.frame_previous);
+    if (!GoToCaller(copy, &frame)) return false;
   }
   return frame != 0 || (copy != nullptr && MayBeOutermost(copy));
 }
@@ -84,7 +90,7 @@ bool StackWalk::FindAgain(const SelfMemory& memory) {
     const char* copy = copies_.Find(memory, told_[i]);
     if (copy == nullptr) continue;
     found_[found_count_++] = told_[i];
-    if (tp_python_offsets.outermost_is_c) copies_.Find(memory, At<uint64_t>(copy, tp_python_offsets.frame_previous));
+    if (tp_python_offsets.outermost_is_c) copies_.Find(memory, CallerOf(copy));
   }
   return found_count_ > 0;
 }
@@ -107,7 +113,7 @@ size_t StackWalk::FramesFrom(uint64_t frame, CodePosition* positions) const {
       if (position.instruction != ReadPosition(before, frame).instruction) count = 0;
       positions[count++] = position;
     }
-    frame = At<uint64_t>(copy, tp_python_offsets.frame_previous);
+    if (!GoToCaller(copy, &frame)) return 0;
   }
   return frame != 0 || (copy != nullptr && MayBeOutermost(copy)) ? count : 0;
 }
