@@ -7,6 +7,7 @@ of trainperf. `--size 0` injects nothing: every program is its own healthy twin.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 MARKER = "# trouble"
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 
 _local = threading.local()
 
@@ -153,6 +155,14 @@ def marked_lines(marker: str) -> list[int]:
     """The lines of the program that end with `marker`."""
     text = Path(sys.argv[0]).read_text(encoding="utf-8")
     return [number for number, line in enumerate(text.splitlines(), 1) if line.rstrip().endswith(marker)]
+
+
+def keep_what_is_freed() -> None:
+    """From now on malloc gives nothing back to the kernel."""
+    mallopt = ctypes.CDLL(None).mallopt
+    for setting, value in ((M_TRIM_THRESHOLD, 2**31 - 1), (M_MMAP_THRESHOLD, 32 << 20), (M_TOP_PAD, 1 << 30)):
+        if mallopt(setting, value) != 1:
+            raise RuntimeError(f"mallopt({setting}, {value}) was refused")
 
 
 def calibrated(work: Callable[[int], object], target_ms: float) -> int:

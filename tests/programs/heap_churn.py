@@ -2,7 +2,6 @@
 malloc maps each anew, below it depends on what else lies on the heap. Size 0: the same training with malloc set to keep
 what is freed. The truth is what the same steps take with that setting, at least the pages times one page's cost."""
 
-import ctypes
 import itertools
 import mmap
 import resource
@@ -10,12 +9,11 @@ import time
 from collections.abc import Callable
 
 import torch
-from _common import Program
+from _common import Program, keep_what_is_freed
 from torch import nn
 
 SECONDS = 6
 FEATURES = 64
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 
 
 def main() -> None:
@@ -52,13 +50,6 @@ def training(batch: int) -> Callable[[], None]:
         optimizer.step()
 
     return step
-
-
-def keep_what_is_freed() -> None:
-    mallopt = ctypes.CDLL(None).mallopt
-    for setting, value in ((M_TRIM_THRESHOLD, 2**31 - 1), (M_MMAP_THRESHOLD, 32 << 20), (M_TOP_PAD, 1 << 30)):
-        if mallopt(setting, value) != 1:
-            raise RuntimeError(f"mallopt({setting}, {value}) was refused")
 
 
 def page_faults() -> int:

@@ -24,11 +24,12 @@ def churning(
     faults: float | Callable[[int], float] = FAULTS,
     returned: int = TAKEN // 2,
     kernel: float = 0.3,
+    grown: int = 0,
     seconds: int = SECONDS,
     step_ms: float = STEP_MS,
     **causes: float,
 ) -> RunFile:
-    """`faults` of a step (by second, where it is a function), `kernel`: the share of the thread's time."""
+    """`faults` of a step (by second, where it is a function), `kernel`: the share of the thread's time; `grown`: bytes of a step."""
     causes = causes or {"compute": step_ms}
     file.meta(page_bytes=str(PAGE), page_fault_ns=str(FAULT_NS)).steps(round(seconds * 1000 / step_ms), **causes)
     each = faults if callable(faults) else lambda _: faults
@@ -39,6 +40,7 @@ def churning(
         faults=lambda second: round(so_far[second]),
         system=1000 * kernel,
         returned_bytes=returned,
+        rss_bytes=lambda second: 10**9 + round(second * grown * 1000 / step_ms),
     )
 
 
@@ -88,6 +90,12 @@ def test_faults_of_what_does_not_go_back_are_not_the_heaps(make: Make, returned:
     file = churning(make(), returned=returned)
     assert ("heap-churn" in loud(file)) == told
     assert ("not seen to go back" in abstained(file, "TP603")) != told
+
+
+@pytest.mark.parametrize(("grown", "told"), [(TAKEN, False), (TAKEN * 3 // 4, False), (TAKEN // 10, True)])
+def test_what_is_kept_was_not_taken_again(make: Make, grown: int, told: bool) -> None:
+    """A cache that fills."""
+    assert ("heap-churn" in loud(churning(make(), grown=grown))) == told
 
 
 def test_of_a_step_of_many_seconds_a_second_is_seen(make: Make) -> None:

@@ -26,7 +26,7 @@ class _Churn:
     """What the training thread takes from the kernel, in the median second."""
 
     seconds: int  # that were read
-    faults_per_s: float
+    faults_per_s: float  # but not those of memory that the process has more of since
     kernel_share: float  # of the training thread's time: all that the kernel does for it
     returned_bytes: float
     longest_s: float  # the time between two readings
@@ -50,7 +50,7 @@ class HeapChurn:
         work = sum(compute.values())
         if facts.loop_share(work) < limit("half_share"):
             return None
-        page_ns, page_bytes = facts.number("page_fault_ns"), facts.number("page_bytes")
+        page_ns, page_bytes = facts.number("page_fault_ns"), int(facts.number("page_bytes"))
         share = min(seen.faults_per_s * page_ns / 1e9, seen.kernel_share)
         cost = min(round(share * facts.wall_ns), work)
         severity = facts.grade(cost, self.limits)
@@ -95,6 +95,7 @@ def _churn(facts: Facts) -> _Churn | str:
         return "the run was written before page faults were read"
     if not facts.number("page_fault_ns"):
         return "what a page fault costs could not be measured"
+    page_bytes = int(facts.number("page_bytes"))
     table = facts.run.steps
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
     within = [h for h in facts.run.host if start <= h.at_ns <= end]
@@ -107,11 +108,17 @@ def _churn(facts: Facts) -> _Churn | str:
     seconds = [(b.at_ns - a.at_ns) / 1e9 for a, b in pairs]
     return _Churn(
         seconds=len(pairs),
-        faults_per_s=median((b.faults - a.faults) / s for (a, b), s in zip(pairs, seconds, strict=True)),
+        faults_per_s=median(_taken_again(a, b, page_bytes) / s for (a, b), s in zip(pairs, seconds, strict=True)),
         kernel_share=sum(max(0, b.system_ns - a.system_ns) for a, b in pairs) / 1e9 / sum(seconds),
         returned_bytes=median(b.returned_bytes for _, b in pairs),
         longest_s=max(seconds),
     )
+
+
+def _taken_again(a: HostReading, b: HostReading, page_bytes: int) -> float:
+    """Pages from one reading to the next."""
+    grown = max(0, b.rss_bytes - a.rss_bytes) / page_bytes
+    return max(0.0, b.faults - a.faults - grown)
 
 
 def _known(reading: HostReading) -> bool:
