@@ -18,6 +18,8 @@ CONNECTION = "/usr/lib/python3.11/multiprocessing/connection.py"
 PIPE = (f"{CONNECTION}:378 Connection._recv", f"{CONNECTION}:250 _ConnectionBase.recv")
 SELECTOR = "/usr/lib/python3.11/selectors.py:415 _PollLikeSelector.select"
 
+JOIN = ("1139 Thread._wait_for_tstate_lock", "1119 Thread.join")
+
 
 @pytest.mark.parametrize(
     ("code", "frames", "says"),
@@ -27,7 +29,12 @@ SELECTOR = "/usr/lib/python3.11/selectors.py:415 _PollLikeSelector.select"
         (
             202,
             ("/usr/lib/python3.11/threading.py:327 Condition.wait", f"{TRAIN}:31 wait_for_lock"),
-            "waits for another thread's signal",
+            "waits for a signal or a timeout",
+        ),
+        (
+            202,
+            (*(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN), f"{TRAIN}:32 flush"),
+            "waits for a thread to end",
         ),
         (202, ("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch"), "waits for a queue"),
         (
@@ -224,14 +231,25 @@ def test_of_two_places_each_is_told_and_the_fix_of_one_saves_its_own(make: Make)
     assert "write_row (train.py:31) for 60% of it, and for 40% in poll_api (train.py:31)" in f.why
 
 
+def test_of_a_helper_with_two_callers_both_are_told(make: Make) -> None:
+    file = make().steps(100, {("other", "blocked"): 9.0}, compute=2.0)
+    for caller, ms in (("41 poll_quota", 600), ("51 throttle_api", 270), ("61 seldom", 20)):
+        stack = file.stack(f"{TRAIN}:31 pause", f"{TRAIN}:{caller}")
+        file.detail("sample", ms, phase="other", state="blocked", code=230, stack=stack)
+    called = "in pause (train.py:31) called for 67% by poll_quota (train.py:41) and for 30% by throttle_api"
+    assert called in only(file).why
+
+
 STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign
 
 
-def asleep_beside(make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = ()) -> Finding:
-    """The loop sleeps 590 ms in a lock; the others are threads: name, innermost frame, ms of it there. They ran
+def asleep_beside(
+    make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = (), at: tuple[str, ...] = ()
+) -> Finding:
+    """The loop sleeps 590 ms in a lock (`at`: the innermost frames); the others are threads: name, innermost frame, ms of it there. They ran
     whenever a wait ended, or `signs`: what the looks at them told, and for which part of those ms."""
     file = make().steps(100, compute=2.0, blocked_io=6.0)
-    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock"))
     for name, frame, ms in others:
         stack = file.stack(frame, f"{TRAIN}:70 upload")
         thread = file.thread(name)
@@ -293,6 +311,23 @@ def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
 def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
     f = asleep_beside(make, ("uploader", f"{TRAIN}:77 send", 200))
     assert f.who == ("MainThread",) and not any("uploader" in e for e in f.evidence)
+
+
+def test_threads_that_run_the_same_one_after_another_are_one(make: Make) -> None:
+    """Nobody could ask the name of one that lived for some milliseconds, and of each there are few looks."""
+    others = [("", f"{TRAIN}:77 send", 28.0)] * 20
+    f = asleep_beside(make, *others, signs=((0, 1.0),), at=tuple(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN))
+    assert f.who == ("MainThread", "a thread that runs upload")
+    assert f.why.startswith("a thread that runs upload is in send (train.py:77) while MainThread waits for a thread to")
+    assert f.fix.startswith("# join it a step later")
+
+
+@pytest.mark.parametrize("sign", [STILL, WOKE])
+def test_a_signal_is_another_threads_where_one_ran_as_it_came(make: Make, sign: int) -> None:
+    wait = ("/usr/lib/python3.11/threading.py:327 Condition.wait", "/usr/lib/python3.11/threading.py:629 Event.wait")
+    f = asleep_beside(make, ("loader", f"{TRAIN}:77 send", 560), signs=((sign, 1.0),), at=wait)
+    assert ("another thread's signal" in f.title) == (sign == WOKE)
+    assert ("timeout" in f.title and "timeout" in f.fix) == (sign == STILL)
 
 
 def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:

@@ -289,6 +289,11 @@ def user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
     return next((f for f in frames if is_users(f, frames)), None)
 
 
+def outermost_user_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
+    """Of a thread that is not the main one, mostly what it was started to run."""
+    return next((f for f in reversed(frames) if is_users(f, frames)), None)
+
+
 def shown_frame(frames: Sequence[FrameLike]) -> FrameLike | None:
     """The user's frame, else the innermost of any but trainperf's: a thread may run library code only."""
     found = user_frame(frames)

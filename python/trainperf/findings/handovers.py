@@ -12,18 +12,20 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
     from trainperf.findings.places import Beside
 
-Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe", "signal"]
+Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe", "signal", "thread end"]
 
 _FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
 _PIPES: dict[str, Handover] = {  # multiprocessing.Connection: of Pipe, of a Manager's proxies
     **dict.fromkeys(("recv", "recv_bytes", "recv_bytes_into", "poll", "wait"), "pipe"),
     **dict.fromkeys(("send", "send_bytes"), "full pipe"),
 }
+_THREADING: dict[str, Handover] = {"wait": "signal", "wait_for": "signal", "join": "thread end"}
 
 
 def handover(stack: Sequence[FrameLike]) -> Handover | None:
-    """What a thread waits for there, or does: the innermost queue or future of its stack; else a pipe, or what a
-    Condition, an Event, a Barrier or a Semaphore waits for: those sleep in a lock that nobody holds."""
+    """What a thread waits for there, or does: the innermost queue or future of its stack; else a pipe, the end of a
+    thread, or what a Condition, an Event, a Barrier or a Semaphore waits for: these sleep in a lock that nobody holds.
+    """
     other: Handover | None = None
     for f in stack:
         if not is_stdlib_file(f.file):
@@ -39,8 +41,8 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
             return "future"
         elif parts[-2:] == ["multiprocessing", "connection.py"]:
             other = other or _PIPES.get(function)
-        elif parts[-1] == "threading.py" and function in ("wait", "wait_for"):
-            other = other or "signal"
+        elif parts[-1] == "threading.py":
+            other = other or _THREADING.get(function)
     return other
 
 

@@ -30,7 +30,9 @@ class Spot:
     samples: int
     share: float  # of the samples that were asked for
     frames: tuple[Frame, ...]  # one whole stack, innermost first
-    caller: Frame | None = None  # the user's function that called it directly, most of the time
+    # The user's functions that called it directly, and for which share of its time: the one of more than half, or all
+    # that are felt.
+    callers: tuple[tuple[Frame, float], ...] = ()
 
     @property
     def call(self) -> str:
@@ -52,7 +54,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A thread that was in the user's code while the training thread slept."""
+    """A thread, or several that ran the same function, in the user's code while the training thread slept."""
 
     name: str
     share: float  # of that time
@@ -90,7 +92,6 @@ class _Function:
         at = frames.user_frame(stack)
         assert at is not None  # only stacks with one are added
         leaf = _library_call(stack, at)
-        most, caller = max(self.callers.values(), key=lambda c: c[0], default=(0, None))
         return Spot(
             frame=at,
             leaf=leaf,
@@ -99,8 +100,13 @@ class _Function:
             samples=self.samples,
             share=ns / whole if whole else 0.0,
             frames=stack,
-            caller=caller if most > ns / 2 else None,
+            callers=self._callers(ns),
         )
+
+    def _callers(self, ns: int) -> tuple[tuple[Frame, float], ...]:
+        felt = [(at, part / max(1, ns)) for part, at in self.callers.values() if part >= limit("felt_share") * ns]
+        felt.sort(key=lambda c: -c[1])
+        return tuple(felt) if len(felt) > 1 or (felt and felt[0][1] > 0.5) else ()
 
     def _is_in(self, leaf: str, ns: int) -> bool:
         """Nearly all that it calls is that; beside it, it does little itself, such as to free what it got."""
@@ -140,7 +146,12 @@ class Places:
     def label_with_caller(self, spot: Spot) -> str:
         """ "spin (base.py:9) called by slow_update (x.py:20)": of a helper, which says little by itself."""
         at = self.label(spot)
-        return at if spot.call or spot.caller is None else f"{at} called by {frames.label(spot.caller, self.base)}"
+        if spot.call or not spot.callers:
+            return at
+        callers = [(frames.label(caller, self.base), share) for caller, share in spot.callers[:2]]
+        if len(callers) == 1:
+            return f"{at} called by {callers[0][0]}"
+        return f"{at} called " + " and ".join(f"for {share:.0%} by {by}" for by, share in callers)
 
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
@@ -229,13 +240,29 @@ class Places:
             if d.thread is not None and (in_phases is None or d.phase in in_phases):
                 by_thread.setdefault(d.thread.id, []).append(d)
         out: list[Beside] = []
+        by_function: dict[frames.Function, list[Detail]] = {}
         for group in by_thread.values():
-            spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
-            ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
-            if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
-                name = self.thread_name(group[0].thread)
-                out.append(Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group)))
+            found = self._beside(self.thread_name(group[0].thread), group, asleep)
+            if found is not None:
+                out.append(found)
+                continue
+            for d in group:  # one of many that came and went, or of a pool
+                stack = self.run.stack(d.stack)
+                if outermost := frames.outermost_user_frame(stack):
+                    by_function.setdefault(frames.function_of(outermost), []).append(d)
+        for (_, function), group in by_function.items():
+            found = self._beside(f"a thread that runs {function}", group, asleep)
+            if found is not None:
+                out.append(found)
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
+
+    def _beside(self, name: str, group: Sequence[Detail], asleep: int) -> Beside | None:
+        """None when they were there for little of it, or looked at too seldom."""
+        spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
+        ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
+        if ns < limit("most_share") * asleep or looks < limit("min_samples"):
+            return None
+        return Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group))
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
         """Who besides the training thread holds the GIL most while that is in these phases; its share is of the holds.

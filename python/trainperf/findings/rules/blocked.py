@@ -20,6 +20,27 @@ if TYPE_CHECKING:
     from trainperf.findings.places import Beside
     from trainperf.runfile import Detail, Frame, Loader
 
+_WORDS = {
+    "lock": "waits for a lock",
+    "queue": "waits for a queue",
+    "process queue": "waits for a queue from another process",
+    "signal": "waits for another thread's signal",
+    "unseen signal": "waits for a signal or a timeout",
+    "thread end": "waits for a thread to end",
+    "full queue": "waits for room in a queue",
+    "future": "waits for a future",
+    "pipe": "waits for a pipe from another process",
+    "full pipe": "waits for room in a pipe to another process",
+    "sleep": "sleeps",
+    "file": "waits for a file",
+    "socket": "waits for a socket",
+    "event loop": "waits in asyncio's event loop",
+    "process": "waits for a child process",
+    "ranks": "waits in backward for the other ranks",
+    "even ranks": "waits in backward for the other ranks",
+    "other": "is blocked",
+}
+
 _FIXES = {
     "lock": (
         "# hold the lock for less: copy what you need under it, work outside of it",
@@ -35,6 +56,16 @@ _FIXES = {
     ),
     "signal": (
         "# make what the other thread does before its signal faster, or ask for it earlier: a step ahead",
+        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
+    ),
+    "unseen signal": (
+        "# no thread was seen to give it: where the wait has a timeout, wait for less long, or in another thread\n"
+        "# else make what is waited for faster, or ask for it earlier: a step ahead",
+        "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
+    ),
+    "thread end": (
+        "# join it a step later, or after the loop: what it does then goes on beside the next step\n"
+        "# if it computes, that needs a free CPU",
         "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
     ),
     "full queue": (
@@ -111,45 +142,24 @@ class Blocked:
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         name = self._call(facts, top, samples)
-        kind: str = waiting_kind(name) if name else "other"
         handed = handover(top.frames) if top is not None else None
-        if handed is not None:
-            kind = handed
-        elif top is not None and in_event_loop(top.frames):
-            kind = "event loop"
-        elif top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
-            kind = "process"  # its pipes
-        elif kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
-            kind = "even ranks" if facts.even_ranks else "ranks"
+        kind = handed or self._kind(facts, claims, top, name)
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         fed = emptied and bool(background)
-        words = {
-            "lock": "waits for a lock",
-            "queue": "waits for a queue",
-            "process queue": "waits for a queue from another process",
-            "signal": "waits for another thread's signal",
-            "full queue": "waits for room in a queue",
-            "future": "waits for a future",
-            "pipe": "waits for a pipe from another process",
-            "full pipe": "waits for room in a pipe to another process",
-            "sleep": "sleeps",
-            "file": "waits for a file or pipe" if name in ("read", "write", "readv", "writev") else "waits for a file",
-            "socket": "waits for a socket",
-            "event loop": "waits in asyncio's event loop",
-            "process": "waits for a child process",
-            "ranks": "waits in backward for the other ranks",
-            "even ranks": "waits in backward for the other ranks",
-            "other": "is blocked",
-        }[kind]
+        others = kind == "lock" or handed is not None
+        beside = facts.beside(phases) if others else []
+        awaited = [b for b in beside if b.awaited or (kind == "thread end" and not b.still)]
+        busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
+        if kind == "signal" and not awaited and not busiest:
+            kind = "unseen signal"
+        words = _WORDS[kind]
+        if kind == "file" and name in ("read", "write", "readv", "writev"):
+            words = "waits for a file or pipe"
         if fed:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
-        others = kind == "lock" or handed is not None
-        beside = facts.beside(phases) if others else []
-        awaited = [b for b in beside if b.awaited]
-        busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
         affected = facts.affected("blocked_io")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
         pool = None
@@ -162,7 +172,7 @@ class Blocked:
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}"
-        why += f" in {facts.label(top)}" if top is not None else f"; {self._unplaced(facts)}"
+        why += f" in {facts.label_with_caller(top)}" if top is not None else f"; {self._unplaced(facts)}"
         second = spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
         if top is not None and second is not None:
             why += f" for {top.share:.0%} of it, and for {second.share:.0%} in {facts.label(second)}"
@@ -192,7 +202,7 @@ class Blocked:
                 if affected.steps == facts.steps
                 else f"{affected.steps:,} of {facts.steps:,} steps, {ms(cost * affected.share / affected.steps)} each: "
                 "asleep, not waiting for the GIL",
-                *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label(s)}" for s in spots[:2]),
+                *(f"{s.share:.0%} of {plural(seen, 'sample')} in {facts.label_with_caller(s)}" for s in spots[:2]),
                 f"the system call is {name}" if name else "",
                 "which coroutine is awaited, and for what (a timer, the network), is in no stack of the thread"
                 if kind == "event loop"
@@ -210,6 +220,17 @@ class Blocked:
             will_not_help=wont,
             finds_out=kind in _OF_RANKS,
         )
+
+    def _kind(self, facts: Facts, claims: Mapping[Cell, int], top: Spot | None, name: str) -> str:
+        """Of what is no handover; `name`: the system call."""
+        kind = waiting_kind(name) if name else "other"
+        if top is not None and in_event_loop(top.frames):
+            return "event loop"
+        if top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
+            return "process"  # its pipes
+        if kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
+            return "even ranks" if facts.even_ranks else "ranks"
+        return kind
 
     @staticmethod
     def _busiest(facts: Facts, phases: set[str], cost: int, beside: Sequence[Beside]) -> tuple[str, str]:
