@@ -39,6 +39,7 @@ class DeviceFeed {
   DeviceFeed(RunWriter* writer, Timeline* timeline, double budget);
 
   bool Attach(const CudaTracerOptions& options);  // false: it is not traced
+  bool traces() const { return tracer_ != nullptr; }
   void Pause();
   void Resume();
 

@@ -8,7 +8,7 @@
 // What a look costs differs by machine and stack, from 20 to 200 us: it is taken as often as a share of a core pays
 // for, and no more often than asked for. A short run, and the start of any, needs looks soon: the first come up to four
 // times as often, and a few at once, whatever they cost: the first steps are split by them when they close, after a
-// tenth of a second. Of a thread that nearly always waits, a few may all miss it on the CPU, and then nothing could be
+// fifth of a second. Of a thread that nearly always waits, a few may all miss it on the CPU, and then nothing could be
 // said of its time there: from MeetOnCpu() they come quickly until one has met it.
 //
 // Used by one thread.

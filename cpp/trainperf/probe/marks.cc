@@ -19,7 +19,7 @@ namespace trainperf {
 namespace marks {
 namespace {
 
-constexpr size_t kRingEvents = 16384;  // 0.9 MB; 100 ms of marks at 160k/s
+constexpr size_t kRingEvents = 32768;  // 1.8 MB; 200 ms of marks at 160k/s
 constexpr int kMaxRings = 64;
 constexpr int64_t kTimedMark = 17;  // no multiple of a step's marks: else always the same of them would be timed
 constexpr int64_t kPreemptedNs = 100'000;

@@ -116,8 +116,8 @@ TEST_F(MarksTest, OtherThreadsLogsDoNotMakeThemWatched) {
 }
 
 TEST_F(MarksTest, CountsWhatTheRingCannotTake) {
-  for (int i = 0; i < 20'000; ++i) marks::Step();
-  EXPECT_EQ(marks::stats().dropped, 20'000u - 16'384u);
+  for (int i = 0; i < 40'000; ++i) marks::Step();
+  EXPECT_EQ(marks::stats().dropped, 40'000u - 32'768u);
 }
 
 TEST_F(MarksTest, TheRingOfADeadThreadIsDrainedBeforeItIsTaken) {

@@ -78,7 +78,7 @@ class HeapChurn:
                 f"kernel, which clears each: {page_ns / 1000:.2g} us a page, measured as the watch began",
                 f"{seen.kernel_share:.0%} of the time is all that the kernel does for this thread: it is no more",
                 f"private memory shrank by {size(seen.returned_bytes)} within a second (median of "
-                f"{plural(seen.seconds, 'second')}, looked at ten times in each)",
+                f"{plural(seen.seconds, 'second')}, looked at five times in each)",
             ),
             who=(facts.step_thread_name,),
             why=f"what {facts.step_thread_name} frees is given back to the kernel, and the next step needs it again",
