@@ -215,10 +215,11 @@ def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
         says = "waits in backward for the other ranks" if ranks else "waits for a lock in the loop"
         assert says in f.title and ("FOLDER" in f.fix) == ranks, meta
         # Once all ranks' files were read side by side, there is nothing to find out.
-        with file.open() as run:
-            even = next(f for f in engine.find(run, even_ranks=True).findings if f.id == "TP301")
-        assert ("no_sync()" in even.fix) == ranks and "FOLDER" not in even.fix, meta
-        assert says in even.title, meta
+        for standing, fix in (("even", "no rank is late"), ("late", "the others wait for this rank")):
+            with file.open() as run:
+                told = next(f for f in engine.find(run, standing=standing).findings if f.id == "TP301")
+            assert (fix in told.fix and "no_sync()" in told.fix) == ranks and "FOLDER" not in told.fix, meta
+            assert says in told.title, meta
 
 
 def test_of_two_places_each_is_told_and_the_fix_of_one_saves_its_own(make: Make) -> None:

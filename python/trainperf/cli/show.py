@@ -44,7 +44,7 @@ examples:
             with working("reading the run"):
                 run = job.runs[straggler(job.runs)]
                 beside = ranks(job.runs, unreadable=job.unreadable)
-                report = model.build(run, even_ranks=beside is not None and beside.all_even)
+                report = model.build(run, standing=beside.standing(run) if beside is not None else "")
                 if beside is not None:  # "More" names what shows them all, not one of the files
                     report = dataclasses.replace(report, path=args.run)
             if args.json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
-from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
@@ -47,13 +47,13 @@ class Findings:
     unsplit: Unsplit | None = None  # causes to be shown as one
 
 
-def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, even_ranks: bool = False) -> Findings:
-    """What a person should know about a run. `even_ranks`: it is one rank of a job, and none is slower than others."""
+def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Standing = "") -> Findings:
+    """What a person should know about a run. `standing`: among the ranks of its job."""
     if rules is None:
         from trainperf.findings.rules import ALL
 
         rules = ALL
-    facts = Facts(run, even_ranks=even_ranks)
+    facts = Facts(run, standing=standing)
     found: list[Finding] = []
     abstained: list[Abstained] = []
     for rule in rules if facts.steps else ():

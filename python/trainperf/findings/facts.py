@@ -14,7 +14,7 @@ from trainperf.findings import trainer_words
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
-from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity
+from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity, Standing
 from trainperf.findings.places import Holder, Places, Spot, function_name
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
@@ -39,9 +39,9 @@ class Affected:
 class Facts(Places):
     """A run, asked the way that rules ask. Holds no state but caches."""
 
-    def __init__(self, run: RunReader, *, even_ranks: bool = False) -> None:
+    def __init__(self, run: RunReader, *, standing: Standing = "") -> None:
         super().__init__(run)
-        self.even_ranks = even_ranks  # by all ranks' files: none of them keeps the others waiting
+        self.standing = standing
         self.steps = int(run.step_count)
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.

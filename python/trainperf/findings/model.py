@@ -8,6 +8,8 @@ from typing import Literal
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
+# Of a run among the ranks of its job, by the files of all: the others wait for it; none waits for another; not known.
+Standing = Literal["late", "even", ""]
 Cell = tuple[str, str]  # (phase, mechanism)
 
 

@@ -175,5 +175,10 @@ def number(position: int, run: Run) -> int:
 def _known_number(run: Run) -> int | None:
     """Of the file's name; else as the job told (a trace that was analyzed is named after the trace)."""
     named = rank_of(run.path)
-    told = run.meta.get("rank", "")
-    return named if named is not None else int(told) if told.isdecimal() else None
+    return named if named is not None else told_number(run, "rank")
+
+
+def told_number(run: Run, key: str) -> int | None:
+    """As the file's `meta` has it; None when that is no number that a job has."""
+    told = run.meta.get(key, "")
+    return int(told) if told.isdecimal() and len(told) < 10 else None

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MACHINE
-from trainperf.ranks.files import number, ranks_in_words
+from trainperf.ranks.files import number, ranks_in_words, told_number
 from trainperf.ranks.waits import waits
 
 if TYPE_CHECKING:
+    from trainperf.findings.model import Standing
     from trainperf.run import Run
 
 _MOST: Final = 40
@@ -44,10 +45,12 @@ class Ranks:
     unreadable: tuple[str, ...]  # one line each
     world: int = 0  # ranks of the job, whose files may lie elsewhere; 0: not known
 
-    @property
-    def all_even(self) -> bool:
-        """Whether they are even, and all there: the late one's file may be the one that is missing."""
-        return self.even and self.count == self.world and not self.unreadable and all(r.steps for r in self.ranks)
+    def standing(self, run: Run) -> Standing:
+        """Of one of them. They are even only if all are there: the late one's file may be the one that is missing."""
+        if number(-1, run) in self.stragglers:
+            return "late"
+        all_there = self.count == self.world and not self.unreadable and all(r.steps for r in self.ranks)
+        return "even" if self.even and all_there else ""
 
     @property
     def straggler(self) -> int | None:
@@ -73,7 +76,7 @@ def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | Non
         return None
     stepped = sorted((r for r in rows if r.steps), key=lambda r: -r.own_ms)
     even, stragglers, sentence = _judged(stepped) if len(stepped) >= 2 else (False, (), _TOO_FEW)
-    world = max(int(run.meta.get("world_size") or 0) for run in runs)
+    world = max(told_number(run, "world_size") or 0 for run in runs)
     return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable), world)
 
 

@@ -58,7 +58,7 @@ def render(
 
     Raises RunFileError when the file turns out to be damaged.
     """
-    model = build(run, notes=notes, even_ranks=ranks is not None and ranks.all_even)
+    model = build(run, notes=notes, standing=ranks.standing(run) if ranks is not None else "")
     found = details.build(run, model, ranks=ranks)
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     page: str = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import engine
-from trainperf.findings.model import Abstained, Finding
+from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.split import Unsplit
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
@@ -80,10 +80,9 @@ class ReportModel:
     urgent_notes: int  # the first so many are never left out
 
 
-def build(run: Run, *, notes: Sequence[str] = (), even_ranks: bool = False) -> ReportModel:
-    """`notes` stand before the run's own. `even_ranks`: by the files of all ranks of its job, none keeps the others
-    waiting. Raises RunFileError when the file turns out to be damaged."""
-    found = engine.find(run, even_ranks=True) if even_ranks else run.judged
+def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> ReportModel:
+    """`notes` stand before the run's own. `standing`: of the run among the ranks of its job. Raises RunFileError when the file turns out to be damaged."""
+    found = engine.find(run, standing=standing) if standing else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
     urgent = (*notes, *_anomaly_mode(run))

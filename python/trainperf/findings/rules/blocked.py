@@ -38,6 +38,7 @@ _WORDS = {
     "process": "waits for a child process",
     "ranks": "waits in backward for the other ranks",
     "even ranks": "waits in backward for the other ranks",
+    "late ranks": "waits in backward for the other ranks",
     "other": "is blocked",
 }
 
@@ -109,10 +110,15 @@ _FIXES = {
         "# or the exchange itself takes that long: accumulate gradients under model.no_sync()",
         "looking for one rank that is always late: there is none",
     ),
+    "late ranks": (
+        "# the others wait for this rank longer still: make what it does itself faster\n"
+        "# what is left of this wait is the exchange itself: accumulate gradients under model.no_sync()",
+        "looking for another rank that is late: this one is",
+    ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
 
-_OF_RANKS = ("ranks", "even ranks")
+_OF_RANKS = ("ranks", "even ranks", "late ranks")
 
 _NOW_AND_THEN = (
     "# let its producer run further ahead: a larger queue evens out what takes long now and then",
@@ -229,7 +235,7 @@ class Blocked:
         if top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             return "process"  # its pipes
         if kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
-            return "even ranks" if facts.even_ranks else "ranks"
+            return f"{facts.standing} ranks".strip()
         return kind
 
     @staticmethod
@@ -264,7 +270,7 @@ class Blocked:
         """Backward itself waits for a lock only for other threads: in a job of several ranks for those that exchange,
         unless a GPU's backward runs in a thread of autograd's."""
         meta = facts.run.meta
-        if int(meta.get("world_size") or 1) <= 1 or meta.get("process_group") != "1" or facts.run.feeds_device:
+        if facts.number("world_size") <= 1 or meta.get("process_group") != "1" or facts.run.feeds_device:
             return False
         if top is not None and below_backward(top.frames):  # a hook of the user's
             return False
