@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.programs import judge  # the line above makes it importable
 
-pytestmark = pytest.mark.alone
 
 # Loops in which another profiler alarms, or where trouble and health look alike: here without the trouble.
 TWINS = (
@@ -46,11 +45,22 @@ def judged(name: str, folder: Path, *options: str) -> judge.Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("name", judge.programs())
+# What is known of them is bytes: they need no machine of their own for their quarter of a minute.
+OF_MEMORY = {"memory_growth", "healthy_memory"}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", [name for name in judge.programs() if name not in OF_MEMORY])
 def test_program(name: str, tmp_path: Path) -> None:
     judged(name, tmp_path)
 
 
+@pytest.mark.parametrize("name", sorted(OF_MEMORY))
+def test_program_of_memory(name: str, tmp_path: Path) -> None:
+    judged(name, tmp_path)
+
+
+@pytest.mark.alone
 @pytest.mark.parametrize("name", TWINS)
 def test_healthy_twin(name: str, tmp_path: Path) -> None:
     assert judged(name, tmp_path, "--size", "0", "--steps", "300").truth["finding"] is None

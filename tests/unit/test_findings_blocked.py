@@ -250,7 +250,9 @@ def asleep_beside(
     """The loop sleeps 590 ms in a lock (`at`: the innermost frames); the others are threads: name, innermost frame, ms of it there. They ran
     whenever a wait ended, or `signs`: what the looks at them told, and for which part of those ms."""
     file = make().steps(100, compute=2.0, blocked_io=6.0)
-    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock"))
+    file.detail(
+        "sample", 590, phase="other", state="blocked", code=202, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock")
+    )
     for name, frame, ms in others:
         stack = file.stack(frame, f"{TRAIN}:70 upload")
         thread = file.thread(name)

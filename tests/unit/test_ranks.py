@@ -119,9 +119,7 @@ def test_who_does_more_and_is_kept_off_the_cpu_for_longer_is_told_by_what_it_doe
     assert found.stragglers == (1,) and said in found.sentence
 
 
-def test_the_late_rank_is_not_told_to_look_for_the_late_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_late_rank_is_not_told_to_look_for_the_late_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, own in ((0, 40.0), (1, 10.0)):
         cells = {("backward", "blocked"): 60.0 - own, ("forward", "native"): own}
         file = rank(tmp_path, number, cells).meta(world_size="2", process_group="1", platform=LINUX)

@@ -40,8 +40,9 @@ _BETWEEN_PHASES = (
 )
 _BEFORE_THE_MODEL = (
     "the loop computes before it calls the model",
-    "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once beforehand, "
-    "or on the GPU",
+    "# what is no part of the batch: every N steps, or in fewer operations\n"
+    "# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once "
+    "beforehand, or on the GPU",
     "a faster model",
 )
 _IN_HOOKS = (
