@@ -43,11 +43,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _COLD_MARKS = 2
 _FEW_STEPS = 3
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-# A watch that was stopped looks at its rings at once, in a step that is left out, and then every 100 ms: twice more in
-# this time, as often as if it had not been stopped. Of what it does once a second most falls on the first of the three,
-# and is not measured.
-TURN_S = 0.215
-TURNS = 30
+# A watch that was stopped looks at its rings at once, in a step that is left out, and then every 200 ms: once more in
+# this time, in a step that ends within it, which is about as often as if it had not been stopped. Of what it does once
+# a second most falls on the first of the two, and is not measured.
+TURN_S = 0.24
+TURNS = 27
 # A watch samples more often at first, and meets each function of the loop for the first time: this long, which no
 # training of minutes would notice. Those that nobody watches settle as long.
 SETTLE_S = 1.5

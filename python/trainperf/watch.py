@@ -131,7 +131,7 @@ def watch(
             dear, down to 40 % of that, as 0.4 % of a core pays for; the first 128 up to four times as often.
         budget: the share of the run's time that trainperf may cost before it looks less often.
         flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
-        on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.1 to 0.2 s
+        on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.2 to 0.4 s
             after it closed (docs/flags.md). What it raises is shown once, and never breaks training.
 
     Raises ValueError for an option or a TRAINPERF_* variable that makes no sense. Entering raises AlreadyWatchingError

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.programs import judge  # the line above makes it importable
 
-
 # Loops in which another profiler alarms, or where trouble and health look alike: here without the trouble.
 TWINS = (
     "blocked_background_loader",

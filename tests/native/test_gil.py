@@ -119,10 +119,10 @@ def test_reads_of_running_threads_are_whole_or_rejected(python: tuple[str, Path]
 
 
 def test_a_loop_over_small_functions_is_seen(python: tuple[str, Path]) -> None:
-    """In two thirds of its samples nothing was, while a stack was read frame by frame; by now in one of a hundred."""
+    """In two thirds of its samples nothing was, while a stack was read frame by frame; by now in a few of a hundred."""
     seen = play(python, "churn_samples")
     assert seen["samples"] > 100
-    assert seen["seen"] > 0.8 * seen["samples"], seen
+    assert seen["seen"] > 0.9 * seen["samples"], seen
 
 
 def test_frames_of_two_moments_are_not_told_as_one_stack(python: tuple[str, Path]) -> None:

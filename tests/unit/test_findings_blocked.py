@@ -247,8 +247,9 @@ STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign
 def asleep_beside(
     make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = (), at: tuple[str, ...] = ()
 ) -> Finding:
-    """The loop sleeps 590 ms in a lock (`at`: the innermost frames); the others are threads: name, innermost frame, ms of it there. They ran
-    whenever a wait ended, or `signs`: what the looks at them told, and for which part of those ms."""
+    """The loop sleeps 590 ms in a lock (`at`: the innermost frames); the others are threads: name, innermost frame, ms
+    of it there. They ran whenever a wait ended, or `signs`: what the looks at them told, and for which part of those
+    ms."""
     file = make().steps(100, compute=2.0, blocked_io=6.0)
     file.detail(
         "sample", 590, phase="other", state="blocked", code=202, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock")
@@ -316,21 +317,37 @@ def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
     assert f.who == ("MainThread",) and not any("uploader" in e for e in f.evidence)
 
 
-def test_threads_that_run_the_same_one_after_another_are_one(make: Make) -> None:
+JOINED = tuple(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN)
+
+
+@pytest.mark.parametrize(("name", "told"), [("", True), ("named-all-the-same", False)])
+def test_threads_that_were_joined_are_told_by_what_they_ran(make: Make, name: str, told: bool) -> None:
     """Nobody could ask the name of one that lived for some milliseconds, and of each there are few looks."""
-    others = [("", f"{TRAIN}:77 send", 28.0)] * 20
-    f = asleep_beside(make, *others, signs=((0, 1.0),), at=tuple(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN))
-    assert f.who == ("MainThread", "a thread that runs upload")
-    assert f.why.startswith("a thread that runs upload is in send (train.py:77) while MainThread waits for a thread to")
-    assert f.fix.startswith("# join it a step later")
+    f = asleep_beside(make, *[(name, f"{TRAIN}:77 send", 28.0)] * 20, signs=((0, 1.0),), at=JOINED)
+    assert f.fix.startswith("# join it a step later") and "waits for a thread to end" in f.title
+    assert f.who == (("MainThread", "threads that run upload") if told else ("MainThread",))
+    assert f.why.startswith("threads that run upload are in send (train.py:77) while MainThread waits") == told
+    assert ("meanwhile threads that run upload are in send (train.py:77)" in f.evidence) == told
+    assert not any("not known" in e for e in f.evidence)
 
 
-@pytest.mark.parametrize("sign", [STILL, WOKE])
+def test_of_threads_that_come_and_go_at_a_lock_nobody_is_blamed(make: Make) -> None:
+    f = asleep_beside(make, *[("", f"{TRAIN}:77 send", 28.0)] * 20, signs=((0, 1.0),))
+    assert f.who == ("MainThread",) and not any("meanwhile" in e for e in f.evidence)
+
+
+def test_a_thread_beside_a_join_is_blamed_only_if_it_runs_where_waits_end(make: Make) -> None:
+    for sign in (STILL, WOKE):
+        f = asleep_beside(make, ("uploader", f"{TRAIN}:77 send", 560), signs=((sign, 1.0),), at=JOINED)
+        assert ("uploader" in f.who) == (sign == WOKE)
+
+
+@pytest.mark.parametrize("sign", [STILL, STIRRED, WOKE])
 def test_a_signal_is_another_threads_where_one_ran_as_it_came(make: Make, sign: int) -> None:
     wait = ("/usr/lib/python3.11/threading.py:327 Condition.wait", "/usr/lib/python3.11/threading.py:629 Event.wait")
     f = asleep_beside(make, ("loader", f"{TRAIN}:77 send", 560), signs=((sign, 1.0),), at=wait)
     assert ("another thread's signal" in f.title) == (sign == WOKE)
-    assert ("timeout" in f.title and "timeout" in f.fix) == (sign == STILL)
+    assert ("timeout" in f.title and "timeout" in f.fix) == (sign != WOKE)
 
 
 def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:

@@ -25,14 +25,17 @@ def churning(
     returned: int = TAKEN // 2,
     kernel: float = 0.3,
     grown: int = 0,
+    sawtooth: int = 0,
     seconds: int = SECONDS,
     step_ms: float = STEP_MS,
     **causes: float,
 ) -> RunFile:
-    """`faults` of a step (by second, where it is a function), `kernel`: the share of the thread's time; `grown`: bytes of a step."""
+    """`faults` of a step (by second, where it is a function), `kernel`: the share of the thread's time, `grown`: bytes
+    of a step, `sawtooth`: seconds after which all that was taken goes back."""
     causes = causes or {"compute": step_ms}
     file.meta(page_bytes=str(PAGE), page_fault_ns=str(FAULT_NS)).steps(round(seconds * 1000 / step_ms), **causes)
     each = faults if callable(faults) else lambda _: faults
+    taken = each(0) * PAGE * 1000 / step_ms if sawtooth else 0
     so_far = [sum(each(s) * 1000 / step_ms for s in range(until)) for until in range(seconds + 1)]
     return file.host(
         seconds,
@@ -40,7 +43,7 @@ def churning(
         faults=lambda second: round(so_far[second]),
         system=1000 * kernel,
         returned_bytes=returned,
-        rss_bytes=lambda second: 10**9 + round(second * grown * 1000 / step_ms),
+        rss_bytes=lambda second: 10**9 + round(second * grown * 1000 / step_ms + second % max(1, sawtooth) * taken),
     )
 
 
@@ -98,6 +101,12 @@ def test_what_is_kept_was_not_taken_again(make: Make, grown: int, told: bool) ->
     assert ("heap-churn" in loud(churning(make(), grown=grown))) == told
 
 
+def test_what_goes_back_a_step_later_was_taken_again(make: Make) -> None:
+    """Of a step of five seconds: four in which memory grows, one in which it goes back."""
+    file = churning(make(), faults=50 * FAULTS, returned=TAKEN * 2, step_ms=5000.0, seconds=60, sawtooth=5)
+    assert only(file).id == "TP603"
+
+
 def test_of_a_step_of_many_seconds_a_second_is_seen(make: Make) -> None:
     faults = 50 * FAULTS
     file = churning(make(), faults=faults, returned=TAKEN * 2, step_ms=5000.0, seconds=60)
@@ -113,6 +122,10 @@ def test_it_is_told_on_a_busy_machine(make: Make) -> None:
     ("change", "why"),
     [
         (lambda file: file.meta(page_fault_ns=""), "could not be measured"),
+        *(
+            (lambda file, told=told: file.meta(page_bytes=told), "could not be measured")  # type: ignore[misc]
+            for told in ("", "0", "0.5", "nan", "inf", "many")
+        ),
         (lambda file: file.meta(source="trace"), "a trace has no page faults"),
     ],
 )

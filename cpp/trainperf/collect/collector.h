@@ -5,7 +5,7 @@
 //   (*collector)->RemoveProbes();                          // Requires GIL
 //   (*collector)->Finish("normally");                      // waits for the thread: without the GIL
 //
-// Its thread (`trainperf`) never takes the GIL, has all signals masked, wakes every 100 ms to drain the rings, and
+// Its thread (`trainperf`) never takes the GIL, has all signals masked, wakes every 200 ms to drain the rings, and
 // writes one transaction a second. The setters only queue: they may be called with the GIL held.
 
 #ifndef TRAINPERF_COLLECT_COLLECTOR_H_

@@ -35,7 +35,10 @@ bool IsSameFrame(const char* a, const char* b) {
 // False where the caller is the frame itself. Then it is none: it had gone when the copies were made, both times, and
 // its memory holds the caller's operands. These lead to an object, from there to its type, and so to `type`, which is
 // of the type `type`.
-bool GoToCaller(const char* copy, uint64_t* frame) { return std::exchange(*frame, CallerOf(copy)) != *frame; }
+bool GoToCaller(const char* copy, uint64_t* frame) {
+  const uint64_t callee = std::exchange(*frame, CallerOf(copy));
+  return *frame != callee;
+}
 
 bool IsOfC(const char* copy) {
   const TpPythonOffsets& offsets = tp_python_offsets;
@@ -156,9 +159,12 @@ size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodeP
   bool found = !copies_.empty();  // the last time: of a thread that stands still, or goes on in one function, all
   for (int i = 0; i < kTries && top != 0 && count == 0; ++i) {
     const bool of_last_time = i == 0 && found;
-    if (!found && !Find(memory, top) && !FindAgain(memory)) break;
-    found = ReadTwice(memory, state, top);
-    if (!found) continue;
+    found = (found || Find(memory, top) || FindAgain(memory)) && ReadTwice(memory, state, top);
+    if (!found) {
+      const uint64_t field = state.address + static_cast<uint64_t>(offsets.tstate_frame);
+      if (!memory.Read(field, &top, sizeof(top))) break;
+      continue;
+    }
     if (At<uint64_t>(copies_.others(), offsets.tstate_id) != state.id) break;
     const uint64_t before = std::exchange(top, At<uint64_t>(copies_.others(), offsets.tstate_frame));
     if (!has_cframes || top == before) {

@@ -84,7 +84,7 @@ void BM_Events(benchmark::State& state) {
       timeline.Add(e);
     }
     offset += step_ns;
-    if (throttled && ++steps % 70 == 0) {  // a reading every 100 ms
+    if (throttled && ++steps % 140 == 0) {  // a reading every 200 ms
       Event e{};
       e.kind = EventKind::kHost;
       e.start_ns = e.end_ns = offset;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -312,9 +313,10 @@ class Facts(Places):
     def number(self, key: str) -> float:
         """A fact about the process; 0 when it is not known."""
         try:
-            return max(0.0, float(self.run.meta.get(key, "0")))
+            number = float(self.run.meta.get(key, "0"))
         except ValueError:
             return 0.0
+        return number if 0 <= number < math.inf else 0.0
 
     def off(self, probe: str) -> str | None:
         """Why a probe gave nothing; None when it worked."""

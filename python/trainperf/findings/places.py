@@ -54,7 +54,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A thread, or several that ran the same function, in the user's code while the training thread slept."""
+    """A thread that was in the user's code while the training thread slept."""
 
     name: str
     share: float  # of that time
@@ -104,7 +104,7 @@ class _Function:
         )
 
     def _callers(self, ns: int) -> tuple[tuple[Frame, float], ...]:
-        felt = [(at, part / max(1, ns)) for part, at in self.callers.values() if part >= limit("felt_share") * ns]
+        felt = [(at, part / ns) for part, at in self.callers.values() if ns and part >= limit("felt_share") * ns]
         felt.sort(key=lambda c: -c[1])
         return tuple(felt) if len(felt) > 1 or (felt and felt[0][1] > 0.5) else ()
 
@@ -240,29 +240,33 @@ class Places:
             if d.thread is not None and (in_phases is None or d.phase in in_phases):
                 by_thread.setdefault(d.thread.id, []).append(d)
         out: list[Beside] = []
-        by_function: dict[frames.Function, list[Detail]] = {}
         for group in by_thread.values():
-            found = self._beside(self.thread_name(group[0].thread), group, asleep)
-            if found is not None:
-                out.append(found)
-                continue
-            for d in group:  # one of many that came and went, or of a pool
-                stack = self.run.stack(d.stack)
-                if outermost := frames.outermost_user_frame(stack):
-                    by_function.setdefault(frames.function_of(outermost), []).append(d)
-        for (_, function), group in by_function.items():
-            found = self._beside(f"a thread that runs {function}", group, asleep)
-            if found is not None:
-                out.append(found)
+            spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
+            ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
+            if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
+                name = self.thread_name(group[0].thread)
+                out.append(Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group)))
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
-    def _beside(self, name: str, group: Sequence[Detail], asleep: int) -> Beside | None:
-        """None when they were there for little of it, or looked at too seldom."""
-        spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
-        ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
-        if ns < limit("most_share") * asleep or looks < limit("min_samples"):
-            return None
-        return Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group))
+    def passing(self, phases: Iterable[str] | None = None) -> list[tuple[str, Spot]]:
+        """Of threads that ended before they could be asked for their name: what they ran, and where they stood, of
+        those that together were there for most of the time that `beside` is about. Of several at once each counts."""
+        in_phases = set(phases) if phases is not None else None
+        asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
+        by_function: dict[frames.Function, list[Detail]] = {}
+        for d in self.run.detail_totals("beside"):
+            if d.thread is None or d.thread.name or (in_phases is not None and d.phase not in in_phases):
+                continue
+            started = frames.outermost_user_frame(self.run.stack(d.stack))
+            if started is not None:
+                by_function.setdefault(frames.function_of(started), []).append(d)
+        out = []
+        for (_, function), group in by_function.items():
+            spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
+            ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
+            if asleep and ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
+                out.append((f"threads that run {frames.short_function(function)}", spots[0]))
+        return out
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
         """Who besides the training thread holds the GIL most while that is in these phases; its share is of the holds.

@@ -43,14 +43,13 @@ class Ranks:
     stragglers: tuple[int, ...]  # whom the others wait for, the slowest first
     sentence: str
     unreadable: tuple[str, ...]  # one line each
-    world: int = 0  # ranks of the job, whose files may lie elsewhere; 0: not known
+    complete: bool  # every rank of the job is here, and has steps
 
     def standing(self, run: Run) -> Standing:
-        """Of one of them. They are even only if all are there: the late one's file may be the one that is missing."""
-        if number(-1, run) in self.stragglers:
-            return "late"
-        all_there = self.count == self.world and not self.unreadable and all(r.steps for r in self.ranks)
-        return "even" if self.even and all_there else ""
+        """Of one of them; not known while a file is missing, which may be the late one's."""
+        if not self.complete:
+            return ""
+        return "even" if self.even else "late" if number(-1, run) == self.straggler else ""
 
     @property
     def straggler(self) -> int | None:
@@ -77,7 +76,8 @@ def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | Non
     stepped = sorted((r for r in rows if r.steps), key=lambda r: -r.own_ms)
     even, stragglers, sentence = _judged(stepped) if len(stepped) >= 2 else (False, (), _TOO_FEW)
     world = max(told_number(run, "world_size") or 0 for run in runs)
-    return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable), world)
+    complete = len(stepped) == len(rows) == world and not unreadable
+    return Ranks(_shown(rows), len(rows), even, stragglers, sentence, tuple(unreadable), complete)
 
 
 _TOO_FEW: Final = "Fewer than two ranks have steps: there is nothing to compare."

@@ -81,7 +81,10 @@ class ReportModel:
 
 
 def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> ReportModel:
-    """`notes` stand before the run's own. `standing`: of the run among the ranks of its job. Raises RunFileError when the file turns out to be damaged."""
+    """`notes` stand before the run's own. `standing`: of the run among the ranks of its job.
+
+    Raises RunFileError when the file turns out to be damaged.
+    """
     found = engine.find(run, standing=standing) if standing else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())

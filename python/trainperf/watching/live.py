@@ -9,7 +9,7 @@ from trainperf.watching.closed_steps import FLAGS, ClosedStep, Flags, StepTotals
 
 
 class LiveSteps:
-    """A part of Watch. Steps close 0.1 to 0.2 s late, the first of a run later: docs/flags.md."""
+    """A part of Watch. Steps close 0.2 to 0.4 s late, the first of a run later: docs/flags.md."""
 
     _pid: int
     _closed: Any = None  # the session, also after its end; None: nothing is watched

@@ -10,7 +10,7 @@ from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
-from trainperf.findings.model import Cell, Limits, Outcome
+from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -60,8 +60,8 @@ _FIXES = {
         "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
     ),
     "unseen signal": (
-        "# no thread was seen to give it: where the wait has a timeout, wait for less long, or in another thread\n"
-        "# else make what is waited for faster, or ask for it earlier: a step ahead",
+        "# make what comes before the signal faster, or ask for it earlier: a step ahead\n"
+        "# if the wait's timeout ends it: wait for less long, or in another thread",
         "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
     ),
     "thread end": (
@@ -112,13 +112,13 @@ _FIXES = {
     ),
     "late ranks": (
         "# the others wait for this rank longer still: make what it does itself faster\n"
-        "# what is left of this wait is the exchange itself: accumulate gradients under model.no_sync()",
-        "looking for another rank that is late: this one is",
+        "# if the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "looking for a rank that is later: this one has the most work of its own",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
 
-_OF_RANKS = ("ranks", "even ranks", "late ranks")
+_OF_RANKS: dict[Standing, str] = {"": "ranks", "even": "even ranks", "late": "late ranks"}
 
 _NOW_AND_THEN = (
     "# let its producer run further ahead: a larger queue evens out what takes long now and then",
@@ -155,7 +155,8 @@ class Blocked:
         fed = emptied and bool(background)
         others = kind == "lock" or handed is not None
         beside = facts.beside(phases) if others else []
-        awaited = [b for b in beside if b.awaited or (kind == "thread end" and not b.still)]
+        awaited = [b for b in beside if b.awaited]
+        passing = facts.passing(phases) if kind == "thread end" else []
         busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
         if kind == "signal" and not awaited and not busiest:
             kind = "unseen signal"
@@ -178,13 +179,20 @@ class Blocked:
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}"
-        why += f" in {facts.label_with_caller(top)}" if top is not None else f"; {self._unplaced(facts)}"
         second = spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
-        if top is not None and second is not None:
-            why += f" for {top.share:.0%} of it, and for {second.share:.0%} in {facts.label(second)}"
+        if top is None:
+            why += f"; {self._unplaced(facts)}"
+        elif second is None:
+            why += f" in {facts.label_with_caller(top)}"
+        else:
+            why += f" in {facts.label(top)} for {top.share:.0%} of it, and for {second.share:.0%} in "
+            why += facts.label(second)
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"
+        elif len(passing) == 1 and not awaited:
+            busiest, spot = passing[0]
+            why = f"{busiest} are in {facts.label(spot)} while {why}"
         if pool is not None and not fed and pool.why:
             why = f"{why}; {pool.why}"
         why_low = facts.off("gil_holds") if not samples else None
@@ -200,7 +208,7 @@ class Blocked:
             severity=severity,
             cause="blocked_io",
             claims=claims,
-            title=f"the training thread {words}{'' if kind in (*_OF_RANKS, 'event loop') else ' in the loop'}",
+            title=f"the training thread {words}{'' if kind in (*_OF_RANKS.values(), 'event loop') else ' in the loop'}",
             affected=affected,
             confidence=confidence,
             evidence=(
@@ -215,6 +223,7 @@ class Blocked:
                 else "",
                 feeder,
                 *(told_beside(facts, b) for b in beside[:3]),
+                *(f"meanwhile {who} are in {facts.label(spot)}" for who, spot in passing[:2]),
                 meanwhile,
                 pool.evidence if pool is not None and not fed else "",
             ),
@@ -224,7 +233,7 @@ class Blocked:
             fix=fix,
             fix_share=top.share if top is not None and second is not None else 1.0,
             will_not_help=wont,
-            finds_out=kind in _OF_RANKS,
+            finds_out=kind in _OF_RANKS.values(),
         )
 
     def _kind(self, facts: Facts, claims: Mapping[Cell, int], top: Spot | None, name: str) -> str:
@@ -235,7 +244,7 @@ class Blocked:
         if top is not None and kind in ("socket", "file", "other") and self._in_subprocess(top.frames):
             return "process"  # its pipes
         if kind in ("lock", "socket") and self._exchanges_gradients(facts, claims, top):
-            return f"{facts.standing} ranks".strip()
+            return _OF_RANKS[facts.standing]
         return kind
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -26,7 +28,8 @@ class _Churn:
     """What the training thread takes from the kernel, in the median second."""
 
     seconds: int  # that were read
-    faults_per_s: float  # but not those of memory that the process has more of since
+    page_bytes: int
+    faults_per_s: float  # but not those of memory that the process keeps from then on
     kernel_share: float  # of the training thread's time: all that the kernel does for it
     returned_bytes: float
     longest_s: float  # the time between two readings
@@ -50,7 +53,7 @@ class HeapChurn:
         work = sum(compute.values())
         if facts.loop_share(work) < limit("half_share"):
             return None
-        page_ns, page_bytes = facts.number("page_fault_ns"), int(facts.number("page_bytes"))
+        page_ns = facts.number("page_fault_ns")
         share = min(seen.faults_per_s * page_ns / 1e9, seen.kernel_share)
         cost = min(round(share * facts.wall_ns), work)
         severity = facts.grade(cost, self.limits)
@@ -58,7 +61,7 @@ class HeapChurn:
             return None
         step_s = facts.wall_ns / facts.steps / 1e9
         faults = seen.faults_per_s * step_s
-        taken = faults * page_bytes
+        taken = faults * seen.page_bytes
         if seen.returned_bytes < limit("returned_share") * taken * min(1.0, seen.longest_s / step_s):
             why = (
                 f"{plural(round(faults), 'page fault')} a step, but memory was not seen to go back to the kernel: "
@@ -78,7 +81,7 @@ class HeapChurn:
                 f"kernel, which clears each: {page_ns / 1000:.2g} us a page, measured as the watch began",
                 f"{seen.kernel_share:.0%} of the time is all that the kernel does for this thread: it is no more",
                 f"private memory shrank by {size(seen.returned_bytes)} within a second (median of "
-                f"{plural(seen.seconds, 'second')}, looked at five times in each)",
+                f"{plural(seen.seconds, 'second')}, looked at several times in each)",
             ),
             who=(facts.step_thread_name,),
             why=f"what {facts.step_thread_name} frees is given back to the kernel, and the next step needs it again",
@@ -93,9 +96,9 @@ def _churn(facts: Facts) -> _Churn | str:
     """Or why it is not known."""
     if facts.run.schema_version < _OLD:
         return "the run was written before page faults were read"
-    if not facts.number("page_fault_ns"):
-        return "what a page fault costs could not be measured"
     page_bytes = int(facts.number("page_bytes"))
+    if not facts.number("page_fault_ns") or not page_bytes:
+        return "what a page fault costs could not be measured"
     table = facts.run.steps
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
     within = [h for h in facts.run.host if start <= h.at_ns <= end]
@@ -105,21 +108,30 @@ def _churn(facts: Facts) -> _Churn | str:
         if len(within) > limit("heap_min_seconds") + 1 and not any(map(_known, within)):
             return "the kernel told no page faults of the training thread"
         return f"page faults of {plural(len(pairs), 'second')} after the first are too few: run longer"
+    kept = _kept_pages([h for h in within if _known(h)], page_bytes)
     seconds = [(b.at_ns - a.at_ns) / 1e9 for a, b in pairs]
     return _Churn(
         seconds=len(pairs),
-        faults_per_s=median(_taken_again(a, b, page_bytes) / s for (a, b), s in zip(pairs, seconds, strict=True)),
+        page_bytes=page_bytes,
+        faults_per_s=median(
+            max(0.0, b.faults - a.faults - (kept[b.at_ns] - kept[a.at_ns])) / s
+            for (a, b), s in zip(pairs, seconds, strict=True)
+        ),
         kernel_share=sum(max(0, b.system_ns - a.system_ns) for a, b in pairs) / 1e9 / sum(seconds),
         returned_bytes=median(b.returned_bytes for _, b in pairs),
         longest_s=max(seconds),
     )
 
 
-def _taken_again(a: HostReading, b: HostReading, page_bytes: int) -> float:
-    """Pages from one reading to the next."""
-    grown = max(0, b.rss_bytes - a.rss_bytes) / page_bytes
-    return max(0.0, b.faults - a.faults - grown)
+def _kept_pages(readings: Sequence[HostReading], page_bytes: int) -> dict[int, float]:
+    """By the time of a reading: what the process had then and in all readings after it."""
+    kept: dict[int, float] = {}
+    least = math.inf
+    for reading in reversed(readings):
+        least = min(least, reading.rss_bytes / page_bytes)
+        kept[reading.at_ns] = least
+    return kept
 
 
 def _known(reading: HostReading) -> bool:
-    return reading.faults >= 0 and reading.returned_bytes >= 0
+    return reading.faults >= 0 and reading.returned_bytes >= 0 and reading.rss_bytes >= 0
