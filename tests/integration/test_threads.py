@@ -43,6 +43,35 @@ def call_from_native_thread(function: Callable[[], None], calls: int) -> None:
         assert libc.pthread_join(thread, None) == 0
 
 
+@pytest.mark.parametrize("timeout", [0.006, None])
+def test_whether_a_wait_has_a_timeout_is_seen(timeout: float | None, tmp_path: Path) -> None:
+    """A thread sets another event at each wake-up, or the one that is waited for."""
+    done, never, waited = threading.Event(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        while not done.wait(0.006):
+            (never if timeout else waited).set()
+
+    def loop(_: trainperf.Watch) -> None:
+        task = Task()
+        thread = threading.Thread(target=other, name="other")
+        thread.start()
+        for batch in task.loader(100):
+            task.train(batch)
+            waited.wait(timeout)
+            waited.clear()
+        done.set()
+        thread.join()
+
+    run = watch(loop, tmp_path)
+    found = next(f for f in find(run).findings if f.id == "TP301")
+    there = [d for d in run.detail_totals("sample") if d.state == "blocked"]
+    assert ("timeout" in found.title, "another thread" in found.title) == (timeout is not None, timeout is None)
+    timed = sum(d.ns for d in there if d.timed) / sum(d.ns for d in there)
+    assert timed > 0.8 if timeout else timed < 0.2
+    assert (not timeout) or found.who == ("MainThread",)
+
+
 @pytest.mark.alone
 def test_a_native_thread_is_one_thread(tmp_path: Path) -> None:
     compare_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

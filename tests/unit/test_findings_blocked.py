@@ -29,7 +29,7 @@ JOIN = ("1139 Thread._wait_for_tstate_lock", "1119 Thread.join")
         (
             202,
             ("/usr/lib/python3.11/threading.py:327 Condition.wait", f"{TRAIN}:31 wait_for_lock"),
-            "waits for a signal or a timeout",
+            "waits for another thread's signal",
         ),
         (
             202,
@@ -242,17 +242,22 @@ def test_of_a_helper_with_two_callers_both_are_told(make: Make) -> None:
 
 
 STILL, WOKE, STIRRED, WORKS = 1, 2, 3, 4  # BesideSign
+TIMED = 1 << 16  # kTimedWait
 
 
 def asleep_beside(
-    make: Make, *others: tuple[str, str, float], signs: tuple[tuple[int, float], ...] = (), at: tuple[str, ...] = ()
+    make: Make,
+    *others: tuple[str, str, float],
+    signs: tuple[tuple[int, float], ...] = (),
+    at: tuple[str, ...] = (),
+    code: int = 202,
 ) -> Finding:
     """The loop sleeps 590 ms in a lock (`at`: the innermost frames); the others are threads: name, innermost frame, ms
     of it there. They ran whenever a wait ended, or `signs`: what the looks at them told, and for which part of those
     ms."""
     file = make().steps(100, compute=2.0, blocked_io=6.0)
     file.detail(
-        "sample", 590, phase="other", state="blocked", code=202, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock")
+        "sample", 590, phase="other", state="blocked", code=code, stack=file.stack(*at, f"{TRAIN}:31 wait_for_lock")
     )
     for name, frame, ms in others:
         stack = file.stack(frame, f"{TRAIN}:70 upload")
@@ -342,12 +347,27 @@ def test_a_thread_beside_a_join_is_blamed_only_if_it_runs_where_waits_end(make: 
         assert ("uploader" in f.who) == (sign == WOKE)
 
 
-@pytest.mark.parametrize("sign", [STILL, STIRRED, WOKE])
-def test_a_signal_is_another_threads_where_one_ran_as_it_came(make: Make, sign: int) -> None:
-    wait = ("/usr/lib/python3.11/threading.py:327 Condition.wait", "/usr/lib/python3.11/threading.py:629 Event.wait")
-    f = asleep_beside(make, ("loader", f"{TRAIN}:77 send", 560), signs=((sign, 1.0),), at=wait)
-    assert ("another thread's signal" in f.title) == (sign == WOKE)
-    assert ("timeout" in f.title and "timeout" in f.fix) == (sign != WOKE)
+WAIT = ("/usr/lib/python3.11/threading.py:327 Condition.wait", "/usr/lib/python3.11/threading.py:629 Event.wait")
+
+
+@pytest.mark.parametrize(
+    ("at", "says", "look"),
+    [
+        (WAIT, "waits for a signal or a timeout", "is_set()"),
+        (JOINED, "waits for a thread to end", "is_alive()"),
+        ((), "waits for a lock", "acquire(blocking=False)"),
+        (("/usr/lib/python3.11/queue.py:180 Queue.get",), "waits for a queue", "get_nowait()"),
+        (("/usr/lib/python3.11/concurrent/futures/_base.py:451 Future.result",), "waits for a future", "done()"),
+    ],
+)
+def test_who_ended_a_wait_with_a_timeout_is_not_known(make: Make, at: tuple[str, ...], says: str, look: str) -> None:
+    """A thread that wakes by a timer runs as such waits end, and is not the one."""
+    f = asleep_beside(make, ("timer", f"{TRAIN}:77 beat", 560), at=at, code=202 + TIMED)
+    assert f.who == ("MainThread",) and "beat" not in f.why and says in f.title
+    assert f.fix.startswith("# if its timeout ends the wait: ") and look in f.fix
+    assert "the system call is futex" in f.evidence
+    f = asleep_beside(make, ("timer", f"{TRAIN}:77 beat", 560), at=at)
+    assert f.who == ("MainThread", "timer") and "timeout" not in f.title + f.fix
 
 
 def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:

@@ -102,6 +102,19 @@ def test_data_that_waits_for_a_lock_names_who_holds_it(make: Make) -> None:
     assert any(e.startswith("meanwhile cache-refresh is in refresh") for e in f.evidence)
 
 
+def test_who_ended_its_wait_with_a_timeout_is_not_known(make: Make) -> None:
+    for code, who in ((202, "refresher is in"), (202 + (1 << 16), "read (train.py")):
+        file = make(cpus="4")
+        file.loader(1, num_workers=0, dataset="Shards", dataset_at=f"{TRAIN}:5")
+        file.steps(300, {("fetch", "blocked"): 7.0}, compute=2.0)
+        at = file.stack(f"{TRAIN}:9 Shards.read")
+        file.detail("sample", 2100, phase="fetch", state="blocked", stack=at, code=code)
+        other = file.stack(f"{TRAIN}:7 refresh")
+        file.detail("beside", 2000, phase="fetch", thread=file.thread("refresher"), stack=other, code=2)
+        f = next(f for f in said(file).findings if f.id == "TP101")
+        assert (who in f.why) and ("refresher" in f.why) == (code == 202), f.why
+
+
 def test_data_that_waits_for_threads_is_not_said_to_wait_for_a_lock(make: Make) -> None:
     """A pool of this process is in no forked worker."""
     file = make().steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)

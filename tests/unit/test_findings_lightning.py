@@ -34,7 +34,18 @@ def test_a_callback_is_named_with_its_hook_and_file(make: Make) -> None:
     f = only(file)
     assert (f.id, f.cause, f.severity) == ("TP701", "blocked_io", "critical")
     assert f.who == ("Slow.on_train_batch_end",) and f.where == "train.py:41"
-    assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01)
+    assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01) and f.fix_share == pytest.approx(10 / 11)
+    assert f.why.endswith("at every call (train.py:41)")
+
+
+def test_of_two_hooks_both_are_told_and_the_fix_of_one_saves_its_own(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 5.0})
+    hooks = {"on_train_batch_end": hook(300), "on_after_backward": hook(200, at=f"{TRAIN}:44")}
+    file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": hooks})
+    f = only(file)
+    assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.fix_share == pytest.approx(0.6)
+    assert f.why.endswith("; 40% of its time is in on_after_backward")
+    assert "on_after_backward: 100 calls, 2.0 ms each, the longest 2.0 ms" in f.evidence
 
 
 def test_samples_say_what_a_callback_did(make: Make) -> None:

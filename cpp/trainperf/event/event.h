@@ -95,6 +95,8 @@ enum class SampleState : uint8_t {
   kUnknown,   // could not be read
 };
 inline constexpr int kSampleStateCount = 6;
+// Added to that system call's number where it is a futex's, and ends by itself at some time: somebody gave a timeout.
+inline constexpr int64_t kTimedWait = 1 << 16;
 
 // Whether a thread can be the one that a sleeper waits for: to let it go on, it must run.
 enum class BesideSign : uint8_t {

@@ -341,7 +341,7 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
     be(SampleState::kParallel);
   } else {
     be(SampleState::kBlocked);
-    event->value = look.syscall;
+    event->value = look.syscall + (look.timed ? kTimedWait : 0);
   }
 
   if (holds) {

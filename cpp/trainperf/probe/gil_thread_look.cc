@@ -52,7 +52,7 @@ void ThreadLook::Follow(int32_t native_tid) {
 }
 
 ThreadLook::State ThreadLook::Read() const {
-  State state{Kind::kUnreadable, -1, 0, 0, 0};
+  State state{Kind::kUnreadable, -1, 0, 0, 0, false};
   char text[256];
   const ssize_t size = fd_ >= 0 ? pread(fd_, text, sizeof(text) - 1, 0) : -1;
   if (size <= 0) return state;  // it has ended, or we may not look
@@ -73,6 +73,7 @@ ThreadLook::State ThreadLook::Read() const {
   state.first_argument = count == 8 ? fields[0] : 0;
   state.stack_pointer = fields[count - 2];
   state.pc = fields[count - 1];
+  state.timed = count == 8 && IsFutex(state.syscall) && fields[3] != 0;
   return state;
 }
 

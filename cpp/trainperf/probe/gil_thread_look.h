@@ -26,6 +26,7 @@ class ThreadLook {
     uint64_t first_argument;
     uint64_t stack_pointer;
     uint64_t pc;
+    bool timed;  // a futex's wait that ends by itself at some time
   };
 
   ThreadLook();

@@ -90,7 +90,7 @@ CREATE TABLE phase_mechanism (
 ) WITHOUT ROWID;
 
 -- What hangs below a cause, summed over a section. A row with folded > 0 holds that many small ones of its kind, phase and
--- state: their thread, stack and code are gone.
+-- state: their thread, stack and code are gone. Of a blocked sample, 65536 in `code` says that the wait has a timeout.
 CREATE TABLE detail (
   id INTEGER PRIMARY KEY,
   section INTEGER NOT NULL,
@@ -424,10 +424,10 @@ WHERE kind = 'hold' AND section >= 0 GROUP BY detail.thread, site.id ORDER BY SU
 
 -- Where the step thread was (sampled): on CPU, or blocked in which system call.
 CREATE VIEW step_lines AS
-SELECT phase, state, IIF(state = 'blocked', code, NULL) AS system_call, function, file, line,
+SELECT phase, state, IIF(state = 'blocked', code & 65535, NULL) AS system_call, function, file, line,
   ROUND(SUM(ns) / 1e6, 3) AS ms, SUM(detail.count) AS samples, SUM(detail.steps) AS steps
 FROM detail LEFT JOIN stack ON stack.id = detail.stack LEFT JOIN site ON site.id = stack.site
-WHERE kind = 'sample' AND section >= 0 GROUP BY phase, state, code, site.id ORDER BY SUM(ns) DESC;
+WHERE kind = 'sample' AND section >= 0 GROUP BY phase, state, code & 65535, site.id ORDER BY SUM(ns) DESC;
 
 CREATE VIEW loader_waits AS
 SELECT fetch.loader, count AS fetches, ROUND(1.0 * wall_ns / NULLIF(count, 0) / 1e6, 3) AS mean_ms, ROUND(max_ns / 1e6, 3) AS max_ms,

@@ -195,6 +195,16 @@ class Places:
                 functions.setdefault(frames.function_of(at), _Function()).add(d, stack, at)
         return sorted((f.spot(whole) for f in functions.values()), key=lambda s: -s.ns)
 
+    def is_at(self, d: Detail, spot: Spot) -> bool:
+        """In the same function of the user's."""
+        at = frames.user_frame(self.run.stack(d.stack))
+        return at is not None and frames.function_of(at) == frames.function_of(spot.frame)
+
+    def timed(self, samples: Iterable[Detail], spot: Spot) -> bool:
+        """Whether most of the waits there have a timeout: what ended them is not known."""
+        there = [d for d in samples if self.is_at(d, spot)]
+        return sum(d.ns for d in there if d.timed) > limit("half_share") * sum(d.ns for d in there)
+
     def call_spots(self, *calls: str) -> list[Spot]:
         """The user's functions in which the step thread was in these calls to the device's runtime."""
         return self.spots(d for d in self.run.detail_totals("call") if d.state in calls)
@@ -208,16 +218,26 @@ class Places:
         by_thread: dict[int, list[Detail]] = {}
         for d in details:
             by_thread.setdefault(d.thread.id if d.thread is not None else 0, []).append(d)
+        groups: dict[int | frames.Function, list[Detail]] = {}
+        for id, group in by_thread.items():
+            groups.setdefault(self._started(group) or id, []).extend(group)
         out: list[Holder] = []
-        for group in by_thread.values():
+        for who, group in groups.items():
             ns = sum(d.ns for d in group)
             spots = self.spots(group)
             spot = spots[0] if spots else self._library_spot(group)
-            name = self.thread_name(group[0].thread)
-            out.append(
-                Holder(name, group[0].thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot)
-            )
+            thread = None if isinstance(who, tuple) else group[0].thread
+            name = f"a thread that runs {frames.short_function(who[1])}" if isinstance(who, tuple) else ""
+            name = name or self.thread_name(thread)
+            out.append(Holder(name, thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot))
         return sorted(out, key=lambda h: -h.ns)
+
+    def _started(self, of_thread: Sequence[Detail]) -> frames.Function | None:
+        """What a thread ran that ended before it could be asked for its name: one of many, mostly."""
+        if of_thread[0].thread is None or of_thread[0].thread.name:
+            return None
+        found = (frames.outermost_user_frame(self.run.stack(d.stack)) for d in of_thread)
+        return next((frames.function_of(at) for at in found if at is not None), None)
 
     def _library_spot(self, details: Sequence[Detail]) -> Spot | None:
         for d in details:

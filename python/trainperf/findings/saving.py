@@ -69,7 +69,7 @@ def _is_saving(facts: Facts, d: Detail, lines: dict[Function, int]) -> bool:
     if at is None or line is None:
         return False
     if d.state == "blocked":
-        return waiting_kind(syscall_name(d.code, facts.machine)) == "file"
+        return waiting_kind(syscall_name(d.syscall, facts.machine)) == "file"
     return at.line >= line and all(_is_plain(f) for f in itertools.takewhile(lambda f: f is not at, stack))
 
 

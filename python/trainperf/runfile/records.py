@@ -48,6 +48,9 @@ class Thread:
     gil_waits: int
 
 
+_TIMED = 1 << 16  # kTimedWait in event.h
+
+
 @dataclass(frozen=True, slots=True)
 class Detail:
     """A sum over the steps of one section; see DetailKind in records.h."""
@@ -58,13 +61,23 @@ class Detail:
     state: str  # samples: python, native, parallel, blocked, gil_wait, unknown; call: which
     thread: Thread | None
     stack: int  # Run.stack(stack) gives the frames
-    code: int  # sample: system call (blocked); gc: generation; idle_gil_wait: device; beside: BesideSign in event.h
+    code: int  # blocked sample: of `syscall`, `timed`; gc: generation; idle_gil_wait: device; beside: BesideSign
     ns: int
     count: int
     steps: int  # in how many steps
     folded: int = (
         0  # > 0: the sum of that many small ones of this phase and state; their thread, stack and code are gone
     )
+
+    @property
+    def syscall(self) -> int:
+        """Of a blocked sample: the system call's number; -1: asleep outside of one."""
+        return self.code % _TIMED if self.code >= 0 else self.code
+
+    @property
+    def timed(self) -> bool:
+        """Of a blocked sample: the thread waits for a lock with a timeout. Runs of before say so of none."""
+        return self.code >= _TIMED
 
 
 @dataclass(frozen=True, slots=True)

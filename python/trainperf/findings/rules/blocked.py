@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
-from trainperf.findings.frames import below_backward, is_stdlib_file, user_frame
+from trainperf.findings.frames import below_backward, is_stdlib_file
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
@@ -25,7 +25,7 @@ _WORDS = {
     "queue": "waits for a queue",
     "process queue": "waits for a queue from another process",
     "signal": "waits for another thread's signal",
-    "unseen signal": "waits for a signal or a timeout",
+    "timed signal": "waits for a signal or a timeout",
     "thread end": "waits for a thread to end",
     "full queue": "waits for room in a queue",
     "future": "waits for a future",
@@ -59,9 +59,8 @@ _FIXES = {
         "# make what the other thread does before its signal faster, or ask for it earlier: a step ahead",
         "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
     ),
-    "unseen signal": (
-        "# make what comes before the signal faster, or ask for it earlier: a step ahead\n"
-        "# if the wait's timeout ends it: wait for less long, or in another thread",
+    "timed signal": (
+        "# else make what comes before the signal faster, or ask for it earlier: a step ahead",
         "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
     ),
     "thread end": (
@@ -118,6 +117,16 @@ _FIXES = {
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
 
+# What looks without waiting, of what may wait with a timeout.
+_LOOKS = {
+    "lock": "acquire(blocking=False)",
+    "queue": "get_nowait()",
+    "full queue": "put_nowait()",
+    "timed signal": "is_set()",
+    "thread end": "is_alive()",
+    "future": "done()",
+}
+
 _OF_RANKS: dict[Standing, str] = {"": "ranks", "even": "even ranks", "late": "late ranks"}
 
 _NOW_AND_THEN = (
@@ -155,11 +164,13 @@ class Blocked:
         fed = emptied and bool(background)
         others = kind == "lock" or handed is not None
         beside = facts.beside(phases) if others else []
-        awaited = [b for b in beside if b.awaited]
+        timed = others and top is not None and facts.timed(samples, top)
+        awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         passing = facts.passing(phases) if kind == "thread end" else []
         busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
-        if kind == "signal" and not awaited and not busiest:
-            kind = "unseen signal"
+        if timed:
+            busiest = ""
+            kind = "timed signal" if kind == "signal" else kind
         words = _WORDS[kind]
         if kind == "file" and name in ("read", "write", "readv", "writev"):
             words = "waits for a file or pipe"
@@ -176,6 +187,8 @@ class Blocked:
         unplaced = top is None and kind == "other"
         if unplaced:
             fix = _FIND_OUT
+        if timed and kind in _LOOKS:
+            fix = f"# if its timeout ends the wait: a shorter one, or look by {_LOOKS[kind]} and go on\n{fix}"
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}"
@@ -269,9 +282,8 @@ class Blocked:
         """The system call in which most of the top place's time went."""
         calls: dict[int, int] = {}
         for d in samples:
-            at = user_frame(facts.run.stack(d.stack))
-            if top is None or (at is not None and (at.file, at.function) == (top.frame.file, top.frame.function)):
-                calls[d.code] = calls.get(d.code, 0) + d.ns
+            if top is None or facts.is_at(d, top):
+                calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
         return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
 
     @staticmethod

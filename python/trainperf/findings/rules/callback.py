@@ -43,6 +43,10 @@ class Callback:
             for p in candidates[1:3]
             if facts.share(p.other_ns) >= limit("show_share")
         ]
+        second = max(top.hooks[1:], key=lambda h: h.other_ns, default=None)
+        if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
+            second = None
+        fix_share = 1.0
         bar = "ProgressBar" in top.name
         count = "state.global_step" if trainer_words.arguments(facts.run.meta) else "batch_idx"
         # A thread that runs Python takes the GIL from training.
@@ -56,6 +60,7 @@ class Callback:
             fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
         else:
             fix = f"# in {top.name}.{hook.name}: do it every N batches, or {beside}\nif {count} % 50: return"
+            fix_share = hook.other_ns / top.other_ns
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -65,14 +70,21 @@ class Callback:
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
-                f"{hook.name}: {plural(hook.count, 'call')}, {ms(hook.other_ns / max(1, hook.count))} each,"
-                f" the longest {ms(hook.max_ns)}",
+                _told(hook),
+                _told(second) if second is not None else "",
                 f"other callbacks: {', '.join(others)}" if others else "",
             ),
             who=(f"{top.name}.{hook.name}",),
             where=top.place(facts),
-            why=f"{top.name}.{hook.name} runs on the training thread at every call ({top.place(facts)})",
+            why=f"{top.name}.{hook.name} runs on the training thread at every call ({top.place(facts)})"
+            + (f"; {second.other_ns / top.other_ns:.0%} of its time is in {second.name}" if second is not None else ""),
             fix=fix,
+            fix_share=fix_share,
             will_not_help="more workers; where it stands in the list of callbacks"
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
+
+
+def _told(hook: framework.Hook) -> str:
+    each = ms(hook.other_ns / max(1, hook.count))
+    return f"{hook.name}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"

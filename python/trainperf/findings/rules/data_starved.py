@@ -57,7 +57,8 @@ class DataStarved:
         what = self._waits_in(facts, top) if waits else ""
         lock = waits and what.startswith("lock")
         beside = facts.beside(["fetch"]) if lock else []
-        awaited = [b for b in beside if b.awaited]
+        timed = lock and top is not None and facts.timed(samples, top)
+        awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         busy_threads = self._busy_threads(facts) if lock and not awaited else None
         computed = busy_threads is not None and busy_threads >= limit("own_threads_cpus")
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
@@ -189,7 +190,7 @@ class DataStarved:
             return "asyncio's event loop"
         calls: dict[int, int] = {}
         for d in facts.samples(phases=["fetch"], states=["blocked"]):
-            calls[d.code] = calls.get(d.code, 0) + d.ns
+            calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
         if not calls:
             return ""
         name = syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)

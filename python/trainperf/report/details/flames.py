@@ -66,7 +66,7 @@ def step_thread(run: Run, facts: Facts) -> Flame | None:
 
     def leaf(d: Detail) -> str:
         if d.state == "blocked":
-            return f"blocked in {syscall_name(d.code, facts.machine)}"
+            return f"blocked in {syscall_name(d.syscall, facts.machine)}"
         return {"native": "native code", "parallel": "waits for its own threads", "gil_wait": "waits for the GIL"}.get(
             d.state, ""
         )
