@@ -232,6 +232,25 @@ def test_of_two_places_each_is_told_and_the_fix_of_one_saves_its_own(make: Make)
     assert "write_row (train.py:31) for 60% of it, and for 40% in poll_api (train.py:31)" in f.why
 
 
+def test_two_lines_of_one_function_are_two_places(make: Make) -> None:
+    file = make().steps(100, {("other", "blocked"): 9.0}, compute=2.0)
+    for line, code, ms in ((31, 230, 540), (35, 202, 360)):
+        stack = file.stack(f"{TRAIN}:{line} <module>")
+        file.detail("sample", ms, phase="other", state="blocked", code=code, stack=stack)
+    f = only(file)
+    assert "sleeps" in f.title and f.fix_share == pytest.approx(0.6)
+    assert "(train.py:31) for 60% of it, and for 40% in <module> (train.py:35)" in f.why
+
+
+@pytest.mark.parametrize(("each_ms", "told"), [(3.1, True), (0.7, False)])
+def test_a_loader_that_is_fast_enough_is_not_blamed_for_its_reader(make: Make, each_ms: float, told: bool) -> None:
+    file = make().steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    file.loader(1, off_thread=(100, 100 * each_ms), dataset="Fast", dataset_at=f"{TRAIN}:17")
+    assert ("background loader" in only(file).title) == told
+
+
 def test_of_a_helper_with_two_callers_both_are_told(make: Make) -> None:
     file = make().steps(100, {("other", "blocked"): 9.0}, compute=2.0)
     for caller, ms in (("41 poll_quota", 600), ("51 throttle_api", 270), ("61 seldom", 20)):
@@ -329,7 +348,7 @@ JOINED = tuple(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN)
 def test_threads_that_were_joined_are_told_by_what_they_ran(make: Make, name: str, told: bool) -> None:
     """Nobody could ask the name of one that lived for some milliseconds, and of each there are few looks."""
     f = asleep_beside(make, *[(name, f"{TRAIN}:77 send", 28.0)] * 20, signs=((0, 1.0),), at=JOINED)
-    assert f.fix.startswith("# join it a step later") and "waits for a thread to end" in f.title
+    assert f.fix.startswith("# join it, or leave the") and "waits for a thread to end" in f.title
     assert f.who == (("MainThread", "threads that run upload") if told else ("MainThread",))
     assert f.why.startswith("threads that run upload are in send (train.py:77) while MainThread waits") == told
     assert ("meanwhile threads that run upload are in send (train.py:77)" in f.evidence) == told

@@ -18,11 +18,12 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
     assert "more DataLoader workers" in f.will_not_help
 
 
-def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make) -> None:
+@pytest.mark.parametrize("name", ["", "Thread-7 (job)", "python"])
+def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make, name: str) -> None:
     """Nobody could ask for the name of one that lived for some milliseconds."""
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     for _ in range(30):
-        thread = file.thread("")
+        thread = file.thread(name)
         file.detail("gil_wait", 8, thread=thread, stack=file.stack("/usr/lib/python3.11/threading.py:382 notify"))
         file.detail("gil_wait", 2, thread=thread, stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job"))
     f = only(file)

@@ -95,8 +95,10 @@ enum class SampleState : uint8_t {
   kUnknown,   // could not be read
 };
 inline constexpr int kSampleStateCount = 6;
-// Added to that system call's number where it is a futex's, and ends by itself at some time: somebody gave a timeout.
+// Added to that system call's number where it is a futex's, and a timeout ends it within kTimedWaitNs: one that is
+// there for the worst case is longer.
 inline constexpr int64_t kTimedWait = 1 << 16;
+inline constexpr int64_t kTimedWaitNs = 100'000'000;
 
 // Whether a thread can be the one that a sleeper waits for: to let it go on, it must run.
 enum class BesideSign : uint8_t {

@@ -341,7 +341,7 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
     be(SampleState::kParallel);
   } else {
     be(SampleState::kBlocked);
-    event->value = look.syscall + (look.timed ? kTimedWait : 0);
+    event->value = look.syscall + (ThreadLook::EndsSoon(memory_, look, kTimedWaitNs) ? kTimedWait : 0);
   }
 
   if (holds) {

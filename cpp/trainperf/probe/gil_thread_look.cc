@@ -1,6 +1,7 @@
 #include "trainperf/probe/gil_thread_look.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <iterator>
 
 #include "trainperf/base/clock.h"
@@ -44,6 +46,16 @@ bool ThreadLook::Works() {
   return works;
 }
 
+bool ThreadLook::EndsSoon(const SelfMemory& memory, const State& state, int64_t within_ns) {
+  timespec until;
+  if (state.timeout == 0 || !memory.Read(state.timeout, &until, sizeof(until))) return false;
+  timespec now = {0, 0};
+  if (!state.relative) clock_gettime(state.realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
+  const int64_t seconds = until.tv_sec - now.tv_sec;
+  if (seconds > 1'000'000 || seconds < -1'000'000) return false;
+  return seconds * 1'000'000'000 + until.tv_nsec - now.tv_nsec <= within_ns;
+}
+
 void ThreadLook::Follow(int32_t native_tid) {
   if (native_tid == tid_) return;
   if (fd_ >= 0) close(fd_);
@@ -52,7 +64,7 @@ void ThreadLook::Follow(int32_t native_tid) {
 }
 
 ThreadLook::State ThreadLook::Read() const {
-  State state{Kind::kUnreadable, -1, 0, 0, 0, false};
+  State state{Kind::kUnreadable, -1, 0, 0, 0, 0, false, false};
   char text[256];
   const ssize_t size = fd_ >= 0 ? pread(fd_, text, sizeof(text) - 1, 0) : -1;
   if (size <= 0) return state;  // it has ended, or we may not look
@@ -73,7 +85,11 @@ ThreadLook::State ThreadLook::Read() const {
   state.first_argument = count == 8 ? fields[0] : 0;
   state.stack_pointer = fields[count - 2];
   state.pc = fields[count - 1];
-  state.timed = count == 8 && IsFutex(state.syscall) && fields[3] != 0;
+  if (count == 8 && IsFutex(state.syscall)) {
+    state.timeout = fields[3];
+    state.relative = (fields[1] & FUTEX_CMD_MASK) == FUTEX_WAIT;
+    state.realtime = (fields[1] & FUTEX_CLOCK_REALTIME) != 0;
+  }
   return state;
 }
 

@@ -26,7 +26,9 @@ class ThreadLook {
     uint64_t first_argument;
     uint64_t stack_pointer;
     uint64_t pc;
-    bool timed;  // a futex's wait that ends by itself at some time
+    uint64_t timeout;  // of a futex: where its timespec lies; 0: there is none
+    bool relative;     // the timespec is no time of day or of a clock
+    bool realtime;     // it is of CLOCK_REALTIME
   };
 
   ThreadLook();
@@ -44,6 +46,8 @@ class ThreadLook {
   // parallel region. libgomp makes the system call itself, the others through libc, hence the look at who called.
   bool InOpenMp(const SelfMemory& memory, const State& state, int64_t now_ns);
   static bool IsFutex(int64_t syscall);
+  // Whether a futex's wait ends by itself within `within_ns`.
+  static bool EndsSoon(const SelfMemory& memory, const State& state, int64_t within_ns);
 
  private:
   enum class Owner : uint8_t { kOther, kLibc, kOpenMp };

@@ -90,7 +90,7 @@ CREATE TABLE phase_mechanism (
 ) WITHOUT ROWID;
 
 -- What hangs below a cause, summed over a section. A row with folded > 0 holds that many small ones of its kind, phase and
--- state: their thread, stack and code are gone. Of a blocked sample, 65536 in `code` says that the wait has a timeout.
+-- state: their thread, stack and code are gone. Of a blocked sample, 65536 in `code`: its timeout is due in 0.1 s.
 CREATE TABLE detail (
   id INTEGER PRIMARY KEY,
   section INTEGER NOT NULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame, RunReader, Thread
 
+# Python's own for one without, with what it runs; the kernel's for one that Python was not asked about in time.
+_NO_NAME = re.compile(r"(Thread-\d+( \(.*\))?|python[\d.]*)?")
 _STILL, _WOKE, _STIRRED, _WORKS = 1, 2, 3, 4  # BesideSign in event.h: the code of a detail of kind beside
 
 
@@ -181,28 +184,32 @@ class Places:
         details: Iterable[Detail],
         keep: Callable[[Sequence[Frame]], bool] | None = None,
         seen_from: Callable[[Sequence[Frame]], Sequence[Frame]] = tuple,
+        by_line: bool = False,
     ) -> list[Spot]:
         """The user's functions in which these details were, costliest first; those without a user's frame are left out
         (their ns still count in the share's whole). `keep` may reject stacks; `seen_from` gives the part of a stack
-        that is looked at."""
+        that is looked at. `by_line`: each line of a function is a place of its own."""
         whole = 0
-        functions: dict[frames.Function, _Function] = {}
+        functions: dict[tuple[frames.Function, int], _Function] = {}
         for d in details:
             whole += d.ns
             stack = tuple(seen_from(self.run.stack(d.stack)))
             at = frames.user_frame(stack)
             if at is not None and (keep is None or keep(stack)):
-                functions.setdefault(frames.function_of(at), _Function()).add(d, stack, at)
+                place = frames.function_of(at), at.line if by_line else 0
+                functions.setdefault(place, _Function()).add(d, stack, at)
         return sorted((f.spot(whole) for f in functions.values()), key=lambda s: -s.ns)
 
-    def is_at(self, d: Detail, spot: Spot) -> bool:
-        """In the same function of the user's."""
+    def is_at(self, d: Detail, spot: Spot, *, line: bool = False) -> bool:
+        """In the same function of the user's, or on the same line of it."""
         at = frames.user_frame(self.run.stack(d.stack))
-        return at is not None and frames.function_of(at) == frames.function_of(spot.frame)
+        if at is None or frames.function_of(at) != frames.function_of(spot.frame):
+            return False
+        return not line or at.line == spot.frame.line
 
-    def timed(self, samples: Iterable[Detail], spot: Spot) -> bool:
-        """Whether most of the waits there have a timeout: what ended them is not known."""
-        there = [d for d in samples if self.is_at(d, spot)]
+    def timed(self, samples: Iterable[Detail], spot: Spot, *, line: bool = False) -> bool:
+        """Whether most of the waits there have a timeout that is soon due: what ended them is not known."""
+        there = [d for d in samples if self.is_at(d, spot, line=line)]
         return sum(d.ns for d in there if d.timed) > limit("half_share") * sum(d.ns for d in there)
 
     def call_spots(self, *calls: str) -> list[Spot]:
@@ -219,22 +226,26 @@ class Places:
         for d in details:
             by_thread.setdefault(d.thread.id if d.thread is not None else 0, []).append(d)
         groups: dict[int | frames.Function, list[Detail]] = {}
-        for id, group in by_thread.items():
-            groups.setdefault(self._started(group) or id, []).extend(group)
+        for number, group in by_thread.items():
+            groups.setdefault(self._started(group) or number, []).extend(group)
         out: list[Holder] = []
         for who, group in groups.items():
             ns = sum(d.ns for d in group)
             spots = self.spots(group)
             spot = spots[0] if spots else self._library_spot(group)
-            thread = None if isinstance(who, tuple) else group[0].thread
-            name = f"a thread that runs {frames.short_function(who[1])}" if isinstance(who, tuple) else ""
-            name = name or self.thread_name(thread)
+            thread: Thread | None = group[0].thread
+            name = self.thread_name(thread)
+            if isinstance(who, tuple) and (
+                not thread or not thread.name or len({d.thread.id for d in group if d.thread}) > 1
+            ):
+                thread, name = None, f"a thread that runs {frames.short_function(who[1])}"
             out.append(Holder(name, thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot))
         return sorted(out, key=lambda h: -h.ns)
 
     def _started(self, of_thread: Sequence[Detail]) -> frames.Function | None:
-        """What a thread ran that ended before it could be asked for its name: one of many, mostly."""
-        if of_thread[0].thread is None or of_thread[0].thread.name:
+        """What a thread ran that has no name of its own, or ended before it was asked for it: one of many, mostly."""
+        thread = of_thread[0].thread
+        if thread is None or not _NO_NAME.fullmatch(thread.name):
             return None
         found = (frames.outermost_user_frame(self.run.stack(d.stack)) for d in of_thread)
         return next((frames.function_of(at) for at in found if at is not None), None)
@@ -269,22 +280,21 @@ class Places:
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
     def passing(self, phases: Iterable[str] | None = None) -> list[tuple[str, Spot]]:
-        """Of threads that ended before they could be asked for their name: what they ran, and where they stood, of
-        those that together were there for most of the time that `beside` is about. Of several at once each counts."""
+        """Of several threads without names: what they ran, and where they stood, of those that together were there for
+        most of the time that `beside` is about. Of several at once each counts."""
         in_phases = set(phases) if phases is not None else None
         asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
         by_function: dict[frames.Function, list[Detail]] = {}
         for d in self.run.detail_totals("beside"):
-            if d.thread is None or d.thread.name or (in_phases is not None and d.phase not in in_phases):
-                continue
-            started = frames.outermost_user_frame(self.run.stack(d.stack))
+            started = self._started([d]) if in_phases is None or d.phase in in_phases else None
             if started is not None:
-                by_function.setdefault(frames.function_of(started), []).append(d)
+                by_function.setdefault(started, []).append(d)
         out = []
         for (_, function), group in by_function.items():
             spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
             ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
-            if asleep and ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
+            several = len({d.thread.id for d in group if d.thread is not None}) > 1
+            if several and asleep and ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
                 out.append((f"threads that run {frames.short_function(function)}", spots[0]))
         return out
 

@@ -76,7 +76,7 @@ class Detail:
 
     @property
     def timed(self) -> bool:
-        """Of a blocked sample: the thread waits for a lock with a timeout. Runs of before say so of none."""
+        """Of a blocked sample: it waits for a lock, and a timeout ends that within 0.1 s. Older runs say so of none."""
         return self.code >= _TIMED
 
 

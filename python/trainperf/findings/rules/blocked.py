@@ -64,7 +64,7 @@ _FIXES = {
         "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
     ),
     "thread end": (
-        "# join it a step later, or after the loop: what it does then goes on beside the next step\n"
+        "# join it, or leave the `with` of its pool, a step later or after the loop: it goes on meanwhile\n"
         "# if it computes, that needs a free CPU",
         "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
     ),
@@ -153,7 +153,7 @@ class Blocked:
         phases = {p for p, _ in claims}
         saves = beside_saves(facts).details  # told as the checkpoint's
         samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in saves]
-        spots = facts.spots(samples)
+        spots = facts.spots(samples, by_line=True)  # another line may wait for another reason
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         name = self._call(facts, top, samples)
@@ -161,10 +161,11 @@ class Blocked:
         kind = handed or self._kind(facts, claims, top, name)
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
-        fed = emptied and bool(background)
+        longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in background), default=0)
+        fed = emptied and longest >= limit("half_share") * cost / facts.affected("blocked_io").steps
         others = kind == "lock" or handed is not None
         beside = facts.beside(phases) if others else []
-        timed = others and top is not None and facts.timed(samples, top)
+        timed = others and top is not None and facts.timed(samples, top, line=True)
         awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         passing = facts.passing(phases) if kind == "thread end" else []
         busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
@@ -282,7 +283,7 @@ class Blocked:
         """The system call in which most of the top place's time went."""
         calls: dict[int, int] = {}
         for d in samples:
-            if top is None or facts.is_at(d, top):
+            if top is None or facts.is_at(d, top, line=True):
                 calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
         return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
 
