@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainperf.errors import TrainperfWarning
 from trainperf.watching.closed_steps import ClosedStep
 
-STEPS = 60
+STEPS = 150
 
 
 class Slow(Dataset[Any]):

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/thread_table.h"
+#include "trainperf/cpython/frame_copies.h"
 #include "trainperf/cpython/frame_reader.h"
 #include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/line_table.h"
@@ -219,6 +221,23 @@ int LineOf(const py::bytes& table, int first_line, int64_t offset) {
   return LineAt(format, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), first_line, offset);
 }
 
+// Addresses at which no frame was copied, that lead somewhere all the same: what is no frame has a caller anywhere.
+std::vector<uint64_t> LedAstray() {
+  const SelfMemory memory = SelfMemory::Open();
+  const Pages<char> page(4096);
+  const auto begin = reinterpret_cast<uint64_t>(page.get());
+  const auto size = static_cast<uint64_t>(tp_python_offsets.frame_read_size);
+  const auto copies = std::make_unique<FrameCopies>();
+  if (copies->Find(memory, begin + 2560) == nullptr) throw std::runtime_error("the page was not copied");
+  std::vector<uint64_t> led;
+  for (const uint64_t wild : {uint64_t{0}, uint64_t{8}, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX - size + 1,
+                              UINT64_MAX - size, begin + 4096 - size + 8, begin + 4096, begin + (uint64_t{1} << 40)}) {
+    if (copies->First(wild) != nullptr || copies->Second(wild) != nullptr) led.push_back(wild);
+  }
+  if (copies->Find(memory, UINT64_MAX - 7) != nullptr) led.push_back(UINT64_MAX - 7);
+  return led;
+}
+
 }  // namespace
 }  // namespace trainperf
 
@@ -270,4 +289,5 @@ PYBIND11_MODULE(gil_truth, m) {
   m.def("threads", &Threads);
   m.def("read_stacks", &ReadStacks);
   m.def("line_of", &LineOf);
+  m.def("led_astray", &LedAstray);
 }

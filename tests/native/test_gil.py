@@ -111,6 +111,11 @@ def test_lines_of_the_standard_library(python: tuple[str, Path]) -> None:
     assert seen["checked"] > 50_000
 
 
+def test_a_garbage_pointer_to_a_frame_leads_nowhere(python: tuple[str, Path]) -> None:
+    """One close to the last address there is was followed out of the copies: a segmentation fault of the training."""
+    assert play(python, "astray")["led"] == []
+
+
 def test_reads_of_running_threads_are_whole_or_rejected(python: tuple[str, Path]) -> None:
     seen = play(python, "torn")
     assert seen["implausible"] == 0

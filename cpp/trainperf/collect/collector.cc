@@ -22,8 +22,9 @@ namespace {
 
 // Each costs 0.2 ms, mostly for caches that the training has filled.
 constexpr std::chrono::milliseconds kWakeUp(200);
-// CUPTI's buffers are given back, and its clock is read, at each.
-constexpr std::chrono::milliseconds kWakeUpWithDevice(100);
+// Until the loop is known, for the sampler to look at it from its begin. And with a device: CUPTI's buffers are given
+// back, and its clock is read, at each.
+constexpr std::chrono::milliseconds kWakeUpOftener(100);
 constexpr int64_t kSecondNs = 1'000'000'000;
 // Between a thread's reading of the clock and its push it may be preempted; younger events wait for the next wake-up,
 // so that threads merge in order.
@@ -286,7 +287,7 @@ void Collector::Loop() {
     int64_t flush = 0;
     int64_t flush_asked_ns = 0;
     std::vector<std::function<void()>> commands;
-    const std::chrono::nanoseconds wake_up = device_.traces() ? kWakeUpWithDevice : kWakeUp;
+    const std::chrono::nanoseconds wake_up = device_.traces() || !loop_begun_ ? kWakeUpOftener : kWakeUp;
     const int64_t asleep_ns = NowNs();
     {
       std::unique_lock<std::mutex> lock(mutex_);

@@ -19,6 +19,7 @@ const char* FrameCopies::Find(const SelfMemory& memory, uint64_t address) {
   if (address % alignof(void*) != 0) return nullptr;
   if (const char* found = First(address); found != nullptr) return found;
   const uint64_t end = address + static_cast<uint64_t>(tp_python_offsets.frame_read_size);
+  if (end < address) return nullptr;
   bool added = false;
   if (tp_python_offsets.frames_are_contiguous) {
     // All of its page, since frames come and go behind it. Close to the begin of a page the callers are on the one
@@ -51,10 +52,11 @@ bool FrameCopies::ReadTwice(const SelfMemory& memory, const Others& others) {
 }
 
 const char* FrameCopies::First(uint64_t address) const {
-  const uint64_t end = address + static_cast<uint64_t>(tp_python_offsets.frame_read_size);
+  const auto size = static_cast<uint64_t>(tp_python_offsets.frame_read_size);
   for (size_t i = 0; i < count_; ++i) {
     const size_t at = last_ + i < count_ ? last_ + i : last_ + i - count_;
-    if (address < pieces_[at].begin || end > pieces_[at].end) continue;
+    // What is no frame may lead anywhere, so the end of one at `address` may be beyond the last address there is.
+    if (address < pieces_[at].begin || address >= pieces_[at].end || pieces_[at].end - address < size) continue;
     last_ = at;
     return pages_.get() + pieces_[at].at + (address - pieces_[at].begin);
   }

@@ -98,6 +98,11 @@ def lines() -> dict[str, Any]:
     return {"checked": checked, "wrong": wrong}
 
 
+def astray() -> dict[str, Any]:
+    """What a garbage pointer to a frame leads to: the sampler must not follow it."""
+    return {"led": truth.led_astray()}
+
+
 def torn() -> dict[str, Any]:
     """Stacks of threads that make and free code and frames as fast as they can."""
     truth.begin()
