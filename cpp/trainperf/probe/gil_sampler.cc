@@ -372,9 +372,10 @@ void Sampler::LookBeside(Event event) {
       const uint64_t at = std::exchange(next, forward ? state.next : state.prev);
       if (at == watched_tstate_) continue;
       event.stack = StackOf(state);
-      ThreadState again;  // it may have ended while it was read
+      ThreadState again;  // it may have ended while it was read; or begun, and had no number before
       if (event.stack == 0 || !ReadThreadState(memory_, at, &again) || again.id != state.id) continue;
-      event.object = ThreadTable::Get().FindOrAdd(state.native_tid, state.id);
+      if (again.native_tid == 0) continue;
+      event.object = ThreadTable::Get().FindOrAdd(again.native_tid, again.id);
       event.what =
           static_cast<uint8_t>(beside_.Look(event.object, cpu_ns(event.object), sleepers_cpu_ns, event.end_ns));
       ring_.TryPush(event);
