@@ -393,3 +393,14 @@ def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:
     f = only(make().steps(3, blocked_io=3.0, compute=2.0))
     assert f.why.endswith("it is not known where: no sample in 3 steps tells")
     assert f.fix.startswith("# run longer")
+
+
+@pytest.mark.parametrize(("asleep_ms", "severity"), [(14, "info"), (98, "info"), (110, "critical")])
+def test_a_short_wait_in_one_step_is_no_warning(make: Make, asleep_ms: float, severity: str) -> None:
+    """A run of 0.07 s that slept in its first forward for a page from a disk was told "critical"."""
+    file = make().steps(1, blocked_io=asleep_ms).steps(99, compute=0.5)
+    found = said(file)
+    (f,) = (f for f in found.findings if f.id == "TP301")
+    assert f.severity == severity and f.steps_affected == 1
+    assert (found.verdict.finding == "TP301") == (severity == "critical")
+    assert "blocked" in found.verdict.text, found.verdict

@@ -51,9 +51,11 @@ bool ThreadLook::EndsSoon(const SelfMemory& memory, const State& state, int64_t 
   if (state.timeout == 0 || !memory.Read(state.timeout, &until, sizeof(until))) return false;
   timespec now = {0, 0};
   if (!state.relative) clock_gettime(state.realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
-  const int64_t seconds = until.tv_sec - now.tv_sec;
-  if (seconds > 1'000'000 || seconds < -1'000'000) return false;
-  return seconds * 1'000'000'000 + until.tv_nsec - now.tv_nsec <= within_ns;
+  // The wait may be over, and something else lie there.
+  constexpr int64_t kFarSeconds = 1'000'000, kSecondNs = 1'000'000'000;
+  if (until.tv_sec < now.tv_sec - kFarSeconds || until.tv_sec > now.tv_sec + kFarSeconds) return false;
+  if (until.tv_nsec < 0 || until.tv_nsec >= kSecondNs) return false;
+  return (until.tv_sec - now.tv_sec) * kSecondNs + until.tv_nsec - now.tv_nsec <= within_ns;
 }
 
 void ThreadLook::Follow(int32_t native_tid) {

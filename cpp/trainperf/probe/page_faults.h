@@ -2,7 +2,7 @@
 // the thread that first writes to it, and is cleared before.
 //
 //   PageFaults faults;
-//   faults.Look();                                        // about 2 us; five times a second
+//   faults.Look();                                        // about 2 us; at each wake of the collector
 //   FaultReading reading = faults.Read(native_tid);       // about 10 us; once a second
 //   int64_t ns = MeasurePageFaultNs();                    // what one costs here: 0.2 ms, once
 //

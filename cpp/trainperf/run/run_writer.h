@@ -58,7 +58,7 @@ struct HostReading {  // once a second
   // Of the step thread, so far; -1: not known.
   int64_t faults = -1;     // minor page faults
   int64_t system_ns = -1;  // CPU time in the kernel
-  // The most that the process' private writable memory shrank by in the second before, looked at five times; -1: not
+  // The most that the process' private writable memory shrank by in the second before, looked at several times; -1: not
   // known.
   int64_t returned_bytes = -1;
 };

@@ -122,7 +122,7 @@ _LOOKS = {
     "lock": "acquire(blocking=False)",
     "queue": "get_nowait()",
     "full queue": "put_nowait()",
-    "timed signal": "is_set()",
+    "timed signal": "is_set(), of a Condition by its own test,",
     "thread end": "is_alive()",
     "future": "done()",
 }
@@ -150,6 +150,9 @@ class Blocked:
         severity = facts.grade(cost, self.limits)
         if severity is None:
             return None
+        affected = facts.affected("blocked_io")
+        if affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s"):
+            severity = "info"
         phases = {p for p, _ in claims}
         saves = beside_saves(facts).details  # told as the checkpoint's
         samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in saves]
@@ -162,7 +165,7 @@ class Blocked:
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in background), default=0)
-        fed = emptied and longest >= limit("half_share") * cost / facts.affected("blocked_io").steps
+        fed = emptied and longest >= limit("half_share") * cost / affected.steps
         others = kind == "lock" or handed is not None
         beside = facts.beside(phases) if others else []
         timed = others and top is not None and facts.timed(samples, top, line=True)
@@ -179,7 +182,6 @@ class Blocked:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
-        affected = facts.affected("blocked_io")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
         pool = None
         if handed is not None and not fix:
