@@ -389,7 +389,7 @@ def slow_logger(n: int = 60) -> Case:
         title,
         "logger",
         n,
-        "lightning-logger",
+        "trainer-logger",
         "SlowLogger",
         Net(),
         loader(truth, n),

@@ -199,6 +199,30 @@ def test_figures_and_flags(tmp_path: Path) -> None:
     assert 0 < logged[0]["hooks"]["log_metrics"]["count"] <= 20  # the module's loss; what we log is no cost of it
 
 
+class Rows(CSVLogger):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.steps: list[int | None] = []  # of our figures
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        if "trainperf/step_ms" in metrics:
+            self.steps.append(step)
+
+
+def test_of_accumulated_batches_figures_go_out_once(tmp_path: Path) -> None:
+    """Of eight batches, which take longer than steps take to close, several find some that have just closed."""
+    logger = Rows(tmp_path)
+    train = loader(None, 64, lambda _: time.sleep(0.06))
+    fit(tmp_path, train=train, logger=logger, log_every_n_steps=1, accumulate_grad_batches=8)
+    assert logger.steps and len(logger.steps) == len(set(logger.steps))
+
+
+def test_no_figures_where_lightning_logs_none(tmp_path: Path) -> None:
+    logger = Rows(tmp_path)
+    run = fit(tmp_path, logger=logger, log_every_n_steps=0).run
+    assert not logger.steps and not [note for note in run.notes if "hook is off" in note]
+
+
 def test_a_logger_that_breaks_under_our_figures_does_not_break_training(tmp_path: Path) -> None:
     class Picky(CSVLogger):
         def log_metrics(self, metrics: Any, step: int | None = None) -> None:

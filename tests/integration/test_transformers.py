@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import pickle
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -182,6 +184,103 @@ def test_a_callback_that_was_added_later_ends_at_the_next_training(tmp_path: Pat
     assert callback.run.step_count == N and callback.run.ended == "normally"
 
 
+def test_a_training_that_nobody_heard_the_end_of_gives_way_to_another_callbacks(tmp_path: Path) -> None:
+    """As where a smaller batch is tried after an error, with a Trainer and a callback of its own."""
+    before = patchable()
+    lost = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    failing = trainer(tmp_path, [boom := Boom(RuntimeError)])
+    failing.add_callback(lost)
+    with pytest.raises(RuntimeError):
+        failing.train()
+    callback = TrainPerfCallback(tmp_path / "b.tpr", verbose=False)
+    trainer(tmp_path, [callback]).train()
+    assert "on_step_end" not in vars(boom)
+    for path, steps, ended in ((lost.path, 5, "exception"), (callback.path, N, "normally")):
+        with trainperf.open(path) as run:
+            assert (run.step_count, run.ended) == (steps, ended)
+    assert Path(callback.path).name == "b.tpr"
+    assert_unpatched(before, patchable())
+
+
+def test_a_training_within_another_ones_callback_is_part_of_that(tmp_path: Path) -> None:
+    class Nested(TrainerCallback):  # type: ignore[misc]
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            trainer(tmp_path, [TrainPerfCallback(tmp_path / "never.tpr", verbose=False)]).train()
+
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    outer = trainer(tmp_path, [Nested()])
+    outer.add_callback(callback)
+    outer.train()
+    assert callback.run.step_count == 2 * N and not (tmp_path / "never.tpr").exists()
+
+
+class Waits(TrainerCallback):  # type: ignore[misc]
+    """Sleeps, and knows for how long, in what is told by itself: before the first step, logging, saving, evaluating."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None
+        self.step_s = 0.0
+
+    @staticmethod
+    def sleep(seconds: float) -> float:
+        start = time.perf_counter()
+        time.sleep(seconds)
+        return time.perf_counter() - start
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.sleep(0.6)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 0:
+            self.sleep(0.3)
+
+    def on_log(self, *args: Any, **kwargs: Any) -> None:
+        self.sleep(0.005)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % 5 == 0:
+            torch.save({}, SlowFile())
+        self.step_s += self.sleep(0.002)
+
+    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.trainer.evaluate(Rows(None, 8, lambda: time.sleep(0.05)))
+
+
+class SlowFile(io.BytesIO):
+    def write(self, data: Any) -> int:
+        time.sleep(0.01)
+        return super().write(data)
+
+
+def test_what_a_callback_logs_saves_and_evaluates_is_not_its_own_in_the_loop(tmp_path: Path) -> None:
+    waits = Waits()
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    training = trainer(tmp_path, [callback, waits], logging_steps=1, num_train_epochs=2)
+    waits.trainer = training
+    training.train()
+    run = callback.run
+    hooks = next(d["hooks"] for kind, d in run.objects.values() if kind == "callback" and d["class"] == "Waits")
+    assert "on_train_begin" not in hooks
+    assert hooks["on_log"]["own_ns"] >= 2 * N * 5e6 and hooks["on_log"]["other_ns"] < 2 * N * 1e6
+    assert hooks["on_epoch_begin"]["count"] == 1 and hooks["on_epoch_begin"]["other_ns"] < 10e6
+    assert hooks["on_epoch_end"]["own_ns"] >= 2 * 50e6 and hooks["on_epoch_end"]["other_ns"] < 20e6
+    assert hooks["on_step_end"]["own_ns"] / 1e9 >= waits.step_s + 2 * N / 5 * 0.01
+    assert hooks["on_step_end"]["other_ns"] / 1e9 == pytest.approx(waits.step_s, abs=0.03)
+    told = next((f for f in run.judged.findings if f.id == "TP701"), None)
+    assert told is None or told.cost_ns / 1e9 <= waits.step_s + 0.03
+
+
+def test_two_trainings_under_one_watch_sum_what_a_callback_costs(tmp_path: Path) -> None:
+    waits = Waits()
+    with trainperf.watch(tmp_path / "a.tpr", verbose=False) as watch:
+        for _ in range(2):
+            training = trainer(tmp_path, [TrainPerfCallback(), waits])
+            waits.trainer = training
+            training.train()
+    hooks = next(d["hooks"] for kind, d in watch.run.objects.values() if kind == "callback" and d["class"] == "Waits")
+    assert hooks["on_step_end"]["count"] == 2 * N
+
+
 def test_resume(tmp_path: Path) -> None:
     trainer(tmp_path, [], save_strategy="steps", save_steps=8).train()
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
@@ -239,8 +338,6 @@ def test_figures_reach_what_the_trainer_reports_to(tmp_path: Path) -> None:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             seen.append(dict(logs))
 
-    import time
-
     slow = Rows(None, 80 * BATCH, lambda: time.sleep(0.004))
     training = trainer(tmp_path, [Reporter(), TrainPerfCallback(tmp_path / "a.tpr", verbose=False)], slow)
     training.train()
@@ -282,8 +379,6 @@ def test_auto_find_batch_size_begins_again(tmp_path: Path) -> None:
 
 
 def test_pickling_and_on_flag(tmp_path: Path) -> None:
-    import time
-
     flagged: list[Any] = []
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False, on_flag=flagged.append)
     slow = Rows(None, 60 * BATCH, lambda: time.sleep(0.004))

@@ -164,6 +164,15 @@ def test_a_logger(make: Make) -> None:
     assert "log_every_n_steps=50" in f.fix and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
 
 
+def test_a_logger_of_hugging_faces_is_told_in_its_words(make: Make) -> None:
+    facts = json.dumps({"version": "5.23.0", "logging_steps": 20})
+    file = make().meta(framework="transformers 5.23.0", transformers=facts).steps(100, compute=9.0, logging=1.0)
+    file.object(1, "logger", **{"class": "WandbCallback", "hooks": {"on_log": hook(90, count=5, other=0)}})
+    f = said(file).findings[0]
+    assert f.id == "TP702" and f.fix == "TrainingArguments(logging_steps=100)  # now 20", f
+    assert f.why == "WandbCallback.on_log takes 18.0 ms a call, every 20 steps"
+
+
 def test_metrics_on_the_progress_bar(make: Make) -> None:
     def run(device: str = "1", **settings: Any) -> RunFile:
         file = lightning(make, **settings).meta(feeds_device=device)

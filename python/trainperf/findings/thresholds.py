@@ -81,7 +81,7 @@ _TABLE = (
         0.1,
         "s",
         "waits in some of the steps, which take less than this in all, are mentioned, not warned of",
-        "a healthy run of 0.07 s slept 14 ms in one step, for a page from a disk; a longer run tells whether it repeats",
+        "a healthy run of 0.07 s slept 14 ms in one step, for a page; a longer run tells whether it repeats",
     ),
     Threshold(
         "in_process_min_ms",

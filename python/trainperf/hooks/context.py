@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainperf.hooks.apart import Apart
 from trainperf.hooks.saves import Saves
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class Context:
         self.between = between  # None: no one waits for flags
         self.objects = Objects(session)
         self.ticker = Ticker(self)
-        self.saves = Saves(native)
+        self.apart = Apart()
+        self.saves = Saves(native, self.apart)
         # What a framework's log call is about to write: (trainer, logs). Set by integrations; never raises.
         self.add_figures: Callable[[Any, Any], None] | None = None
         self._failed: set[str] = set()

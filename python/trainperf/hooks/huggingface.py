@@ -42,16 +42,19 @@ class _LibraryHook(PatchHook):
 
     def _phase(self, context: Context, phase: int) -> Make:
         begin, end, switch = context.native.begin_phase, context.native.end_phase, self.switch
+        apart = context.apart
 
         def make(original: AnyFunction) -> AnyFunction:
             def bracketed(*args: Any, **kwargs: Any) -> Any:
                 if not switch.on:
                     return original(*args, **kwargs)
+                apart.begin()
                 begin(phase)
                 try:
                     return original(*args, **kwargs)
                 finally:
                     end(phase)
+                    apart.end()
 
             return bracketed
 
@@ -75,17 +78,20 @@ class TransformersHook(_LibraryHook):
 
     def _logging(self, original: AnyFunction, context: Context) -> AnyFunction:
         begin, end, bracket, switch = context.native.begin, context.native.end, context.native.LOGGING, self.switch
+        apart = context.apart
 
         def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
             if not switch.on:
                 return original(self, logs, *args, **kwargs)
             if context.add_figures is not None:
                 context.add_figures(self, logs)
+            apart.begin()
             begin(bracket)
             try:
                 return original(self, logs, *args, **kwargs)
             finally:
                 end(bracket)
+                apart.end()
 
         return log
 

@@ -39,15 +39,18 @@ class LoggerHook(PatchHook):
 
     def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
         begin, end, bracket, switch = context.native.begin, context.native.end, context.native.LOGGING, self.switch
+        apart = context.apart
 
         def write(*args: Any, **kwargs: Any) -> Any:
             if not switch.on:
                 return original(*args, **kwargs)
+            apart.begin()
             begin(bracket)
             try:
                 return original(*args, **kwargs)
             finally:
                 end(bracket)
+                apart.end()
 
         return write
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainperf.hooks.apart import Apart
     from trainperf.hooks.context import Native
     from trainperf.hooks.patch import AnyFunction, Switch
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 class Saves:
     """The outermost is the CHECKPOINT bracket, with the bytes of all that was written in it. Thread-safe."""
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: Native, apart: Apart) -> None:
         self._native = native
+        self._apart = apart
         self._written: dict[int, int] = {}  # by thread that is saving: bytes so far
 
     def outermost(self) -> bool:
@@ -26,6 +28,7 @@ class Saves:
     def begin(self) -> None:
         """The outermost's; in the try whose finally ends it, or an interrupt leaves this thread saving for good."""
         self._written[threading.get_ident()] = 0
+        self._apart.begin()
         self._native.begin(self._native.CHECKPOINT)
 
     def end(self, outermost: bool, written: int = -1) -> None:
@@ -38,6 +41,7 @@ class Saves:
             return  # interrupted before it began
         inside = self._written.pop(thread)
         self._native.end(self._native.CHECKPOINT, written if written >= 0 else inside or -1)
+        self._apart.end()
 
     def around(self, original: AnyFunction, switch: Switch, target: Callable[..., Any] | None = None) -> AnyFunction:
         """`target` of the function's arguments: the file that it writes, if it writes one itself."""

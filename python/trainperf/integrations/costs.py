@@ -8,7 +8,8 @@
 
 Sums go into the run as the description of an object, about once a second and at the end: no table of their own, and
 a run that is killed has them too. A cost's own time is without what is measured inside of it (a checkpoint that a
-callback saves); `other_ns` is the part of it that lies in the loop itself, and not in validation or in a checkpoint.
+callback saves); `other_ns` is the part of it that lies in the loop itself, and not in validation, logging or a
+checkpoint, whoever marks these. Trainings under one watch go on with the sums of the one before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,6 +40,32 @@ class Cost:
         self.count = self.ns = self.own_ns = self.other_ns = self.max_ns = 0
 
 
+class _Sums:
+    """Of one watch."""
+
+    def __init__(self) -> None:
+        self.costs: dict[tuple[int, str], Cost] = {}
+        self.objects: dict[int, tuple[str, Mapping[str, Any]]] = {}
+
+
+class _Frame:
+    """A stretch that is being measured."""
+
+    __slots__ = ("apart_before", "apart_inner", "cost", "how", "inner", "phase", "start")
+
+    def __init__(self, cost: Cost | None, how: int, phase: int, apart_before: int) -> None:
+        self.cost = cost
+        self.how = how
+        self.phase = phase
+        self.start = _now()
+        self.inner = 0  # time of what is inside
+        self.apart_before = apart_before
+        self.apart_inner = 0  # of `inner`, what was apart
+
+
+_sums: weakref.WeakKeyDictionary[Context, _Sums] = weakref.WeakKeyDictionary()
+
+
 class CostMeter:
     """Used on the thread that made it; on others enter() and leave() must not be called (see here())."""
 
@@ -46,16 +74,15 @@ class CostMeter:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._native = context.native
-        self._costs: dict[tuple[int, str], Cost] = {}
-        self._objects: dict[int, tuple[str, Mapping[str, Any]]] = {}
-        # [cost or None, how, start, time of what is inside, phase]
-        self._stack: list[list[Any]] = []
-        self._thread = threading.get_ident()
+        sums = _sums.setdefault(context, _Sums())
+        self._costs, self._objects = sums.costs, sums.objects
+        self._stack: list[_Frame] = []
+        self._apart = context.apart
+        self._apart.thread = self._thread = threading.get_ident()
         self._published_ns = _now()
         self._dirty: set[int] = set()
         self.counting = False  # only what happens between the first and the last batch is summed
         self.ours = False  # we are writing to the user's loggers: that is no cost of theirs
-        self.apart = 0  # > 0: in a phase of its own (validation, a checkpoint)
         context.ticker.add("costs", self._tick)
 
     def here(self) -> bool:
@@ -77,43 +104,49 @@ class CostMeter:
 
     def enter(self, cost: Cost | None, how: int, phase: int = 0) -> None:
         stack = self._stack
+        apart_before = self._apart.ns()
         if how == self.CALLBACK:
-            if stack and any(frame[1] == self.CALLBACK or frame[1] == self.PHASE for frame in stack):
+            if stack and any(frame.how in (self.CALLBACK, self.PHASE) for frame in stack):
                 how = self.PLAIN  # inside of another callback, or of a checkpoint: its phase stays
             elif cost is not None:
                 self._native.begin(self._native.CALLBACK, cost.number)
         elif how == self.LOGGING:
+            self._apart.begin()
             self._native.begin(self._native.LOGGING, 0 if cost is None else cost.number)
         elif how == self.PHASE:
+            self._apart.begin()
             self._native.begin_phase(phase)
-            self.apart += 1
-        stack.append([cost, how, _now(), 0, phase])
+        stack.append(_Frame(cost, how, phase, apart_before))
 
     def inside(self, cost: Cost) -> bool:
         """Whether this very cost is being measured: a method that calls its base class' is one call."""
-        return any(frame[0] is cost for frame in self._stack)
+        return any(frame.cost is cost for frame in self._stack)
 
     def leave(self) -> None:
         stack = self._stack
         if not stack:
             return
-        cost, how, start, inner, phase = stack.pop()
-        ns = _now() - start
-        if how == self.CALLBACK:
+        frame = stack.pop()
+        ns = _now() - frame.start
+        if frame.how == self.CALLBACK:
             self._native.end(self._native.CALLBACK)
-        elif how == self.LOGGING:
+        elif frame.how == self.LOGGING:
             self._native.end(self._native.LOGGING)
-        elif how == self.PHASE:
-            self._native.end_phase(phase)
-            self.apart -= 1
+            self._apart.end()
+        elif frame.how == self.PHASE:
+            self._native.end_phase(frame.phase)
+            self._apart.end()
+        apart = self._apart.ns() - frame.apart_before
         if stack:
-            stack[-1][3] += ns
+            stack[-1].inner += ns
+            stack[-1].apart_inner += apart
+        cost = frame.cost
         if cost is not None and self.counting:
+            own = ns - frame.inner
             cost.count += 1
             cost.ns += ns
-            cost.own_ns += ns - inner
-            if not self.apart:
-                cost.other_ns += ns - inner
+            cost.own_ns += own
+            cost.other_ns += max(0, own - (apart - frame.apart_inner))
             cost.max_ns = max(cost.max_ns, ns)
             self._dirty.add(cost.number)
 
@@ -140,7 +173,7 @@ class CostMeter:
             self._context.session.set_object(number, kind, text)
 
     def close(self) -> None:
-        self._thread = 0
         self.unwind()
+        self._apart.thread = self._thread = 0
         self.publish()
         self._context.ticker.discard("costs")

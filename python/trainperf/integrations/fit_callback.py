@@ -57,6 +57,9 @@ class FitCallback:
     def _begin_watch(self, root: str, *, rank: int, world_size: int) -> tuple[Watch, FitWatch | None]:
         """The training's watch, and again if it is ours: the program's own goes on, and tells the verdict itself."""
         running = process.current()
+        if isinstance(running, FitWatch):
+            running.give_way()
+            running = process.current()
         if running is not None and not running.gives_way:
             self._watch = running
             return running, None

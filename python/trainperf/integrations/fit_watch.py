@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainperf.settings import stamp
@@ -17,6 +18,7 @@ class FitWatch(Watch):
     """The verdict comes by tell(), when the framework's own last lines are out."""
 
     _telling = False
+    end_if_over: Callable[[], Callable[[], None] | None] | None = None  # set by who began it; weak
 
     def go_without(self, why: str) -> None:
         """After an __enter__ that failed: runs as where there is no core, and tells why."""
@@ -28,6 +30,17 @@ class FitWatch(Watch):
             self._stop("exception", None)
         else:
             self.__exit__(None if error is None else type(error), error, None)
+
+    def give_way(self) -> None:
+        """To another training: one that ended without a word is none any more."""
+        if self.end_if_over is None:
+            return
+        end = self.end_if_over()
+        if end is not None:
+            end()
+        else:  # who began it is no more
+            self.end(None, told=False)
+            self.tell()
 
     def discard(self) -> None:
         self.leave_no_run("there was no training")

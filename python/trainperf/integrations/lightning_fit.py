@@ -195,8 +195,7 @@ class LightningFit:
     def _log_figures(self, before: StepTotals) -> None:
         """What the steps took that have closed since the last time, to every logger; never by self.log()."""
         trainer = self._trainer
-        connector = getattr(trainer, "_logger_connector", None)
-        if not getattr(connector, "should_update_logs", self.batches_ended % trainer.log_every_n_steps == 0):
+        if not self._lightning_logs():
             return
         now = self._watch.step_totals
         steps = now.since(before)
@@ -216,6 +215,16 @@ class LightningFit:
                 logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)
         finally:
             meter.ours = False
+
+    def _lightning_logs(self) -> bool:
+        """Whether it logs metrics after this batch: of those that accumulate gradients, after the last."""
+        trainer = self._trainer
+        accumulates = getattr(trainer.fit_loop, "_should_accumulate", None)
+        if accumulates is not None and trainer.lightning_module.automatic_optimization and accumulates():
+            return False
+        every = trainer.log_every_n_steps
+        regular = bool(every) and self.batches_ended % every == 0
+        return bool(getattr(getattr(trainer, "_logger_connector", None), "should_update_logs", regular))
 
     def _look_at_metrics(self) -> None:
         """Names of the metrics that the progress bar shows of every batch; without reading a value off a device."""

@@ -36,6 +36,7 @@ class TrainPerfHooks(FitCallback):
     """
 
     _fit: TransformersFit | None = None  # the one that runs
+    _trainer: weakref.ref[Any] | None = None  # its trainer
     _training = 0  # > 0: in trainer.train(), and told when it raises
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -54,8 +55,16 @@ class TrainPerfHooks(FitCallback):
             rank=int(getattr(args, "process_index", 0)),
             world_size=int(getattr(args, "world_size", 1)),
         )
+        trainer = _calling_trainer()
         self._fit = TransformersFit(self, watch, own=own, args=args, state=state, log_metrics=self._log_metrics)
-        self._fit.begin(_calling_trainer())  # what interrupts it finds us, by `raised`
+        self._trainer = weakref.ref(trainer) if trainer is not None else None
+        if own is not None:
+            own.end_if_over = weakref.WeakMethod(self._end_if_over)
+        self._fit.begin(trainer)  # what interrupts it finds us, by `raised`
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._fit is not None:
+            self._fit.steps()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)
@@ -65,15 +74,20 @@ class TrainPerfHooks(FitCallback):
         if fit is not None:
             fit.end(error, ended=ended)
 
+    def _end_if_over(self) -> None:
+        """Where it raised, and nobody told us."""
+        fit = self._fit
+        if fit is None or self._training or fit.thread != threading.get_ident() or _trains_here(self._trainer):
+            return
+        self._end(None, ended=False)
+
     @property
     def watch(self) -> Watch:
-        fit = self._fit
-        if fit is not None and not self._training and fit.thread == threading.get_ident() and not _in_training():
-            self._end(None, ended=False)  # it raised, and nobody told us
+        self._end_if_over()
         return super().watch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_training": 0}
+        return {**super().__getstate__(), "_training": 0, "_trainer": None}
 
 
 class _Raised:
@@ -127,11 +141,12 @@ def _trainer_class() -> Any:
     return getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
 
 
-def _in_training() -> bool:
-    """Whether this thread is in some Trainer's train()."""
-    kind, frame = _trainer_class(), sys._getframe(1).f_back
-    while kind is not None and frame is not None:
-        if frame.f_code.co_name == "train" and isinstance(frame.f_locals.get("self"), kind):
+def _trains_here(reference: weakref.ref[Any] | None) -> bool:
+    """Whether this thread is in its train(). One that is no more does not train."""
+    trainer = reference() if reference is not None else None
+    frame = sys._getframe(1).f_back
+    while trainer is not None and frame is not None:
+        if frame.f_code.co_name == "train" and frame.f_locals.get("self") is trainer:
             return True
         frame = frame.f_back
     return False

@@ -30,7 +30,7 @@ _FACTS = (
     ),
 )
 _EVENTS = (
-    *("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_substep_end", "on_pre_optimizer_step"),
+    *("on_epoch_begin", "on_epoch_end", "on_step_begin", "on_substep_end", "on_pre_optimizer_step"),
     *("on_optimizer_step", "on_step_end", "on_evaluate", "on_predict", "on_save", "on_log", "on_prediction_step"),
 )
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction_step")
@@ -103,7 +103,6 @@ class TransformersFit:
             session.set_tier("callback_costs", "off", "the callback was not called by a Trainer")
             return
         meter = self._meter = CostMeter(self._context)
-        meter.counting = True
         for callback in callbacks:
             if callback is self._callback or type(callback).__name__ in _IDLE:
                 continue
@@ -139,6 +138,11 @@ class TransformersFit:
             return timed
 
         self._wrapped.replace(callback, event, make)
+
+    def steps(self) -> None:
+        """What the callbacks did before the first step is none of the loop's."""
+        if self._meter is not None:
+            self._meter.counting = True
 
     # The end
 

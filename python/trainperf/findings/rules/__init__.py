@@ -29,7 +29,6 @@ from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.launch_bound import LaunchBound
 from trainperf.findings.rules.lightning_log import LightningLog
-from trainperf.findings.rules.lightning_logger import LightningLogger
 from trainperf.findings.rules.lightning_monitor import LightningMonitor
 from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
 from trainperf.findings.rules.lightning_sigterm import LightningSigterm
@@ -44,6 +43,7 @@ from trainperf.findings.rules.slower_than_before import SlowerThanBefore
 from trainperf.findings.rules.sync_in_loop import SyncInLoop
 from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.tiny_kernels import TinyKernels
+from trainperf.findings.rules.trainer_logger import TrainerLogger
 from trainperf.findings.rules.uneven import Uneven
 from trainperf.findings.rules.validation import Validation
 from trainperf.findings.rules.validation_workers import ValidationWorkers
@@ -68,7 +68,7 @@ ALL: tuple[Rule, ...] = (
     Checkpoint(),
     Blocked(),
     GcPauses(),
-    LightningLogger(),
+    TrainerLogger(),
     Logging(),
     ValidationWorkers(),
     Validation(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import framework
+from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
-class LightningLogger:
+class TrainerLogger:
     id = "TP702"
-    slug = "lightning-logger"
+    slug = "trainer-logger"
     limits = Limits(limit("framework_part_share"), limit("critical_share"))
     needs: tuple[str, ...] = ("lightning_profiler",)
 
@@ -29,7 +29,9 @@ class LightningLogger:
         if severity is None:
             return None
         hook = top.hooks[0]
-        every = framework.trainer(facts).get("log_every_n_steps")
+        arguments = trainer_words.arguments(facts.run.meta)  # of Hugging Face's
+        every = arguments.get("logging_steps") if arguments else framework.trainer(facts).get("log_every_n_steps")
+        option = "TrainingArguments(logging_steps" if arguments else "Trainer(log_every_n_steps"
         others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[1:3]]
         return facts.finding(
             (self.id, self.slug),
@@ -49,8 +51,7 @@ class LightningLogger:
             where=top.place(facts),
             why=f"{top.name}.{hook.name} takes {ms(hook.own_ns / max(1, hook.count))} a call"
             + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else ""),
-            fix=f"Trainer(log_every_n_steps={_less_often(every)})"
-            + (f"  # now {every}" if isinstance(every, int) else ""),
+            fix=f"{option}={_less_often(every)})" + (f"  # now {every}" if isinstance(every, int) else ""),
             will_not_help="a faster model or more workers: it is the same for each log call",
         )
 
