@@ -14,24 +14,22 @@ class Apart:
     On other threads, and where nobody measures, begin() and end() do nothing. An end() without a begin() is none.
     """
 
-    __slots__ = ("_depth", "_ns", "_since_ns", "thread")
+    __slots__ = ("_since_ns", "depth", "ns", "thread")
 
     def __init__(self) -> None:
         self.thread = 0  # of who measures; 0: nobody does
-        self._ns = self._since_ns = self._depth = 0
+        self.depth = 0  # of those that have begun and not ended
+        self.ns = 0  # of those that have ended; of nested ones the outermost counts
+        self._since_ns = 0
 
     def begin(self) -> None:
         if threading.get_ident() == self.thread:
-            if not self._depth:
+            if not self.depth:
                 self._since_ns = _now()
-            self._depth += 1
+            self.depth += 1
 
     def end(self) -> None:
-        if self._depth and threading.get_ident() == self.thread:
-            self._depth -= 1
-            if not self._depth:
-                self._ns += _now() - self._since_ns
-
-    def ns(self) -> int:
-        """Up to now; of nested ones the outermost counts."""
-        return self._ns + (_now() - self._since_ns if self._depth else 0)
+        if self.depth and threading.get_ident() == self.thread:
+            self.depth -= 1
+            if not self.depth:
+                self.ns += _now() - self._since_ns

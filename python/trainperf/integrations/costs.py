@@ -51,16 +51,15 @@ class _Sums:
 class _Frame:
     """A stretch that is being measured."""
 
-    __slots__ = ("apart_before", "apart_inner", "cost", "how", "inner", "phase", "start")
+    __slots__ = ("apart_before", "cost", "how", "inner", "inner_apart", "phase", "start")
 
     def __init__(self, cost: Cost | None, how: int, phase: int, apart_before: int) -> None:
         self.cost = cost
         self.how = how
         self.phase = phase
+        self.apart_before = apart_before  # -1: it lies in one
+        self.inner = self.inner_apart = 0  # time of what is inside, and of that what was apart
         self.start = _now()
-        self.inner = 0  # time of what is inside
-        self.apart_before = apart_before
-        self.apart_inner = 0  # of `inner`, what was apart
 
 
 _sums: weakref.WeakKeyDictionary[Context, _Sums] = weakref.WeakKeyDictionary()
@@ -79,6 +78,7 @@ class CostMeter:
         self._stack: list[_Frame] = []
         self._apart = context.apart
         self._apart.thread = self._thread = threading.get_ident()
+        self._apart.depth = 0  # of one that was interrupted as it began
         self._published_ns = _now()
         self._dirty: set[int] = set()
         self.counting = False  # only what happens between the first and the last batch is summed
@@ -104,7 +104,7 @@ class CostMeter:
 
     def enter(self, cost: Cost | None, how: int, phase: int = 0) -> None:
         stack = self._stack
-        apart_before = self._apart.ns()
+        apart_before = -1 if self._apart.depth else self._apart.ns
         if how == self.CALLBACK:
             if stack and any(frame.how in (self.CALLBACK, self.PHASE) for frame in stack):
                 how = self.PLAIN  # inside of another callback, or of a checkpoint: its phase stays
@@ -136,17 +136,17 @@ class CostMeter:
         elif frame.how == self.PHASE:
             self._native.end_phase(frame.phase)
             self._apart.end()
-        apart = self._apart.ns() - frame.apart_before
+        apart = ns if frame.apart_before < 0 else self._apart.ns - frame.apart_before
         if stack:
             stack[-1].inner += ns
-            stack[-1].apart_inner += apart
+            stack[-1].inner_apart += apart
         cost = frame.cost
         if cost is not None and self.counting:
             own = ns - frame.inner
             cost.count += 1
             cost.ns += ns
             cost.own_ns += own
-            cost.other_ns += max(0, own - (apart - frame.apart_inner))
+            cost.other_ns += max(0, own - (apart - frame.inner_apart))
             cost.max_ns = max(cost.max_ns, ns)
             self._dirty.add(cost.number)
 
