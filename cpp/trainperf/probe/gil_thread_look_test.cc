@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Futex, EndsSoon,
                                          Wait{"monotonic", FUTEX_WAIT_BITSET, CLOCK_MONOTONIC, false},
                                          Wait{"realtime", FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, CLOCK_REALTIME,
                                               false}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& futex) { return futex.param.name; });
 
 TEST(ThreadLook, ATimeoutThatIsNoTimeIsNotDue) {
   const SelfMemory memory = SelfMemory::Open();
