@@ -1,5 +1,10 @@
 #include "trainperf/base/thread_table.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
 namespace trainperf {
 namespace {
 
@@ -69,5 +74,7 @@ void ThreadTable::Reset() {
   refused_.store(0, std::memory_order_relaxed);
   used_.store(0, std::memory_order_release);
 }
+
+bool ThreadHasEnded(int32_t native_tid) { return syscall(SYS_tgkill, getpid(), native_tid, 0) == -1 && errno == ESRCH; }
 
 }  // namespace trainperf

@@ -67,6 +67,10 @@ class ThreadTable {
   std::atomic<uint64_t> generation_{1};
 };
 
+// Whether this process has no thread of that native id any more. It asks the kernel, since there may be no /proc, or
+// one of another PID namespace, in which every thread would seem to have ended.
+bool ThreadHasEnded(int32_t native_tid);
+
 }  // namespace trainperf
 
 #endif  // TRAINPERF_BASE_THREAD_TABLE_H_

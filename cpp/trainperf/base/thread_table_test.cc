@@ -1,7 +1,12 @@
 #include "trainperf/base/thread_table.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <future>
 #include <set>
 #include <thread>
 #include <vector>
@@ -47,6 +52,38 @@ TEST(ThreadTable, ResetTellsWhoCaches) {
   const uint64_t before = table.generation();
   table.Reset();
   EXPECT_NE(table.generation(), before);
+}
+
+TEST(ThreadHasEnded, TellsTheLivingFromTheGone) {
+  const auto tid_here = [] { return static_cast<int32_t>(syscall(SYS_gettid)); };
+  EXPECT_FALSE(ThreadHasEnded(tid_here()));
+  EXPECT_FALSE(ThreadHasEnded(0));  // not known
+  std::promise<int32_t> begun;
+  std::promise<void> end;
+  std::thread thread([&] {
+    begun.set_value(tid_here());
+    end.get_future().wait();
+  });
+  const int32_t tid = begun.get_future().get();
+  EXPECT_FALSE(ThreadHasEnded(tid));
+  end.set_value();
+  thread.join();
+  while (!ThreadHasEnded(tid)) std::this_thread::yield();  // join() returns a moment earlier
+}
+
+// A /proc that is not there, or of another PID namespace, must not bury the living.
+TEST(ThreadHasEnded, NeedsNoProc) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (chroot("/sys") != 0 && (unshare(CLONE_NEWUSER) != 0 || chroot("/sys") != 0)) _exit(77);
+    const auto tid = static_cast<int32_t>(syscall(SYS_gettid));
+    _exit(access("/proc/self/task", F_OK) != 0 && !ThreadHasEnded(tid) && ThreadHasEnded(0x3fffffff) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this process may not leave its root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Run under TSan.

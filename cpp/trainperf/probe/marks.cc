@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <new>
 
@@ -239,9 +238,7 @@ void ReleaseRingOfDead(ThreadId id) {
   ThreadInfo& info = ThreadTable::Get().info(id);
   const auto* ring = info.ring.load(std::memory_order_acquire);
   if (ring == nullptr) return;
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/self/task/%d", info.native_tid.load(std::memory_order_relaxed));
-  if (access(path, F_OK) == 0 || errno != ENOENT) return;
+  if (!ThreadHasEnded(info.native_tid.load(std::memory_order_relaxed))) return;
   if (!ring->empty()) return;  // the last it said came after it was drained: the next time
   g_dropped_by_dead.fetch_add(ring->dropped(), std::memory_order_relaxed);
   TakeRingFrom(info);

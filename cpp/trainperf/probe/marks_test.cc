@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -126,16 +125,25 @@ TEST_F(MarksTest, TheRingOfADeadThreadIsDrainedBeforeItIsTaken) {
     marks::Step();
     id = marks::CurrentThreadId();
   }).join();
-  // join() returns a moment before the kernel has taken the thread out of /proc.
-  const std::string task =
-      "/proc/self/task/" + std::to_string(ThreadTable::Get().info(id).native_tid.load(std::memory_order_relaxed));
-  while (access(task.c_str(), F_OK) == 0) std::this_thread::yield();
+  // join() returns a moment before the kernel has let go of the thread.
+  while (!ThreadHasEnded(ThreadTable::Get().info(id).native_tid.load())) std::this_thread::yield();
   std::atomic<SpscRing<Event>*>& ring = ThreadTable::Get().info(id).ring;
   marks::ReleaseRingOfDead(id);
   ASSERT_NE(ring.load(), nullptr);
   EXPECT_EQ(ring.load()->Drain([](const Event&) {}), 1u);
   marks::ReleaseRingOfDead(id);
   EXPECT_EQ(ring.load(), nullptr);
+}
+
+TEST_F(MarksTest, ALivingThreadKeepsItsRing) {
+  marks::Step();
+  Drained();
+  const SpscRing<Event>* ring = marks::CurrentThread()->ring.load();
+  ASSERT_NE(ring, nullptr);
+  marks::ReleaseRingOfDead(marks::CurrentThreadId());
+  EXPECT_EQ(marks::CurrentThread()->ring.load(), ring);
+  marks::Step();
+  EXPECT_EQ(Drained().size(), 1u);
 }
 
 TEST_F(MarksTest, ItsCostIsItsOwnNotTheMachines) {
