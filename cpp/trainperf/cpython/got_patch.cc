@@ -129,6 +129,33 @@ int ProtectionOf(uintptr_t address) {
 
 void* Load(void** slot) { return __atomic_load_n(slot, __ATOMIC_ACQUIRE); }
 
+// A slot that was patched once. Kept for good: a few, whatever the number of installations.
+struct Patched {
+  void** slot;
+  void* replacement;
+  void* before;  // ours came
+  bool buried;   // below another tool's patch, when ours was to be taken out
+};
+
+std::vector<Patched>& AllPatched() {
+  static auto* const all = new std::vector<Patched>();
+  return *all;
+}
+
+Patched* Find(void** slot, void* replacement) {
+  for (Patched& patched : AllPatched()) {
+    if (patched.slot == slot && patched.replacement == replacement) return &patched;
+  }
+  return nullptr;
+}
+
+// Made before a slot is written, so that the destructor needs no memory.
+void Remember(void** slot, void* replacement, void* before) {
+  Patched* known = Find(slot, replacement);
+  if (known == nullptr) known = &AllPatched().emplace_back();
+  *known = {slot, replacement, before, false};
+}
+
 }  // namespace
 
 absl::Status GotPatch::Write(void** slot, void* value) {
@@ -158,6 +185,15 @@ absl::StatusOr<std::unique_ptr<GotPatch>> GotPatch::Install(const void* anchor, 
   if (addresses.empty()) {
     return absl::NotFoundError(absl::StrCat("CPython's import table has no ", symbol, " (a statically linked libc?)"));
   }
+  for (void** address : addresses) {
+    const Patched* known = Find(address, replacement);
+    const void* value = Load(address);
+    if (known == nullptr || !known->buried) continue;
+    if (value == replacement || value == fallback || value == known->before) continue;  // it was given back
+    return absl::FailedPreconditionError(
+        absl::StrCat("another tool patched CPython's ", symbol,
+                     " while an earlier watch's hook was in it, and may still call that"));
+  }
   std::unique_ptr<GotPatch> patch(new GotPatch());
   patch->replacement_ = replacement;
   patch->fallback_ = patch->original_ = fallback;
@@ -169,6 +205,7 @@ absl::StatusOr<std::unique_ptr<GotPatch>> GotPatch::Install(const void* anchor, 
     // A slot that points into its own object is not bound yet: it leads to the dynamic linker, through which calls must
     // not be passed on, since it would overwrite our patch.
     if (target < object.begin || target >= object.end) patch->original_ = before;
+    Remember(address, replacement, before);
     const absl::Status status = Write(address, replacement);
     if (!status.ok()) return status;  // the destructor puts back those already written
     patch->slots_.push_back({address, before});
@@ -178,7 +215,11 @@ absl::StatusOr<std::unique_ptr<GotPatch>> GotPatch::Install(const void* anchor, 
 
 GotPatch::~GotPatch() {
   for (const Slot& slot : slots_) {
-    if (Load(slot.address) != replacement_) continue;      // another patcher's by now, who passes on to us
+    if (const void* now = Load(slot.address); now != replacement_) {  // another patcher's by now, who passes on to us
+      Patched* const patched = Find(slot.address, replacement_);
+      if (patched != nullptr) patched->buried = now != fallback_ && now != slot.before;
+      continue;
+    }
     if (!Write(slot.address, slot.before).ok()) continue;  // our code stays loaded and passes on
   }
 }

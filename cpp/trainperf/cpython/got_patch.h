@@ -4,8 +4,10 @@
 //   patch->original();   // what the slot held: call this to pass on
 //   patch->reset();      // the slots that still hold ours get back what they held
 //
-// Only the table of that object changes; all other callers, ours included, still reach the function itself. Not
-// thread-safe against itself. Threads may be calling through the slots meanwhile.
+// Only the table of that object changes; all other callers, ours included, still reach the function itself. A slot that
+// another tool has patched over ours stays that tool's, and cannot be patched with the same replacement again until it
+// is given back: the tool passes on to our replacement, which would pass on to the tool. Not thread-safe, nor are two
+// patches. Threads may be calling through the slots meanwhile.
 
 #ifndef TRAINPERF_CPYTHON_GOT_PATCH_H_
 #define TRAINPERF_CPYTHON_GOT_PATCH_H_
@@ -22,6 +24,7 @@ namespace trainperf {
 class GotPatch {
  public:
   // `anchor`: any address within the object. `fallback`: the function itself, for slots that were not bound yet.
+  // FailedPrecondition: below another tool's patch the replacement is still called, from an earlier installation.
   static absl::StatusOr<std::unique_ptr<GotPatch>> Install(const void* anchor, const char* symbol, void* replacement,
                                                            void* fallback);
   ~GotPatch();

@@ -25,6 +25,12 @@ char* HookedGetenv(const char* name) {
 }
 char* OtherGetenv(const char*) { return g_other; }
 
+// Another tool's, which passes on.
+Getenv g_others_next = nullptr;
+char* PassingGetenv(const char* name) {
+  return std::string(name) == "TRAINPERF_PASSED" ? g_other : g_others_next(name);
+}
+
 // In this executable's own import table: an address within it, and a call that the compiler cannot fold.
 int g_anchor = 0;
 __attribute__((noinline)) std::string Call(const char* name) {
@@ -83,6 +89,73 @@ TEST(GotPatch, LeavesALaterPatchAlone) {
   ASSERT_TRUE(again.ok());
   EXPECT_NE((*again)->original(), reinterpret_cast<void*>(&HookedGetenv));
   again->reset();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+}
+
+// Ours above the other's, which is above ours: each call would go round for ever.
+TEST(GotPatch, IsNotPutAboveAnotherThatPassesOnToIt) {
+  setenv("TRAINPERF_ELSE", "real", 1);
+  void* const hook = reinterpret_cast<void*>(&HookedGetenv);
+  auto ours = Patch(hook);
+  ASSERT_TRUE(ours.ok());
+  const Getenv next = g_next;
+  auto theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
+  ASSERT_TRUE(theirs.ok());
+  g_others_next = &HookedGetenv;  // of what lies in this executable Patch() says that it is not bound yet
+  g_next = next;
+  ours->reset();
+  for (int i = 0; i < 2; ++i) {  // a refusal does not make the next one forget
+    EXPECT_EQ(Patch(hook).status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
+    EXPECT_EQ(Call("TRAINPERF_PASSED"), "other");
+    EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
+  }
+  theirs->reset();
+  for (int i = 0; i < 2; ++i) {
+    auto again = Patch(hook);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
+    EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
+    again->reset();
+    EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+  }
+
+  // One that came when ours was out, and passes on to what was there then, is no trouble.
+  theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
+  ASSERT_TRUE(theirs.ok());
+  g_others_next = g_next;
+  ours = Patch(hook);
+  ASSERT_TRUE(ours.ok()) << ours.status();
+  g_next = &PassingGetenv;
+  EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
+  EXPECT_EQ(Call("TRAINPERF_PASSED"), "other");
+  ours->reset();
+  theirs->reset();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+}
+
+// It gave back not what it had found, ours, but the function itself.
+TEST(GotPatch, IsPutBackWhereTheOtherIsGone) {
+  void* const hook = reinterpret_cast<void*>(&HookedGetenv);
+  auto ours = Patch(hook);
+  ASSERT_TRUE(ours.ok());
+  const Getenv next = g_next;
+  auto theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
+  ASSERT_TRUE(theirs.ok());
+  g_others_next = &HookedGetenv;  // of what lies in this executable Patch() says that it is not bound yet
+  g_next = next;
+  ours->reset();
+  ASSERT_FALSE(Patch(hook).ok());
+  auto real = Patch(dlsym(RTLD_DEFAULT, "getenv"));
+  ASSERT_TRUE(real.ok());
+  auto again = Patch(hook);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
+  again->reset();
+  EXPECT_EQ(Call("TRAINPERF_TEST"), "");
+  real->reset();                  // the other's,
+  theirs->reset();                // and ours, from which
+  ASSERT_TRUE(Patch(hook).ok());  // it is taken over
   EXPECT_EQ(Call("TRAINPERF_TEST"), "");
 }
 

@@ -317,7 +317,7 @@ class InstalledGilWaits : public GilWaits {
 
 absl::StatusOr<std::unique_ptr<GotPatch>> PatchCpython(const char* symbol, void* replacement, void* real) {
   auto patch = GotPatch::Install(TpRuntimeAddress(), symbol, replacement, real);
-  if (patch.ok()) return patch;
+  if (patch.ok() || absl::IsFailedPrecondition(patch.status())) return patch;
   return GotPatch::Install(reinterpret_cast<const void*>(&PyEval_RestoreThread), symbol, replacement, real);
 }
 
