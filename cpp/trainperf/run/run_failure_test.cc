@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -42,6 +45,57 @@ class FileSizeLimit {
 
  private:
   rlimit before_;
+};
+
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
+// A folder on a full disk: files can be made in it, but SQLite can write nothing into them.
+class FullFolder {
+ public:
+  explicit FullFolder(const std::string& path) : real_(sqlite3_vfs_find(nullptr)), vfs_(*real_) {
+    folder_ = path;
+    refused_ = 0;
+    vfs_.zName = "full";
+    vfs_.pAppData = real_;
+    vfs_.xOpen = &Open;
+    sqlite3_vfs_register(&vfs_, 1);
+  }
+  ~FullFolder() {
+    sqlite3_vfs_unregister(&vfs_);
+    sqlite3_vfs_register(real_, 1);
+  }
+  static int refused() { return refused_; }
+
+ private:
+  static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out_flags) {
+    auto* const real = static_cast<sqlite3_vfs*>(vfs->pAppData);
+    const int rc = real->xOpen(real, name, file, flags, out_flags);
+    if (rc != SQLITE_OK || name == nullptr || std::string(name).rfind(folder_ + "/", 0) != 0) return rc;
+    static sqlite3_io_methods methods;
+    methods = *file->pMethods;
+    methods.xWrite = [](sqlite3_file*, const void*, int, sqlite3_int64) {
+      ++refused_;
+      return SQLITE_FULL;
+    };
+    file->pMethods = &methods;
+    return rc;
+  }
+
+  static inline std::string folder_;
+  static inline int refused_ = 0;
+  sqlite3_vfs* const real_;
+  sqlite3_vfs vfs_;
 };
 
 TEST(RunFailureTest, RefusesBadPathsSayingTheMend) {
@@ -276,6 +330,33 @@ TEST(RunFailureTest, ADiskThatStaysFullAtTheEndSavesElsewhereOrSaysSo) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("nor could the run be saved elsewhere"));
   EXPECT_EQ(writer->path(), folder / "a.tpr");
   EXPECT_EQ(Scalar(folder / "a.tpr", "PRAGMA integrity_check"), "ok");
+}
+
+TEST(RunFailureTest, WhereTheFirstFolderIsFullTheNextIsTried) {
+  TestFolder folder;
+  TestFolder full;
+  auto writer = Create(folder / "a.tpr");
+  auto reference = Create(folder / "reference.tpr");
+  RandomRun first(4);
+  RandomRun second(4);
+  for (int i = 0; i < 300; ++i) {
+    first.Feed(*writer);
+    second.Feed(*reference);
+  }
+  unlink((folder / "a.tpr").c_str());
+  const Variable tmpdir("TMPDIR", full.path());
+  absl::Status status;
+  {
+    const FullFolder disk(full.path());
+    status = writer->Finish("normally");
+    EXPECT_GT(FullFolder::refused(), 0);
+  }
+  ASSERT_TRUE(reference->Finish("normally").ok());
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the whole run was saved to /tmp/trainperf-"));
+  EXPECT_EQ(Dump(writer->path()), Dump(folder / "reference.tpr"));
+  EXPECT_EQ(rmdir(full.path().c_str()), 0) << "something was left there";
+  RemoveRunFile(writer->path());
 }
 
 TEST(RunFailureTest, AForkedChildDoesNotTouchTheFile) {

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -66,22 +65,31 @@ absl::Status MakeRunFile(const std::string& path, bool overwrite) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> MakeTemporaryRunFile() {
+std::vector<std::string> TemporaryFolders() {
   std::vector<std::string> folders;
   if (const char* folder = std::getenv("TMPDIR"); folder != nullptr && *folder != '\0') folders.emplace_back(folder);
-  folders.insert(folders.end(), {"/tmp", "/var/tmp", "/dev/shm"});
-  int error = ENOENT;
-  for (const std::string& folder : folders) {
-    std::string path = absl::StrCat(folder, "/trainperf-XXXXXX.tpr");
-    const int fd = mkostemps(path.data(), 4, O_CLOEXEC);
-    if (fd >= 0) {
-      close(fd);
-      return path;
-    }
-    error = errno;
+  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm"}) {
+    if (folders.empty() || folders[0] != folder) folders.emplace_back(folder);
+  }
+  return folders;
+}
+
+absl::StatusOr<std::string> MakeTemporaryRunFileIn(const std::string& folder) {
+  std::string path = absl::StrCat(folder, "/trainperf-XXXXXX.tpr");
+  const int fd = mkostemps(path.data(), 4, O_CLOEXEC);
+  if (fd < 0) return absl::PermissionDeniedError(std::strerror(errno));
+  close(fd);
+  return path;
+}
+
+absl::StatusOr<std::string> MakeTemporaryRunFile() {
+  absl::StatusOr<std::string> path;
+  for (const std::string& folder : TemporaryFolders()) {
+    path = MakeTemporaryRunFileIn(folder);
+    if (path.ok()) return path;
   }
   return absl::PermissionDeniedError(absl::StrCat("no folder for temporary files can be written to (",
-                                                  std::strerror(error), "): set TMPDIR, or give the run a path"));
+                                                  path.status().message(), "): set TMPDIR, or give the run a path"));
 }
 
 void RemoveRunFile(const std::string& path) {

@@ -4,6 +4,7 @@
 #define TRAINPERF_RUN_RUN_PATH_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,8 +14,13 @@ namespace trainperf {
 // Makes an empty file at `path`, exclusively. Status codes as for RunWriter::Create.
 absl::Status MakeRunFile(const std::string& path, bool overwrite);
 
-// Makes an empty private file in TMPDIR, or in the first of /tmp, /var/tmp, /dev/shm that can be written to.
+// Where temporary files may go, the best first: TMPDIR, /tmp, /var/tmp, /dev/shm.
+std::vector<std::string> TemporaryFolders();
+
+// Makes an empty private file in the first of them in which one can be made. On a full disk that is so, too: who has
+// much to write tries the folders one by one.
 absl::StatusOr<std::string> MakeTemporaryRunFile();
+absl::StatusOr<std::string> MakeTemporaryRunFileIn(const std::string& folder);
 
 // Removes a run file and what SQLite may have left beside it.
 void RemoveRunFile(const std::string& path);

@@ -193,25 +193,33 @@ class Writer : public RunWriter {
     db_.Execute("PRAGMA journal_mode = DELETE").IgnoreError();
   }
 
+  // To a new file in `folder`; its path.
+  absl::StatusOr<std::string> SaveIn(const std::string& folder) {
+    TRAINPERF_ASSIGN_OR_RETURN(const std::string path, MakeTemporaryRunFileIn(folder));
+    absl::Status status;
+    {
+      absl::StatusOr<Database> db = OpenEmptyRun(path);
+      status = db.status();
+      for (RunPart* part : parts()) part->MarkAllUnwritten();
+      if (status.ok()) status = WriteParts(*db);
+    }
+    if (status.ok()) return path;
+    RemoveRunFile(path);
+    return status;
+  }
+
   // Memory holds the whole run: writes it to a temporary file, and says where.
   absl::Status Rescue(const absl::Status& cause) {
-    const auto saved = [this]() -> absl::StatusOr<std::string> {
-      TRAINPERF_ASSIGN_OR_RETURN(const std::string path, MakeTemporaryRunFile());
-      absl::Status status;
-      {
-        absl::StatusOr<Database> db = OpenEmptyRun(path);
-        status = db.status();
-        for (RunPart* part : parts()) part->MarkAllUnwritten();
-        if (status.ok()) status = WriteParts(*db);
-      }
-      if (status.ok()) return path;
-      RemoveRunFile(path);
-      return status;
-    }();
+    absl::StatusOr<std::string> saved;
+    std::string refusals;
+    for (const std::string& folder : TemporaryFolders()) {
+      saved = SaveIn(folder);
+      if (saved.ok()) break;
+      absl::StrAppend(&refusals, refusals.empty() ? "" : ", ", folder, ": ", saved.status().message());
+    }
     const std::string what = absl::StrCat("the run file ", path_, " could not be completed: ", cause.message());
     if (!saved.ok()) {
-      return absl::Status(cause.code(),
-                          absl::StrCat(what, "; nor could the run be saved elsewhere: ", saved.status().message()));
+      return absl::Status(cause.code(), absl::StrCat(what, "; nor could the run be saved elsewhere (", refusals, ")"));
     }
     // What is left of it would be taken for the run; but whatever has come in its place is not ours.
     if (file_.IsStillAt(path_)) RemoveRunFile(path_);
