@@ -1,7 +1,7 @@
 # What we build on: the system's packages where they are, else sources pinned by hash.
 include(FetchContent)
 
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.Embed)
 find_package(Threads REQUIRED)
 
 # pybind11 comes from PyPI, into the environment of the Python that we build for.

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -188,13 +191,14 @@ absl::Status Collector::Finish(const std::string& ended) {
   wake_.notify_all();
   if (running_) pthread_join(thread_, nullptr);
   running_ = false;
+  if (failure_[0] != '\0') WriteAfterFailure();
   sampler_.reset();
   marks::ReleaseRings();
   absl::Status result = writer_->Finish(ended);
   std::lock_guard<std::mutex> lock(mutex_);
   finished_ = true;
   result_ = std::move(result);
-  path_ = writer_->path();  // a rescued run lies elsewhere
+  if (path_ != writer_->path()) path_ = writer_->path();  // a rescued run lies elsewhere
   return result_;
 }
 
@@ -211,11 +215,12 @@ void Collector::MarkWatch(EventKind kind) {
 absl::Status Collector::Flush() {
   if (!InThisProcess()) return absl::OkStatus();
   std::unique_lock<std::mutex> lock(mutex_);
-  if (stopping_) return result_;
+  if (stopping_ && failure_[0] == '\0') return result_;
   const int64_t ticket = ++flushes_wanted_;
   flush_asked_ns_ = NowNs();
   wake_.notify_all();
   done_.wait(lock, [&] { return flushes_done_ >= ticket || stopping_; });
+  if (failure_[0] != '\0') return absl::UnavailableError(FailureNote());
   return commit_error_.empty() ? absl::OkStatus() : absl::UnavailableError(commit_error_);
 }
 
@@ -272,8 +277,51 @@ void Collector::ResumeCuda() {
 }
 
 void* Collector::Main(void* self) {
-  static_cast<Collector*>(self)->Loop();
+  auto* const collector = static_cast<Collector*>(self);
+  // Makes what exceptions need of a thread while there is memory: for want of that glibc would abort when one is
+  // thrown.
+  (void)std::uncaught_exceptions();
+  try {
+    collector->Loop();
+  } catch (const std::bad_alloc&) {  // ulimit -v, or a machine that does not overcommit
+    collector->Fail("out of memory");
+  } catch (const std::exception& error) {
+    collector->Fail(error.what());
+  }
   return nullptr;
+}
+
+// An exception that left our thread would end the training. Needs no memory.
+void Collector::Fail(const char* why) {
+  marks::Disable();
+  device_.Abandon();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    snprintf(failure_, sizeof(failure_), "%s", why);
+    failed_ns_ = NowNs();
+    stopping_ = true;
+  }
+  done_.notify_all();
+}
+
+std::string Collector::FailureNote() const {
+  return absl::StrCat("trainperf's own thread failed (", failure_, "): what came after is not in the run");
+}
+
+// After the thread has ended. What the timeline still holds is left: the exception may have come in the middle of it.
+void Collector::WriteAfterFailure() {
+  try {
+    writer_->AddNote(FailureNote());
+    WriteTimes(failed_ns_);
+    WriteOwnCost();
+    std::vector<std::function<void(RunWriter&)>> posted;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      posted.swap(posted_);
+    }
+    for (const auto& write : posted) write(*writer_);
+  } catch (const std::exception&) {  // there still is no memory
+  }
 }
 
 void Collector::Loop() {

@@ -6,7 +6,8 @@
 //   (*collector)->Finish("normally");                      // waits for the thread: without the GIL
 //
 // Its thread (`trainperf`) never takes the GIL, has all signals masked, wakes every 200 ms to drain the rings, and
-// writes one transaction a second. The setters only queue: they may be called with the GIL held.
+// writes one transaction a second. The setters only queue: they may be called with the GIL held. If it cannot go on
+// (there is no memory left), the marks are off, the training goes on, and the run has a note of it.
 
 #ifndef TRAINPERF_COLLECT_COLLECTOR_H_
 #define TRAINPERF_COLLECT_COLLECTOR_H_
@@ -63,7 +64,8 @@ class Collector {
   // What the calling thread does from now on may be its first step: the watch is set up, or Ends() was before.
   void Begins();
   void Ends();  // what it does from now on is no part of its last step
-  // Everything marked so far is in the file when it returns.
+  // Everything marked so far is in the file when it returns. Unavailable: it could not be written, or our thread
+  // failed.
   absl::Status Flush();
 
   // Thread-safe.
@@ -89,6 +91,9 @@ class Collector {
   void StartGilProbes();
   bool RunOnOurThread(std::function<void()> command);
   static void* Main(void* self);
+  void Fail(const char* why);
+  std::string FailureNote() const;
+  void WriteAfterFailure();
   void Loop();
   void Tick(int64_t now_ns, bool last);
   void MarkWatch(EventKind kind);
@@ -144,6 +149,8 @@ class Collector {
   int64_t flushes_done_ = 0;
   int64_t flush_asked_ns_ = 0;  // when the last was wanted
   bool stopping_ = false;
+  char failure_[128] = "";  // why our thread has ended by itself; no string, since there may be no memory for it
+  int64_t failed_ns_ = 0;
   bool finished_ = false;
   absl::Status result_;
 };

@@ -1,6 +1,7 @@
 #include "trainperf/collect/device_feed.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,14 @@ void DeviceFeed::Resume() {
   tracer_->Resume();
   if (tracer_->running()) SetBlind(false, NowNs());
   WriteTier();
+}
+
+void DeviceFeed::Abandon() {
+  if (tracer_ == nullptr) return;
+  try {
+    tracer_->Stop(&batch_);
+  } catch (const std::exception&) {  // no memory for what it still had
+  }
 }
 
 void DeviceFeed::WriteTier() {

@@ -39,6 +39,7 @@ class DeviceFeed {
   DeviceFeed(RunWriter* writer, Timeline* timeline, double budget);
 
   bool Attach(const CudaTracerOptions& options);  // false: it is not traced
+  void Abandon();  // Lets go of CUPTI; the work that it still had is lost. Throws nothing.
   bool traces() const { return tracer_ != nullptr; }
   void Pause();
   void Resume();

@@ -8,16 +8,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainperf/run/run_path.h"
 #include "trainperf/run/run_test_util.h"
 #include "trainperf/run/run_writer.h"
+
+namespace {
+
+int g_allocations_until_none = INT_MAX;
+int g_none = 0;  // how many fail from then on
+
+}  // namespace
+
+void* operator new(size_t size) {
+  if (g_allocations_until_none != INT_MAX && --g_allocations_until_none < 0 && g_none-- > 0) throw std::bad_alloc();
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace trainperf {
 namespace {
@@ -45,6 +63,16 @@ class FileSizeLimit {
 
  private:
   rlimit before_;
+};
+
+// After `allocations` more there are `failures` that fail.
+class NoMemory {
+ public:
+  NoMemory(int allocations, int failures) {
+    g_none = failures;
+    g_allocations_until_none = allocations;
+  }
+  ~NoMemory() { g_allocations_until_none = INT_MAX; }
 };
 
 class Variable {
@@ -357,6 +385,54 @@ TEST(RunFailureTest, WhereTheFirstFolderIsFullTheNextIsTried) {
   EXPECT_EQ(Dump(writer->path()), Dump(folder / "reference.tpr"));
   EXPECT_EQ(rmdir(full.path().c_str()), 0) << "something was left there";
   RemoveRunFile(writer->path());
+}
+
+// Whichever allocation of a step fails, and whichever of the end's.
+TEST(RunFailureTest, WithoutMemoryTheFileIsWhole) {
+  int failed_steps = 0, failed_ends = 0;
+  for (const int fails : {1, 2, 3}) {
+    for (const int at : {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128}) {
+      TestFolder folder;
+      auto writer = Create(folder / "a.tpr");
+      RandomRun run(4);
+      for (int i = 0; i < 99; ++i) run.Feed(*writer);
+      ASSERT_TRUE(writer->Commit().ok());
+      for (int i = 0; i < 99; ++i) run.Feed(*writer);
+      bool thrown = false;
+      if (fails & 1) {
+        std::vector<StepRecord> more(50);
+        for (StepRecord& step : more) step = run.Step();
+        const NoMemory none(at, 1);
+        try {
+          for (const StepRecord& step : more) writer->OnStep(step);
+        } catch (const std::bad_alloc&) {
+          thrown = true;
+        }
+        failed_steps += thrown;
+      }
+      absl::Status status;
+      {
+        const NoMemory none(fails & 2 ? at : INT_MAX, INT_MAX);
+        status = writer->Finish("normally");
+      }
+      failed_ends += !status.ok();
+      EXPECT_EQ(status.code(), status.ok() ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted);
+      EXPECT_TRUE(status.ok() || fails & 2) << status;
+      const std::string path = writer->path();
+      writer.reset();
+      EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
+      const int64_t steps = Number(path, "SELECT SUM(steps) FROM step");
+      // Of half a step no part is written, nor what is beside it.
+      const int64_t all = thrown ? 99 : fails & 1 ? 248 : 198;
+      EXPECT_TRUE(steps == all || (!status.ok() && steps == 99))
+          << steps << " of " << all << ", " << fails << " " << at;
+      EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
+      EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM wall_histogram"), steps);
+      EXPECT_EQ(Number(path, "SELECT SUM(wall_ns) FROM step"), Number(path, "SELECT SUM(ns) FROM phase_mechanism"));
+    }
+  }
+  EXPECT_GT(failed_steps, 6);
+  EXPECT_GT(failed_ends, 3);
 }
 
 TEST(RunFailureTest, AForkedChildDoesNotTouchTheFile) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,7 @@ class Writer : public RunWriter {
       : options_(options),
         pid_(getpid()),
         path_(std::move(path)),
+        out_of_memory_(absl::ResourceExhaustedError("there was no memory left")),
         db_(std::move(db)),
         step_rows_(options.max_step_rows),
         kept_steps_(options.worst_steps, options.max_flagged),
@@ -130,23 +132,33 @@ class Writer : public RunWriter {
   absl::Status Finish(const std::string& ended) override {
     if (!InThisProcess()) return absl::FailedPreconditionError("a forked child does not finish its parent's run");
     if (finished_) return result_;
-    facts_.SetMeta("ended", ended);
-    absl::Status written = WriteParts(db_);
-    if (written.ok() && !(file_.IsStillAt(path_) && (options_.disposable || log_.IsStillAt(path_ + "-wal")))) {
-      written = absl::NotFoundError("it was removed or replaced while it was being written");
+    try {
+      result_ = WriteEnd(ended);
+    } catch (const std::bad_alloc&) {
+      db_ = Database();  // what is committed is in the log
+      result_ = out_of_memory_;
     }
-    if (written.ok()) SealIfPossible();
     finished_ = true;
-    const absl::Status closed = db_.Close();
-    if (!closed.ok()) db_ = Database();  // what is committed is in the log; nothing is left to wait for
-    result_ = written.ok() ? absl::OkStatus() : Rescue(written);
     return result_;
   }
 
  private:
   bool InThisProcess() const { return getpid() == pid_; }
 
+  absl::Status WriteEnd(const std::string& ended) {
+    facts_.SetMeta("ended", ended);
+    absl::Status written = WriteParts(db_);
+    if (written.ok() && !(file_.IsStillAt(path_) && (options_.disposable || log_.IsStillAt(path_ + "-wal")))) {
+      written = absl::NotFoundError("it was removed or replaced while it was being written");
+    }
+    if (written.ok()) SealIfPossible();
+    const absl::Status closed = db_.Close();
+    if (!closed.ok()) db_ = Database();  // what is committed is in the log; nothing is left to wait for
+    return written.ok() ? absl::OkStatus() : Rescue(written);
+  }
+
   void AddStep(const StepRecord& step) {
+    half_a_step_ = true;  // stays so when there is no memory for some of what follows
     if (step.feeds_device) FeedsDevice();
     const StepRow row = StepRow::Of(step, feeds_device_);
     step_rows_.Add(row);
@@ -154,6 +166,7 @@ class Writer : public RunWriter {
     kept_steps_.Add(row, step);
     distributions_.Add(row);
     sections_.Add(step);
+    half_a_step_ = false;
   }
 
   // One name for one thing in all of the run: steps from before the first device was seen are named anew.
@@ -172,8 +185,12 @@ class Writer : public RunWriter {
     if (loaders_.refused_readings() > 0) facts_.SetDropped("worker_readings", loaders_.refused_readings());
     absl::Status status = db.Execute("BEGIN IMMEDIATE");
     if (!status.ok()) return status;
-    for (RunPart* part : parts()) {
-      if (status.ok()) status = part->Write(db);
+    try {
+      for (RunPart* part : parts()) {
+        if (status.ok() && IsWhole(part)) status = part->Write(db);
+      }
+    } catch (const std::bad_alloc&) {
+      status = out_of_memory_;
     }
     if (status.ok()) status = db.Execute("COMMIT");
     if (!status.ok()) {
@@ -181,9 +198,14 @@ class Writer : public RunWriter {
       db.Execute("ROLLBACK").IgnoreError();
       return status;
     }
-    for (RunPart* part : parts()) part->Written();
+    for (RunPart* part : parts()) {
+      if (IsWhole(part)) part->Written();
+    }
     return status;
   }
+
+  // A step that is in some parts only would make their sums differ: what was committed before it stays as it is.
+  bool IsWhole(const RunPart* part) const { return !half_a_step_ || part == &facts_; }
 
   // One file, without its log. Where there is no space for that, file and log together are as good.
   void SealIfPossible() {
@@ -210,6 +232,7 @@ class Writer : public RunWriter {
 
   // Memory holds the whole run: writes it to a temporary file, and says where.
   absl::Status Rescue(const absl::Status& cause) {
+    if (half_a_step_) return cause;  // not the whole run any more
     absl::StatusOr<std::string> saved;
     std::string refusals;
     for (const std::string& folder : TemporaryFolders()) {
@@ -234,6 +257,7 @@ class Writer : public RunWriter {
   const RunWriterOptions options_;
   const pid_t pid_;
   std::string path_;
+  const absl::Status out_of_memory_;  // made while there is some
   Database db_;
   StepRows step_rows_;
   KeptSteps kept_steps_;
@@ -246,6 +270,7 @@ class Writer : public RunWriter {
   FileIdentity file_;
   FileIdentity log_;
   bool feeds_device_ = false;
+  bool half_a_step_ = false;
   int64_t unbalanced_steps_ = 0;
   bool finished_ = false;
   absl::Status result_;

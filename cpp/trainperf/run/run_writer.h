@@ -96,7 +96,8 @@ class RunWriter : public TimelineSink {
   virtual void SetStacks(const StackTable* table) = 0;
 
   virtual absl::Status Commit() = 0;
-  // `ended`: "normally", "exception". A file without it was killed.
+  // `ended`: "normally", "exception". A file without it was killed. Throws nothing; ResourceExhausted: the disk is
+  // full, or there was no memory left.
   virtual absl::Status Finish(const std::string& ended) = 0;
 };
 
