@@ -457,11 +457,19 @@ void Collector::WriteThreads() {
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     const ThreadInfo& info = threads.info(id);
     const int32_t tid = info.native_tid.load(std::memory_order_relaxed);
-    // Until Python tells its own name for it, the kernel's, which has none for one that has ended.
-    if (tid != 0 && !thread_names_.named(id)) writer_->SetThread(id, tid, ReadThreadComm(tid), "");
+    // Until Python tells its own name for it, the kernel's, which has none for one that has ended. To ask for it is ten
+    // times as long as to ask whether it has; that is not remembered, since its id may be another thread's by and by.
+    if (tid != 0 && !thread_names_.named(id)) {
+      writer_->SetThread(id, tid, ThreadHasEnded(tid) ? "" : ReadThreadComm(tid), "");
+    }
     marks::ReleaseRingOfDead(id);
     writer_->SetThreadGilWait(id, info.gil_wait_ns.load(std::memory_order_relaxed),
                               info.gil_waits.load(std::memory_order_relaxed));
+  }
+  static_assert(ThreadTable::kCapacity == 1024, "as the note says");
+  if (threads.refused() > 0 && !many_threads_noted_) {
+    many_threads_noted_ = true;
+    writer_->AddNote("more than 1,024 threads were seen: later ones are not told apart by name");
   }
 }
 

@@ -112,6 +112,7 @@ class Collector {
   ClosedSteps closed_steps_;
   Timeline timeline_;
   bool trains_too_noted_ = false;
+  bool many_threads_noted_ = false;
   DeviceFeed device_;
   HostProbe host_;
   HostReadings host_readings_{&host_};

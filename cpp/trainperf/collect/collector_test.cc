@@ -1,9 +1,12 @@
 #include "trainperf/collect/collector.h"
 
+#include <memory>
 #include <new>
 #include <ostream>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -91,6 +94,31 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Failure{"NoMemory", [](RunWriter&) { throw std::bad_alloc(); }, "out of memory"},
                     Failure{"Another", [](RunWriter&) { throw std::out_of_range("a place"); }, "a place"}),
     [](const auto& failure) { return failure.param.name; });
+
+// Its native id. Seen by marks, and gone when this returns.
+int32_t ThreadThatEnds() {
+  int32_t tid = 0;
+  std::thread([&tid] {
+    tid = marks::CurrentThread() != nullptr ? marks::CurrentThread()->native_tid.load() : 0;
+  }).join();
+  while (tid != 0 && !ThreadHasEnded(tid)) std::this_thread::yield();
+  return tid;
+}
+
+TEST(Collector, TellsOfThreadsThatHaveEndedAndOfTooMany) {
+  TestFolder folder;
+  auto collector = Start(folder / "a.tpr");
+  Train(2);
+  std::set<int32_t> tids;
+  while (ThreadTable::Get().refused() == 0) tids.insert(ThreadThatEnds());
+  ASSERT_TRUE(collector->Finish("normally").ok());
+  const std::string path = folder / "a.tpr";
+  EXPECT_EQ(Number(path, "SELECT COUNT(*) FROM thread"), 1024);
+  EXPECT_EQ(Number(path, "SELECT COUNT(*) FROM thread WHERE name != ''"), 1);  // this one
+  EXPECT_EQ(Number(path, "SELECT COUNT(*) FROM thread WHERE native_tid = " + std::to_string(*tids.rbegin())), 1);
+  EXPECT_EQ(Scalar(path, "SELECT text || ' ' || count FROM note"),
+            "more than 1,024 threads were seen: later ones are not told apart by name 1");
+}
 
 TEST(Collector, AnotherWatchFollowsOneThatFailed) {
   TestFolder folder;
