@@ -30,6 +30,14 @@ def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make, nam
     assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread that runs job",))
 
 
+def test_of_threads_that_were_too_many_what_they_ran_is_known(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 280, thread=0, stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job"))
+    file.detail("gil_wait", 20, thread=0)
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread that runs job",))
+
+
 @pytest.mark.parametrize(
     ("puts", "taken_by", "feeds"),
     [

@@ -222,9 +222,9 @@ class Places:
         in_phases = set(phases) if phases is not None else None
         details = [d for d in self.run.detail_totals(kind) if in_phases is None or d.phase in in_phases]
         whole = sum(d.ns for d in details)
-        by_thread: dict[int, list[Detail]] = {}
+        by_thread: dict[int | frames.Function, list[Detail]] = {}
         for d in details:
-            by_thread.setdefault(d.thread.id if d.thread is not None else 0, []).append(d)
+            by_thread.setdefault(d.thread.id if d.thread is not None else self._started([d]) or 0, []).append(d)
         groups: dict[int | frames.Function, list[Detail]] = {}
         for number, group in by_thread.items():
             groups.setdefault(self._started(group) or number, []).extend(group)
@@ -243,9 +243,10 @@ class Places:
         return sorted(out, key=lambda h: -h.ns)
 
     def _started(self, of_thread: Sequence[Detail]) -> frames.Function | None:
-        """What a thread ran that has no name of its own, or ended before it was asked for it: one of many, mostly."""
+        """What a thread ran that has no name of its own, or ended before it was asked for it: one of many, mostly. Of
+        too many the later ones are no threads to the run at all."""
         thread = of_thread[0].thread
-        if thread is None or not _NO_NAME.fullmatch(thread.name):
+        if thread is not None and not _NO_NAME.fullmatch(thread.name):
             return None
         found = (frames.outermost_user_frame(self.run.stack(d.stack)) for d in of_thread)
         return next((frames.function_of(at) for at in found if at is not None), None)
