@@ -270,6 +270,56 @@ def test_what_a_callback_logs_saves_and_evaluates_is_not_its_own_in_the_loop(tmp
     assert told is None or told.cost_ns / 1e9 <= waits.step_s + 0.03
 
 
+class Validates(TrainerCallback):  # type: ignore[misc]
+    """By itself, as people do who want a metric of their own."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step % 4:
+            return
+        start = time.perf_counter()
+        model.eval()
+        with torch.no_grad():
+            rows = Rows(None, 4)
+            for row in map(rows.__getitem__, range(4)):
+                time.sleep(0.005)
+                model(row["x"][None], row["labels"][None])
+        model.train()
+        self.seconds += time.perf_counter() - start
+
+
+def test_a_callback_that_validates_by_itself_is_told_as_validation(tmp_path: Path) -> None:
+    validates, callback = Validates(), TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    trainer(tmp_path, [callback, validates], Rows(None, 60 * BATCH)).train()
+    run = callback.run
+    hooks = next(d["hooks"] for kind, d in run.objects.values() if kind == "callback" and d["class"] == "Validates")
+    assert hooks["on_step_end"]["own_ns"] / 1e9 >= validates.seconds
+    assert hooks["on_step_end"]["other_ns"] / 1e9 < 0.1 * validates.seconds
+    told = {f.id: f for f in run.judged.findings}
+    assert "TP701" not in told and told["TP306"].cost_ns / 1e9 == pytest.approx(validates.seconds, rel=0.1)
+    assert told["TP306"].fix.startswith("# in Validates.on_step_end: validate half as often")
+
+
+def test_a_callback_that_comes_while_it_trains_is_timed(tmp_path: Path) -> None:
+    class Late(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            time.sleep(0.004)
+
+    class Adds(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 5:
+                training.add_callback(late)
+
+    callback, late = TrainPerfCallback(tmp_path / "a.tpr", verbose=False), Late()
+    training = trainer(tmp_path, [callback, Adds()])
+    training.train()
+    found = next(d["hooks"] for kind, d in callback.run.objects.values() if d.get("class", "").endswith("Late"))
+    assert found["on_step_end"]["count"] in (N - 5, N - 4) and found["on_step_end"]["other_ns"] >= (N - 5) * 4e6
+    assert "on_step_end" not in vars(late)
+
+
 def test_two_trainings_under_one_watch_sum_what_a_callback_costs(tmp_path: Path) -> None:
     waits = Waits()
     with trainperf.watch(tmp_path / "a.tpr", verbose=False) as watch:

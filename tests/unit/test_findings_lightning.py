@@ -50,7 +50,12 @@ def test_of_two_hooks_both_are_told_and_the_fix_of_one_saves_its_own(make: Make)
 
 def test_samples_say_what_a_callback_did(make: Make) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.5, ("other", "python"): 2.5})
-    file.detail("sample", 200, phase="other", state="python", stack=file.stack(f"{TRAIN}:42 Slow.crunch"), count=50)
+    at = file.stack(f"{TRAIN}:49 crunch", f"{TRAIN}:42 Slow.on_after_backward")
+    # The loop's own, and another class' hook of that name, in the same file.
+    for elsewhere in ("training_step", "Other.on_after_backward"):
+        file.detail("sample", 900, phase="other", state="blocked", stack=file.stack(f"{TRAIN}:9 {elsewhere}"), count=99)
+    file.object(2, "callback", **{"class": "Other", "module": "app", "hooks": {"on_after_backward": hook(1)}})
+    file.detail("sample", 200, phase="other", state="python", stack=at, count=50)
     file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_after_backward": hook(200)}})
     f = next(f for f in said(file).findings if f.id == "TP701")
     assert f.cause == "python" and f.cost_ms_per_step == pytest.approx(2.0, abs=0.01)
@@ -109,7 +114,7 @@ def test_what_it_hardly_does_beside_is_not_told(make: Make) -> None:
     [
         ("ModelCheckpoint", "lightning.pytorch.callbacks.model_checkpoint", "ModelCheckpoint(every_n_train_steps="),
         ("EarlyStopping", "lightning.pytorch.callbacks.early_stopping", "by its options"),
-        ("ModelCheckpoint", "app", "in ModelCheckpoint.on_step_end: do it every N batches"),
+        ("ModelCheckpoint", "app", "in ModelCheckpoint.on_step_end: do it every 50 batches"),
     ],
 )
 def test_nobody_is_told_to_edit_a_callback_of_the_frameworks_own(make: Make, name: str, module: str, says: str) -> None:
@@ -299,3 +304,26 @@ HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"
 )
 def test_what_is_not_many_calls_of_self_log(make: Make, frames: tuple[str, ...], options: Any) -> None:
     assert "TP707" not in [f.id for f in said(logging_calls(make, *frames, **options)).findings]
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "hugging_face", "fix"),
+    [
+        ("on_train_batch_end", 100, False, "if batch_idx % 50: return"),
+        ("on_step_end", 100, True, "if state.global_step % 50: return"),
+        ("on_train_epoch_end", 5, False, "if trainer.current_epoch % 5: return"),
+        ("on_epoch_end", 5, True, "if round(state.epoch) % 5: return"),
+        ("on_save", 5, True, ""),
+        ("on_after_backward", 100, False, ""),
+    ],
+)
+def test_how_to_do_it_less_often_depends_on_when_it_is_called(
+    make: Make, name: str, calls: int, hugging_face: bool, fix: str
+) -> None:
+    file = make().meta(transformers=json.dumps({"logging_steps": 5})) if hugging_face else lightning(make)
+    file.steps(100 - calls, compute=2.0).steps(calls, {("forward", "native"): 2.0, ("other", "blocked"): 300 / calls})
+    called = hook(300, count=calls)
+    file.object(1, "callback", **{"class": "Plot", "module": "app", "at": f"{TRAIN}:40", "hooks": {name: called}})
+    f = only(file)
+    assert f.id == "TP701" and f.steps_affected == calls and f"in Plot.{name}: " in f.fix
+    assert f.fix.endswith(fix) and ("return" in f.fix) == bool(fix)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings import frames
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell
-from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import KEEP_NAME
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
 
 _MECHANISM_OF = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
@@ -106,32 +105,51 @@ def trainer(facts: Facts) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
+def hook_of(facts: Facts, part: Part, stack: Sequence[frames.FrameLike]) -> str:
+    """The hook of the part that the stack runs through; "" if none. One of a base class counts, unless that is a part
+    itself."""
+    hooks = {(hook.at.rpartition(":")[0], hook.name) for hook in part.hooks}
+    for frame in stack:
+        owner, _, function = frame.function.rpartition(".")  # without an owner before CPython 3.11
+        if (frame.file, function) in hooks and (owner in ("", part.name) or owner not in _classes(facts)):
+            return function
+    return ""
+
+
+def callback_of(facts: Facts, spot: Spot | None) -> str:
+    """The user's callback that does it, with its hook: "Ev.on_step_end"; "" if none does."""
+    if spot is None:
+        return ""
+    found = ((part, hook_of(facts, part, spot.frames)) for part in parts(facts, "callback"))
+    return next((f"{part.name}.{hook}" for part, hook in found if hook and not part.is_frameworks_own), "")
+
+
+def _classes(facts: Facts) -> set[str]:
+    return {str(description.get("class")) for _, description in facts.run.objects.values()}
+
+
 def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[Cell, int]:
     """The cells that `ns` of a part's time stand for, less its share of what has causes of its own.
 
-    By the samples in its file where there are enough, else in proportion to the whole phase.
+    By the samples in its hooks where there are any, else in proportion to the whole phase.
     """
     whole = {cell: n for cell, n in facts.matrix.items() if cell[0] == phase and n > 0}
     cells = {cell: n for cell, n in whole.items() if cell[1] not in KEEP_NAME}
     if not whole:
         return {}
     ns = ns * sum(cells.values()) // sum(whole.values())
-    file = (part.hooks[0].at if part.hooks else part.at).rpartition(":")[0]
     seen: dict[str, int] = {}
-    samples = 0
     for detail in facts.samples(phases=[phase]):
         mechanism = _MECHANISM_OF.get(detail.state)
-        if mechanism and file and any(frame.file == file for frame in facts.run.stack(detail.stack)):
+        if mechanism and hook_of(facts, part, facts.run.stack(detail.stack)):
             seen[mechanism] = seen.get(mechanism, 0) + detail.ns
-            samples += detail.count
     out: dict[Cell, int] = {}
     every = sum(seen.values())
-    if samples >= limit("min_samples") and every:
-        for mechanism, sampled in seen.items():
-            cell = (phase, mechanism)
-            amount = min(ns * sampled // every, cells.get(cell, 0))
-            if amount:
-                out[cell] = amount
+    for mechanism, sampled in seen.items():
+        cell = (phase, mechanism)
+        amount = min(ns * sampled // every, cells.get(cell, 0)) if every else 0
+        if amount:
+            out[cell] = amount
     rest = {cell: n - out.get(cell, 0) for cell, n in cells.items()}
     for cell, amount in spread(rest, ns - sum(out.values())).items():
         out[cell] = out.get(cell, 0) + amount

@@ -14,13 +14,15 @@ class Apart:
     On other threads, and where nobody measures, begin() and end() do nothing. An end() without a begin() is none.
     """
 
-    __slots__ = ("_since_ns", "depth", "ns", "thread")
+    __slots__ = ("_evaluate", "_since_ns", "depth", "measured", "ns", "thread")
 
     def __init__(self) -> None:
         self.thread = 0  # of who measures; 0: nobody does
+        self.measured = 0  # stretches that it is in the middle of measuring
         self.depth = 0  # of those that have begun and not ended
         self.ns = 0  # of those that have ended; of nested ones the outermost counts
         self._since_ns = 0
+        self._evaluate: set[int] = set()  # modules that a callback has switched
 
     def begin(self) -> None:
         if threading.get_ident() == self.thread:
@@ -33,3 +35,20 @@ class Apart:
             self.depth -= 1
             if not self.depth:
                 self.ns += _now() - self._since_ns
+
+    def validates(self, module: object) -> None:
+        """It is switched to evaluate: in the middle of what is measured, by a callback that validates by itself."""
+        if self.measured and threading.get_ident() == self.thread:
+            self._evaluate.add(id(module))
+            self.begin()
+
+    def validated(self, module: object) -> None:
+        if id(module) in self._evaluate and threading.get_ident() == self.thread:
+            self._evaluate.discard(id(module))
+            self.end()
+
+    def leave(self, depth: int) -> None:
+        """Ends those that have begun since it was `depth`."""
+        self._evaluate.clear()
+        while self.depth > depth:
+            self.end()

@@ -29,6 +29,7 @@ class EvalModeHook(PatchHook):
         # Threads inside a call: the original calls train() of each child, hundreds in a Trainer's step, and only the
         # root's switch counts. Asked for first, and only where there are any: a compiler cannot look for its thread.
         busy: set[int] = set()
+        validates, validated = context.apart.validates, context.apart.validated
 
         def train(self: Any, mode: bool = True) -> Any:
             if (busy and this_thread() in busy) or is_compiling() or not switch.on:
@@ -44,9 +45,11 @@ class EvalModeHook(PatchHook):
                 now = self.training
                 if was and not now:
                     number = id_of(self, "module", lambda: {"class": type(self).__qualname__})
+                    validates(self)
                     begin(bracket, number, -1, 0 if is_grad_enabled() else grad_disabled)
                 elif now and not was:
                     end(bracket)
+                    validated(self)
             except Exception as error:
                 switch.off()
                 context.fail(name, error)

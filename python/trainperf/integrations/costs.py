@@ -51,13 +51,14 @@ class _Sums:
 class _Frame:
     """A stretch that is being measured."""
 
-    __slots__ = ("apart_before", "cost", "how", "inner", "inner_apart", "phase", "start")
+    __slots__ = ("apart_before", "apart_depth", "cost", "how", "inner", "inner_apart", "phase", "start")
 
-    def __init__(self, cost: Cost | None, how: int, phase: int, apart_before: int) -> None:
+    def __init__(self, cost: Cost | None, how: int, phase: int, apart_before: int, apart_depth: int) -> None:
         self.cost = cost
         self.how = how
         self.phase = phase
         self.apart_before = apart_before  # -1: it lies in one
+        self.apart_depth = apart_depth
         self.inner = self.inner_apart = 0  # time of what is inside, and of that what was apart
         self.start = _now()
 
@@ -116,7 +117,8 @@ class CostMeter:
         elif how == self.PHASE:
             self._apart.begin()
             self._native.begin_phase(phase)
-        stack.append(_Frame(cost, how, phase, apart_before))
+        stack.append(_Frame(cost, how, phase, apart_before, self._apart.depth))
+        self._apart.measured = len(stack)
 
     def inside(self, cost: Cost) -> bool:
         """Whether this very cost is being measured: a method that calls its base class' is one call."""
@@ -128,6 +130,8 @@ class CostMeter:
             return
         frame = stack.pop()
         ns = _now() - frame.start
+        self._apart.measured = len(stack)
+        self._apart.leave(frame.apart_depth)
         if frame.how == self.CALLBACK:
             self._native.end(self._native.CALLBACK)
         elif frame.how == self.LOGGING:

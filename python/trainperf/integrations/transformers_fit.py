@@ -53,6 +53,8 @@ class TransformersFit:
         self._facts = {"first_step": int(getattr(state, "global_step", 0) or 0)}
         self._meter: CostMeter | None = None
         self._wrapped = OnObjects()
+        self._callbacks: list[Any] = []  # the Trainer's own list of them
+        self._timed: list[Any] = []
         self._logged: StepTotals | None = watch.step_totals if log_metrics else None
         self._context = watch.context  # None: disabled, or no core
 
@@ -102,9 +104,19 @@ class TransformersFit:
         if callbacks is None:
             session.set_tier("callback_costs", "off", "the callback was not called by a Trainer")
             return
-        meter = self._meter = CostMeter(self._context)
-        for callback in callbacks:
-            if callback is self._callback or type(callback).__name__ in _IDLE:
+        self._meter = CostMeter(self._context)
+        self._callbacks = callbacks
+        self._time_new_ones()
+        session.set_tier("callback_costs", "exact")
+
+    def _time_new_ones(self) -> None:
+        """Those that came since the last time, and those of which there is another now."""
+        meter = self._meter
+        assert meter is not None
+        before, self._timed = self._timed, list(self._callbacks)
+        for callback in self._timed:
+            known = any(callback is one for one in before)
+            if known or callback is self._callback or type(callback).__name__ in _IDLE:
                 continue
             kind = "logger" if type(callback).__module__.startswith("transformers.integrations") else "callback"
             for event in _EVENTS:
@@ -114,7 +126,6 @@ class TransformersFit:
                     if cost is not None:
                         cost.at = where(type(callback), event)
                         self._replace(callback, event, cost, kind)
-        session.set_tier("callback_costs", "exact")
 
     def _replace(self, callback: Any, event: str, cost: Cost, kind: str) -> None:
         meter = self._meter
@@ -140,9 +151,17 @@ class TransformersFit:
         self._wrapped.replace(callback, event, make)
 
     def steps(self) -> None:
-        """What the callbacks did before the first step is none of the loop's."""
-        if self._meter is not None:
-            self._meter.counting = True
+        """What the callbacks did before the first step is none of the loop's. Some come while it trains."""
+        meter = self._meter
+        if meter is None:
+            return
+        meter.counting = True
+        if len(self._callbacks) != len(self._timed):
+            try:
+                self._time_new_ones()
+            except Exception as error:
+                self._timed = list(self._callbacks)
+                self._failed(error)
 
     # The end
 

@@ -47,8 +47,9 @@ class Callback:
         if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
             second = None
         fix_share = 1.0
+        rare = 2 * sum(h.count for h in top.hooks if h.other_ns >= limit("felt_share") * top.other_ns) <= facts.steps
+        cause = framework.main_cause(facts, claims)
         bar = "ProgressBar" in top.name
-        count = "state.global_step" if trainer_words.arguments(facts.run.meta) else "batch_idx"
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
         computes = in_python >= limit("half_share")
@@ -59,14 +60,16 @@ class Callback:
             fix = f"# {top.name} is the framework's own: let it work less often, by its options, or leave it out"
             fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
         else:
-            fix = f"# in {top.name}.{hook.name}: do it every N batches, or {beside}\nif {count} % 50: return"
+            hugging_face = bool(trainer_words.arguments(facts.run.meta))
+            fix = _less_often(f"{top.name}.{hook.name}", hook.name, beside, hugging_face=hugging_face)
             fix_share = hook.other_ns / top.other_ns
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(facts, claims),
+            cause=cause,
             claims=claims,
             title=f"the callback {top.name} holds up the loop",
+            affected=facts.affected_by_part(cause, sum(claims.values())) if rare else None,
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
@@ -83,6 +86,18 @@ class Callback:
             will_not_help="more workers; where it stands in the list of callbacks"
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
+
+
+def _less_often(place: str, hook: str, beside: str, *, hugging_face: bool) -> str:
+    """`beside`: where else it can be done."""
+    if "epoch" in hook:
+        count, what = "round(state.epoch)" if hugging_face else "trainer.current_epoch", "epochs"
+    elif "batch" in hook or hook in ("on_step_begin", "on_step_end", "on_substep_end"):
+        count, what = "state.global_step" if hugging_face else "batch_idx", "batches"
+    else:  # it is not given a number, or called for a reason of its own
+        return f"# in {place}: do less, or do it {beside}"
+    step = 50 if what == "batches" else 5
+    return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return"
 
 
 def _told(hook: framework.Hook) -> str:

@@ -43,7 +43,8 @@ class Checkpoint:
         blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
         every = max(1, round(facts.steps / saves))
         rarely = max(100, 10 * every)
-        by_option = framework.trainer(facts) or trainer_words.arguments(facts.run.meta)
+        callback = framework.callback_of(facts, top)
+        by_option = not callback and (framework.trainer(facts) or trainer_words.arguments(facts.run.meta))
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -70,11 +71,11 @@ class Checkpoint:
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
             fix=f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
             " or save_weights_only=True"
-            if framework.trainer(facts)
+            if by_option and framework.trainer(facts)
             else f"TrainingArguments(save_steps={rarely})  # now every {plural(every, 'step')}; or save_only_model=True"
             if by_option
             else (
-                f"# save less often (now every {every} steps), or beside training:\n"
+                f"# {callback and f'in {callback}: '}save less often (now every {every} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
             ),

@@ -29,6 +29,7 @@ class TrainerLogger:
         if severity is None:
             return None
         hook = top.hooks[0]
+        second = next((h for h in top.hooks[1:] if h.own_ns >= limit("felt_share") * top.own_ns), None)
         arguments = trainer_words.arguments(facts.run.meta)  # of Hugging Face's
         every = arguments.get("logging_steps") if arguments else framework.trainer(facts).get("log_every_n_steps")
         option = "TrainingArguments(logging_steps" if arguments else "Trainer(log_every_n_steps"
@@ -50,7 +51,8 @@ class TrainerLogger:
             who=(f"{top.name}.{hook.name}",),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} takes {ms(hook.own_ns / max(1, hook.count))} a call"
-            + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else ""),
+            + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else "")
+            + (f"; {second.own_ns / top.own_ns:.0%} of its time is in {second.name}" if second is not None else ""),
             fix=f"{option}={_less_often(every)})" + (f"  # now {every}" if isinstance(every, int) else ""),
             will_not_help="a faster model or more workers: it is the same for each log call",
         )

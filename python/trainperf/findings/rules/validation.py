@@ -48,13 +48,21 @@ class Validation:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
-            fix=f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)"
-            f"  # now about every {plural(every, 'step')}; or limit_val_batches=0.5"
-            if framework.trainer(facts)
-            else f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})'
-            f"  # now about every {plural(every, 'step')}; or a smaller eval_dataset"
-            if trainer_words.arguments(facts.run.meta)
-            else f"# validate half as often (now about every {plural(every, 'step')}), or on half of the data",
+            fix=_less_of_it(facts, framework.callback_of(facts, top), every),
             fix_share=0.5,
             will_not_help="anything that makes training steps faster; the training loader's workers",
         )
+
+
+def _less_of_it(facts: Facts, callback: str, every: int) -> str:
+    """`callback`: of the user's, that validates by itself; "" for none."""
+    now = f"now about every {plural(every, 'step')}"
+    if callback:
+        return f"# in {callback}: validate half as often ({now}), or on half of the data"
+    if framework.trainer(facts):
+        steps = f"val_check_interval={2 * every}, check_val_every_n_epoch=None"
+        return f"Trainer({steps})  # {now}; or limit_val_batches=0.5"
+    if trainer_words.arguments(facts.run.meta):
+        steps = f'eval_strategy="steps", eval_steps={2 * every}'
+        return f"TrainingArguments({steps})  # {now}; or a smaller eval_dataset"
+    return f"# validate half as often ({now}), or on half of the data"
