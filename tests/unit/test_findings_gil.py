@@ -30,6 +30,22 @@ def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make, nam
     assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread that runs job",))
 
 
+@pytest.mark.parametrize("functions", [1, 2])
+def test_threads_that_are_met_as_they_begin(make: Make, functions: int) -> None:
+    """Who starts one waits for it while it begins; it goes on to what it is to run, and that keeps the GIL."""
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    begins = file.stack("/usr/lib/python3.11/threading.py:382 notify", "/usr/lib/python3.11/threading.py:1009 start")
+    for i in range(30):
+        runs = file.stack(f"{TRAIN}:88 job{i % functions}", "/usr/lib/python3.11/threading.py:1009 start")
+        file.detail("gil_wait", 7, thread=file.thread("python"), stack=begins)
+        file.detail("gil_wait", 3, thread=file.thread(""), stack=runs)
+    f = only(file)
+    if functions == 1:
+        assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread that runs job0",))
+    else:
+        assert (f.id, f.who[0]) == ("TP201", "threads as they begin")
+
+
 def test_of_threads_that_were_too_many_what_they_ran_is_known(make: Make) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     file.detail("gil_wait", 280, thread=0, stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job"))

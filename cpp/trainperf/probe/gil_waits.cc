@@ -101,10 +101,12 @@ bool MayCapture(int64_t now_ns) {
 
 // Who holds the GIL. Read through the kernel although the GIL mutex keeps the holder's thread state alive: before 3.12
 // a sub-interpreter's may be freed while it still stands as the last holder.
-ThreadId HolderOf(const void* tstate, ThreadState* state) {
-  if (g_hook.memory == nullptr || !ReadThreadState(*g_hook.memory, reinterpret_cast<uint64_t>(tstate), state)) return 0;
-  return ThreadTable::Get().FindOrAdd(state->native_tid, state->id);
+bool ReadHolder(const void* tstate, ThreadState* state) {
+  return g_hook.memory != nullptr && ReadThreadState(*g_hook.memory, reinterpret_cast<uint64_t>(tstate), state);
 }
+
+// 0: beyond those that the table has room for.
+ThreadId IdOf(const ThreadState& state) { return ThreadTable::Get().FindOrAdd(state.native_tid, state.id); }
 
 StackId CaptureStack(const ThreadState& state, int64_t now_ns) {
   StackId stack = 0;
@@ -137,10 +139,9 @@ void RecordBefore(GilWaitKind kind, ThreadInfo* self, OpenWait* wait) {
   self->waiting_since_ns.store(wait->start_ns, std::memory_order_release);
   if (wait->ring == nullptr) return;
   wait->run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
-  if (holder != nullptr) {
-    ThreadState state;
-    wait->holder = HolderOf(holder, &state);
-    if (wait->holder != 0) wait->stack = CaptureStack(state, wait->start_ns);
+  if (ThreadState state; holder != nullptr && ReadHolder(holder, &state)) {
+    wait->holder = IdOf(state);
+    wait->stack = CaptureStack(state, wait->start_ns);
   }
   wait->before_ns = NowNs() - wait->start_ns;
 }
@@ -156,8 +157,9 @@ void CarryOver(const OpenWait& wait, int64_t end_ns, int64_t run_delay_ns) {
   carry.run_delay_ns = run_delay_ns;
   if (wait.ring == nullptr) return;
   ThreadState state;
-  carry.holder = HolderOf(carry.holder_tstate, &state);
-  if (carry.holder != 0) carry.stack = CaptureStack(state, end_ns);
+  if (!ReadHolder(carry.holder_tstate, &state)) return;
+  carry.holder = IdOf(state);
+  carry.stack = CaptureStack(state, end_ns);
 }
 
 void AddWait(GilWaitKind kind, ThreadInfo* self, int64_t wait_ns) {
@@ -191,7 +193,8 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   if (timed_out) event.flags |= kGilStillHeld;
   if (kind == GilWaitKind::kHandOff) {
     ThreadState state;
-    if (const void* holder = g_hook.view.holder()) event.object = HolderOf(holder, &state);
+    const void* holder = g_hook.view.holder();
+    if (holder != nullptr && ReadHolder(holder, &state)) event.object = IdOf(state);
     if (event.object == event.thread) event.object = 0;
   }
   // A thread that has just been woken has an up to date run delay.

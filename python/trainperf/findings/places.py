@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Python's own for one without, with what it runs; the kernel's for one that Python was not asked about in time.
 _NO_NAME = re.compile(r"(Thread-\d+( \(.*\))?|python[\d.]*)?")
+_AS_THEY_BEGIN: frames.Function = ("", "")
 _STILL, _WOKE, _STIRRED, _WORKS = 1, 2, 3, 4  # BesideSign in event.h: the code of a detail of kind beside
 
 
@@ -222,12 +223,7 @@ class Places:
         in_phases = set(phases) if phases is not None else None
         details = [d for d in self.run.detail_totals(kind) if in_phases is None or d.phase in in_phases]
         whole = sum(d.ns for d in details)
-        by_thread: dict[int | frames.Function, list[Detail]] = {}
-        for d in details:
-            by_thread.setdefault(d.thread.id if d.thread is not None else self._started([d]) or 0, []).append(d)
-        groups: dict[int | frames.Function, list[Detail]] = {}
-        for number, group in by_thread.items():
-            groups.setdefault(self._started(group) or number, []).extend(group)
+        groups = self._by_thread(details)
         out: list[Holder] = []
         for who, group in groups.items():
             ns = sum(d.ns for d in group)
@@ -235,12 +231,39 @@ class Places:
             spot = spots[0] if spots else self._library_spot(group)
             thread: Thread | None = group[0].thread
             name = self.thread_name(thread)
-            if isinstance(who, tuple) and (
+            if who == _AS_THEY_BEGIN:
+                thread, name = None, "threads as they begin"
+            elif isinstance(who, tuple) and (
                 not thread or not thread.name or len({d.thread.id for d in group if d.thread}) > 1
             ):
                 thread, name = None, f"a thread that runs {frames.short_function(who[1])}"
             out.append(Holder(name, thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot))
         return sorted(out, key=lambda h: -h.ns)
+
+    def _by_thread(self, details: Sequence[Detail]) -> dict[int | frames.Function, list[Detail]]:
+        """By thread; those without a name by the function that they run. Of many that were met only before they ran
+        anything of the user's it is that of the others, if these all run the same."""
+        by_thread: dict[int | frames.Function, list[Detail]] = {}
+        for d in details:
+            unknown = self._started([d]) or (-1 if self._begins(d) else 0)
+            by_thread.setdefault(d.thread.id if d.thread is not None else unknown, []).append(d)
+        beginning = {who: group for who, group in by_thread.items() if all(map(self._begins, group))}
+        groups: dict[int | frames.Function, list[Detail]] = {}
+        for number, group in by_thread.items():
+            if number not in beginning:
+                groups.setdefault(self._started(group) or number, []).extend(group)
+        functions = [who for who in groups if isinstance(who, tuple)]
+        together = functions[0] if len(functions) == 1 else _AS_THEY_BEGIN
+        for number, group in beginning.items():
+            groups.setdefault(together if len(beginning) > 1 else number, []).extend(group)
+        return groups
+
+    def _begins(self, d: Detail) -> bool:
+        """A thread without a name that has not come to what it is to run."""
+        if d.thread is not None and not _NO_NAME.fullmatch(d.thread.name):
+            return False
+        stack = self.run.stack(d.stack)
+        return bool(stack) and all(os.path.basename(f.file) == "threading.py" for f in stack)
 
     def _started(self, of_thread: Sequence[Detail]) -> frames.Function | None:
         """What a thread ran that has no name of its own, or ended before it was asked for it: one of many, mostly. Of
