@@ -327,3 +327,27 @@ def test_how_to_do_it_less_often_depends_on_when_it_is_called(
     f = only(file)
     assert f.id == "TP701" and f.steps_affected == calls and f"in Plot.{name}: " in f.fix
     assert f.fix.endswith(fix) and ("return" in f.fix) == bool(fix)
+
+
+@pytest.mark.parametrize("qualified", [True, False])
+def test_of_two_callbacks_in_a_file_the_one_that_validates_is_named(make: Make, qualified: bool) -> None:
+    """CPython 3.10 tells no class of a frame."""
+    file = lightning(make).steps(80, compute=2.0).steps(20, compute=2.0, validation=20.0)
+    for i, (name, line) in enumerate((("Plot", 41), ("Val", 56))):
+        hooks = {"on_train_batch_end": hook(90 - i, at=f"{TRAIN}:{line}", other=0)}
+        file.object(1 + i, "callback", **{"class": name, "module": "app", "at": f"{TRAIN}:{line}", "hooks": hooks})
+    at = file.stack(f"{TRAIN}:61 {'Val.' if qualified else ''}on_train_batch_end")
+    file.detail("sample", 390, phase="validation", state="native", stack=at)
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert f.fix.startswith("# in Val.on_train_batch_end: "), f.fix
+
+
+def test_who_inherits_from_model_checkpoint_sets_its_options(make: Make) -> None:
+    library = "/x/site-packages/lightning/pytorch/callbacks/model_checkpoint.py"
+    file = lightning(make).steps(80, compute=2.0).steps(20, compute=2.0, checkpoint=20.0)
+    hooks = {"on_train_batch_end": hook(90, at=f"{library}:300", other=0)}
+    file.object(1, "callback", **{"class": "Named", "module": "app", "at": f"{TRAIN}:4", "hooks": hooks})
+    at = file.stack(f"{library}:310 ModelCheckpoint.on_train_batch_end", f"{TRAIN}:90 <module>")
+    file.detail("sample", 390, phase="checkpoint", state="blocked", stack=at)
+    f = next(f for f in said(file).findings if f.id == "TP304")
+    assert f.fix.startswith("ModelCheckpoint(every_n_train_steps="), f.fix

@@ -215,7 +215,7 @@ void Collector::MarkWatch(EventKind kind) {
 absl::Status Collector::Flush() {
   if (!InThisProcess()) return absl::OkStatus();
   std::unique_lock<std::mutex> lock(mutex_);
-  if (stopping_ && failure_[0] == '\0') return result_;
+  if (finished_ || (stopping_ && failure_[0] == '\0')) return result_;
   const int64_t ticket = ++flushes_wanted_;
   flush_asked_ns_ = NowNs();
   wake_.notify_all();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -105,27 +105,42 @@ def trainer(facts: Facts) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def hook_of(facts: Facts, part: Part, stack: Sequence[frames.FrameLike]) -> str:
-    """The hook of the part that the stack runs through; "" if none. One of a base class counts, unless that is a part
-    itself."""
-    hooks = {(hook.at.rpartition(":")[0], hook.name) for hook in part.hooks}
-    for frame in stack:
-        owner, _, function = frame.function.rpartition(".")  # without an owner before CPython 3.11
-        if (frame.file, function) in hooks and (owner in ("", part.name) or owner not in _classes(facts)):
-            return function
-    return ""
+class Hooks:
+    """Whose hook a frame of a stack is."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._classes = {str(description.get("class")) for _, description in facts.run.objects.values()}
+        self._known: dict[tuple[str, str], list[tuple[int, Part]]] = {}  # by file and name: the first line
+        for kind in ("callback", "logger", "lightning"):
+            for part in parts(facts, kind):
+                for hook in part.hooks:
+                    file, _, line = hook.at.rpartition(":")
+                    first = int(line) if line.isdecimal() else 0
+                    self._known.setdefault((file, hook.name), []).append((first, part))
+
+    def owner(self, frame: frames.FrameLike) -> Part | None:
+        """Of a base class' hook it is who has no other; before CPython 3.11, which tells no class, the line says it."""
+        kind, _, function = frame.function.rpartition(".")
+        known = self._known.get((frame.file, function), ())
+        if not kind:
+            known = [at for at in known if at[0] <= frame.line]
+            return max(known, key=lambda at: at[0])[1] if known else None
+        own = [part for _, part in known if part.name == kind]
+        others = [part for _, part in known] if kind not in self._classes else []
+        return next(iter(own or others), None)
 
 
 def callback_of(facts: Facts, spot: Spot | None) -> str:
-    """The user's callback that does it, with its hook: "Ev.on_step_end"; "" if none does."""
+    """The user's callback that does it, with its hook: "Ev.on_step_end"; "" if none does. What a base class of the
+    framework's does is not the user's."""
     if spot is None:
         return ""
-    found = ((part, hook_of(facts, part, spot.frames)) for part in parts(facts, "callback"))
-    return next((f"{part.name}.{hook}" for part, hook in found if hook and not part.is_frameworks_own), "")
-
-
-def _classes(facts: Facts) -> set[str]:
-    return {str(description.get("class")) for _, description in facts.run.objects.values()}
+    hooks = Hooks(facts)
+    for frame in spot.frames:
+        part = hooks.owner(frame) if frames.is_users(frame, spot.frames) else None
+        if part is not None:
+            return f"{part.name}.{frame.function.rpartition('.')[2]}"
+    return ""
 
 
 def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[Cell, int]:
@@ -139,9 +154,10 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
         return {}
     ns = ns * sum(cells.values()) // sum(whole.values())
     seen: dict[str, int] = {}
+    hooks = Hooks(facts)
     for detail in facts.samples(phases=[phase]):
         mechanism = _MECHANISM_OF.get(detail.state)
-        if mechanism and hook_of(facts, part, facts.run.stack(detail.stack)):
+        if mechanism and any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
             seen[mechanism] = seen.get(mechanism, 0) + detail.ns
     out: dict[Cell, int] = {}
     every = sum(seen.values())

@@ -6,6 +6,7 @@ import threading
 import time
 
 _now = time.perf_counter_ns
+_Taken = tuple[int, int, int, dict[int, int], int]
 
 
 class Apart:
@@ -22,7 +23,7 @@ class Apart:
         self.depth = 0  # of those that have begun and not ended
         self.ns = 0  # of those that have ended; of nested ones the outermost counts
         self._since_ns = 0
-        self._evaluate: set[int] = set()  # modules that a callback has switched
+        self._evaluate: dict[int, int] = {}  # modules that a callback has switched: how deep it was then
 
     def begin(self) -> None:
         if threading.get_ident() == self.thread:
@@ -39,16 +40,28 @@ class Apart:
     def validates(self, module: object) -> None:
         """It is switched to evaluate: in the middle of what is measured, by a callback that validates by itself."""
         if self.measured and threading.get_ident() == self.thread:
-            self._evaluate.add(id(module))
+            self._evaluate[id(module)] = self.depth
             self.begin()
 
     def validated(self, module: object) -> None:
-        if id(module) in self._evaluate and threading.get_ident() == self.thread:
-            self._evaluate.discard(id(module))
+        if threading.get_ident() == self.thread and self._evaluate.pop(id(module), None) is not None:
             self.end()
 
     def leave(self, depth: int) -> None:
         """Ends those that have begun since it was `depth`."""
-        self._evaluate.clear()
-        while self.depth > depth:
-            self.end()
+        self._evaluate = {module: at for module, at in self._evaluate.items() if at < depth}
+        if self.depth > depth:
+            self.depth = depth
+            if not depth:
+                self.ns += _now() - self._since_ns
+
+    # Who measures: a training within another one's callback does so too.
+
+    def take(self) -> _Taken:
+        """For this thread; give_back() takes what this returns."""
+        taken = self.thread, self.depth, self.measured, self._evaluate, self._since_ns
+        self.thread, self.depth, self.measured, self._evaluate = threading.get_ident(), 0, 0, {}
+        return taken
+
+    def give_back(self, taken: _Taken) -> None:
+        self.thread, self.depth, self.measured, self._evaluate, self._since_ns = taken

@@ -144,8 +144,9 @@ class Ticker:
     def add(self, hook: str, chore: Callable[[], None]) -> None:
         self._chores.append((hook, chore))
 
-    def discard(self, hook: str) -> None:
-        self._chores = [kept for kept in self._chores if kept[0] != hook]
+    def discard(self, hook: str, chore: Callable[[], None] | None = None) -> None:
+        """`chore`: that one alone, of those that were added under this name."""
+        self._chores = [kept for kept in self._chores if kept[0] != hook or chore not in (None, kept[1])]
 
     def tick_if_due(self) -> None:
         if time.monotonic() >= self.due:

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainperf.hooks.apart import Apart
 from trainperf.hooks.context import Context
 
 _now = time.perf_counter_ns
@@ -77,9 +78,10 @@ class CostMeter:
         sums = _sums.setdefault(context, _Sums())
         self._costs, self._objects = sums.costs, sums.objects
         self._stack: list[_Frame] = []
-        self._apart = context.apart
-        self._apart.thread = self._thread = threading.get_ident()
-        self._apart.depth = 0  # of one that was interrupted as it began
+        self._thread = threading.get_ident()
+        # While a training on another thread measures, the hooks tell that one alone.
+        self._apart = context.apart if context.apart.thread in (0, self._thread) else Apart()
+        self._taken = self._apart.take()
         self._published_ns = _now()
         self._dirty: set[int] = set()
         self.counting = False  # only what happens between the first and the last batch is summed
@@ -178,6 +180,7 @@ class CostMeter:
 
     def close(self) -> None:
         self.unwind()
-        self._apart.thread = self._thread = 0
+        self._thread = 0
+        self._apart.give_back(self._taken)
         self.publish()
-        self._context.ticker.discard("costs")
+        self._context.ticker.discard("costs", self._tick)

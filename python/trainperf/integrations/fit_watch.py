@@ -18,7 +18,7 @@ class FitWatch(Watch):
     """The verdict comes by tell(), when the framework's own last lines are out."""
 
     _telling = False
-    end_if_over: Callable[[], Callable[[], None] | None] | None = None  # set by who began it; weak
+    end_if_over: Callable[[], None] | None = None  # set by who began it
 
     def go_without(self, why: str) -> None:
         """After an __enter__ that failed: runs as where there is no core, and tells why."""
@@ -33,14 +33,8 @@ class FitWatch(Watch):
 
     def give_way(self) -> None:
         """To another training: one that ended without a word is none any more."""
-        if self.end_if_over is None:
-            return
-        end = self.end_if_over()
-        if end is not None:
-            end()
-        else:  # who began it is no more
-            self.end(None, told=False)
-            self.tell()
+        if self.end_if_over is not None:
+            self.end_if_over()
 
     def discard(self) -> None:
         self.leave_no_run("there was no training")

@@ -59,7 +59,7 @@ class TrainPerfHooks(FitCallback):
         self._fit = TransformersFit(self, watch, own=own, args=args, state=state, log_metrics=self._log_metrics)
         self._trainer = weakref.ref(trainer) if trainer is not None else None
         if own is not None:
-            own.end_if_over = weakref.WeakMethod(self._end_if_over)
+            own.end_if_over = self._end_if_over
         self._fit.begin(trainer)  # what interrupts it finds us, by `raised`
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

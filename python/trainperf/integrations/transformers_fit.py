@@ -106,13 +106,13 @@ class TransformersFit:
             return
         self._meter = CostMeter(self._context)
         self._callbacks = callbacks
-        self._time_new_ones()
         session.set_tier("callback_costs", "exact")
+        self._time_new_ones()
 
     def _time_new_ones(self) -> None:
         """Those that came since the last time, and those of which there is another now."""
         meter = self._meter
-        assert meter is not None
+        assert meter is not None and self._context is not None
         before, self._timed = self._timed, list(self._callbacks)
         for callback in self._timed:
             known = any(callback is one for one in before)
@@ -123,7 +123,9 @@ class TransformersFit:
                 if _overrides(callback, event):
                     description = describe_class(type(callback))
                     cost = meter.cost_of(callback, kind, lambda: description, event)  # noqa: B023  # called at once
-                    if cost is not None:
+                    if cost is None:
+                        self._context.session.set_tier("callback_costs", "partly", "there are too many callbacks")
+                    else:
                         cost.at = where(type(callback), event)
                         self._replace(callback, event, cost, kind)
 
@@ -156,7 +158,7 @@ class TransformersFit:
         if meter is None:
             return
         meter.counting = True
-        if len(self._callbacks) != len(self._timed):
+        if list(map(id, self._timed)) != list(map(id, self._callbacks)):
             try:
                 self._time_new_ones()
             except Exception as error:

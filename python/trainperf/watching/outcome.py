@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
     from trainperf.findings.model import Finding
     from trainperf.run import Run
+
+log = logging.getLogger("trainperf")
 
 
 class Outcome:
@@ -48,7 +51,10 @@ class Outcome:
 
         if self.running:
             describe_cells(self._session)
-            self._session.flush()
+            try:
+                self._session.flush()
+            except OSError as error:
+                log.warning("the run is shown as it was last written: %s", error)
             now = Run(self.path)
             now.still_runs = True
             return now
