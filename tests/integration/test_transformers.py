@@ -303,7 +303,8 @@ def test_a_callback_that_validates_by_itself_is_told_as_validation(tmp_path: Pat
     validates.trainer.train()
     run = callback.run
     hooks = next(d["hooks"] for kind, d in run.objects.values() if kind == "callback" and d["class"] == "Validates")
-    assert hooks["on_step_end"]["own_ns"] / 1e9 >= validates.seconds + validates.else_s
+    # What other callbacks do as it logs is theirs.
+    assert hooks["on_step_end"]["own_ns"] / 1e9 == pytest.approx(validates.seconds + validates.else_s, rel=0.05)
     assert hooks["on_step_end"]["other_ns"] / 1e9 == pytest.approx(validates.else_s, rel=0.15)
     told = {f.id: f for f in run.judged.findings}
     assert told["TP701"].cost_ns / 1e9 == pytest.approx(validates.else_s, rel=0.15)
