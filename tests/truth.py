@@ -109,7 +109,8 @@ class KnownTrouble:
         if self.cause not in ("callback", "logger"):
             return float(run.cause_ns(self.cause) / run.wall_ns)
         own = [d["hooks"] for kind, d in run.objects.values() if kind == self.cause and d["class"] == self.who]
-        return float(sum(hook["other_ns"] for hooks in own for hook in hooks.values()) / run.wall_ns)
+        part = "own_ns" if self.cause == "logger" else "other_ns"  # what it logs is apart from the loop's other time
+        return float(sum(hook[part] for hooks in own for hook in hooks.values()) / run.wall_ns)
 
     def problems(self, run: Any, findings: list[Any]) -> list[str]:
         wrong = []

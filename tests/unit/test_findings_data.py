@@ -27,6 +27,26 @@ def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make)
     assert f.confidence == "high"
 
 
+def test_a_look_that_shows_what_was_before_the_fetch_is_not_its_place(make: Make) -> None:
+    """Of a notebook's 80 steps one sample of two said `loss.backward()`."""
+    fetch = ("/x/torch/utils/data/_utils/fetch.py:54 fetch", "/x/torch/utils/data/dataloader.py:790 _next_data")
+    file = make().steps(80, {("fetch", "python"): 1.3}, compute=0.2)
+    file.loader(1, fetches=80, wait=104, dataset="Slow", dataset_at=f"{TRAIN}:39")
+    file.detail("sample", 60, phase="fetch", state="python", stack=file.stack(f"{TRAIN}:50 <module>"))
+    file.detail("sample", 40, phase="fetch", state="python", stack=file.stack(f"{TRAIN}:41 Slow.__getitem__", *fetch))
+    f = only(file)
+    assert f.id == "TP101" and f.where == "train.py:41" and "Slow.__getitem__ (train.py:41) computes" in f.why
+
+
+def test_nor_is_one_where_there_is_no_other(make: Make) -> None:
+    file = make().steps(80, {("fetch", "python"): 1.3}, compute=0.2)
+    file.loader(1, fetches=80, wait=104, dataset="Slow", dataset_at=f"{TRAIN}:39")
+    backward = ("/x/site-packages/torch/_tensor.py:630 Tensor.backward", f"{TRAIN}:50 <module>")
+    file.detail("sample", 100, phase="fetch", state="python", stack=file.stack(*backward))
+    f = only(file)
+    assert f.id == "TP101" and f.where == "train.py:39" and f.why.startswith("Slow computes"), f
+
+
 @pytest.mark.parametrize(("others", "taken"), [(1.0, True), (0.1, False)])
 def test_workers_are_offered_with_the_cpus_that_others_leave(make: Make, others: float, taken: bool) -> None:
     file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9))

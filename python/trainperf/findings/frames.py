@@ -118,6 +118,15 @@ def is_functional(frame: FrameLike) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def in_loader(stack: Sequence[FrameLike]) -> bool:
+    """Within PyTorch's DataLoader, or torchdata's."""
+    return any("/torch/utils/data/" in f.file or "/torchdata/" in f.file for f in stack)
+
+
+def without_torch(stack: Sequence[FrameLike]) -> bool:
+    return not any("/torch/" in f.file for f in stack)
+
+
 def is_stdlib_file(file: str) -> bool:
     return bool(_STDLIB.search(file)) and not _INSTALLED.search(file)
 

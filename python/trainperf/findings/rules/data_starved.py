@@ -50,7 +50,10 @@ class DataStarved:
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
         samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])
+        # A look that took a moment may show what was before the fetch, such as `loss.backward()`.
         spots = facts.spots(samples)
+        if all(v.description.get("is_dataloader", True) for v in facts.run.loaders.values()):
+            spots = facts.spots(samples, keep=frames.in_loader) or facts.spots(samples, keep=frames.without_torch)
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         waits = blocked >= limit("half_share")
