@@ -32,12 +32,15 @@ TWINS = (
 
 def judged(name: str, folder: Path, *options: str) -> judge.Outcome:
     """Runs a program; once more when it is misjudged and the machine, by its own measure, was busy: what others
-    do to a second or two is not to be foreseen. On a quiet machine there is no second try."""
+    do to a second or two is not to be foreseen. So too when only too much is unknown: a machine that stands still for
+    60 ms between two looks of a run of 0.4 s makes it so. Else there is no second try."""
     outcome = judge.run(name, folder, options)
     print(judge.table([judge.row(outcome)]))
     if outcome.skipped:
         pytest.skip(outcome.skipped)
-    if judge.problems(outcome) and outcome.truth["delay_share"] >= judge.BUSY:
+    wrong = judge.problems(outcome)
+    by_chance = outcome.truth["delay_share"] >= judge.BUSY or all(w.startswith("unknown is ") for w in wrong)
+    if wrong and by_chance:
         outcome = judge.run(name, folder, options)
         print(judge.table([judge.row(outcome)]))
     assert not judge.problems(outcome), outcome.printed
