@@ -34,7 +34,13 @@ part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
 part "tests that share the machine, $(python -V)" \
   python -m pytest -q -m "not alone" -n "$(nproc)" --dist loadfile --durations=8 tests
-part "tests that run alone" python -m pytest -q -m alone --durations=15 tests
+# A machine that others share may stand still in the middle of one: what failed has a second try, and both are shown.
+alone() {
+  python -m pytest -q -m alone --durations=15 tests && return
+  printf '\n-- once more, those that failed\n'
+  python -m pytest -q -m alone --last-failed --last-failed-no-failures none tests
+}
+part "tests that run alone" alone
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
 # What the hook costs is timed on one CPython.
 part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"

@@ -57,7 +57,7 @@ def test_many_metrics_are_told_with_their_line_and_their_cost(tmp_path: Path, op
     line = Logs.training_step.__code__.co_firstlineno + 4
     assert f.severity != "info" and f.where.endswith(f"test_lightning_log.py:{line}")
     assert "training_step" in f.why
-    assert f.cost_ns == pytest.approx(model.cpu_ns, rel=0.2)  # samples tell its part of exact CPU time
+    assert f.cost_ns == pytest.approx(model.cpu_ns, rel=0.3)  # some 60 samples tell its part of exact CPU time
 
 
 def test_one_metric_is_no_trouble(tmp_path: Path) -> None:
