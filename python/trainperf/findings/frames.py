@@ -117,7 +117,6 @@ def is_functional(frame: FrameLike) -> bool:
     return _FUNCTIONAL.search(frame.file) is not None
 
 
-@lru_cache(maxsize=4096)
 def in_loader(stack: Sequence[FrameLike]) -> bool:
     """Within PyTorch's DataLoader, or torchdata's."""
     return any("/torch/utils/data/" in f.file or "/torchdata/" in f.file for f in stack)
@@ -127,6 +126,7 @@ def without_torch(stack: Sequence[FrameLike]) -> bool:
     return not any("/torch/" in f.file for f in stack)
 
 
+@lru_cache(maxsize=4096)
 def is_stdlib_file(file: str) -> bool:
     return bool(_STDLIB.search(file)) and not _INSTALLED.search(file)
 
