@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "bindings/bind.h"
+#include "bindings/c_function.h"
 #include "bindings/marks_python.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
@@ -306,12 +307,7 @@ void Dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-template <typename Function>
-PyCFunction AsPyCFunction(Function function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
-}
-
-PyMethodDef kMethods[] = {
+PyMethodDef kBracketMethods[] = {
     {"know", AsPyCFunction(Know), METH_FASTCALL, "know(thing, number, /): who says so calls forget() before it dies"},
     {"forget", Forget, METH_NOARGS, "forget(): all that it knows"},
     {"switch_on", AsPyCFunction(SwitchOn), METH_FASTCALL, "switch_on(slow, begin, end, /)"},
@@ -343,7 +339,7 @@ PyType_Slot kSlots[] = {
     {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
     {Py_tp_descr_get, reinterpret_cast<void*>(&Bind)},
     {Py_tp_repr, reinterpret_cast<void*>(&Repr)},
-    {Py_tp_methods, kMethods},
+    {Py_tp_methods, kBracketMethods},
     {Py_tp_members, kMembers},
     {Py_tp_getset, kGetSet},
     {0, nullptr},
@@ -414,7 +410,7 @@ PyObject* StepFunctions(PyObject*, PyObject*) {
   return nullptr;
 }
 
-PyMethodDef kFunctions[] = {
+PyMethodDef kBracketFunctions[] = {
     {"fetch_function", FetchFunction, METH_VARARGS, "fetch_function(original, slow, is_grad_enabled, begin, end, /)"},
     {"backward_function", BackwardFunction, METH_VARARGS,
      "backward_function(original, first, graph_task, tick, begin, end, graph_task_address=0, /)"},
@@ -426,7 +422,7 @@ PyMethodDef kFunctions[] = {
 
 void BindBrackets(py::module_& module) {
   g_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kSpec));
-  if (g_type == nullptr || PyModule_AddFunctions(module.ptr(), kFunctions) != 0) throw py::error_already_set();
+  if (g_type == nullptr || PyModule_AddFunctions(module.ptr(), kBracketFunctions) != 0) throw py::error_already_set();
   module.attr("BracketFunction") = py::handle(reinterpret_cast<PyObject*>(g_type));
 }
 

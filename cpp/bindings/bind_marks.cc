@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bindings/bind.h"
+#include "bindings/c_function.h"
 #include "bindings/marks_python.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/marks.h"
@@ -108,12 +109,7 @@ PyObject* PyGcCallback(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-template <typename Function>
-PyCFunction AsPyCFunction(Function function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
-}
-
-PyMethodDef kMethods[] = {
+PyMethodDef kMarkFunctions[] = {
     {"begin", AsPyCFunction(PyBegin), METH_FASTCALL, "begin(bracket, object=0, value=-1, flags=0, /)"},
     {"end", AsPyCFunction(PyEnd), METH_FASTCALL, "end(bracket, value=0, /)"},
     {"begin_phase", AsPyCFunction(PyBeginPhase), METH_FASTCALL, "begin_phase(phase, /)"},
@@ -139,7 +135,7 @@ bool IsOwnBegin(PyObject* function) { return IsFunction(function, AsPyCFunction(
 bool IsOwnEnd(PyObject* function) { return IsFunction(function, AsPyCFunction(PyEnd)); }
 
 void BindMarks(py::module_& module) {
-  if (PyModule_AddFunctions(module.ptr(), kMethods) != 0) throw py::error_already_set();
+  if (PyModule_AddFunctions(module.ptr(), kMarkFunctions) != 0) throw py::error_already_set();
   marks::SetIdentity(&TstateIdOfThisThread);
   pthread_atfork(nullptr, nullptr, [] { marks::Disable(); });
 

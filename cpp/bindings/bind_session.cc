@@ -215,7 +215,7 @@ PyObject* PyFlagsWaiting(PyObject*, PyObject*) {
   return PyBool_FromLong(g_running != nullptr && g_running->flags_waiting());
 }
 
-PyMethodDef kFunctions[] = {
+PyMethodDef kSessionFunctions[] = {
     {"flags_waiting", PyFlagsWaiting, METH_NOARGS, "flags_waiting()"},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -223,7 +223,7 @@ PyMethodDef kFunctions[] = {
 }  // namespace
 
 void BindSession(py::module_& module) {
-  if (PyModule_AddFunctions(module.ptr(), kFunctions) != 0) throw py::error_already_set();
+  if (PyModule_AddFunctions(module.ptr(), kSessionFunctions) != 0) throw py::error_already_set();
   py::class_<Session>(
       module, "Session",
       "A running watch: probes, collector thread, run file. One per process.\n\n"
