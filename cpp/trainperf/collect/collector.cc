@@ -6,10 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -191,7 +188,7 @@ absl::Status Collector::Finish(const std::string& ended) {
   wake_.notify_all();
   if (running_) pthread_join(thread_, nullptr);
   running_ = false;
-  if (failure_[0] != '\0') WriteAfterFailure();
+  if (failure_.happened()) (void)ThreadFailure::Of([this] { WriteAfterFailure(); });  // there still may be no memory
   sampler_.reset();
   marks::ReleaseRings();
   absl::Status result = writer_->Finish(ended);
@@ -215,12 +212,12 @@ void Collector::MarkWatch(EventKind kind) {
 absl::Status Collector::Flush() {
   if (!InThisProcess()) return absl::OkStatus();
   std::unique_lock<std::mutex> lock(mutex_);
-  if (finished_ || (stopping_ && failure_[0] == '\0')) return result_;
+  if (finished_ || (stopping_ && !failure_.happened())) return result_;
   const int64_t ticket = ++flushes_wanted_;
   flush_asked_ns_ = NowNs();
   wake_.notify_all();
   done_.wait(lock, [&] { return flushes_done_ >= ticket || stopping_; });
-  if (failure_[0] != '\0') return absl::UnavailableError(FailureNote());
+  if (failure_.happened()) return absl::UnavailableError(failure_.Note());
   return commit_error_.empty() ? absl::OkStatus() : absl::UnavailableError(commit_error_);
 }
 
@@ -278,50 +275,31 @@ void Collector::ResumeCuda() {
 
 void* Collector::Main(void* self) {
   auto* const collector = static_cast<Collector*>(self);
-  // Makes what exceptions need of a thread while there is memory: for want of that glibc would abort when one is
-  // thrown.
-  (void)std::uncaught_exceptions();
-  try {
-    collector->Loop();
-  } catch (const std::bad_alloc&) {  // ulimit -v, or a machine that does not overcommit
-    collector->Fail("out of memory");
-  } catch (const std::exception& error) {
-    collector->Fail(error.what());
-  }
+  const ThreadFailure failure = ThreadFailure::Of([collector] { collector->Loop(); });
+  if (failure.happened()) collector->Fail(failure);
   return nullptr;
 }
 
-// An exception that left our thread would end the training. Needs no memory.
-void Collector::Fail(const char* why) {
+// Needs no memory.
+void Collector::Fail(const ThreadFailure& failure) {
   marks::Disable();
   device_.Abandon();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    snprintf(failure_, sizeof(failure_), "%s", why);
+    failure_ = failure;
     failed_ns_ = NowNs();
     stopping_ = true;
   }
   done_.notify_all();
 }
 
-std::string Collector::FailureNote() const {
-  return absl::StrCat("trainperf's own thread failed (", failure_, "): what came after is not in the run");
-}
-
-// After the thread has ended. What the timeline still holds is left: the exception may have come in the middle of it.
+// After the thread has ended. What the timeline still holds is left, as the exception may have come in the middle of
+// it: the step that was open, and those that waited in a ring, for a device, or until it was certain where steps end.
 void Collector::WriteAfterFailure() {
-  try {
-    writer_->AddNote(FailureNote());
-    WriteTimes(failed_ns_);
-    WriteOwnCost();
-    std::vector<std::function<void(RunWriter&)>> posted;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      posted.swap(posted_);
-    }
-    for (const auto& write : posted) write(*writer_);
-  } catch (const std::exception&) {  // there still is no memory
-  }
+  writer_->AddNote(failure_.Note());
+  WriteTimes(failed_ns_);
+  WriteOwnCost();
+  WritePosted();
 }
 
 void Collector::Loop() {
@@ -379,12 +357,7 @@ void Collector::Loop() {
 
 void Collector::Tick(int64_t now_ns, bool last) {
   DrainRings(now_ns, last);
-  std::vector<std::function<void(RunWriter&)>> posted;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    posted.swap(posted_);
-  }
-  for (const auto& write : posted) write(*writer_);
+  WritePosted();
   workers_.Read(now_ns, last, writer_.get());
   host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {
@@ -450,6 +423,15 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
     sampler_->MeetOnCpu();
     budget_.Restart();  // they come once, and are no measure of what the run costs
   }
+}
+
+void Collector::WritePosted() {
+  std::vector<std::function<void(RunWriter&)>> posted;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (const auto& write : posted) write(*writer_);
 }
 
 void Collector::WriteThreads() {

@@ -33,6 +33,7 @@
 #include "trainperf/collect/host_readings.h"
 #include "trainperf/collect/loader_workers.h"
 #include "trainperf/collect/standstill.h"
+#include "trainperf/collect/thread_failure.h"
 #include "trainperf/collect/thread_names.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
@@ -91,13 +92,13 @@ class Collector {
   void StartGilProbes();
   bool RunOnOurThread(std::function<void()> command);
   static void* Main(void* self);
-  void Fail(const char* why);
-  std::string FailureNote() const;
+  void Fail(const ThreadFailure& failure);
   void WriteAfterFailure();
   void Loop();
   void Tick(int64_t now_ns, bool last);
   void MarkWatch(EventKind kind);
   void DrainRings(int64_t now_ns, bool last);
+  void WritePosted();
   void WriteThreads();
   void WriteTimes(int64_t now_ns);
   void WriteOwnCost();
@@ -150,7 +151,7 @@ class Collector {
   int64_t flushes_done_ = 0;
   int64_t flush_asked_ns_ = 0;  // when the last was wanted
   bool stopping_ = false;
-  char failure_[128] = "";  // why our thread has ended by itself; no string, since there may be no memory for it
+  ThreadFailure failure_;
   int64_t failed_ns_ = 0;
   bool finished_ = false;
   absl::Status result_;

@@ -76,14 +76,15 @@ TEST_P(CollectorFails, TheTrainingGoesOnAndTheRunSaysSo) {
     return Scalar(path, "SELECT value FROM meta WHERE key = '" + key + "'");
   };
   EXPECT_EQ(Scalar(path, "SELECT text FROM note"),
-            "trainperf's own thread failed (" + GetParam().why + "): what came after is not in the run");
+            "trainperf's own thread failed (" + GetParam().why +
+                "): what came after, and the last steps before it, are not in the run");
   EXPECT_EQ(meta("ended"), "normally");
   EXPECT_EQ(meta("before"), "1");
   EXPECT_EQ(meta("after"), "1");
   EXPECT_GT(std::stoll(meta("wall_ns")), 0);
   const int64_t steps = Number(path, "SELECT SUM(steps) FROM step");
   EXPECT_GE(steps, 150);  // the timeline has held some of them back
-  EXPECT_LE(steps, 200);
+  EXPECT_LT(steps, 200);  // the last at least
   EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
 }
 

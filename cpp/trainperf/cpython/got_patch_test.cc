@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -44,6 +46,25 @@ absl::StatusOr<std::unique_ptr<GotPatch>> Patch(void* with) {
   return patch;
 }
 
+class GotPatchBelowAnother : public testing::Test {
+ protected:
+  // Ours, and theirs above it: where theirs passes on, it is to ours.
+  void Put(Getenv theirs) {
+    auto ours = Patch(reinterpret_cast<void*>(&HookedGetenv));
+    ASSERT_TRUE(ours.ok()) << ours.status();
+    const Getenv next = g_next;
+    auto above = Patch(reinterpret_cast<void*>(theirs));
+    ASSERT_TRUE(above.ok()) << above.status();
+    g_others_next = &HookedGetenv;  // of what lies in this executable Patch() says that it is not bound yet
+    g_next = next;
+    ours_ = *std::move(ours);
+    theirs_ = *std::move(above);
+  }
+
+  std::unique_ptr<GotPatch> ours_;
+  std::unique_ptr<GotPatch> theirs_;
+};
+
 // Of this executable's mappings, with their addresses.
 std::vector<std::string> Protections() {
   char self[4096];
@@ -72,17 +93,12 @@ TEST(GotPatch, RedirectsPassesOnAndRestores) {
   EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
 }
 
-TEST(GotPatch, LeavesALaterPatchAlone) {
-  auto ours = Patch(reinterpret_cast<void*>(&HookedGetenv));
-  ASSERT_TRUE(ours.ok());
-  const Getenv next = g_next;
-  auto theirs = Patch(reinterpret_cast<void*>(&OtherGetenv));
-  ASSERT_TRUE(theirs.ok());
-  EXPECT_FALSE((*ours)->in_place());
-  ours->reset();
+TEST_F(GotPatchBelowAnother, LeavesItAlone) {
+  ASSERT_NO_FATAL_FAILURE(Put(&OtherGetenv));
+  EXPECT_FALSE(ours_->in_place());
+  ours_.reset();
   EXPECT_EQ(Call("TRAINPERF_TEST"), "other");
-  g_next = next;
-  theirs->reset();  // gives back what it found: ours, which still passes on
+  theirs_.reset();  // gives back what it found: ours, which still passes on
   EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
 
   auto again = Patch(reinterpret_cast<void*>(&HookedGetenv));  // takes over what was left behind
@@ -93,24 +109,18 @@ TEST(GotPatch, LeavesALaterPatchAlone) {
 }
 
 // Ours above the other's, which is above ours: each call would go round for ever.
-TEST(GotPatch, IsNotPutAboveAnotherThatPassesOnToIt) {
+TEST_F(GotPatchBelowAnother, IsNotPutAboveOneThatPassesOnToIt) {
   setenv("TRAINPERF_ELSE", "real", 1);
   void* const hook = reinterpret_cast<void*>(&HookedGetenv);
-  auto ours = Patch(hook);
-  ASSERT_TRUE(ours.ok());
-  const Getenv next = g_next;
-  auto theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
-  ASSERT_TRUE(theirs.ok());
-  g_others_next = &HookedGetenv;  // of what lies in this executable Patch() says that it is not bound yet
-  g_next = next;
-  ours->reset();
+  ASSERT_NO_FATAL_FAILURE(Put(&PassingGetenv));
+  ours_.reset();
   for (int i = 0; i < 2; ++i) {  // a refusal does not make the next one forget
     EXPECT_EQ(Patch(hook).status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
     EXPECT_EQ(Call("TRAINPERF_PASSED"), "other");
     EXPECT_EQ(Call("TRAINPERF_TEST"), "hooked");
   }
-  theirs->reset();
+  theirs_.reset();
   for (int i = 0; i < 2; ++i) {
     auto again = Patch(hook);
     ASSERT_TRUE(again.ok()) << again.status();
@@ -121,10 +131,10 @@ TEST(GotPatch, IsNotPutAboveAnotherThatPassesOnToIt) {
   }
 
   // One that came when ours was out, and passes on to what was there then, is no trouble.
-  theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
+  auto theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
   ASSERT_TRUE(theirs.ok());
   g_others_next = g_next;
-  ours = Patch(hook);
+  auto ours = Patch(hook);
   ASSERT_TRUE(ours.ok()) << ours.status();
   g_next = &PassingGetenv;
   EXPECT_EQ(Call("TRAINPERF_ELSE"), "real");
@@ -135,16 +145,10 @@ TEST(GotPatch, IsNotPutAboveAnotherThatPassesOnToIt) {
 }
 
 // It gave back not what it had found, ours, but the function itself.
-TEST(GotPatch, IsPutBackWhereTheOtherIsGone) {
+TEST_F(GotPatchBelowAnother, IsPutBackWhereItIsGone) {
   void* const hook = reinterpret_cast<void*>(&HookedGetenv);
-  auto ours = Patch(hook);
-  ASSERT_TRUE(ours.ok());
-  const Getenv next = g_next;
-  auto theirs = Patch(reinterpret_cast<void*>(&PassingGetenv));
-  ASSERT_TRUE(theirs.ok());
-  g_others_next = &HookedGetenv;  // of what lies in this executable Patch() says that it is not bound yet
-  g_next = next;
-  ours->reset();
+  ASSERT_NO_FATAL_FAILURE(Put(&PassingGetenv));
+  ours_.reset();
   ASSERT_FALSE(Patch(hook).ok());
   auto real = Patch(dlsym(RTLD_DEFAULT, "getenv"));
   ASSERT_TRUE(real.ok());
@@ -154,7 +158,7 @@ TEST(GotPatch, IsPutBackWhereTheOtherIsGone) {
   again->reset();
   EXPECT_EQ(Call("TRAINPERF_TEST"), "");
   real->reset();                  // the other's,
-  theirs->reset();                // and ours, from which
+  theirs_.reset();                // and ours, from which
   ASSERT_TRUE(Patch(hook).ok());  // it is taken over
   EXPECT_EQ(Call("TRAINPERF_TEST"), "");
 }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,26 +10,21 @@
 #include <climits>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <new>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainperf/run/run_failure_test_util.h"
 #include "trainperf/run/run_path.h"
 #include "trainperf/run/run_test_util.h"
 #include "trainperf/run/run_writer.h"
 
-namespace {
-
-int g_allocations_until_none = INT_MAX;
-int g_none = 0;  // how many fail from then on
-
-}  // namespace
-
 void* operator new(size_t size) {
-  if (g_allocations_until_none != INT_MAX && --g_allocations_until_none < 0 && g_none-- > 0) throw std::bad_alloc();
+  if (trainperf::NoMemory::Fails()) throw std::bad_alloc();
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
@@ -50,81 +44,40 @@ std::unique_ptr<RunWriter> Create(const std::string& path, const RunWriterOption
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// No file of this process may grow beyond the limit, as on a full disk.
-class FileSizeLimit {
+// A run that something befalls, a.tpr, and one of the same steps that nothing does.
+class RunAndReference {
  public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
+  explicit RunAndReference(const TestFolder& folder, const RunWriterOptions& options = {})
+      : run_(Create(folder / "a.tpr", options)), reference_(Create(folder / "reference.tpr", options)) {}
+
+  void Feed(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      steps_.Feed(*run_);
+      same_steps_.Feed(*reference_);
+    }
   }
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  RunWriter& run() { return *run_; }
+  // Once that is finished, wherever it was saved: nothing was lost.
+  void ExpectSame() {
+    EXPECT_TRUE(reference_->Finish("normally").ok());
+    EXPECT_EQ(Scalar(run_->path(), "PRAGMA integrity_check"), "ok");
+    EXPECT_EQ(Dump(run_->path()), Dump(reference_->path()));
+  }
 
  private:
-  rlimit before_;
+  const std::unique_ptr<RunWriter> run_;
+  const std::unique_ptr<RunWriter> reference_;
+  RandomRun steps_{4};
+  RandomRun same_steps_{4};
 };
 
-// After `allocations` more there are `failures` that fail.
-class NoMemory {
- public:
-  NoMemory(int allocations, int failures) {
-    g_none = failures;
-    g_allocations_until_none = allocations;
-  }
-  ~NoMemory() { g_allocations_until_none = INT_MAX; }
-};
-
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* const name_;
-  std::optional<std::string> before_;
-};
-
-// A folder on a full disk: files can be made in it, but SQLite can write nothing into them.
-class FullFolder {
- public:
-  explicit FullFolder(const std::string& path) : real_(sqlite3_vfs_find(nullptr)), vfs_(*real_) {
-    folder_ = path;
-    refused_ = 0;
-    vfs_.zName = "full";
-    vfs_.pAppData = real_;
-    vfs_.xOpen = &Open;
-    sqlite3_vfs_register(&vfs_, 1);
-  }
-  ~FullFolder() {
-    sqlite3_vfs_unregister(&vfs_);
-    sqlite3_vfs_register(real_, 1);
-  }
-  static int refused() { return refused_; }
-
- private:
-  static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out_flags) {
-    auto* const real = static_cast<sqlite3_vfs*>(vfs->pAppData);
-    const int rc = real->xOpen(real, name, file, flags, out_flags);
-    if (rc != SQLITE_OK || name == nullptr || std::string(name).rfind(folder_ + "/", 0) != 0) return rc;
-    static sqlite3_io_methods methods;
-    methods = *file->pMethods;
-    methods.xWrite = [](sqlite3_file*, const void*, int, sqlite3_int64) {
-      ++refused_;
-      return SQLITE_FULL;
-    };
-    file->pMethods = &methods;
-    return rc;
-  }
-
-  static inline std::string folder_;
-  static inline int refused_ = 0;
-  sqlite3_vfs* const real_;
-  sqlite3_vfs vfs_;
-};
+// Each part of the file has that many steps.
+void ExpectWhole(const std::string& path, int64_t steps) {
+  EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
+  EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM wall_histogram"), steps);
+  EXPECT_EQ(Number(path, "SELECT SUM(wall_ns) FROM step"), Number(path, "SELECT SUM(ns) FROM phase_mechanism"));
+}
 
 TEST(RunFailureTest, RefusesBadPathsSayingTheMend) {
   TestFolder folder;
@@ -246,29 +199,22 @@ TEST(RunFailureTest, AFullDiskLosesNothing) {
   TestFolder folder;
   RunWriterOptions options;
   options.max_step_rows = 256;
-  auto full = Create(folder / "full.tpr", options);
-  auto reference = Create(folder / "reference.tpr", options);
-  RandomRun first(9);
-  RandomRun second(9);
+  RunAndReference both(folder, options);
   int failed = 0;
   for (int round = 0; round < 40; ++round) {
-    for (int i = 0; i < 50; ++i) {
-      first.Feed(*full);
-      second.Feed(*reference);
-    }
+    both.Feed(50);
     if (round % 4 == 3) {
-      ASSERT_TRUE(full->Commit().ok());
+      ASSERT_TRUE(both.run().Commit().ok());
     } else {
       FileSizeLimit limit(round % 4 == 0 ? 4096 : 64 * 1024);
-      const absl::Status status = full->Commit();
+      const absl::Status status = both.run().Commit();
       failed += !status.ok();
     }
   }
   EXPECT_GE(failed, 20);
-  ASSERT_TRUE(full->Finish("normally").ok());
-  ASSERT_TRUE(reference->Finish("normally").ok());
-  EXPECT_EQ(Scalar(folder / "full.tpr", "PRAGMA integrity_check"), "ok");
-  EXPECT_EQ(Dump(folder / "full.tpr"), Dump(folder / "reference.tpr"));
+  ASSERT_TRUE(both.run().Finish("normally").ok());
+  EXPECT_EQ(both.run().path(), folder / "a.tpr");
+  both.ExpectSame();
 }
 
 TEST(RunFailureTest, WhatIsLeftOfARescuedRunIsRemoved) {
@@ -323,25 +269,18 @@ TEST(RunFailureTest, AFullDiskHoldsBoundedMemory) {
 
 TEST(RunFailureTest, ARunWhoseFileIsGoneIsSavedElsewhere) {
   TestFolder folder;
-  auto writer = Create(folder / "a.tpr");
-  auto reference = Create(folder / "reference.tpr");
-  RandomRun first(4);
-  RandomRun second(4);
-  for (int i = 0; i < 300; ++i) {
-    first.Feed(*writer);
-    second.Feed(*reference);
-    if (i == 200) {
-      ASSERT_TRUE(writer->Commit().ok());
-      unlink((folder / "a.tpr").c_str());
-    }
-  }
-  const absl::Status status = writer->Finish("normally");
-  ASSERT_TRUE(reference->Finish("normally").ok());
+  RunAndReference both(folder);
+  both.Feed(200);
+  ASSERT_TRUE(both.run().Commit().ok());
+  unlink((folder / "a.tpr").c_str());
+  both.Feed(100);
+  const absl::Status status = both.run().Finish("normally");
+  const std::string path = both.run().path();
   EXPECT_FALSE(status.ok());
-  EXPECT_NE(writer->path(), folder / "a.tpr");
-  EXPECT_THAT(std::string(status.message()), HasSubstr(writer->path()));
-  EXPECT_EQ(Dump(writer->path()), Dump(folder / "reference.tpr"));
-  unlink(writer->path().c_str());
+  EXPECT_NE(path, folder / "a.tpr");
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  both.ExpectSame();
+  RemoveRunFile(path);
 }
 
 TEST(RunFailureTest, ADiskThatStaysFullAtTheEndSavesElsewhereOrSaysSo) {
@@ -363,28 +302,21 @@ TEST(RunFailureTest, ADiskThatStaysFullAtTheEndSavesElsewhereOrSaysSo) {
 TEST(RunFailureTest, WhereTheFirstFolderIsFullTheNextIsTried) {
   TestFolder folder;
   TestFolder full;
-  auto writer = Create(folder / "a.tpr");
-  auto reference = Create(folder / "reference.tpr");
-  RandomRun first(4);
-  RandomRun second(4);
-  for (int i = 0; i < 300; ++i) {
-    first.Feed(*writer);
-    second.Feed(*reference);
-  }
+  RunAndReference both(folder);
+  both.Feed(300);
   unlink((folder / "a.tpr").c_str());
   const Variable tmpdir("TMPDIR", full.path());
   absl::Status status;
   {
     const FullFolder disk(full.path());
-    status = writer->Finish("normally");
+    status = both.run().Finish("normally");
     EXPECT_GT(FullFolder::refused(), 0);
   }
-  ASSERT_TRUE(reference->Finish("normally").ok());
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr("the whole run was saved to /tmp/trainperf-"));
-  EXPECT_EQ(Dump(writer->path()), Dump(folder / "reference.tpr"));
+  both.ExpectSame();
   EXPECT_EQ(rmdir(full.path().c_str()), 0) << "something was left there";
-  RemoveRunFile(writer->path());
+  RemoveRunFile(both.run().path());
 }
 
 // Whichever allocation of a step fails, and whichever of the end's.
@@ -420,15 +352,12 @@ TEST(RunFailureTest, WithoutMemoryTheFileIsWhole) {
       EXPECT_TRUE(status.ok() || fails & 2) << status;
       const std::string path = writer->path();
       writer.reset();
-      EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
       const int64_t steps = Number(path, "SELECT SUM(steps) FROM step");
       // Of half a step no part is written, nor what is beside it.
       const int64_t all = thrown ? 99 : fails & 1 ? 248 : 198;
       EXPECT_TRUE(steps == all || (!status.ok() && steps == 99))
           << steps << " of " << all << ", " << fails << " " << at;
-      EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
-      EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM wall_histogram"), steps);
-      EXPECT_EQ(Number(path, "SELECT SUM(wall_ns) FROM step"), Number(path, "SELECT SUM(ns) FROM phase_mechanism"));
+      ExpectWhole(path, steps);
     }
   }
   EXPECT_GT(failed_steps, 6);
@@ -488,13 +417,10 @@ TEST(RunFailureTest, KilledAtAnyMomentTheFileIsWhole) {
     }
     close(pipe_fds[0]);
     const std::string path = folder / "a.tpr";
-    EXPECT_EQ(Scalar(path, "PRAGMA integrity_check"), "ok");
     const int64_t steps = Number(path, "SELECT SUM(steps) FROM step");
     EXPECT_GE(steps, committed);
     EXPECT_LE(steps, committed + 20);
-    EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM section"), steps);
-    EXPECT_EQ(Number(path, "SELECT SUM(steps) FROM wall_histogram"), steps);
-    EXPECT_EQ(Number(path, "SELECT SUM(wall_ns) FROM step"), Number(path, "SELECT SUM(ns) FROM phase_mechanism"));
+    ExpectWhole(path, steps);
   }
 }
 
