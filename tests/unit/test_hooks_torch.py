@@ -198,7 +198,9 @@ def test_a_step_that_raises_raises(hooked: Install, recorder: Recorder) -> None:
     assert recorder.words() == ["begin OPTIMIZER", "begin OPTIMIZER", "end OPTIMIZER"]
 
 
-def test_lbfgs_is_one_step_with_many_backwards(hooked: Install, recorder: Recorder) -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_lbfgs_is_one_step_with_many_backwards(hooked: Install, recorder: Recorder, named: bool) -> None:
+    """Where each of its closures begins is marked: before lies the optimizer's own work."""
     hooked(OptimizerHook(), BackwardHook())
     weight = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight], max_iter=4)
@@ -209,11 +211,13 @@ def test_lbfgs_is_one_step_with_many_backwards(hooked: Install, recorder: Record
         loss.backward()
         return loss
 
-    optimizer.step(closure)  # type: ignore[arg-type]
-    words = recorder.words()
-    assert words[0] == "begin OPTIMIZER" and words[-1] == "end OPTIMIZER"
-    assert words.count("begin BACKWARD") >= 2
-    assert words.count("begin OPTIMIZER") == 1
+    for _ in range(2):
+        recorder.marks.clear()
+        optimizer.step(**{"closure": closure}) if named else optimizer.step(closure)  # type: ignore[arg-type]
+        words = recorder.words()
+        assert words[0] == "begin OPTIMIZER" and words[-1] == "end OPTIMIZER"
+        each = ["begin_phase forward", "end_phase forward", "begin BACKWARD", "end BACKWARD"]
+        assert words[1:-1] == each * words.count("begin BACKWARD") and len(words) > 6
 
 
 def test_grad_scaler_steps_once(hooked: Install, recorder: Recorder) -> None:

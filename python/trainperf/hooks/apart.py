@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainperf.hooks.patch import AnyFunction, Switch
 
 _now = time.perf_counter_ns
 _Taken = tuple[int, int, int, dict[int, int], int]
@@ -54,6 +59,24 @@ class Apart:
             self.depth = depth
             if not depth:
                 self.ns += _now() - self._since_ns
+
+    def bracketed(
+        self, original: AnyFunction, switch: Switch, begin: Callable[[int], Any], end: Callable[[int], Any], mark: int
+    ) -> AnyFunction:
+        """`original` as such a stretch: from begin(mark) to end(mark)."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(*args, **kwargs)
+            try:
+                self.begin()  # in here, as a Ctrl-C between the two would leave it begun for good
+                begin(mark)
+                return original(*args, **kwargs)
+            finally:
+                end(mark)
+                self.end()
+
+        return call
 
     # Who measures: a training within another one's callback does so too.
 

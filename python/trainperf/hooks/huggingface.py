@@ -41,24 +41,8 @@ class _LibraryHook(PatchHook):
         return lambda original: context.saves.around(original, self.switch, target)
 
     def _phase(self, context: Context, phase: int) -> Make:
-        begin, end, switch = context.native.begin_phase, context.native.end_phase, self.switch
-        apart = context.apart
-
-        def make(original: AnyFunction) -> AnyFunction:
-            def bracketed(*args: Any, **kwargs: Any) -> Any:
-                if not switch.on:
-                    return original(*args, **kwargs)
-                apart.begin()
-                begin(phase)
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    end(phase)
-                    apart.end()
-
-            return bracketed
-
-        return make
+        begin, end = context.native.begin_phase, context.native.end_phase
+        return lambda original: context.apart.bracketed(original, self.switch, begin, end, phase)
 
 
 class TransformersHook(_LibraryHook):
@@ -77,21 +61,13 @@ class TransformersHook(_LibraryHook):
         }
 
     def _logging(self, original: AnyFunction, context: Context) -> AnyFunction:
-        begin, end, bracket, switch = context.native.begin, context.native.end, context.native.LOGGING, self.switch
-        apart = context.apart
+        native, switch = context.native, self.switch
+        written = context.apart.bracketed(original, switch, native.begin, native.end, native.LOGGING)
 
         def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return original(self, logs, *args, **kwargs)
-            if context.add_figures is not None:
+            if switch.on and context.add_figures is not None:
                 context.add_figures(self, logs)
-            apart.begin()
-            begin(bracket)
-            try:
-                return original(self, logs, *args, **kwargs)
-            finally:
-                end(bracket)
-                apart.end()
+            return written(self, logs, *args, **kwargs)
 
         return log
 

@@ -35,24 +35,11 @@ class LoggerHook(PatchHook):
         owner: Any = getattr(module, class_name) if class_name else module
         for function in self.functions:
             if callable(getattr(owner, function, None)):
-                self.patch(owner, function, lambda original: self._wrap(original, context))
+                self.patch(owner, function, lambda original: self._writing(original, context))
 
-    def _wrap(self, original: AnyFunction, context: Context) -> AnyFunction:
-        begin, end, bracket, switch = context.native.begin, context.native.end, context.native.LOGGING, self.switch
-        apart = context.apart
-
-        def write(*args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return original(*args, **kwargs)
-            apart.begin()
-            begin(bracket)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                end(bracket)
-                apart.end()
-
-        return write
+    def _writing(self, original: AnyFunction, context: Context) -> AnyFunction:
+        native = context.native
+        return context.apart.bracketed(original, self.switch, native.begin, native.end, native.LOGGING)
 
 
 class TensorBoardHook(LoggerHook):
