@@ -40,6 +40,17 @@ def nothing_stays_patched() -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute threads that wait for one another take long on a machine that others use."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def recorder() -> Recorder:
     return Recorder()
 

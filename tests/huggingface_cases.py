@@ -208,7 +208,7 @@ def trainer_stream(n: int = 50) -> Case:
     return with_trainer(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(4)), max_steps=n)
 
 
-def trainer_gil(n: int = 36) -> Case:
+def trainer_gil(n: int = 20) -> Case:
     case = Case("Trainer: a thread holds the GIL", "gil_wait", n, "gil-hog", "tokenizer-cache", gil=True)
     return with_trainer(case, Rows(case.truth, n * BATCH))
 
@@ -313,7 +313,7 @@ def accelerate_stream(n: int = 50) -> Case:
     return with_accelerate(case, Stream(case.truth, n * BATCH, lambda: case.truth.sleep(4)), dispatch=True)
 
 
-def accelerate_accumulation(n: int = 30) -> Case:
+def accelerate_accumulation(n: int = 15) -> Case:
     case = Case("Accelerate: a thread holds the GIL; 4 batches an update", "gil_wait", 2 * n, "gil-hog", gil=True)
     return with_accelerate(case, Rows(case.truth, n * BATCH), accumulate=4, epochs=2)
 

@@ -54,12 +54,12 @@ class _Frame:
 
     __slots__ = ("apart_before", "apart_depth", "cost", "how", "inner", "inner_apart", "phase", "start")
 
-    def __init__(self, cost: Cost | None, how: int, phase: int, apart_before: int, apart_depth: int) -> None:
+    def __init__(self, cost: Cost | None, how: int, phase: int, apart: Apart) -> None:
         self.cost = cost
         self.how = how
         self.phase = phase
-        self.apart_before = apart_before  # -1: it lies in one
-        self.apart_depth = apart_depth
+        self.apart_before = -1 if apart.depth else apart.ns  # -1: it lies in one
+        self.apart_depth = apart.depth
         self.inner = self.inner_apart = 0  # time of what is inside, and of that what was apart
         self.start = _now()
 
@@ -106,21 +106,23 @@ class CostMeter:
         return cost
 
     def enter(self, cost: Cost | None, how: int, phase: int = 0) -> None:
-        stack = self._stack
-        apart_before = -1 if self._apart.depth else self._apart.ns
+        stack, apart = self._stack, self._apart
+        if how == self.CALLBACK and stack and any(frame.how in (self.CALLBACK, self.PHASE) for frame in stack):
+            how = self.PLAIN  # inside of another callback, or of a checkpoint: its phase stays
+        # Before it is marked: of what a Ctrl-C leaves open unwind() is to know.
+        frame = _Frame(cost, how, phase, apart)
+        stack.append(frame)
         if how == self.CALLBACK:
-            if stack and any(frame.how in (self.CALLBACK, self.PHASE) for frame in stack):
-                how = self.PLAIN  # inside of another callback, or of a checkpoint: its phase stays
-            elif cost is not None:
+            if cost is not None:
                 self._native.begin(self._native.CALLBACK, cost.number)
         elif how == self.LOGGING:
-            self._apart.begin()
+            apart.begin()
             self._native.begin(self._native.LOGGING, 0 if cost is None else cost.number)
         elif how == self.PHASE:
-            self._apart.begin()
+            apart.begin()
             self._native.begin_phase(phase)
-        stack.append(_Frame(cost, how, phase, apart_before, self._apart.depth))
-        self._apart.measured = len(stack)
+        apart.measured = len(stack)
+        frame.apart_depth, frame.start = apart.depth, _now()
 
     def inside(self, cost: Cost) -> bool:
         """Whether this very cost is being measured: a method that calls its base class' is one call."""
@@ -162,7 +164,7 @@ class CostMeter:
             self.leave()
 
     def _tick(self) -> None:
-        if _now() - self._published_ns >= _PUBLISH_NS:
+        if _now() - self._published_ns >= _PUBLISH_NS and self.here():
             self.publish()
 
     def publish(self) -> None:
@@ -172,15 +174,15 @@ class CostMeter:
             kind, description = self._objects[number]
             hooks = {
                 cost.hook: {name: getattr(cost, name) for name in ("count", "ns", "own_ns", "other_ns", "max_ns", "at")}
-                for (owner, _), cost in self._costs.items()
+                for (owner, _), cost in list(self._costs.items())  # a meter on another thread may add some
                 if owner == number and cost.count
             }
             text = json.dumps({**description, "hooks": hooks}, default=str)
             self._context.session.set_object(number, kind, text)
 
     def close(self) -> None:
+        self._context.ticker.discard("costs", self._tick)
         self.unwind()
         self._thread = 0
         self._apart.give_back(self._taken)
         self.publish()
-        self._context.ticker.discard("costs", self._tick)

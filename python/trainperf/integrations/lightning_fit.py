@@ -251,9 +251,11 @@ class LightningFit:
 
     def stop(self, exception: BaseException | None) -> None:
         """Ends the watch, when it is ours; what is in the trainer goes in any case. Idempotent."""
-        self._take_out()
-        if self._own is not None:
-            self._own.end(exception)
+        try:
+            self._take_out()
+        finally:  # also after a Ctrl-C in it: a watch that nobody ends would take in the next training
+            if self._own is not None:
+                self._own.end(exception)
 
     def end(self, exception: BaseException | None) -> bool:
         """stop(), and the verdict. True: there was no training, and nothing is left of the watch."""

@@ -47,20 +47,20 @@ class TrainPerfHooks(FitCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._fit is not None:
             if self._training:  # auto_find_batch_size begins again
-                self._fit.began_again(args)
+                self._fit.began_again(args, state)
                 return
             self._end(None, ended=False)  # the one before was left without a word
+        trainer = _calling_trainer()
         watch, own = self._begin_watch(
             str(getattr(args, "output_dir", "") or ""),
             rank=int(getattr(args, "process_index", 0)),
             world_size=int(getattr(args, "world_size", 1)),
         )
-        trainer = _calling_trainer()
-        self._fit = TransformersFit(self, watch, own=own, args=args, state=state, log_metrics=self._log_metrics)
+        self._fit = TransformersFit(self, watch, own=own, args=args, state=state)
         self._trainer = weakref.ref(trainer) if trainer is not None else None
         if own is not None:
             own.end_if_over = self._end_if_over
-        self._fit.begin(trainer)  # what interrupts it finds us, by `raised`
+        self._fit.begin(trainer, log_metrics=self._log_metrics)  # what interrupts it finds us, by `raised`
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._fit is not None:

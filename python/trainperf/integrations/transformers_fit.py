@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction
@@ -41,35 +43,39 @@ _VALIDATION = PHASES.index("validation")
 class TransformersFit:
     """Nothing of it raises into the training."""
 
-    def __init__(
-        self, callback: Any, watch: Watch, *, own: FitWatch | None, args: Any, state: Any, log_metrics: bool
-    ) -> None:
+    def __init__(self, callback: Any, watch: Watch, *, own: FitWatch | None, args: Any, state: Any) -> None:
         self.thread = threading.get_ident()
         self._callback = callback
         self._watch = watch
         self._own = own
         self._args = args
         self._state = state
-        self._facts = {"first_step": int(getattr(state, "global_step", 0) or 0)}
+        self._first_step = 0
         self._meter: CostMeter | None = None
         self._wrapped = OnObjects()
         self._callbacks: list[Any] = []  # the Trainer's own list of them
         self._timed: list[Any] = []
-        self._logged: StepTotals | None = watch.step_totals if log_metrics else None
+        self._logged: StepTotals | None = None  # None: figures are not logged
         self._context = watch.context  # None: disabled, or no core
+        self._figures_before: Callable[[Any, Any], None] | None = None
 
-    def begin(self, trainer: Any) -> None:
+    def begin(self, trainer: Any, *, log_metrics: bool) -> None:
         """A Ctrl-C in it passes through: end() then takes out what is in by then."""
         if self._context is None:
             return
+        # Of a training within another one's callback the outer one's come back at its end.
+        self._figures_before = self._context.add_figures
         self._context.add_figures = self._add_figures
         try:
+            self._first_step = _global_step(self._state)
+            self._logged = self._watch.step_totals if log_metrics else None
             self._describe()
             self._time_callbacks(trainer)
         except Exception as error:
             self._failed(error)
 
-    def began_again(self, args: Any) -> None:
+    def began_again(self, args: Any, state: Any) -> None:
+        self._state = state
         if self._context is not None:
             size = getattr(args, "per_device_train_batch_size", "?")
             self._context.session.note(f"the Trainer began again, with a batch size of {size} (auto_find_batch_size)")
@@ -158,7 +164,8 @@ class TransformersFit:
         if meter is None:
             return
         meter.counting = True
-        if list(map(id, self._timed)) != list(map(id, self._callbacks)):
+        timed, now = self._timed, self._callbacks
+        if len(timed) != len(now) or not all(map(operator.is_, timed, now)):
             try:
                 self._time_new_ones()
             except Exception as error:
@@ -169,19 +176,20 @@ class TransformersFit:
 
     def end(self, error: BaseException | None, *, ended: bool) -> None:
         """`ended`: False when the training ended without a word, and nobody knows why."""
-        if self._context is not None:
-            try:
+        try:
+            if self._context is not None:
                 self._take_out()
                 self._describe()
-            except Exception as failure:
-                self._failed(failure)
-        if self._own is not None:
-            self._own.end(error, told=ended)
-            self._own.tell()
+        except Exception as failure:
+            self._failed(failure)
+        finally:  # also after a Ctrl-C in it: a watch that nobody ends would take in the next training
+            if self._own is not None:
+                self._own.end(error, told=ended)
+                self._own.tell()
 
     def _take_out(self) -> None:
         assert self._context is not None
-        self._context.add_figures = None
+        self._context.add_figures = self._figures_before
         self._wrapped.remove()
         meter, self._meter = self._meter, None
         if meter is not None:
@@ -190,15 +198,19 @@ class TransformersFit:
     def _describe(self) -> None:
         assert self._context is not None
         version = str(getattr(sys.modules.get("transformers"), "__version__", ""))
-        facts: dict[str, Any] = {"version": version, **self._facts}
+        facts: dict[str, Any] = {"version": version, "first_step": self._first_step}
         facts |= {name: getattr(self._args, name, None) for name in _FACTS}
-        facts["last_step"] = int(getattr(self._state, "global_step", 0) or 0)
+        facts["last_step"] = _global_step(self._state)
         self._context.session.set_meta("framework", f"transformers {version}".strip())
         self._context.session.set_meta("transformers", json.dumps(facts, default=str))
 
     def _failed(self, error: Exception) -> None:
         if self._context is not None:
             self._context.fail("transformers_callback", error)
+
+
+def _global_step(state: Any) -> int:
+    return int(getattr(state, "global_step", 0) or 0)
 
 
 def _overrides(callback: Any, event: str) -> bool:
