@@ -275,6 +275,7 @@ class RunFile(DeviceParts):
         first: tuple[int, float] = (0, 0),
         off_thread: tuple[int, float] = (0, 0),
         validation: tuple[int, float] = (0, 0),
+        exhausted: int = 0,
         **description: Any,
     ) -> int:
         """A DataLoader and its fetches; `wait` in all. `ready`: batches ready -> (fetches, ms in all)."""
@@ -293,7 +294,7 @@ class RunFile(DeviceParts):
             off_thread_wall_ns=_ns(off_thread[1]),
             validation_count=validation[0],
             validation_wall_ns=_ns(validation[1]),
-            exhausted_count=0,
+            exhausted_count=exhausted,
             exhausted_wall_ns=0,
         )
         for batches, (count, ms) in (ready or {-1: (fetches, wait)}).items():

@@ -98,3 +98,23 @@ def test_a_model_that_runs_without_a_backward_is_told_by_its_line(
     assert (f.slug, f.severity, f.where) == ("extra-forward", "warning", "train.py:12") and "frozen model" in f.fix
     assert f.cost_ms_per_step == pytest.approx(ms, abs=0.01)
     assert any("6.0 times as long as all of backward: that goes through little of it" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("state", "frames"),
+    [
+        ("python", (f"{TRAIN}:60 log_activations", CALL, f"{TRAIN}:70 Net.forward", CALL)),  # a forward hook
+        ("native", (f"{TRAIN}:61 log_quantiles", CALL, f"{TRAIN}:70 Net.forward", CALL)),
+        ("python", (f"{TRAIN}:62 Router.forward", CALL, f"{TRAIN}:70 Net.forward", CALL)),
+    ],
+)
+def test_what_code_of_the_users_does_within_a_model_needs_no_backward(
+    make: Make, state: str, frames: tuple[str, ...]
+) -> None:
+    """Six times as long as backward, which goes through all layers."""
+    cells = {("forward", "native"): 1.5, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    cells["forward", state] = cells.get(("forward", state), 0.0) + 12.0
+    file = make().steps(100, cells)
+    file.detail("sample", 150, phase="forward", state="native", stack=file.stack(*NET, f"{TRAIN}:12 train"))
+    file.detail("sample", 1200, phase="forward", state=state, stack=file.stack(*frames, f"{TRAIN}:12 train"))
+    assert "TP312" not in [f.id for f in said(file).findings]

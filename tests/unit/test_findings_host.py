@@ -351,7 +351,7 @@ def test_gc_pauses(make: Make) -> None:
     for _ in range(10):
         file.steps(9, compute=9.0)
         file.span("gc", 20, step=file.step(gc=20.0, compute=9.0), value=2)
-    file.detail("gc", 200, code=2, count=10)
+    file.detail("gc", 200, code=2, count=10).detail("gc", 1, code=1, count=100)
     found = said(file)
     f = only(file)
     assert f.id == "TP303" and f.steps_affected == 10 and "gc.freeze" in f.fix and "gc.disable" in f.will_not_help
@@ -372,12 +372,14 @@ def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) ->
     assert ("gc.collect()" in f.title) == ("train_epoch (train.py:88)" in f.why) == named
 
 
-def test_a_full_collection_per_step_is_asked_for_also_without_a_sample(make: Make) -> None:
+@pytest.mark.parametrize(("full", "asked"), [(2, False), (3, True)])
+def test_full_collections_alone_are_asked_for_also_without_a_sample(make: Make, full: int, asked: bool) -> None:
+    """As those of a library are, which no line of the user's calls."""
     file = make().steps(100, gc=5.0, compute=8.0)
-    file.detail("gc", 500, code=2, count=100).detail("gc", 0.1, code=0, count=1)
+    file.detail("gc", 500, code=2, count=full).detail("gc", 0.1, code=0, count=90)
     f = only(file)
-    assert "gc.collect() is called in the loop (100 times)" in f.title and f.fix.startswith("# remove gc.collect()")
-    assert "gc.freeze" not in f.fix
+    assert (f"gc.collect() is called in the loop ({full} times)" in f.title) == asked
+    assert f.fix.startswith("# remove gc.collect()") == asked and ("gc.freeze" in f.fix) != asked
     file.detail("gc", 1, code=1, count=300)
     by_itself = only(file)
     assert "gc.collect()" not in by_itself.title and "gc.freeze" in by_itself.fix

@@ -68,6 +68,38 @@ def test_nothing_is_said_where_nothing_measured_helps(make: Make, options: dict[
     assert _told(_run(make, **{"share": 0.5} | options)) is None
 
 
+STEP = "/x/site-packages/torch/optim/adamw.py:9 AdamW.step"
+WRAPPER = "/x/site-packages/torch/optim/optimizer.py:520 Optimizer.profile_hook_step.<locals>.wrapper"
+
+
+@pytest.mark.parametrize(
+    ("calls", "title"),
+    [
+        ((WRAPPER,), "hooks of the optimizer's step"),
+        (("/x/site-packages/lightning/loop.py:9 closure", STEP, WRAPPER), "within the optimizer's step"),
+    ],
+)
+def test_what_hooks_and_closures_do_in_its_step_is_not_its_own(make: Make, calls: tuple[str, ...], title: str) -> None:
+    """A hook before the step, and one that Lightning's closure calls: 9 of 10 ms."""
+    file = make()
+    file.object(1, "optimizer", **PLAIN)
+    file.steps(100, {("optimizer", "native"): 10.0}, compute=6.0)
+    norms = file.stack("/x/site-packages/torch/functional.py:9 norm", f"{TRAIN}:40 norms", *calls, f"{TRAIN}:12 train")
+    own = file.stack(STEP, WRAPPER, f"{TRAIN}:12 train")
+    file.detail("sample", 900, phase="optimizer", state="native", stack=norms)
+    file.detail("sample", 100, phase="optimizer", state="native", stack=own)
+    (f,) = said(file).findings
+    assert (f.id, f.where) == ("TP310", "train.py:40") and title in f.title
+    assert f.cost_ms_per_step == pytest.approx(9.0, abs=0.01)
+
+
+def test_a_step_of_the_users_own_is_no_hook(make: Make) -> None:
+    file = make().object(1, "optimizer", **PLAIN | {"module": "__main__", "class": "Lion"})
+    file.steps(100, {("optimizer", "native"): 10.0}, compute=6.0)
+    step = file.stack(f"{TRAIN}:40 update", f"{TRAIN}:41 Lion.step", WRAPPER, f"{TRAIN}:12 train")
+    assert said(file.detail("sample", 1000, phase="optimizer", state="native", stack=step)).findings == ()
+
+
 def test_an_older_torch_cannot_fuse_on_the_cpu(make: Make) -> None:
     assert _told(_run(make, 0.5).meta(torch="2.3.1")) is None
 

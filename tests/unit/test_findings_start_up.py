@@ -1,10 +1,13 @@
-"""TP104: workers that start at each epoch, once, or not again, on runs made by hand."""
+"""TP104: workers that start at each epoch, once, or not again, and loaders that begin again for each batch, on runs
+made by hand."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from runfiles import RunFile
-from verdicts import Make, only, said
+from verdicts import TRAIN, Make, loud, only, said
 
 
 def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> None:
@@ -125,3 +128,180 @@ def test_a_start_that_is_most_of_a_short_run_is_said_first(make: Make, slow: flo
     with file.open() as run:
         (row,) = (line for line in str(run.summary()).splitlines() if "data_wait  " in line)
     assert row.endswith("<- TP104, TP102" if slow > 1 else "<- TP104")
+
+
+DATA = "/x/site-packages/torch/utils/data"
+LINE = f"{TRAIN}:12 <module>"
+NEXT = (
+    f"{DATA}/dataloader.py:715 _BaseDataLoaderIter._next_index",
+    f"{DATA}/dataloader.py:725 _BaseDataLoaderIter.__next__",
+)
+DRAWS = f"{DATA}/sampler.py:182 RandomSampler.__iter__"
+STOPS = (
+    "/usr/lib/python3.11/selectors.py:415 _PollLikeSelector.select",
+    "/usr/lib/python3.11/multiprocessing/connection.py:947 wait",
+    "/usr/lib/python3.11/multiprocessing/popen_fork.py:40 Popen.wait",
+    f"{DATA}/dataloader.py:1654 _MultiProcessingDataLoaderIter._shutdown_workers",
+    f"{DATA}/dataloader.py:1704 _MultiProcessingDataLoaderIter.__del__",
+)
+POLL = 7
+
+
+def drawn_each_batch(file: RunFile, *, starts: int, ends: int = 0, own: float = 0.0) -> RunFile:
+    """60 steps: drawing takes 600 ms in all, at each start, and a fetch beside it `own` ms of the data set's; 2 ms of
+    the next phase are the iterator's that went."""
+    each = 600 / starts + own
+    for step in range(60):
+        began = step % (60 // starts) == 0
+        file.step({("fetch", "native"): each if began else own, ("forward", "python"): 2.0}, compute=4.0)
+        if began:
+            file.span("loader_start", 0.01, step=step, object=1).span("first_fetch", each, step=step, object=1)
+    file.loader(
+        1,
+        fetches=60 - starts,
+        wait=(60 - starts) * own,
+        first=(starts, starts * each),
+        exhausted=ends,
+        sampler="RandomSampler",
+        batch_sampler="BatchSampler",
+        dataset_length=3_000_000,
+    )
+    file.detail("sample", 600, phase="fetch", state="native", stack=file.stack(DRAWS, *NEXT, LINE))
+    if own:
+        reads = file.stack(f"{TRAIN}:5 Slow.__getitem__", *NEXT[1:], LINE)
+        file.detail("sample", 60 * own, phase="fetch", state="native", stack=reads)
+    return file.detail("sample", 120, phase="forward", state="python", stack=file.stack(DRAWS, LINE))
+
+
+@pytest.mark.parametrize("starts", [60, 30])
+def test_a_loader_that_begins_again_for_each_batch_is_told_so(make: Make, starts: int) -> None:
+    file = drawn_each_batch(make(), starts=starts)
+    f = only(file)
+    which = "each" if starts == 60 else "every second"
+    assert (f.id, f.slug, f.severity) == ("TP104", "loader-restarts", "critical")
+    assert f.title == f"the DataLoader begins again for {which} batch ({starts} times in 60 steps)"
+    assert f.where == "train.py:12" and "RandomSampler of 3,000,000" in f.why
+    assert f.fix.startswith("batches = iter(loader)  # once") and "at StopIteration" in f.fix
+    assert "persistent_workers" in f.will_not_help
+    assert f.cost_ms_per_step == pytest.approx(12.0, rel=0.01)  # with the indices that are given back
+    assert any(f"{120 / starts} ms of it to free the indices" in e for e in f.evidence)
+
+
+def test_a_frameworks_loop_is_not_the_users_to_change(make: Make) -> None:
+    """As Lightning's with overfit_batches=1."""
+    file = drawn_each_batch(make(), starts=60).meta(framework="lightning.pytorch 2.6.0")
+    assert "loader-restarts" not in [f.slug for f in said(file).findings]
+
+
+@pytest.mark.parametrize(("starts", "ends"), [(12, 0), (60, 60), (30, 29), (6, 0)])
+def test_one_that_begins_with_an_epoch_is_told_as_before(make: Make, starts: int, ends: int) -> None:
+    """Epochs of five batches, or of one or two, to their ends."""
+    f = only(drawn_each_batch(make(), starts=starts, ends=ends))
+    assert (f.id, f.title) == ("TP101", "the loop waits for its sampler")
+
+
+def test_what_the_data_set_takes_is_not_what_beginning_costs(make: Make) -> None:
+    found = said(drawn_each_batch(make(), starts=60, own=20.0)).findings
+    assert [(f.slug, f.where) for f in found] == [("data-starved", "train.py:5"), ("loader-restarts", "train.py:12")]
+    assert [f.cost_ms_per_step for f in found] == pytest.approx([20.0, 12.0], rel=0.01)
+    assert "else they start for each batch" in found[0].fix and "num_workers=" in found[0].fix
+
+
+def test_a_validation_batch_now_and_then_is_no_restart(make: Make) -> None:
+    file = make()
+    for step in range(200):
+        file.step({("fetch", "python"): 10.0 if step % 10 == 0 else 0.1}, compute=4.0)
+        if step % 10 == 0:
+            file.span("first_fetch", 10, step=step, object=2)
+    file.loader(1, fetches=199, wait=20, first=(1, 1), sampler="RandomSampler")
+    file.loader(2, first=(20, 200), sampler="RandomSampler")
+    file.detail("sample", 200, phase="fetch", stack=file.stack(DRAWS, *NEXT, LINE))
+    assert "loader-restarts" not in [f.slug for f in said(file).findings]
+
+
+def started_each_batch(file: RunFile, **loader: Any) -> RunFile:
+    """60 steps: workers start and make a batch in 20 ms, and stop in 8 ms after it."""
+    for step in range(60):
+        file.step({("fetch", "blocked"): 20.0, ("forward", "blocked"): 8.0}, compute=4.0)
+        file.span("loader_start", 12, step=step, object=1).span("first_fetch", 8, step=step, object=1)
+    file.loader(1, first=(60, 480), **({"num_workers": 1, "sampler": "RandomSampler"} | loader))
+    starts = (
+        f"{DATA}/dataloader.py:1176 _MultiProcessingDataLoaderIter.__init__",
+        f"{DATA}/dataloader.py:505 __iter__",
+    )
+    file.detail("sample", 700, phase="fetch", state="blocked", stack=file.stack(*starts, LINE), code=POLL)
+    return file.detail("sample", 480, phase="forward", state="blocked", stack=file.stack(*STOPS, LINE), code=POLL)
+
+
+def test_workers_that_start_and_stop_for_each_batch_are_told_once(make: Make) -> None:
+    file = started_each_batch(make())
+    (f,) = said(file).findings
+    assert (f.slug, f.severity, f.where) == ("loader-restarts", "critical", "train.py:12")
+    assert f.cost_ms_per_step == pytest.approx(28.0) and any(
+        "8.0 ms of it to stop the workers" in e for e in f.evidence
+    )
+    assert f.title.endswith("for each batch (60 times in 60 steps)") and f.fix.startswith("batches = iter(loader)")
+    assert "persistent_workers alone" in f.will_not_help and not any("same batch" in e for e in f.evidence)
+
+
+def test_nor_do_a_validations_workers_hide_what_stops_for_each_batch(make: Make) -> None:
+    file = started_each_batch(make())
+    file.loader(2, validation=(4, 100), num_workers=2)
+    assert [f.slug for f in said(file).findings] == ["loader-restarts"]
+
+
+def test_a_loader_that_does_not_shuffle_begins_with_the_same_batch(make: Make) -> None:
+    f = only(started_each_batch(make(), sampler="SequentialSampler"))
+    assert any("the same batch each time" in e for e in f.evidence)
+
+
+def test_a_loader_made_anew_for_each_batch_is_told_to_be_made_once(make: Make) -> None:
+    file = make()
+    for step in range(60):
+        id = file.loader(1 + step, first=(1, 8), num_workers=1)
+        file.step({("fetch", "blocked"): 20.0}, compute=4.0)
+        file.span("loader_start", 12, step=step, object=id).span("first_fetch", 8, step=step, object=id)
+    f = only(file)
+    assert f.slug == "loader-restarts" and f.fix.startswith("# make the loader once"), f
+
+
+def test_persistent_workers_do_not_help_who_begins_again_for_each_batch(make: Make) -> None:
+    file = make()
+    for step in range(60):
+        file.step(data_wait=3.0, compute=2.0)
+        file.span("loader_start", 1, step=step, object=1).span("first_fetch", 2, step=step, object=1)
+    file.loader(1, first=(60, 120), num_workers=1, persistent_workers=True)
+    f = only(file)
+    assert (f.slug, f.severity) == ("loader-restarts", "critical") and "empty prefetch queue" in f.why
+
+
+def left_early(file: RunFile, **other: Any) -> RunFile:
+    """Four epochs that the loop leaves before their end, so that workers stop outside of a fetch."""
+    for step in range(48):
+        first = step % 12 == 0
+        file.step(
+            {("fetch", "blocked"): 200.0 if first else 0.1, ("other", "blocked"): 90.0 if first else 0.0}, compute=4
+        )
+        if first:
+            file.span("loader_start", 50, step=step, object=1).span("first_fetch", 150, step=step, object=1)
+    file.loader(1, fetches=44, wait=4.4, ready={2: (44, 4.4)}, first=(4, 600), num_workers=2)
+    if other:
+        file.loader(2, validation=(4, 100), **other)
+    return file.detail("sample", 360, phase="other", state="blocked", stack=file.stack(*STOPS, LINE), code=POLL)
+
+
+def test_workers_that_stop_outside_of_a_fetch_belong_to_their_start(make: Make) -> None:
+    f = only(left_early(make()))
+    assert (f.slug, f.steps_affected) == ("worker-startup", 4) and "persistent_workers=True" in f.fix
+    assert f.cost_ns == pytest.approx(4 * 290e6, rel=0.01) and any(
+        "90.0 ms of it to stop them" in e for e in f.evidence
+    )
+
+
+def test_workers_that_stop_are_no_pipe_to_ask_sooner(make: Make) -> None:
+    """A validation's may be those that stop: they are none of what the training's cost."""
+    file = left_early(make(), num_workers=2)
+    assert loud(file) == ["worker-startup", "blocked"]
+    f = said(file).findings[1]
+    assert f.title == "the training thread waits for a DataLoader's workers to stop in the loop"
+    assert "persistent_workers=True" in f.fix and "request" not in f.fix and "other end" not in f.will_not_help

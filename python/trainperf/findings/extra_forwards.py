@@ -69,15 +69,16 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
 
 
 def _untrained(facts: Facts) -> ExtraForwards | None:
-    """Whatever ends with a backward counts as forward; the lines that call modules for much longer than all of backward
-    takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader."""
+    """Whatever ends with a backward counts as forward; the lines whose layers run for much longer than all of backward
+    takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader. What the
+    user's code does between the layers, or in hooks of theirs, has no backward in any model."""
     ns: dict[Line, int] = {}
     for state in _STATES:
         samples = facts.samples(phases=["forward"], states=[state])
         whole = max(1, sum(d.ns for d in samples))
         for d in samples:
             stack = facts.run.stack(d.stack)
-            if _of_caller(stack) and (line := _line(stack)) is not None:
+            if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
                 ns[line] = ns.get(line, 0) + facts.matrix["forward", state] * d.ns // whole
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
     lines = {line for line, of_line in ns.items() if of_line > limit("untrained_ratio") * backward_ns > 0}

@@ -17,6 +17,7 @@ from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity, Standing
 from trainperf.findings.places import Holder, Places, Spot, function_name
+from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
@@ -86,6 +87,15 @@ class Facts(Places):
     def batch_work(self) -> BatchWork:
         """Several rules ask for it, and it goes through all stacks."""
         return batch_work(self)
+
+    @cached_property
+    def restarts(self) -> Restarts | None:
+        return restarts(self)
+
+    @cached_property
+    def loaders_end(self) -> Outside:
+        """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
+        return self.restarts.left if self.restarts is not None else workers_stop(self)
 
     # -- time
 

@@ -57,6 +57,9 @@ _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
 _TENSOR_METHOD = re.compile(r"(^|\.)__(iter|contains|deepcopy|array|reduce_ex)__$")
 _STORAGE = re.compile(r"[/\\]torch[/\\]storage\.py$")
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
+_AROUND_STEP = re.compile(r"[/\\]torch[/\\]optim[/\\]optimizer\.py$")
+_OPTIMIZERS = re.compile(r"[/\\]torch[/\\]optim[/\\]")
+_CORE = re.compile(r"[/\\]torch[/\\](?!nn[/\\]utils[/\\])")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _LAYER = re.compile(
     r"[/\\]torch[/\\](nn[/\\]modules[/\\](?!(module|loss|activation)\.py$)\w+\.py$|_dynamo[/\\]|_inductor[/\\])"
@@ -72,6 +75,7 @@ _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
 _PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)\.py$")
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
+_OF_LOADER = re.compile(r"[/\\](torch[/\\]utils[/\\]data|torchdata([/\\]\w+)?)[/\\]\w*(dataloader|sampler)\w*\.py$")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<cell|^In \[")
@@ -176,6 +180,22 @@ def in_closure(frames: Sequence[FrameLike]) -> bool:
     called from elsewhere."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     return any(_OPTIMIZER.search(f.file) and f.function.rpartition(".")[2] == "step" for f in frames[at:])
+
+
+def in_step_hook(frames: Sequence[FrameLike]) -> bool:
+    """The innermost frame of the user's is a hook's that any optimizer calls before its step or after it. A step of the
+    user's own is called from there, too."""
+    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
+    around = next((i for i, f in enumerate(frames) if i > at and _AROUND_STEP.search(f.file)), 0)
+    if not around or not is_users(frames[around - 1], frames):
+        return False
+    return frames[around - 1].function.rpartition(".")[2] != "step"
+
+
+def in_optimizer(frames: Sequence[FrameLike]) -> bool:
+    """An optimizer of PyTorch's at its own work: nothing else stands between, such as a hook or a closure."""
+    inner = itertools.takewhile(lambda f: _CORE.search(f.file) is not None, frames)
+    return any(_OPTIMIZERS.search(f.file) for f in inner)
 
 
 def _in_text(frames: Sequence[FrameLike]) -> int:
@@ -286,6 +306,30 @@ def _runs_engine(frame: FrameLike) -> bool:
 def in_sampler(frames: Sequence[FrameLike]) -> bool:
     """A DataLoader asks its sampler for indices: with workers too on the thread that fetches."""
     return any(f.function.rpartition(".")[2] == "_next_index" and not is_user_file(f.file) for f in frames)
+
+
+def stops_workers(frames: Sequence[FrameLike]) -> bool:
+    """A DataLoader stops its worker processes, and waits for their end."""
+    return any(
+        f.function.rpartition(".")[2] in ("_shutdown_workers", "__del__") and _OF_LOADER.search(f.file) for f in frames
+    )
+
+
+def gives_back(frames: Sequence[FrameLike]) -> bool:
+    """Between two lines of the user's, nothing but a DataLoader's or its sampler's own code: outside of a fetch, an
+    iterator that goes, with the indices that it did not use."""
+    inner = list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
+    return bool(inner) and all(_OF_LOADER.search(f.file) for f in inner)
+
+
+def begins_loader(frames: Sequence[FrameLike]) -> bool:
+    """iter(loader), or a sampler that begins to draw."""
+    return any(f.function.rpartition(".")[2] == "__iter__" and _OF_LOADER.search(f.file) for f in frames)
+
+
+def in_loaders(frames: Sequence[FrameLike]) -> int:
+    """How many of the innermost frames a DataLoader and what it calls have; all where none was called."""
+    return max((i for i, f in enumerate(frames, 1) if _OF_LOADER.search(f.file)), default=len(frames))
 
 
 def is_waiting(frames: Sequence[FrameLike]) -> bool:

@@ -15,6 +15,7 @@ from trainperf.findings.frames import (
     in_backward_hook,
     in_closure,
     in_module,
+    in_step_hook,
     is_array_library,
     is_forward,
     is_other_library,
@@ -65,8 +66,8 @@ def _beside_training(stack: Sequence[FrameLike]) -> bool:
 
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
-    """What a closure does beside forward and backward, but what is training itself."""
-    if not in_closure(stack):
+    """What a closure does beside forward and backward, or a hook of the optimizer's, but what is training itself."""
+    if not in_closure(stack) and not in_step_hook(stack):
         return False
     at = next(i for i, f in enumerate(stack) if is_users(f, stack))
     return _beside_training(stack[: at + 1])

@@ -98,6 +98,20 @@ _TABLE = (
         "the largest cause of nearly any run; batched indexing still pays",
     ),
     Threshold(
+        "restart_batches",
+        2,
+        "batches",
+        "a loader that begins again after so many or fewer, before its end, does so for each batch",
+        "the shortest epochs that are worth a prefetch queue have several",
+    ),
+    Threshold(
+        "restart_min_starts",
+        10,
+        "starts",
+        "fewest such starts, in half of the steps or more, that are a habit",
+        "a validation batch or a look at the data each N steps is rarer",
+    ),
+    Threshold(
         "ready_wait_ms",
         4.0,
         "ms/fetch",
@@ -269,11 +283,11 @@ _TABLE = (
         "a choice: less would leave most of the wait without a reason; not measured",
     ),
     Threshold(
-        "asked_per_step",
-        0.50,
-        "collections a step",
-        "so many full garbage collections are asked for, and not Python's own",
-        "by themselves they come once in many thousand allocations; a call in each second step or more is the loop's",
+        "asked_collections",
+        3,
+        "collections",
+        "so many full garbage collections, with fewer of the generation below, are asked for, and not Python's own",
+        "by itself Python makes one after ten of the generation below; one or two may have been due as the run began",
     ),
     Threshold(
         "competing_cpus",

@@ -41,7 +41,7 @@ def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
 
 def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) -> LoaderFetches:
     named = dict(zip(TABLES["fetch"][1:], row, strict=True))
-    del named["exhausted_count"], named["exhausted_wall_ns"]
+    del named["exhausted_wall_ns"]
     return LoaderFetches(
         **named,
         ready={batches: count for batches, (count, _) in ready.items()},

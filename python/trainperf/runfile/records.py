@@ -123,7 +123,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class LoaderFetches:
-    """Fetches of one loader; `first` fetches of an iterator are kept apart, exhausted ones left out."""
+    """Fetches of one loader; `first` fetches of an iterator are kept apart, exhausted ones only counted."""
 
     count: int
     wall_ns: int
@@ -138,6 +138,7 @@ class LoaderFetches:
     off_thread_wall_ns: int
     validation_count: int
     validation_wall_ns: int
+    exhausted_count: int  # ends of an epoch, also of a validation's
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders, pools
 from trainperf.findings.facts import Spot, ms, plural
-from trainperf.findings.frames import below_backward, is_stdlib_file
+from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
@@ -36,6 +36,7 @@ _WORDS = {
     "socket": "waits for a socket",
     "event loop": "waits in asyncio's event loop",
     "process": "waits for a child process",
+    "workers": "waits for a DataLoader's workers to stop",
     "ranks": "waits in backward for the other ranks",
     "even ranks": "waits in backward for the other ranks",
     "late ranks": "waits in backward for the other ranks",
@@ -99,6 +100,10 @@ _FIXES = {
         "# run it beside training (subprocess.Popen, looked at later) or less often",
         "a faster GPU: the loop waits for a child process",
     ),
+    "workers": (
+        "DataLoader(..., persistent_workers=True)  # made once, and kept: its workers go on",
+        "more workers: each of them is to stop; a faster GPU: the loop waits for processes to end",
+    ),
     "ranks": (
         "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
         "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
@@ -145,7 +150,9 @@ class Blocked:
     needs: tuple[str, ...] = ()
 
     def check(self, facts: Facts) -> Outcome:
-        claims = facts.cells("blocked_io")
+        ended = facts.loaders_end if facts.loaders_end.is_told(facts) else None  # as TP104's
+        told = ended.claims if ended is not None else {}
+        claims = {cell: left for cell, ns in facts.cells("blocked_io").items() if (left := ns - told.get(cell, 0)) > 0}
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
@@ -154,14 +161,16 @@ class Blocked:
         if affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s"):
             severity = "info"
         phases = {p for p, _ in claims}
-        saves = beside_saves(facts).details  # told as the checkpoint's
-        samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in saves]
+        elsewhere = beside_saves(facts).details  # told as the checkpoint's
+        elsewhere |= ended.details if ended is not None else frozenset()
+        samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in elsewhere]
         spots = facts.spots(samples, by_line=True)  # another line may wait for another reason
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         name = self._call(facts, top, samples)
-        handed = handover(top.frames) if top is not None else None
-        kind = handed or self._kind(facts, claims, top, name)
+        stopping = top is not None and stops_workers(top.frames)
+        handed = handover(top.frames) if top is not None and not stopping else None
+        kind = "workers" if stopping else handed or self._kind(facts, claims, top, name)
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in background), default=0)

@@ -53,7 +53,7 @@ class Callback:
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
         computes = in_python >= limit("half_share")
-        beside = "in a process" if computes else "in a thread"
+        beside = "in a process" if computes else "in a thread, of copies"
         if bar:
             fix = f"{top.name}(refresh_rate=50)  # draw the bar less often"
         elif top.is_frameworks_own:

@@ -31,7 +31,11 @@ class DataStarved:
     def check(self, facts: Facts) -> Outcome:
         cells = facts.cells("data_wait", ["fetch"])
         in_process = any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values())
+        restarts = facts.restarts  # told as TP104
+        begun = restarts.in_process_ns if restarts is not None else 0
         sampler = loaders.sampler_share(facts)
+        if restarts is not None and restarts.began_ns >= limit("half_share") * sampler * sum(cells.values()):
+            sampler = 0.0  # at each start
         if sampler >= limit("most_share") or (sampler and not in_process):
             return self._sampler(facts, sampler)
         if facts.run.loaders and not in_process:
@@ -40,7 +44,7 @@ class DataStarved:
             return None  # who makes the batches is not known
         with_workers = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
         elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
-        claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere))
+        claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere) - begun)
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
@@ -50,6 +54,8 @@ class DataStarved:
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
         samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])
+        if begun:
+            samples = [d for d in samples if not frames.in_sampler(facts.run.stack(d.stack))]
         # A look that took a moment may show what was before the fetch, such as `loss.backward()`.
         spots = facts.spots(samples)
         if all(v.description.get("is_dataloader", True) for v in facts.run.loaders.values()):
@@ -99,6 +105,8 @@ class DataStarved:
             call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
             fix = loaders.with_workers(main, want, call, _taken(facts))
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
+        if restarts is not None and "num_workers=" in fix:
+            fix = f"# workers, and batches = iter(loader) once, before the loop: else they start for each batch\n{fix}"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
-def _collect_call(facts: Facts, claims: dict[Cell, int], collections: dict[int, int]) -> Spot | None:
-    """The user's line that calls gc.collect().
-
-    By themselves full collections are the rarest, one in several of the generation below; only a call makes them alone.
-    """
-    if collections.get(2, 0) <= collections.get(1, 0):
-        return None
+def _collect_call(facts: Facts, claims: dict[Cell, int]) -> Spot | None:
+    """The user's line that calls gc.collect()."""
     samples = facts.samples(phases={phase for phase, _ in claims}, states=["python"])
     spots = facts.spots(samples, keep=lambda stack: is_users(stack[0], stack))
     if not spots or spots[0].ns < limit("half_share") * sum(claims.values()) or spots[0].samples < limit("min_samples"):
@@ -48,14 +43,10 @@ class GcPauses:
         longest = max((s.end_ns - s.start_ns for s in spans), default=0)
         affected = facts.affected("gc")
         worst = max(by_generation, key=lambda g: by_generation[g][0], default=2)
-        call = _collect_call(facts, claims, {g: n for g, (_, n) in by_generation.items()})
-        at = facts.label(call) if call is not None else ""
-        full = by_generation.get(2, [0, 0])[1]
-        # One per step, or nearly: only a call does that, also where no sample names its line.
-        asked = call is not None or (
-            full >= limit("asked_per_step") * facts.steps
-            and full > sum(n for g, (_, n) in by_generation.items() if g != 2)
-        )
+        full, younger = (by_generation.get(g, [0, 0])[1] for g in (2, 1))
+        # By themselves full collections are the rarest; only a call makes them alone, a library's own as well.
+        asked = full >= limit("asked_collections") and full > younger
+        call = _collect_call(facts, claims) if asked else None
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -80,9 +71,10 @@ class GcPauses:
             where=facts.where(call),
             why=f"generation-{worst} collections walk every object that the program keeps alive"
             if not asked
-            else f"{at or 'the loop'} asks for full collections, which walk every object that the program keeps alive",
+            else f"{facts.label(call) if call is not None else 'the loop, or a library in it,'} asks for full "
+            "collections, which walk every object that the program keeps alive",
             fix="# remove gc.collect() from the loop (Python collects by itself), or call it every N steps:\n"
-            "if step % 500 == 0: gc.collect()"
+            "if step % 500 == 0: gc.collect()" + ("" if call is not None else "  # a library's: by an option of it")
             if asked
             else "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
             will_not_help="gc.disable(): the collections are asked for"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import saves
+from trainperf.findings.frames import in_step_hook, saves
 from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
@@ -51,6 +51,7 @@ _IN_HOOKS = (
     "more DataLoader workers",
 )
 _IN_BACKWARD_HOOKS = ("the loop computes in hooks of the backward", *_IN_HOOKS[1:])
+_IN_STEP_HOOKS = ("the loop computes in hooks of the optimizer's step", *_IN_HOOKS[1:])
 _IN_CLOSURE = (
     "the loop computes within the optimizer's step, beside forward and backward",
     "# do it every N steps, or outside of the closure that the step calls:\nif step % 50 == 0: ...",
@@ -114,6 +115,9 @@ class HostCompute:
             doubt = "a hook that changes the gradient is a part of the training"
         elif mine.share(phase="optimizer") > limit("most_share"):
             advice, doing = _IN_CLOSURE, "in the closure that the optimizer's step calls"
+            if in_step_hook(top.frames):
+                advice, doing = _IN_STEP_HOOKS, "of hooks that the optimizer calls"
+                doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share"):
             advice = _BEFORE_THE_MODEL
         return self._finding(

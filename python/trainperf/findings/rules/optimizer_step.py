@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.facts import plural
+from trainperf.findings.frames import in_optimizer
 from trainperf.findings.framework import main_cause
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ class OptimizerStep:
         fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
         if not can_fuse and not fewer_groups:
             return None
-        claims = {(p, m): ns for (p, m), ns in facts.matrix.items() if p == "optimizer" and m in ("python", "native")}
+        claims = _own_work(facts)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
-        spots = facts.spots(facts.samples(phases=["optimizer"]))
+        spots = facts.spots(facts.samples(phases=["optimizer"]), keep=in_optimizer)
         groups = plural(optimizer.groups, "group")
         parameters = plural(optimizer.parameters, "parameter")
         each, all_of_them = ("parameter", parameters) if optimizer.one_by_one else ("group", groups)
@@ -84,6 +85,20 @@ class OptimizerStep:
             fix_share=limit("optimizer_saves"),
             will_not_help="foreach=True, where groups are many or parameters large; more DataLoader workers",
         )
+
+
+def _own_work(facts: Facts) -> dict[Cell, int]:
+    """Of the phase's exact time on the CPU what samples show in the optimizer itself: hooks of its step, and closures,
+    are in that phase as well. All of it where nothing was sampled."""
+    claims: dict[Cell, int] = {}
+    for state in ("python", "native"):
+        samples = facts.samples(phases=["optimizer"], states=[state])
+        own = sum(d.ns for d in samples if in_optimizer(facts.run.stack(d.stack)))
+        whole = sum(d.ns for d in samples if facts.run.stack(d.stack))
+        claims["optimizer", state] = (
+            facts.matrix["optimizer", state] * own // whole if whole else facts.matrix["optimizer", state]
+        )
+    return claims
 
 
 def _the_one(facts: Facts) -> _Optimizer | None:

@@ -1,4 +1,5 @@
-"""TP104: the loop waits for the first batch of an epoch: worker processes start, or begin with an empty queue."""
+"""TP104: the loop waits for a loader to begin: worker processes start, or have an empty queue; or it begins again for
+each batch."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
+from trainperf.findings import frames, loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell, Finding
+    from trainperf.findings.restarts import Outside, Restarts
     from trainperf.runfile import Loader
 
 
@@ -24,7 +27,8 @@ class _Waits:
     main: Loader  # that took the most
     started: Mapping[int, int]  # worker processes started there
     refilled: Mapping[int, int]  # those of an earlier epoch went on
-    stopping_ns: int
+    ended_ns: int  # what stopping them took at the end of an epoch
+    left: Outside  # and where the loop left an epoch before
     again: bool  # workers of a loader started more than once, or each start was of a loader made anew
     anew: bool
 
@@ -35,6 +39,10 @@ class _Waits:
     @property
     def refilled_ns(self) -> int:
         return sum(self.refilled.values())
+
+    @property
+    def stopping_ns(self) -> int:
+        return self.ended_ns + self.left.ns
 
     @property
     def stops(self) -> bool:
@@ -59,6 +67,10 @@ class WorkerStartup:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
+        restarts = facts.restarts
+        again = self._each_batch(facts, restarts) if restarts is not None else None
+        if again is not None:
+            return again
         waits = _waits(facts)
         if waits is None:
             return None
@@ -68,8 +80,59 @@ class WorkerStartup:
             return self._empty_queue(facts, waits)
         return self._once(facts, waits)
 
+    def _each_batch(self, facts: Facts, restarts: Restarts) -> Finding | None:
+        claims, main, left = restarts.claims, restarts.main, restarts.left
+        severity = facts.grade(sum(claims.values()), self.limits)
+        if severity is None:
+            return None
+        workers = loaders.num_workers(main)
+        each = ms(sum(claims.values()) / restarts.starts)
+        which = "each" if restarts.batches < 1.5 * restarts.starts else "every second"
+        samples = facts.samples(phases=["fetch"])
+        begins = [d for d in samples if frames.begins_loader(facts.run.stack(d.stack))] or samples
+        called = facts.spots(begins, seen_from=lambda stack: stack[frames.in_loaders(stack) :])
+        drawn = sum(d.count for d in samples if frames.in_sampler(facts.run.stack(d.stack))) if not workers else None
+        if workers and main.description.get("persistent_workers"):
+            does = "begins with an empty prefetch queue, and throws away what is in it"
+            wont = "more workers, a larger prefetch_factor: no batch is made ahead of an iterator that is thrown away"
+        elif workers:
+            does = f"starts {plural(workers, 'worker')}, to be stopped again after {which} batch"
+            wont = "more workers, persistent_workers alone: each start would still wait for its first batch"
+        else:
+            does = f"draws all of an epoch's indices again ({_sampler(main)})"
+            wont = "more workers, persistent_workers alone: the training process draws the indices, again at each start"
+        same = "" if _shuffles(main) else "a loader that does not shuffle begins with the same batch each time"
+        return facts.finding(
+            (self.id, "loader-restarts"),
+            severity=severity,
+            cause="data_wait",
+            claims=claims,
+            title=f"the DataLoader begins again for {which} batch ({restarts.starts:,} times in "
+            f"{plural(facts.steps, 'step')})",
+            confidence=facts.confidence(samples=drawn, tier="" if workers else "sampled"),
+            evidence=(
+                f"{plural(restarts.starts, 'start')} for {plural(restarts.batches, 'batch', 'es')}, {each} each",
+                f"{ms(restarts.sampled_ns / restarts.starts)} of it to draw the indices, on the training thread"
+                if restarts.sampled_ns
+                else "",
+                f"{ms(left.ns / restarts.starts)} of it {'to stop the workers' if workers else 'to free the indices'}"
+                if left.ns > sum(claims.values()) / 20
+                else "",
+                f"num_workers={workers}"
+                + (f", persistent_workers={bool(main.description.get('persistent_workers'))}" if workers else ""),
+                same,
+            ),
+            who=_who(facts, workers),
+            where=facts.where(called[0] if called else None) or loaders.dataset_place(main, facts),
+            why=f"each iter(loader) {does}: {plural(restarts.starts, 'time')}, {each} each",
+            fix=("# make the loader once, too\n" if restarts.anew else "")
+            + "batches = iter(loader)  # once, before the loop\n"
+            "batch = next(batches)  # at StopIteration: batches = iter(loader)",
+            will_not_help=wont,
+        )
+
     def _again(self, facts: Facts, waits: _Waits) -> Outcome:
-        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), waits.started_ns + waits.stopping_ns)
+        claims = _claims(facts, waits)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -89,7 +152,7 @@ class WorkerStartup:
                 f"{ms(waits.stopping_ns / count)} of it to stop them at an epoch's end" if waits.stops else "",
                 f"the other {facts.steps - count:,} steps do not wait for it",
             ),
-            who=_who(facts, waits),
+            who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
             why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {workers}: {plural(count, 'time')}, "
             f"{each} each",
@@ -99,7 +162,7 @@ class WorkerStartup:
         )
 
     def _once(self, facts: Facts, waits: _Waits) -> Outcome:
-        claims = loaders.spread(facts.cells("data_wait", ["fetch"]), waits.started_ns + waits.stopping_ns)
+        claims = _claims(facts, waits)
         cost = sum(claims.values())
         if facts.grade(cost, self.limits) is None:
             return None
@@ -122,7 +185,7 @@ class WorkerStartup:
                 waits.options,
                 f"the other {facts.steps - len(waits.started) - waits.stops:,} steps do not wait for it",
             ),
-            who=_who(facts, waits),
+            who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
             why=f"the first batch came after {first}, which {waits.workers} took to start and make it",
             fix="# nothing, in a longer run",
@@ -154,7 +217,7 @@ class WorkerStartup:
                 f"persistent_workers=True: the same {waits.workers} in each epoch",
                 f"the other {facts.steps - count:,} steps do not wait for it",
             ),
-            who=_who(facts, waits),
+            who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
             why=f"each epoch begins with an empty prefetch queue: {plural(count, 'time')}, {each} each",
             fix=fix,
@@ -190,14 +253,34 @@ def _waits(facts: Facts) -> _Waits | None:
         main=with_workers[max(first, key=lambda k: sum(first[k].values()))],
         started=started,
         refilled=refilled,
-        stopping_ns=stopping,
+        ended_ns=stopping,
+        left=facts.loaders_end,
         again=anew or max(starts.values()) > 1,
         anew=anew,
     )
 
 
-def _who(facts: Facts, waits: _Waits) -> tuple[str, str]:
-    return facts.step_thread_name, plural(loaders.num_workers(waits.main), "worker process", "es")
+def _claims(facts: Facts, waits: _Waits) -> dict[Cell, int]:
+    """Of starting the workers, and stopping them."""
+    fetched = loaders.spread(facts.cells("data_wait", ["fetch"]), waits.started_ns + waits.ended_ns)
+    return fetched | waits.left.claims
+
+
+def _sampler(loader: Loader) -> str:
+    """ "RandomSampler of 3,000,000"."""
+    named = loader.description.get("batch_sampler")
+    named = loader.description.get("sampler") if named in (None, "", "BatchSampler") else named
+    length = loader.description.get("dataset_length")
+    return f"{named or 'its sampler'}{f' of {length:,}' if isinstance(length, int) else ''}"
+
+
+def _shuffles(loader: Loader) -> bool:
+    """Or is not known to do otherwise."""
+    return loader.description.get("sampler") != "SequentialSampler"
+
+
+def _who(facts: Facts, workers: int) -> tuple[str, str]:
+    return facts.step_thread_name, plural(workers, "worker process", "es") if workers else ""
 
 
 def _took(ns: int) -> str:
