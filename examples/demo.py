@@ -32,12 +32,13 @@ STEPS, BATCH, SIDE = 240, 8, 48
 class Images(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Small colour images; packed ones are unpacked, and their pixels shifted, each time that one is read."""
 
-    def __init__(self, *, packed: bool) -> None:
+    def __init__(self, *, packed: bool, steps: int = STEPS) -> None:
+        self.steps = steps
         self.images = [torch.rand(3, SIDE, SIDE) for _ in range(16)]
         self.packed = [zlib.compress(image.numpy().tobytes(), 1) for image in self.images] if packed else []
 
     def __len__(self) -> int:
-        return STEPS * BATCH
+        return self.steps * BATCH
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         image = unpack(self.packed[index % 16]) if self.packed else self.images[index % 16]
@@ -97,7 +98,8 @@ def metrics(folder: Path) -> trainperf.Watch:
 
 
 def checkpoints(folder: Path) -> trainperf.Watch:
-    training, loader = Training(), DataLoader(Images(packed=False), batch_size=BATCH)
+    # Its steps are the shortest: for a run as long as the others'.
+    training, loader = Training(), DataLoader(Images(packed=False, steps=2 * STEPS), batch_size=BATCH)
     with trainperf.watch(folder / "checkpoints.tpr") as run:
         training.run(loader, save_to=folder / "model.pt")
     return run

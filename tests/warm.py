@@ -3,14 +3,16 @@
     done = warm.run([script, *arguments])           # as subprocess.run([sys.executable, script, ...]) with its output
     done = warm.run(["-c", program, *arguments])
 
-To import torch takes a second or more, most of what a short child lasts. The process that is forked has no thread but
-one and has never seen trainperf; a child's program is its `__main__`, and ends as in any interpreter: threads, atexit,
-signals, exit code. What is tested of imports, or of torch's own, needs an interpreter of its own.
+To import torch takes a second or more, and its compiler, which the first optimizer imports, another: most of what a
+short child lasts. The process that is forked runs no Python but on one thread and has never seen trainperf; a child's
+program is its `__main__`, and ends as in any interpreter: threads, atexit, signals, exit code. What is tested of
+imports, or of torch's own, needs an interpreter of its own.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -68,8 +70,10 @@ def _parent() -> socket.socket:
 
 def _serve(control: socket.socket) -> types.CodeType | None:
     """In the children their program, with `__main__` ready to be it; None at the end."""
+    import torch._dynamo  # what the first optimizer of a process imports
     import torch.utils.data  # noqa: F401  # what it is all about
 
+    gc.freeze()  # no child looks through what the imports made, and so copies it
     while True:
         message, fds, _, _ = socket.recv_fds(control, _LONGEST, 2)
         if not message:

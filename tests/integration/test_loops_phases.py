@@ -215,3 +215,21 @@ def test_worker_start_up_is_in_the_steps_that_have_it(tmp_path: Path, persistent
     assert only.fetches.first_count == 3
     assert loaders.worker_starts(only, 3) == (1 if persistent else 3)
     assert len(only.workers) == 1 or not persistent  # the same process in each epoch
+    assert only.fetches.exhausted_count == 3
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loader_that_begins_again_in_each_step_is_told_so(tmp_path: Path, persistent: bool) -> None:
+    task = Task()
+    loader = task.loader(num_workers=1, persistent_workers=persistent)
+
+    def loop(_: Any) -> None:
+        for _step in range(24):
+            task.train(next(iter(loader)))
+
+    run = watch(loop, tmp_path)
+    (only,) = run.loaders.values()
+    assert (only.fetches.first_count, only.fetches.count, only.fetches.exhausted_count) == (24, 0, 0)
+    (told,) = (f for f in run.findings if f.id == "TP104")
+    assert told.title == "the DataLoader begins again for each batch (24 times in 24 steps)"
+    assert told.fix.startswith("batches = iter(loader)") and not any("request" in f.fix for f in run.findings)

@@ -7,13 +7,13 @@ from torch.utils.data import DataLoader
 
 
 def main() -> None:
-    program = Program(cause="gc", finding="gc-pauses", steps=150, size=60, who="MainThread")
+    program = Program(cause="gc", finding="gc-pauses", steps=320, size=300, who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     heap = [[i] for i in range(int(program.size * 1000))]
     with program.watch():
         for number, (x, y) in enumerate(DataLoader(Ready(trainer, program.steps), batch_size=None)):
             trainer.step(x, y)
-            if heap and number % 20 == 0:
+            if heap and number % 8 == 0:
                 with program.trouble():
                     gc.collect()  # trouble
     program.report()

@@ -32,7 +32,7 @@ def deep_cost() -> dict[str, Any]:
     with running(deep_hog):
         for _ in range(4):
             before = truth.sampler_stats()
-            down(20, lambda: [truth.spin_without_gil(300_000) for _ in range(700)])
+            down(20, lambda: [truth.spin_without_gil(300_000) for _ in range(250)])
             after = truth.sampler_stats()
             costs.append((after["cpu_ns"] - before["cpu_ns"]) / (after["samples"] - before["samples"]))
     stats = truth.sampler_stats()
