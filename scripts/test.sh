@@ -34,16 +34,22 @@ part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
 part "C++ tests" ctest --preset release -j "$(nproc)"
 part "tests that share the machine, $(python -V)" \
   python -m pytest -q -m "not alone" -n "$(nproc)" --dist loadfile --durations=8 tests
-# A machine that others share may stand still in the middle of one: what failed has a second try, and both are shown.
+# A machine that others share may stand still in the middle of one that runs alone: what failed has a second try, and
+# both are shown.
 alone() {
   python -m pytest -q -m alone --durations=15 tests && return
   printf '\n-- once more, those that failed\n'
   python -m pytest -q -m alone --last-failed --last-failed-no-failures none tests
 }
+alone_on_the_others() {
+  # What the hook costs is timed on one CPython.
+  on_the_others 1 -m alone -k "not what_it_costs" && return
+  printf '\n-- once more\n'
+  on_the_others 1 -m alone -k "not what_it_costs"
+}
 part "tests that run alone" alone
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
-# What the hook costs is timed on one CPython.
-part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
+part "native tests that run alone, other CPythons" alone_on_the_others
 
 printf '\n'
 printf '%s\n' "${summary[@]}"
