@@ -1,6 +1,6 @@
 """The compiled core. Private: use trainperf.watch() and trainperf.open()."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 VERSION: Final[str]
@@ -85,6 +85,26 @@ def backward_function(
     /,
 ) -> BracketFunction: ...
 def step_functions() -> BracketFunction: ...
+
+class ActionBracket:
+    """A context manager in C that is used again and again; entered, it is its name."""
+
+    @property
+    def name(self) -> str: ...
+    __call__: Callable[..., Any]  # as a decorator
+    def __enter__(self) -> str: ...
+    def __exit__(self, *raised: object) -> None: ...
+
+def action_bracket(
+    name: str,
+    start: Callable[[], object] = ...,  # not given: nobody listens
+    stop: Callable[[], object] = ...,
+    thread: int = 0,  # which hears them; threading.get_ident()
+    /,
+) -> ActionBracket: ...
+def action_lookup(brackets: Mapping[str, ActionBracket], /) -> Callable[[str], ActionBracket]:
+    """profile(action_name), which is brackets[action_name]."""
+
 def analyze_trace(
     path: str,
     output: str,  # "": a private temporary file

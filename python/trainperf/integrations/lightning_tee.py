@@ -2,7 +2,7 @@
 
 Lightning brackets each of its actions with `trainer.profiler.profile("[Callback]Mine.on_train_batch_end")`: nothing
 else tells where one callback ends and the next begins. There are some 30 of them a step, of which few mean anything to
-us: where the user has no profiler, asking for one of the others is one look into a dictionary.
+us: where the user has no profiler, asking for one is a look into a dictionary, and using it no Python.
 """
 
 from __future__ import annotations
@@ -11,43 +11,15 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from threading import get_ident
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainperf._native import ActionBracket
 
 _MAX_ACTIONS = 4096  # a name made in the loop, f"step {i}", must not be remembered for each step
 
 # What an action is to us: called when it starts, and when it stops. None: nothing.
 Action = tuple[Callable[[], object], Callable[[], object]]
-
-
-class _Unheard(ContextDecorator):
-    """An action that nobody listens to. Used again and again, also within itself."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> str:
-        return self._name
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class _Heard(ContextDecorator):
-    """An action that only we listen to. Used again and again, also within itself."""
-
-    def __init__(self, name: str, action: Action, thread: int) -> None:
-        self._name = name
-        self._start, self._stop = action
-        self._thread = thread
-
-    def __enter__(self) -> str:
-        if get_ident() == self._thread:
-            self._start()
-        return self._name
-
-    def __exit__(self, *_: object) -> None:
-        if get_ident() == self._thread:
-            self._stop()
 
 
 class _HeardByBoth(ContextDecorator):
@@ -76,15 +48,16 @@ class _HeardByBoth(ContextDecorator):
         return swallowed
 
 
-class _Brackets(dict[str, Any]):
+class _Brackets(dict[str, "ActionBracket"]):
     """What profile() returns, by name; what is not there yet is made when it is asked for."""
 
-    def __init__(self, tee: TeeBase) -> None:
+    def __init__(self, tee: TeeBase, make: Callable[..., ActionBracket]) -> None:
         self._tee = tee
+        self._make = make
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> ActionBracket:
         action = self._tee.action(name)
-        bracket = _Unheard(name) if action is None else _Heard(name, action, self._tee.thread)
+        bracket = self._make(name) if action is None else self._make(name, *action, self._tee.thread)
         if len(self) < _MAX_ACTIONS:
             self[name] = bracket
         return bracket
@@ -165,14 +138,13 @@ class _OverNone(TeeBase):
     makes each look at an attribute three, and there are 30 a step."""
 
     def __init__(self, inner: Any, look_up: Callable[[str], Action | None]) -> None:
+        from trainperf import _native as native
+
         super().__init__(inner, look_up)
         vars(self).update({**vars(inner), **vars(self)})
-        brackets = self._brackets = _Brackets(self)
-
-        def profile(action_name: str) -> Any:  # not the dictionary's own __getitem__: people name the argument
-            return brackets[action_name]
-
-        vars(self)["profile"] = profile  # of the instance: found before any class is asked
+        self._brackets = _Brackets(self, native.action_bracket)
+        # Of the instance: found before any class is asked.
+        vars(self)["profile"] = native.action_lookup(self._brackets)
 
     def forget(self, name: str) -> None:
         super().forget(name)
