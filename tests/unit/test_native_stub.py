@@ -51,7 +51,7 @@ def stub_functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
 
 
 def is_property(node: ast.FunctionDef) -> bool:
-    return any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list)
+    return any(ast.unparse(d) == "property" or ast.unparse(d).endswith(".setter") for d in node.decorator_list)
 
 
 def stub_class(name: str) -> ast.ClassDef:
@@ -92,7 +92,9 @@ def test_function_takes_what_the_stub_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_class_has_the_names_that_the_stub_says(name: str) -> None:
-    assert public(dir(getattr(native, name))) == public(list(stub_functions(stub_class(name).body)))
+    body = stub_class(name).body
+    constants = [ast.unparse(node.target) for node in body if isinstance(node, ast.AnnAssign)]
+    assert public(dir(getattr(native, name))) == public([*stub_functions(body), *constants])
 
 
 @pytest.mark.parametrize(("class_name", "name"), METHODS)
@@ -100,7 +102,7 @@ def test_method_takes_what_the_stub_says(class_name: str, name: str) -> None:
     node = stub_functions(stub_class(class_name).body)[name]
     member = getattr(getattr(native, class_name), name)
     if is_property(node):
-        assert isinstance(member, (property, types.MemberDescriptorType))
+        assert isinstance(member, (property, types.MemberDescriptorType, types.GetSetDescriptorType))
     else:
         assert documented_parameters(member) == parameters(node.args)
 

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainperf._native import StretchMeter, StretchSums
 from trainperf.hooks.apart import Apart
 from trainperf.hooks.context import Context
 
@@ -29,16 +30,16 @@ _PUBLISH_NS = 1_000_000_000
 _MAX_COSTS = 1024
 
 
-class Cost:
+class Cost(StretchSums):
     """One hook of one object: sums over the steps of the run."""
 
-    __slots__ = ("at", "count", "hook", "max_ns", "ns", "number", "other_ns", "own_ns")
+    __slots__ = ("at", "hook", "published")
 
     def __init__(self, number: int, hook: str) -> None:
         self.number = number
         self.hook = hook
         self.at = ""  # file:line
-        self.count = self.ns = self.own_ns = self.other_ns = self.max_ns = 0
+        self.published = 0  # of its count
 
 
 class _Sums:
@@ -49,48 +50,25 @@ class _Sums:
         self.objects: dict[int, tuple[str, Mapping[str, Any]]] = {}
 
 
-class _Frame:
-    """A stretch that is being measured."""
-
-    __slots__ = ("apart_before", "apart_depth", "cost", "how", "inner", "inner_apart", "phase", "start")
-
-    def __init__(self, cost: Cost | None, how: int, phase: int, apart: Apart) -> None:
-        self.cost = cost
-        self.how = how
-        self.phase = phase
-        self.apart_before = -1 if apart.depth else apart.ns  # -1: it lies in one
-        self.apart_depth = apart.depth
-        self.inner = self.inner_apart = 0  # time of what is inside, and of that what was apart
-        self.start = _now()
-
-
 _sums: weakref.WeakKeyDictionary[Context, _Sums] = weakref.WeakKeyDictionary()
 
 
-class CostMeter:
-    """Used on the thread that made it; on others enter() and leave() must not be called (see here())."""
-
-    PLAIN, CALLBACK, LOGGING, PHASE = range(4)  # how a stretch is marked in the timeline
+class CostMeter(StretchMeter):
+    """Used on the thread that made it, until close(): elsewhere enter() and leave() must not be called (see here())."""
 
     def __init__(self, context: Context) -> None:
+        # While a training on another thread measures, the hooks tell that one alone.
+        native = context.native
+        self._apart = context.apart if context.apart.thread in (0, threading.get_ident()) else Apart()
+        super().__init__(self._apart, native.begin, native.end, native.begin_phase, native.end_phase)
         self._context = context
-        self._native = context.native
         sums = _sums.setdefault(context, _Sums())
         self._costs, self._objects = sums.costs, sums.objects
-        self._stack: list[_Frame] = []
-        self._thread = threading.get_ident()
-        # While a training on another thread measures, the hooks tell that one alone.
-        self._apart = context.apart if context.apart.thread in (0, self._thread) else Apart()
         self._taken = self._apart.take()
         self._published_ns = _now()
-        self._dirty: set[int] = set()
         self.counting = False  # only what happens between the first and the last batch is summed
         self.ours = False  # we are writing to the user's loggers: that is no cost of theirs
         context.ticker.add("costs", self._tick)
-
-    def here(self) -> bool:
-        """Not after close(): somebody may have put a wrapper over ours, which then stays where it is."""
-        return threading.get_ident() == self._thread
 
     def cost_of(self, thing: Any, kind: str, describe: Callable[[], Mapping[str, Any]], hook: str) -> Cost | None:
         """None when there are too many already."""
@@ -105,72 +83,16 @@ class CostMeter:
         cost = self._costs[(number, hook)] = Cost(number, hook)
         return cost
 
-    def enter(self, cost: Cost | None, how: int, phase: int = 0) -> None:
-        stack, apart = self._stack, self._apart
-        if how == self.CALLBACK and stack and any(frame.how in (self.CALLBACK, self.PHASE) for frame in stack):
-            how = self.PLAIN  # inside of another callback, or of a checkpoint: its phase stays
-        # Before it is marked: of what a Ctrl-C leaves open unwind() is to know.
-        frame = _Frame(cost, how, phase, apart)
-        stack.append(frame)
-        if how == self.CALLBACK:
-            if cost is not None:
-                self._native.begin(self._native.CALLBACK, cost.number)
-        elif how == self.LOGGING:
-            apart.begin()
-            self._native.begin(self._native.LOGGING, 0 if cost is None else cost.number)
-        elif how == self.PHASE:
-            apart.begin()
-            self._native.begin_phase(phase)
-        apart.measured = len(stack)
-        frame.apart_depth, frame.start = apart.depth, _now()
-
-    def inside(self, cost: Cost) -> bool:
-        """Whether this very cost is being measured: a method that calls its base class' is one call."""
-        return any(frame.cost is cost for frame in self._stack)
-
-    def leave(self) -> None:
-        stack = self._stack
-        if not stack:
-            return
-        frame = stack.pop()
-        ns = _now() - frame.start
-        self._apart.measured = len(stack)
-        self._apart.leave(frame.apart_depth)
-        if frame.how == self.CALLBACK:
-            self._native.end(self._native.CALLBACK)
-        elif frame.how == self.LOGGING:
-            self._native.end(self._native.LOGGING)
-            self._apart.end()
-        elif frame.how == self.PHASE:
-            self._native.end_phase(frame.phase)
-            self._apart.end()
-        apart = ns if frame.apart_before < 0 else self._apart.ns - frame.apart_before
-        if stack:
-            stack[-1].inner += ns
-            stack[-1].inner_apart += apart
-        cost = frame.cost
-        if cost is not None and self.counting:
-            own = ns - frame.inner
-            cost.count += 1
-            cost.ns += ns
-            cost.own_ns += own
-            cost.other_ns += max(0, own - (apart - frame.inner_apart))
-            cost.max_ns = max(cost.max_ns, ns)
-            self._dirty.add(cost.number)
-
-    def unwind(self) -> None:
-        """After an exception that left brackets open."""
-        while self._stack:
-            self.leave()
-
     def _tick(self) -> None:
         if _now() - self._published_ns >= _PUBLISH_NS and self.here():
             self.publish()
 
     def publish(self) -> None:
         self._published_ns = _now()
-        dirty, self._dirty = self._dirty, set()
-        for number in dirty:
+        changed = [cost for cost in list(self._costs.values()) if cost.count != cost.published]
+        for cost in changed:
+            cost.published = cost.count
+        for number in dict.fromkeys(cost.number for cost in changed):
             kind, description = self._objects[number]
             hooks = {
                 cost.hook: {name: getattr(cost, name) for name in ("count", "ns", "own_ns", "other_ns", "max_ns", "at")}
@@ -183,6 +105,6 @@ class CostMeter:
     def close(self) -> None:
         self._context.ticker.discard("costs", self._tick)
         self.unwind()
-        self._thread = 0
+        self.thread = 0  # somebody may have put a wrapper over one of ours, which then stays where it is
         self._apart.give_back(self._taken)
         self.publish()

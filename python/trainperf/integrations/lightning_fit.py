@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.describe import describe_other_loader
-from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import LightningPatches, describe_class, where
 from trainperf.integrations.lightning_tee import Action, make_tee
@@ -17,6 +16,7 @@ from trainperf.watch import Watch
 from trainperf.watching.phases import PHASES
 
 if TYPE_CHECKING:
+    from trainperf.integrations.costs import Cost, CostMeter
     from trainperf.watching.closed_steps import StepTotals
 
 log = logging.getLogger("trainperf")
@@ -68,6 +68,8 @@ class LightningFit:
             self._failed(error)
 
     def _install(self) -> None:
+        from trainperf.integrations.costs import CostMeter  # here: it needs the core
+
         trainer, context = self._trainer, self._context
         phases = {name: number for number, name in enumerate(PHASES)}
         self._transfer = (

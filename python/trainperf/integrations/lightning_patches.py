@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainperf.hooks.context import Context
 from trainperf.hooks.patch import Patch
-from trainperf.integrations.costs import CostMeter
 from trainperf.integrations.on_objects import OnObjects
+
+if TYPE_CHECKING:
+    from trainperf.hooks.context import Context
+    from trainperf.integrations.costs import CostMeter
 
 _LOGGER_METHODS = ("log_metrics", "log_hyperparams", "log_graph", "save", "after_save_checkpoint", "finalize")
 

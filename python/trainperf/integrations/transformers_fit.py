@@ -7,16 +7,18 @@ import operator
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.patch import AnyFunction
-from trainperf.integrations.costs import Cost, CostMeter
 from trainperf.integrations.fit_watch import FitWatch
 from trainperf.integrations.lightning_patches import describe_class, where
 from trainperf.integrations.on_objects import OnObjects
 from trainperf.watch import Watch
 from trainperf.watching.closed_steps import StepTotals
 from trainperf.watching.phases import PHASES
+
+if TYPE_CHECKING:
+    from trainperf.integrations.costs import Cost, CostMeter
 
 _FIGURES = ("data_wait", "gil_wait", "blocked_io")  # few: the Trainer prints them too
 _FACTS = (
@@ -110,6 +112,8 @@ class TransformersFit:
         if callbacks is None:
             session.set_tier("callback_costs", "off", "the callback was not called by a Trainer")
             return
+        from trainperf.integrations.costs import CostMeter  # here: it needs the core
+
         self._meter = CostMeter(self._context)
         self._callbacks = callbacks
         session.set_tier("callback_costs", "exact")

@@ -1,0 +1,464 @@
+// What parts of a framework's loop cost, added up as they come and go: a callback's hook is some ten microseconds when
+// its cost is added up in Python, most of it cold caches just after torch's kernels, and a step may have thirty.
+//
+//   apart = Apart()                   # of hooks/apart.py: an ApartState
+//   meter = CostMeter(...)            # of integrations/costs.py: a StretchMeter(apart, begin, end, ...)
+//   meter.enter(cost, meter.CALLBACK)
+//   meter.leave()
+//
+// The Python classes above them have the words: what they are for stands there. Requires GIL, all of it.
+
+#include <Python.h>
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/c_function.h"
+#include "trainperf/base/clock.h"
+#include "trainperf/event/event.h"
+
+namespace py = pybind11;
+
+namespace trainperf {
+namespace {
+
+// Apart: what a thread was in phases of their own.
+
+struct ApartState {
+  PyObject_HEAD unsigned long thread;  // of who measures; 0: nobody does
+  Py_ssize_t measured;                 // stretches that it is in the middle of measuring
+  Py_ssize_t depth;                    // of those that have begun and not ended
+  int64_t ns;                          // of those that have ended; of nested ones the outermost counts
+  int64_t since_ns;
+  PyObject* evaluate;  // dict: modules that a callback has switched, and how deep it was then
+};
+
+PyTypeObject* g_apart_type = nullptr;
+
+ApartState* AsApart(PyObject* object) { return reinterpret_cast<ApartState*>(object); }
+
+bool OnItsThread(const ApartState& apart) { return PyThread_get_thread_ident() == apart.thread; }
+
+void BeginApart(ApartState* apart) {
+  if (!OnItsThread(*apart)) return;
+  if (apart->depth == 0) apart->since_ns = NowNs();
+  ++apart->depth;
+}
+
+void EndApart(ApartState* apart) {
+  if (apart->depth == 0 || !OnItsThread(*apart)) return;
+  if (--apart->depth == 0) apart->ns += NowNs() - apart->since_ns;
+}
+
+// Ends those that have begun since it was `depth`. Without memory the modules stay, and end it once more than they began.
+void LeaveApart(ApartState* apart, Py_ssize_t depth) {
+  if (PyDict_GET_SIZE(apart->evaluate) != 0) {
+    PyObject* kept = PyDict_New();
+    PyObject *module, *at;
+    for (Py_ssize_t i = 0; kept != nullptr && PyDict_Next(apart->evaluate, &i, &module, &at) != 0;) {
+      if (PyLong_AsSsize_t(at) < depth && PyDict_SetItem(kept, module, at) != 0) Py_CLEAR(kept);
+    }
+    if (kept != nullptr) Py_DECREF(std::exchange(apart->evaluate, kept));
+    PyErr_Clear();
+  }
+  if (apart->depth > depth) {
+    apart->depth = depth;
+    if (depth == 0) apart->ns += NowNs() - apart->since_ns;
+  }
+}
+
+PyObject* NewApart(PyTypeObject* type, PyObject* args, PyObject* names) {
+  if (PyTuple_GET_SIZE(args) != 0 || (names != nullptr && PyDict_GET_SIZE(names) != 0)) {
+    return PyErr_Format(PyExc_TypeError, "%s() takes no arguments", type->tp_name);
+  }
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  AsApart(self)->evaluate = PyDict_New();
+  if (AsApart(self)->evaluate != nullptr) return self;
+  Py_DECREF(self);
+  return nullptr;
+}
+
+int TraverseApart(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(AsApart(self)->evaluate);
+  return 0;
+}
+
+// It holds numbers alone, and is in no cycle by them.
+void DeallocApart(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  Py_XDECREF(AsApart(self)->evaluate);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* PyBeginApart(PyObject* self, PyObject*) {
+  BeginApart(AsApart(self));
+  Py_RETURN_NONE;
+}
+
+PyObject* PyEndApart(PyObject* self, PyObject*) {
+  EndApart(AsApart(self));
+  Py_RETURN_NONE;
+}
+
+PyObject* GetEvaluate(PyObject* self, void*) {
+  Py_INCREF(AsApart(self)->evaluate);
+  return AsApart(self)->evaluate;
+}
+
+int SetEvaluate(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !PyDict_CheckExact(value)) {
+    PyErr_SetString(PyExc_TypeError, "evaluate is a dict");
+    return -1;
+  }
+  Py_INCREF(value);
+  Py_DECREF(std::exchange(AsApart(self)->evaluate, value));
+  return 0;
+}
+
+PyMethodDef kApartMethods[] = {
+    {"begin", PyBeginApart, METH_NOARGS, "begin()"},
+    {"end", PyEndApart, METH_NOARGS, "end()"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef kApartMembers[] = {
+    {"thread", T_ULONG, offsetof(ApartState, thread), 0, nullptr},
+    {"measured", T_PYSSIZET, offsetof(ApartState, measured), 0, nullptr},
+    {"depth", T_PYSSIZET, offsetof(ApartState, depth), 0, nullptr},
+    {"ns", T_LONGLONG, offsetof(ApartState, ns), 0, nullptr},
+    {"since_ns", T_LONGLONG, offsetof(ApartState, since_ns), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef kApartGetSet[] = {
+    {"evaluate", GetEvaluate, SetEvaluate, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot kApartSlots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(&NewApart)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&DeallocApart)},
+    {Py_tp_traverse, reinterpret_cast<void*>(&TraverseApart)},
+    {Py_tp_methods, kApartMethods},
+    {Py_tp_members, kApartMembers},
+    {Py_tp_getset, kApartGetSet},
+    {0, nullptr},
+};
+
+PyType_Spec kApartSpec = {"trainperf._native.ApartState", sizeof(ApartState), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, kApartSlots};
+
+// The sums of one hook of one object.
+
+struct StretchSums {
+  PyObject_HEAD unsigned int number;  // of the object
+  int64_t count;
+  int64_t ns;
+  int64_t own_ns;    // without what was measured inside of it
+  int64_t other_ns;  // of that, what lies in the loop itself, and in no phase of its own
+  int64_t max_ns;
+};
+
+PyTypeObject* g_sums_type = nullptr;
+
+PyMemberDef kSumsMembers[] = {
+    {"number", T_UINT, offsetof(StretchSums, number), 0, nullptr},
+    {"count", T_LONGLONG, offsetof(StretchSums, count), 0, nullptr},
+    {"ns", T_LONGLONG, offsetof(StretchSums, ns), 0, nullptr},
+    {"own_ns", T_LONGLONG, offsetof(StretchSums, own_ns), 0, nullptr},
+    {"other_ns", T_LONGLONG, offsetof(StretchSums, other_ns), 0, nullptr},
+    {"max_ns", T_LONGLONG, offsetof(StretchSums, max_ns), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot kSumsSlots[] = {
+    {Py_tp_members, kSumsMembers},
+    {0, nullptr},
+};
+
+PyType_Spec kSumsSpec = {"trainperf._native.StretchSums", sizeof(StretchSums), 0,
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, kSumsSlots};
+
+// The meter.
+
+enum StretchKind : int { kPlainStretch, kCallbackStretch, kLoggingStretch, kPhaseStretch, kStretchKinds };
+
+struct Stretch {
+  StretchSums* sums;  // owned; nullptr: it is not summed
+  StretchKind kind;
+  int phase;
+  int64_t apart_before_ns;  // -1: it lies in one
+  Py_ssize_t apart_depth;
+  int64_t inner_ns;        // of what is inside
+  int64_t inner_apart_ns;  // and of that what was apart
+  int64_t start_ns;
+};
+
+struct StretchMeter {
+  PyObject_HEAD std::vector<Stretch>* stack;
+  ApartState* apart;
+  PyObject* begin;
+  PyObject* end;
+  PyObject* begin_phase;
+  PyObject* end_phase;
+  unsigned long thread;  // whose stretches they are; 0: it is closed
+  char counting;         // a T_BOOL
+};
+
+StretchMeter* AsMeter(PyObject* object) { return reinterpret_cast<StretchMeter*>(object); }
+
+// False, with an exception set: only a stand-in for the marks can fail.
+bool CallMark(PyObject* mark, long first, long second) {
+  PyObject* done = PyObject_CallFunction(mark, second < 0 ? "l" : "ll", first, second);
+  Py_XDECREF(done);
+  return done != nullptr;
+}
+
+bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int phase) {
+  const auto marked = [](const Stretch& s) { return s.kind == kCallbackStretch || s.kind == kPhaseStretch; };
+  if (kind == kCallbackStretch && std::any_of(meter->stack->begin(), meter->stack->end(), marked)) {
+    kind = kPlainStretch;  // inside of another callback, or of a checkpoint: its phase stays
+  }
+  ApartState* apart = meter->apart;
+  // Before it is marked: of what a Ctrl-C leaves open unwind() is to know.
+  try {
+    meter->stack->push_back({sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, NowNs()});
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+    return false;
+  }
+  Py_XINCREF(sums);
+  const size_t mine = meter->stack->size() - 1;
+  bool done = true;
+  switch (kind) {
+    case kCallbackStretch:
+      done = sums == nullptr || CallMark(meter->begin, static_cast<long>(Bracket::kCallback), sums->number);
+      break;
+    case kLoggingStretch:
+      BeginApart(apart);
+      done = CallMark(meter->begin, static_cast<long>(Bracket::kLogging), sums == nullptr ? 0 : sums->number);
+      break;
+    case kPhaseStretch:
+      BeginApart(apart);
+      done = CallMark(meter->begin_phase, phase, -1);
+      break;
+    case kPlainStretch:
+    case kStretchKinds:
+      break;
+  }
+  apart->measured = static_cast<Py_ssize_t>(meter->stack->size());
+  if (mine < meter->stack->size()) {
+    (*meter->stack)[mine].apart_depth = apart->depth;
+    (*meter->stack)[mine].start_ns = NowNs();
+  }
+  return done;
+}
+
+void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t apart_ns) {
+  const int64_t own_ns = ns - stretch.inner_ns;
+  ++sums->count;
+  sums->ns += ns;
+  sums->own_ns += own_ns;
+  sums->other_ns += std::max<int64_t>(0, own_ns - (apart_ns - stretch.inner_apart_ns));
+  sums->max_ns = std::max(sums->max_ns, ns);
+}
+
+// False, with an exception set, when a mark failed: the stretch is over all the same.
+bool LeaveStretch(StretchMeter* meter) {
+  if (meter->stack->empty()) return true;
+  const Stretch stretch = meter->stack->back();
+  const int64_t ns = NowNs() - stretch.start_ns;
+  meter->stack->pop_back();
+  ApartState* apart = meter->apart;
+  apart->measured = static_cast<Py_ssize_t>(meter->stack->size());
+  LeaveApart(apart, stretch.apart_depth);
+  bool done = true;
+  switch (stretch.kind) {
+    case kCallbackStretch:
+      done = CallMark(meter->end, static_cast<long>(Bracket::kCallback), -1);
+      break;
+    case kLoggingStretch:
+      done = CallMark(meter->end, static_cast<long>(Bracket::kLogging), -1);
+      EndApart(apart);
+      break;
+    case kPhaseStretch:
+      done = CallMark(meter->end_phase, stretch.phase, -1);
+      EndApart(apart);
+      break;
+    case kPlainStretch:
+    case kStretchKinds:
+      break;
+  }
+  const int64_t apart_ns = stretch.apart_before_ns < 0 ? ns : apart->ns - stretch.apart_before_ns;
+  if (!meter->stack->empty()) {
+    meter->stack->back().inner_ns += ns;
+    meter->stack->back().inner_apart_ns += apart_ns;
+  }
+  if (stretch.sums != nullptr) {
+    if (meter->counting != 0) AddStretch(stretch.sums, stretch, ns, apart_ns);
+    Py_DECREF(stretch.sums);
+  }
+  return done;
+}
+
+PyObject* PyEnterStretch(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count < 2 || count > 3 || (args[0] != Py_None && !PyObject_TypeCheck(args[0], g_sums_type))) {
+    PyErr_SetString(PyExc_TypeError, "enter(sums, kind, phase=0): of the sums that it is added to, or None");
+    return nullptr;
+  }
+  if (AsMeter(self)->apart == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "this StretchMeter was never made: its __init__ was not called");
+    return nullptr;
+  }
+  const long kind = PyLong_AsLong(args[1]);
+  const long phase = count == 3 ? PyLong_AsLong(args[2]) : 0;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (kind < 0 || kind >= kStretchKinds || phase < 0 || phase >= kPhaseCount) {
+    return PyErr_Format(PyExc_ValueError, "no such stretch: %ld, %ld", kind, phase);
+  }
+  auto* sums = args[0] == Py_None ? nullptr : reinterpret_cast<StretchSums*>(args[0]);
+  if (!EnterStretch(AsMeter(self), sums, static_cast<StretchKind>(kind), static_cast<int>(phase))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* PyLeaveStretch(PyObject* self, PyObject*) {
+  if (!LeaveStretch(AsMeter(self))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* PyUnwindStretches(PyObject* self, PyObject*) {
+  while (!AsMeter(self)->stack->empty()) {
+    if (!LeaveStretch(AsMeter(self))) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* PyInsideStretch(PyObject* self, PyObject* sums) {
+  const std::vector<Stretch>& stack = *AsMeter(self)->stack;
+  const auto its = [sums](const Stretch& s) { return reinterpret_cast<PyObject*>(s.sums) == sums; };
+  return PyBool_FromLong(std::any_of(stack.begin(), stack.end(), its) ? 1 : 0);
+}
+
+PyObject* PyHere(PyObject* self, PyObject*) {
+  return PyBool_FromLong(AsMeter(self)->thread == PyThread_get_thread_ident() ? 1 : 0);
+}
+
+PyObject* NewMeter(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  AsMeter(self)->stack = new (std::nothrow) std::vector<Stretch>();
+  if (AsMeter(self)->stack != nullptr) return self;
+  Py_DECREF(self);
+  return PyErr_NoMemory();
+}
+
+int InitMeter(PyObject* self, PyObject* args, PyObject* names) {
+  PyObject *apart, *begin, *end, *begin_phase, *end_phase;
+  if (names != nullptr && PyDict_GET_SIZE(names) != 0) {
+    PyErr_SetString(PyExc_TypeError, "StretchMeter() takes no keyword arguments");
+    return -1;
+  }
+  if (PyArg_ParseTuple(args, "O!OOOO:StretchMeter", g_apart_type, &apart, &begin, &end, &begin_phase, &end_phase) ==
+      0) {
+    return -1;
+  }
+  StretchMeter& meter = *AsMeter(self);
+  if (meter.apart != nullptr) {
+    PyErr_SetString(PyExc_TypeError, "StretchMeter() is made once");
+    return -1;
+  }
+  for (PyObject* held : {apart, begin, end, begin_phase, end_phase}) Py_INCREF(held);
+  meter.apart = AsApart(apart);
+  meter.begin = begin;
+  meter.end = end;
+  meter.begin_phase = begin_phase;
+  meter.end_phase = end_phase;
+  meter.thread = PyThread_get_thread_ident();
+  return 0;
+}
+
+int TraverseMeter(PyObject* self, visitproc visit, void* arg) {
+  StretchMeter& meter = *AsMeter(self);
+  Py_VISIT(Py_TYPE(self));
+  for (PyObject* held : {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase,
+                         meter.end_phase}) {
+    Py_VISIT(held);
+  }
+  return 0;
+}
+
+// Its marks are functions of a module, and its sums hold names: it is in no cycle by them.
+void DeallocMeter(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  StretchMeter& meter = *AsMeter(self);
+  if (meter.stack != nullptr) {
+    for (const Stretch& stretch : *meter.stack) Py_XDECREF(stretch.sums);
+  }
+  delete meter.stack;
+  for (PyObject* held : {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase,
+                         meter.end_phase}) {
+    Py_XDECREF(held);
+  }
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef kMeterMethods[] = {
+    {"enter", AsPyCFunction(PyEnterStretch), METH_FASTCALL, "enter(sums, kind, phase=0, /)"},
+    {"leave", PyLeaveStretch, METH_NOARGS, "leave()"},
+    {"unwind", PyUnwindStretches, METH_NOARGS, "unwind()"},
+    {"inside", PyInsideStretch, METH_O, "inside(sums, /)"},
+    {"here", PyHere, METH_NOARGS, "here()"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef kMeterMembers[] = {
+    {"thread", T_ULONG, offsetof(StretchMeter, thread), 0, nullptr},
+    {"counting", T_BOOL, offsetof(StretchMeter, counting), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot kMeterSlots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(&NewMeter)},
+    {Py_tp_init, reinterpret_cast<void*>(&InitMeter)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&DeallocMeter)},
+    {Py_tp_traverse, reinterpret_cast<void*>(&TraverseMeter)},
+    {Py_tp_methods, kMeterMethods},
+    {Py_tp_members, kMeterMembers},
+    {0, nullptr},
+};
+
+PyType_Spec kMeterSpec = {"trainperf._native.StretchMeter", sizeof(StretchMeter), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, kMeterSlots};
+
+PyTypeObject* AddType(py::module_* module, const char* name, PyType_Spec* spec) {
+  PyObject* type = PyType_FromSpec(spec);
+  if (type == nullptr) throw py::error_already_set();
+  module->attr(name) = py::handle(type);
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+}  // namespace
+
+void BindCosts(py::module_& module) {
+  g_apart_type = AddType(&module, "ApartState", &kApartSpec);
+  g_sums_type = AddType(&module, "StretchSums", &kSumsSpec);
+  AddType(&module, "StretchMeter", &kMeterSpec);
+  module.attr("StretchMeter").attr("PLAIN") = static_cast<int>(kPlainStretch);
+  module.attr("StretchMeter").attr("CALLBACK") = static_cast<int>(kCallbackStretch);
+  module.attr("StretchMeter").attr("LOGGING") = static_cast<int>(kLoggingStretch);
+  module.attr("StretchMeter").attr("PHASE") = static_cast<int>(kPhaseStretch);
+}
+
+}  // namespace trainperf
