@@ -56,7 +56,8 @@ void EndApart(ApartState* apart) {
   if (--apart->depth == 0) apart->ns += NowNs() - apart->since_ns;
 }
 
-// Ends those that have begun since it was `depth`. Without memory the modules stay, and end it once more than they began.
+// Ends those that have begun since it was `depth`. Without memory the modules stay, and end it once more than they
+// began.
 void LeaveApart(ApartState* apart, Py_ssize_t depth) {
   if (PyDict_GET_SIZE(apart->evaluate) != 0) {
     PyObject* kept = PyDict_New();
@@ -390,8 +391,8 @@ int InitMeter(PyObject* self, PyObject* args, PyObject* names) {
 int TraverseMeter(PyObject* self, visitproc visit, void* arg) {
   StretchMeter& meter = *AsMeter(self);
   Py_VISIT(Py_TYPE(self));
-  for (PyObject* held : {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase,
-                         meter.end_phase}) {
+  for (PyObject* held :
+       {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase, meter.end_phase}) {
     Py_VISIT(held);
   }
   return 0;
@@ -406,8 +407,8 @@ void DeallocMeter(PyObject* self) {
     for (const Stretch& stretch : *meter.stack) Py_XDECREF(stretch.sums);
   }
   delete meter.stack;
-  for (PyObject* held : {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase,
-                         meter.end_phase}) {
+  for (PyObject* held :
+       {reinterpret_cast<PyObject*>(meter.apart), meter.begin, meter.end, meter.begin_phase, meter.end_phase}) {
     Py_XDECREF(held);
   }
   type->tp_free(self);

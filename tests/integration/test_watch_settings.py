@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import threading
@@ -169,14 +170,17 @@ def test_disabled(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-def test_without_the_core(path: Path) -> None:
-    body = """
+WITHOUT_THE_CORE = """
         import importlib.abc
         class Blocker(importlib.abc.MetaPathFinder):
             def find_spec(self, name, where=None, target=None):
                 if name == "trainperf._native":
                     raise ImportError("no such platform")
-        sys.meta_path.insert(0, Blocker())
+        sys.meta_path.insert(0, Blocker())"""
+
+
+def test_without_the_core(path: Path) -> None:
+    body = """
         for _ in range(2):
             with trainperf.watch(path) as run:
                 run.step()
@@ -185,9 +189,23 @@ def test_without_the_core(path: Path) -> None:
             assert run.findings == []
         print("trained")
     """
-    done = child(body, path)
+    done = child(WITHOUT_THE_CORE + body, path)
     assert done.stdout == "trained\n"
     assert done.stderr.count("no such platform") == 1
+
+
+@pytest.mark.parametrize("integration", ["lightning", "transformers"])
+def test_a_frameworks_callback_without_the_core(integration: str, path: Path) -> None:
+    name = {"lightning": "TrainPerf", "transformers": "TrainPerfCallback"}[integration]
+    if importlib.util.find_spec(integration) is None:
+        pytest.skip(f"{integration} is not installed")
+    body = f"""
+        from trainperf.integrations.{integration} import {name}
+        watch, own = {name}(path)._begin_watch("", rank=0, world_size=1)
+        print(watch is own, watch.context)
+    """
+    done = child(WITHOUT_THE_CORE + body, path)
+    assert done.stdout == "True None\n", done.stderr
 
 
 def test_log_level_is_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

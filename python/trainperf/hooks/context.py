@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainperf.hooks.apart import Apart
 from trainperf.hooks.saves import Saves
 
 if TYPE_CHECKING:
@@ -102,6 +101,8 @@ class Context:
         cuda: bool = False,
         cupti_path: str = "",
     ) -> None:
+        from trainperf.hooks.apart import Apart  # here: it needs the core
+
         self.native = native
         self.session = session
         self.cuda = cuda  # the GPU may be traced

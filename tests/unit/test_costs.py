@@ -1,0 +1,191 @@
+"""CostMeter: what nested stretches of a loop took, each without what was measured inside of it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+from trainperf._native import StretchMeter, StretchSums
+from trainperf.hooks.apart import Apart
+
+MS = 1_000_000
+
+
+class Marks:
+    """In the place of the core's marks: writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.raises: BaseException | None = None
+
+    def _tell(self, what: str, *numbers: int) -> None:
+        self.told.append((what, *numbers))
+        if self.raises is not None:
+            raise self.raises
+
+    def begin(self, *numbers: int) -> None:
+        self._tell("begin", *numbers)
+
+    def end(self, *numbers: int) -> None:
+        self._tell("end", *numbers)
+
+    def begin_phase(self, *numbers: int) -> None:
+        self._tell("begin_phase", *numbers)
+
+    def end_phase(self, *numbers: int) -> None:
+        self._tell("end_phase", *numbers)
+
+
+@pytest.fixture
+def marks() -> Marks:
+    return Marks()
+
+
+@pytest.fixture
+def apart() -> Apart:
+    made = Apart()
+    made.take()
+    return made
+
+
+@pytest.fixture
+def meter(marks: Marks, apart: Apart) -> StretchMeter:
+    made = StretchMeter(apart, marks.begin, marks.end, marks.begin_phase, marks.end_phase)
+    made.counting = True
+    return made
+
+
+def sums(number: int = 7) -> StretchSums:
+    made = StretchSums()
+    made.number = number
+    return made
+
+
+def test_a_callback_is_marked_and_what_it_calls_is_its_own_only_once(meter: StretchMeter, marks: Marks) -> None:
+    from trainperf._native import CALLBACK
+
+    outer, inner = sums(), sums(8)
+    for _ in range(2):
+        meter.enter(outer, meter.CALLBACK)
+        time.sleep(0.004)
+        meter.enter(inner, meter.CALLBACK)  # its phase stays the outer one's
+        time.sleep(0.008)
+        meter.leave()
+        meter.leave()
+    assert marks.told == 2 * [("begin", CALLBACK, 7), ("end", CALLBACK)]
+    assert (outer.count, inner.count) == (2, 2)
+    assert inner.ns == inner.own_ns == inner.other_ns >= 16 * MS
+    assert outer.ns == outer.own_ns + inner.ns and outer.own_ns == outer.other_ns >= 8 * MS
+    assert outer.ns / 2 <= outer.max_ns < outer.ns
+
+
+@pytest.mark.parametrize("kind", ["LOGGING", "PHASE"])
+def test_a_phase_of_its_own_is_no_part_of_the_loop(meter: StretchMeter, marks: Marks, apart: Apart, kind: str) -> None:
+    callback, logger = sums(), sums()
+    meter.enter(callback, meter.CALLBACK)
+    time.sleep(0.004)
+    meter.enter(logger, getattr(meter, kind), 5)
+    time.sleep(0.008)
+    assert apart.depth == 1 and apart.measured == 2
+    meter.leave()
+    meter.leave()
+    assert apart.depth == apart.measured == 0 and apart.ns >= 8 * MS
+    assert len(marks.told) == 4
+    assert logger.own_ns >= 8 * MS > logger.other_ns
+    assert callback.own_ns == callback.ns - logger.ns
+    assert callback.other_ns == pytest.approx(callback.own_ns, abs=1 * MS)
+
+
+def test_what_hooks_tell_apart_is_no_part_of_it_either(meter: StretchMeter, apart: Apart) -> None:
+    callback = sums()
+    meter.enter(callback, meter.CALLBACK)
+    apart.begin()  # torch.save()
+    time.sleep(0.008)
+    apart.end()
+    module = object()
+    apart.validates(module)  # and a validation that is left open
+    time.sleep(0.008)
+    meter.leave()
+    assert apart.depth == 0 and apart.evaluate == {}
+    assert callback.own_ns >= 16 * MS and callback.other_ns < 4 * MS
+
+
+def test_what_was_left_open_is_ended(meter: StretchMeter, apart: Apart) -> None:
+    everything = [sums(number) for number in range(40)]
+    for each in everything:
+        meter.enter(each, meter.LOGGING)
+    assert meter.inside(everything[3]) and not meter.inside(sums())
+    meter.unwind()
+    meter.leave()  # of nothing
+    assert [each.count for each in everything] == 40 * [1] and apart.depth == apart.measured == 0
+
+
+def test_a_ctrl_c_in_a_mark_leaves_what_unwind_knows(meter: StretchMeter, marks: Marks, apart: Apart) -> None:
+    interrupted = sums()
+    marks.raises = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        meter.enter(interrupted, meter.LOGGING)
+    assert meter.inside(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        meter.unwind()
+    assert not meter.inside(interrupted) and interrupted.count == 1 and apart.depth == 0
+
+
+def test_before_the_first_batch_nothing_is_summed(meter: StretchMeter) -> None:
+    early = sums()
+    meter.counting = False
+    meter.enter(early, meter.CALLBACK)
+    meter.enter(None, meter.PLAIN)
+    meter.unwind()
+    assert early.count == early.ns == 0
+
+
+def test_it_knows_its_thread(meter: StretchMeter) -> None:
+    there: list[bool] = []
+    thread = threading.Thread(target=lambda: there.append(meter.here()))
+    thread.start()
+    thread.join()
+    assert meter.here() and there == [False]
+    meter.thread = 0
+    assert not meter.here()
+
+
+def test_what_it_holds_goes_with_it(marks: Marks, apart: Apart) -> None:
+    class Held(StretchSums):
+        pass
+
+    class Meter(StretchMeter):
+        pass
+
+    held = Held()
+    made = Meter(apart, marks.begin, marks.end, marks.begin_phase, marks.end_phase)
+    made.enter(held, made.PLAIN)
+    made.itself = made  # type: ignore[attr-defined]
+    gone = weakref.ref(made), weakref.ref(held)
+    del made, held
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_what_it_cannot_be_given_is_a_type_error(meter: StretchMeter, marks: Marks) -> None:
+    for wrong in ((), (None,), (1, 0), (sums(), "x"), (sums(), 0, 0, 0)):
+        with pytest.raises(TypeError):
+            meter.enter(*wrong)  # type: ignore[arg-type]
+    for wrong in ((None, 4), (None, -1), (None, 0, 99)):
+        with pytest.raises(ValueError, match="no such stretch"):
+            meter.enter(*wrong)
+    with pytest.raises(TypeError):
+        StretchMeter(marks, 1, 2, 3, 4)
+    with pytest.raises(TypeError):
+        Apart(1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Apart().evaluate = 1  # type: ignore[assignment]
+    never_made = StretchMeter.__new__(StretchMeter)
+    with pytest.raises(TypeError, match="never made"):
+        never_made.enter(None, 0)
+    never_made.leave()
+    never_made.unwind()
