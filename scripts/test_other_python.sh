@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the module for another CPython and runs tests/native on it, in an environment of its own without torch.
+# Builds the module for another CPython and runs tests/native, and those of the module's own types, on it, in an
+# environment of its own without torch.
 #
 #   scripts/test_other_python.sh /usr/bin/python3.12 cpython-312-1f3a [pytest arguments]
 set -euo pipefail
@@ -24,4 +25,4 @@ cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$build.log" 2>
 site=$(scripts/overlay.sh "$build")
 # tests/native builds its own module for the Python that runs it; here it is built already.
 PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" \
-  tests/native tests/unit/test_native_stub.py tests/packaging/test_module.py
+  tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py

@@ -71,13 +71,3 @@ def hooked(recorder: Recorder) -> Iterator[Callable[..., Session]]:
     yield install
     for hooks in reversed(installed):
         hooks.remove()
-
-
-@pytest.fixture
-def fake_native(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """trainperf.watch() on the recorder in place of the compiled core."""
-    import trainperf
-
-    monkeypatch.setitem(sys.modules, "trainperf._native", recorder)  # type: ignore[arg-type]
-    monkeypatch.setattr(trainperf, "_native", recorder, raising=False)
-    return recorder

@@ -5,7 +5,7 @@
 //   brackets[name] = _native.action_bracket(name, start, stop, thread)   # or action_bracket(name): nobody listens
 //   profile = _native.action_lookup(brackets)                            # profile(name) is brackets[name]
 //
-// Used again and again, also within itself, and as a decorator. Requires GIL, all of it.
+// Used again and again, also within itself, and as a decorator. None of it changes once it is made.
 
 #include <Python.h>
 #include <structmember.h>
@@ -124,7 +124,13 @@ PyTypeObject* g_action_type = nullptr;
 PyObject* MakeAction(PyObject*, PyObject* args) {
   PyObject *name = nullptr, *start = nullptr, *stop = nullptr;
   unsigned long thread = 0;
-  if (PyArg_ParseTuple(args, "O|OOk:action_bracket", &name, &start, &stop, &thread) == 0) return nullptr;
+  if (PyArg_ParseTuple(args, "U|OOk:action_bracket", &name, &start, &stop, &thread) == 0) return nullptr;
+  const Py_ssize_t count = PyTuple_GET_SIZE(args);
+  if (count != 1 && (count != 4 || PyCallable_Check(start) == 0 || PyCallable_Check(stop) == 0)) {
+    PyErr_SetString(PyExc_TypeError,
+                    "action_bracket(name, start, stop, thread): two functions, and who is to hear them");
+    return nullptr;
+  }
   ActionBracket* action = PyObject_GC_New(ActionBracket, g_action_type);
   if (action == nullptr) return nullptr;
   Py_INCREF(name);
@@ -151,7 +157,8 @@ PyObject* LookUpAction(PyObject* brackets, PyObject* const* args, Py_ssize_t cou
   return PyObject_GetItem(brackets, args[0]);
 }
 
-PyMethodDef kLookUpAction = {"profile", AsPyCFunction(LookUpAction), METH_FASTCALL | METH_KEYWORDS, nullptr};
+PyMethodDef kLookUpAction = {"profile", AsPyCFunction(LookUpAction), METH_FASTCALL | METH_KEYWORDS,
+                             "profile($module, /, action_name)\n--\n\n"};
 
 PyObject* ActionLookup(PyObject*, PyObject* brackets) { return PyCFunction_New(&kLookUpAction, brackets); }
 

@@ -6,7 +6,8 @@
 //   meter.enter(cost, meter.CALLBACK)
 //   meter.leave()
 //
-// The Python classes above them have the words: what they are for stands there. Requires GIL, all of it.
+// The Python classes above them have the words: what they are for stands there. Without a GIL it is the thread that
+// guards a meter: only its own enters and leaves, and for an Apart begin() and end() look.
 
 #include <Python.h>
 #include <structmember.h>
@@ -63,7 +64,8 @@ void LeaveApart(ApartState* apart, Py_ssize_t depth) {
     PyObject* kept = PyDict_New();
     PyObject *module, *at;
     for (Py_ssize_t i = 0; kept != nullptr && PyDict_Next(apart->evaluate, &i, &module, &at) != 0;) {
-      if (PyLong_AsSsize_t(at) < depth && PyDict_SetItem(kept, module, at) != 0) Py_CLEAR(kept);
+      const Py_ssize_t was = PyLong_AsSsize_t(at);
+      if (PyErr_Occurred() != nullptr || (was < depth && PyDict_SetItem(kept, module, at) != 0)) Py_CLEAR(kept);
     }
     if (kept != nullptr) Py_DECREF(std::exchange(apart->evaluate, kept));
     PyErr_Clear();
@@ -218,9 +220,11 @@ struct StretchMeter {
 
 StretchMeter* AsMeter(PyObject* object) { return reinterpret_cast<StretchMeter*>(object); }
 
+constexpr long kNoObject = -1;
+
 // False, with an exception set: only a stand-in for the marks can fail.
-bool CallMark(PyObject* mark, long first, long second) {
-  PyObject* done = PyObject_CallFunction(mark, second < 0 ? "l" : "ll", first, second);
+bool CallMark(PyObject* mark, long what, long object) {
+  PyObject* done = PyObject_CallFunction(mark, object == kNoObject ? "l" : "ll", what, object);
   Py_XDECREF(done);
   return done != nullptr;
 }
@@ -231,7 +235,7 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
     kind = kPlainStretch;  // inside of another callback, or of a checkpoint: its phase stays
   }
   ApartState* apart = meter->apart;
-  // Before it is marked: of what a Ctrl-C leaves open unwind() is to know.
+  // Before it is marked: where a stand-in for the mark is interrupted, unwind() is to know of it.
   try {
     meter->stack->push_back({sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, NowNs()});
   } catch (const std::bad_alloc&) {
@@ -251,7 +255,7 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
       break;
     case kPhaseStretch:
       BeginApart(apart);
-      done = CallMark(meter->begin_phase, phase, -1);
+      done = CallMark(meter->begin_phase, phase, kNoObject);
       break;
     case kPlainStretch:
     case kStretchKinds:
@@ -259,8 +263,10 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   }
   apart->measured = static_cast<Py_ssize_t>(meter->stack->size());
   if (mine < meter->stack->size()) {
-    (*meter->stack)[mine].apart_depth = apart->depth;
-    (*meter->stack)[mine].start_ns = NowNs();
+    Stretch& stretch = (*meter->stack)[mine];
+    stretch.apart_depth = apart->depth;
+    stretch.inner_ns = stretch.inner_apart_ns = 0;
+    stretch.start_ns = NowNs();
   }
   return done;
 }
@@ -286,14 +292,14 @@ bool LeaveStretch(StretchMeter* meter) {
   bool done = true;
   switch (stretch.kind) {
     case kCallbackStretch:
-      done = CallMark(meter->end, static_cast<long>(Bracket::kCallback), -1);
+      done = CallMark(meter->end, static_cast<long>(Bracket::kCallback), kNoObject);
       break;
     case kLoggingStretch:
-      done = CallMark(meter->end, static_cast<long>(Bracket::kLogging), -1);
+      done = CallMark(meter->end, static_cast<long>(Bracket::kLogging), kNoObject);
       EndApart(apart);
       break;
     case kPhaseStretch:
-      done = CallMark(meter->end_phase, stretch.phase, -1);
+      done = CallMark(meter->end_phase, stretch.phase, kNoObject);
       EndApart(apart);
       break;
     case kPlainStretch:
@@ -322,6 +328,7 @@ PyObject* PyEnterStretch(PyObject* self, PyObject* const* args, Py_ssize_t count
     return nullptr;
   }
   const long kind = PyLong_AsLong(args[1]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
   const long phase = count == 3 ? PyLong_AsLong(args[2]) : 0;
   if (PyErr_Occurred() != nullptr) return nullptr;
   if (kind < 0 || kind >= kStretchKinds || phase < 0 || phase >= kPhaseCount) {
@@ -398,7 +405,7 @@ int TraverseMeter(PyObject* self, visitproc visit, void* arg) {
   return 0;
 }
 
-// Its marks are functions of a module, and its sums hold names: it is in no cycle by them.
+// No tp_clear: neither the core's marks nor the names that a Cost has lead back to it.
 void DeallocMeter(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);

@@ -1,7 +1,7 @@
 """The compiled core. Private: use trainperf.watch() and trainperf.open()."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 VERSION: Final[str]
 PHASES: Final[tuple[str, ...]]
@@ -102,7 +102,11 @@ def action_bracket(
     thread: int = 0,  # which hears them; threading.get_ident()
     /,
 ) -> ActionBracket: ...
-def action_lookup(brackets: Mapping[str, ActionBracket], /) -> Callable[[str], ActionBracket]:
+
+class _Profile(Protocol):
+    def __call__(self, action_name: str) -> ActionBracket: ...
+
+def action_lookup(brackets: Mapping[str, ActionBracket], /) -> _Profile:
     """profile(action_name), which is brackets[action_name]."""
 
 class ApartState:

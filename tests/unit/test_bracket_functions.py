@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import pickle
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +15,6 @@ import torch
 from recorder import Recorder, Session
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
-from trainperf import _native as native
 from trainperf.hooks.backward import BackwardHook, _graph_task_address
 from trainperf.hooks.compiling import our_codes
 from trainperf.hooks.dataloader import DataLoaderHook
@@ -129,44 +126,3 @@ def test_it_binds_as_a_method(hooked: Install) -> None:
             _BaseDataLoaderIter.__next__(*wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _BaseDataLoaderIter.__next__(self=iterator, more=1)  # type: ignore[call-arg]
-
-
-def test_an_action_goes_with_who_holds_it() -> None:
-    class Listener:
-        def hears(self) -> None: ...
-
-    listener = Listener()
-    listener.action = native.action_bracket("mine", listener.hears, listener.hears, threading.get_ident())  # type: ignore[attr-defined]
-    gone = weakref.ref(listener)
-    with listener.action as name:  # type: ignore[attr-defined]
-        assert name == "mine" == listener.action.name  # type: ignore[attr-defined]
-    del listener
-    gc.collect()
-    assert gone() is None
-
-
-def test_what_an_action_raises_comes_out_of_it() -> None:
-    def raises() -> None:
-        raise KeyError("starts")
-
-    here = threading.get_ident()
-    with pytest.raises(KeyError, match="starts"), native.action_bracket("a", raises, raises, here):
-        pytest.fail("it was not entered")
-    with pytest.raises(KeyError, match="starts"), native.action_bracket("a", lambda: None, raises, here):
-        raise ValueError("of the loop")
-    with pytest.raises(ValueError, match="of the loop"), native.action_bracket("a", raises, raises, here + 1):
-        raise ValueError("of the loop")
-
-
-@pytest.mark.parametrize("wrong", [(), ("a", "b")])
-def test_an_action_is_asked_for_by_one_name(wrong: tuple[str, ...]) -> None:
-    profile = native.action_lookup({"a": native.action_bracket("a")})
-    assert profile("a").name == profile(action_name="a").name == "a"  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="one argument"):
-        profile(*wrong)
-    with pytest.raises(TypeError, match="one argument"):
-        profile("a", action_name="a")  # type: ignore[call-arg]
-    with pytest.raises(KeyError):
-        profile("b")
-    with pytest.raises(TypeError, match="one function"):
-        profile("a")()

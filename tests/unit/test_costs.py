@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import weakref
 from typing import Any
 
 import pytest
-from trainperf._native import StretchMeter, StretchSums
+from trainperf import _native as native
+from trainperf._native import ApartState, StretchMeter, StretchSums
 from trainperf.hooks.apart import Apart
 
 MS = 1_000_000
@@ -66,8 +68,6 @@ def sums(number: int = 7) -> StretchSums:
 
 
 def test_a_callback_is_marked_and_what_it_calls_is_its_own_only_once(meter: StretchMeter, marks: Marks) -> None:
-    from trainperf._native import CALLBACK
-
     outer, inner = sums(), sums(8)
     for _ in range(2):
         meter.enter(outer, meter.CALLBACK)
@@ -76,7 +76,7 @@ def test_a_callback_is_marked_and_what_it_calls_is_its_own_only_once(meter: Stre
         time.sleep(0.008)
         meter.leave()
         meter.leave()
-    assert marks.told == 2 * [("begin", CALLBACK, 7), ("end", CALLBACK)]
+    assert marks.told == 2 * [("begin", native.CALLBACK, 7), ("end", native.CALLBACK)]
     assert (outer.count, inner.count) == (2, 2)
     assert inner.ns == inner.own_ns == inner.other_ns >= 16 * MS
     assert outer.ns == outer.own_ns + inner.ns and outer.own_ns == outer.other_ns >= 8 * MS
@@ -171,8 +171,49 @@ def test_what_it_holds_goes_with_it(marks: Marks, apart: Apart) -> None:
     assert [reference() for reference in gone] == [None, None]
 
 
+def test_types_are_held_by_as_many_as_there_are(marks: Marks) -> None:
+    """What a version of CPython wants of a type that is made on the heap, and subclassed in Python, differs."""
+
+    class Sums(StretchSums):
+        __slots__ = ("name",)
+
+    class Meter(StretchMeter):
+        pass
+
+    def once() -> None:
+        apart = Apart()
+        meter = Meter(apart, marks.begin, marks.end, marks.begin_phase, marks.end_phase)
+        meter.itself = meter  # type: ignore[attr-defined]
+        meter.enter(Sums(), meter.PLAIN)
+        native.action_bracket("a", meter.leave, meter.leave, 1)
+
+    types = [Apart, ApartState, Sums, StretchSums, Meter, StretchMeter, native.ActionBracket]
+    once()
+    gc.collect()
+    before = [sys.getrefcount(each) for each in types]
+    for _ in range(100):
+        once()
+    gc.collect()
+    assert [sys.getrefcount(each) for each in types] == before
+
+
+def test_a_mark_that_measures_too_is_none_of_what_it_marks(meter: StretchMeter, marks: Marks) -> None:
+    outer = sums()
+
+    def measures(*_: int) -> None:
+        meter.enter(sums(8), meter.PLAIN)
+        time.sleep(0.004)
+        meter.leave()
+
+    meter = StretchMeter(Apart(), measures, marks.end, marks.begin_phase, marks.end_phase)
+    meter.counting = True
+    meter.enter(outer, meter.CALLBACK)
+    meter.leave()
+    assert 0 <= outer.own_ns <= outer.ns < 4 * MS
+
+
 def test_what_it_cannot_be_given_is_a_type_error(meter: StretchMeter, marks: Marks) -> None:
-    for wrong in ((), (None,), (1, 0), (sums(), "x"), (sums(), 0, 0, 0)):
+    for wrong in ((), (None,), (1, 0), (sums(), "x"), (sums(), "x", 0), (sums(), 0, 0, 0)):
         with pytest.raises(TypeError):
             meter.enter(*wrong)  # type: ignore[arg-type]
     for wrong in ((None, 4), (None, -1), (None, 0, 99)):

@@ -62,7 +62,7 @@ CONSTANTS = {
     node.target.id: node for node in STUB.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
 }
 FUNCTIONS = stub_functions(STUB.body)
-CLASSES = [node.name for node in STUB.body if isinstance(node, ast.ClassDef)]
+CLASSES = [node.name for node in STUB.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 METHODS = [(name, method) for name in CLASSES for method in stub_functions(stub_class(name).body)]
 
 

@@ -45,8 +45,10 @@ class Apart(ApartState):
                 begin(mark)
                 return original(*args, **kwargs)
             finally:
-                end(mark)
-                self.end()
+                try:
+                    end(mark)
+                finally:
+                    self.end()
 
         return call
 
