@@ -37,7 +37,7 @@ def test_python_of_every_step_that_varies_is_told_a_step(make: Make) -> None:
         file.step(compute=6.0, python=ms)
     file.detail("sample", 800, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
     f = only(file)
-    assert f.steps_affected == 200 and "of each step's" in f.evidence[0] and "every N steps" in f.fix
+    assert f.steps_affected == 200 and "of each step's" in f.evidence[0] and "what only looks" in f.fix
 
 
 def test_rare_text_is_not_advised_to_be_rarer(make: Make) -> None:
@@ -165,7 +165,7 @@ def test_a_helper_is_named_with_its_caller_and_sent_only_where_it_can_go(
     file.detail("sample", 690, phase=phase, state="python", stack=file.stack("/home/me/job/base.py:9 spin", *outer))
     f = only(file)
     assert f.id == "TP302" and "spin (base.py:9) called by slow_update (train.py:20)" in f.why
-    assert advice in f.fix and ("DataLoader" in f.fix, "every N steps" in f.fix) == ((phase == "other"),) * 2
+    assert advice in f.fix and ("DataLoader" in f.fix, "what only looks" in f.fix) == ((phase == "other"),) * 2
 
 
 def transfers(make: Make, mechanism: str = "python", **options: str) -> RunFile:
@@ -245,7 +245,7 @@ def test_host_compute_names_the_users_function(make: Make) -> None:
     f = only(metric(make))
     assert (f.id, f.severity, f.where) == ("TP310", "critical", "train.py:4")
     assert f.cost_ms_per_step == pytest.approx(37 * 35 / 37, abs=0.1) and "argsort called by auc (train.py:4)" in f.why
-    assert f.fix.startswith("# every N steps") and "clip_grad_norm_" in f.fix  # what it computes is not known
+    assert f.fix.startswith("# what only looks") and "clip_grad_norm_" in f.fix  # what it computes is not known
 
 
 def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
@@ -271,6 +271,17 @@ def test_batches_that_the_loop_makes_itself_are_told_from_the_model(make: Make) 
     inside = make().steps(100, {("forward", "native"): 10.0, ("optimizer", "native"): 2.0}, compute=8.0)
     inside.detail("sample", 900, state="native", stack=inside.stack(resize[0], f"{TRAIN}:40 Net.forward", *model))
     assert loud(inside) == []  # the model's own
+
+
+def test_an_operation_with_a_backward_of_its_own_is_a_part_of_the_model_or_its_loss(make: Make) -> None:
+    file = make().steps(100, {("forward", "native"): 10.0, ("optimizer", "native"): 2.0}, compute=8.0)
+    loss = ("/x/site-packages/torch/autograd/function.py:575 Function.apply", f"{TRAIN}:8 train")
+    net = ("/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl", f"{TRAIN}:8 train")
+    numpy = "/x/site-packages/numpy/_core/_methods.py:49 _sum"
+    file.detail("sample", 500, state="native", stack=file.stack(numpy, f"{TRAIN}:30 Loss.forward", *loss))
+    file.detail("sample", 500, state="native", stack=file.stack(f"{TRAIN}:40 Net.forward", *net))
+    f = next(f for f in said(file).findings if f.id == "TP310")
+    assert (f.severity, f.where) == ("info", "train.py:30") and "the model or its loss" in f.title
 
 
 def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:

@@ -112,7 +112,9 @@ void ThreadLook::AddMapping(const char* line) {
   const char* slash = path_at > 0 ? std::strrchr(line + path_at, '/') : nullptr;
   const char* name = slash != nullptr ? slash + 1 : "";
   const auto starts = [name](const char* with) { return std::strncmp(name, with, std::strlen(with)) == 0; };
-  if (starts("libgomp") || starts("libiomp") || starts("libomp")) {
+  if (starts("libgomp")) {
+    range.owner = Owner::kGomp;
+  } else if (starts("libiomp") || starts("libomp")) {
     range.owner = Owner::kOpenMp;
   } else if (starts("libc.") || starts("libc-") || starts("libpthread") || starts("ld-")) {
     range.owner = Owner::kLibc;
@@ -142,6 +144,14 @@ void ThreadLook::ReadMappings(int64_t now_ns) {
   close(fd);
 }
 
+// GCC's runtime makes the system call itself where it has a header for that; elsewhere by libc's syscall(). So an
+// address in it that a wait in libc finds on its stack is what an earlier call has left there.
+#if defined(__x86_64__) || defined(__i386__)
+constexpr bool kGompWaitsInLibc = false;
+#else
+constexpr bool kGompWaitsInLibc = true;
+#endif
+
 bool ThreadLook::InOpenMp(const SelfMemory& memory, const State& state, int64_t now_ns) {
   if (state.kind != Kind::kAsleep || !IsFutex(state.syscall)) return false;
   const Range* at = Find(state.pc);
@@ -150,7 +160,7 @@ bool ThreadLook::InOpenMp(const SelfMemory& memory, const State& state, int64_t 
     at = Find(state.pc);
   }
   if (at == nullptr) return false;
-  if (at->owner != Owner::kLibc) return at->owner == Owner::kOpenMp;
+  if (at->owner != Owner::kLibc) return at->owner != Owner::kOther;
   // The first word of the stack that leads to code outside of libc is, in all likelihood, its caller's.
   uint64_t words[kStackBytes / sizeof(uint64_t)];
   size_t count = std::size(words);
@@ -158,7 +168,8 @@ bool ThreadLook::InOpenMp(const SelfMemory& memory, const State& state, int64_t 
   if (count <= 16) return false;
   for (size_t i = 0; i < count; ++i) {
     const Range* range = Find(words[i]);
-    if (range != nullptr && range->owner != Owner::kLibc) return range->owner == Owner::kOpenMp;
+    if (range == nullptr || range->owner == Owner::kLibc) continue;
+    return range->owner == Owner::kOpenMp || (range->owner == Owner::kGomp && kGompWaitsInLibc);
   }
   return false;
 }

@@ -50,7 +50,7 @@ class ThreadLook {
   static bool EndsSoon(const SelfMemory& memory, const State& state, int64_t within_ns);
 
  private:
-  enum class Owner : uint8_t { kOther, kLibc, kOpenMp };
+  enum class Owner : uint8_t { kOther, kLibc, kGomp, kOpenMp };
   struct Range {
     uint64_t begin;
     uint64_t end;

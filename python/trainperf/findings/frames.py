@@ -45,6 +45,7 @@ _FRAMEWORK = re.compile(
 )
 # What computes on arrays of its own: no gradient goes through it.
 _ARRAYS = re.compile(r"(numpy|scipy|pandas|PIL|skimage|sklearn|librosa)[/\\]")
+_AUTOGRAD_FUNCTION = re.compile(r"[/\\]torch[/\\]autograd[/\\]function\.py$")
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 # What shapes a batch, and is no loss and no layer.
 _FUNCTIONAL = re.compile(r"[/\\]torch[/\\]nn[/\\]functional\.py$")
@@ -261,6 +262,11 @@ def _calls_module(file: str, function: str) -> bool:
 def in_module(frames: Sequence[FrameLike]) -> bool:
     """Called by a module: a part of the model."""
     return any(calls_module(f) for f in frames)
+
+
+def in_autograd_function(frames: Sequence[FrameLike]) -> bool:
+    """Called by torch.autograd.Function.apply: an operation of the user's with a backward of its own."""
+    return any(_AUTOGRAD_FUNCTION.search(f.file) for f in frames)
 
 
 def runs_layer(frames: Sequence[FrameLike]) -> bool:

@@ -12,6 +12,7 @@ from trainperf.findings.frames import (
     called_by_module,
     calls_module,
     function_of,
+    in_autograd_function,
     in_backward_hook,
     in_closure,
     in_module,
@@ -86,11 +87,15 @@ def _saves(stack: Sequence[Frame]) -> bool:
 def _before_the_model(stack: Sequence[Frame]) -> bool:
     """What ends with a backward is called forward, batches that the loop makes itself included: they are told from the
     model where another library computes (NumPy, pandas, PIL), outside of any module."""
-    return is_the_loops(stack) and is_other_library(stack[0].file) and not in_module(stack)
+    if not is_the_loops(stack) or not is_other_library(stack[0].file):
+        return False
+    return not in_module(stack) and not in_autograd_function(stack)
 
 
-def _arrays_in_module(stack: Sequence[Frame]) -> bool:
-    return is_the_loops(stack) and is_array_library(stack[0].file) and in_module(stack)
+def _arrays_in_model(stack: Sequence[Frame]) -> bool:
+    """Or in its loss: a function with a backward of its own is a part of one of them."""
+    arrays = is_the_loops(stack) and is_array_library(stack[0].file)
+    return arrays and (in_module(stack) or in_autograd_function(stack))
 
 
 def _hooks(facts: Facts) -> Keeps:
@@ -216,7 +221,7 @@ def beside_the_model(facts: Facts) -> OwnCode:
 
 def arrays_in_model(facts: Facts) -> OwnCode:
     """The functions of which most is native code of NumPy's and its like in what modules call."""
-    where: dict[Cell, Keeps] = {_FORWARD: _arrays_in_module} if _FORWARD in native_cells(facts) else {}
+    where: dict[Cell, Keeps] = {_FORWARD: _arrays_in_model} if _FORWARD in native_cells(facts) else {}
     return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
 

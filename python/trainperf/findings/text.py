@@ -1,6 +1,10 @@
-"""How findings write numbers."""
+"""How findings write numbers, and what several of them advise."""
 
 from __future__ import annotations
+
+# Of what a loop does in each step. What training needs there is no better for being done seldom: clipping, an average
+# of the weights.
+SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:

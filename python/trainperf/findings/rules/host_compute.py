@@ -19,6 +19,7 @@ from trainperf.findings.own_code import (
     share_in_hooks,
     too_few_samples,
 )
+from trainperf.findings.text import SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ _SAVES = (
 )
 _BETWEEN_PHASES = (
     "the loop computes outside of forward, backward and optimizer",
-    "# every N steps, in another process or, of all parameters, by few operations (torch._foreach_norm, "
-    "clip_grad_norm_)\nif step % 50 == 0: ...",
+    f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
 _BEFORE_THE_MODEL = (
@@ -54,19 +54,19 @@ _IN_BACKWARD_HOOKS = ("the loop computes in hooks of the backward", *_IN_HOOKS[1
 _IN_STEP_HOOKS = ("the loop computes in hooks of the optimizer's step", *_IN_HOOKS[1:])
 _IN_CLOSURE = (
     "the loop computes within the optimizer's step, beside forward and backward",
-    "# do it every N steps, or outside of the closure that the step calls:\nif step % 50 == 0: ...",
+    f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
 _IN_THE_MODEL = (
-    "the model computes in NumPy or its like, where no gradient goes through",
+    "the model or its loss computes in NumPy or its like",
     "# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
     "once beforehand",
     "a faster GPU: it runs on the CPU, in each call of the model",
 )
 _MAY_BE_A_LOSS = (
     "the loop computes outside of any module",
-    "# if it is neither the loss nor the model: do it every N steps, in fewer operations, or in Dataset.__getitem__\n"
-    "if step % 50 == 0: ...",
+    f"{SELDOM}\n# the batch: in Dataset.__getitem__, by workers\n"
+    "# the loss, the model, an average of the weights: in fewer operations",
     "a faster model",
 )
 _LOSS_IN_PIECES = (
@@ -169,7 +169,7 @@ class HostCompute:
         top = mine.spots[0] if mine.spots else None
         if top is None or top.samples < limit("min_samples") or facts.grade(mine.ns, self.limits) is None:
             return None
-        took = f"{facts.of_step(mine.ns)} is in such libraries' code that modules call"
+        took = f"{facts.of_step(mine.ns)} is in such libraries' code, which no gradient goes through by itself"
         return self._finding(facts, mine, "info", _IN_THE_MODEL, evidence=(took, *mine.evidence(facts)))
 
     def _finding(

@@ -26,6 +26,7 @@ from trainperf.findings.own_code import (
     unread_share,
     untold_of_line,
 )
+from trainperf.findings.text import SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _IN_TENSORS = {
     "hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
-_ELSEWHERE = "# do it in tensors, every N steps, or in a DataLoader worker:\nif step % 50 == 0: ..."
+_ELSEWHERE = f"{SELDOM}\n# what makes the batch: in a DataLoader worker\n# what each step needs: in tensors"
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _MAY_FREE = (
