@@ -129,7 +129,6 @@ def block_of(marks: Sequence[Mark]) -> Block:
 
 
 FRAMEWORK_MS = 5.0  # a step of a training by a framework
-ENDLESS = 100_000  # batches of a training that is ended from outside
 
 
 def block_of_steps(train: Callable[[Callable[[], None]], None], skipped: int = 30) -> Block:
@@ -188,7 +187,7 @@ class Loop:
     def _step_ns(self, steps: int) -> float:
         return block_of_steps(lambda step_ended: self.train(step_ended, steps), 0).middle_ns
 
-    def train(self, step_ended: Callable[[], None], steps: int = ENDLESS) -> None:
+    def train(self, step_ended: Callable[[], None], steps: int) -> None:
         from torch.utils.data import DataLoader
 
         loader: Any = DataLoader([self.batch] * steps, batch_size=None)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import turns
-from benchmarks.harness import ENDLESS, Figure, block_of_steps, fitting_size, framework_figures, perceptron
+from benchmarks.harness import Figure, block_of_steps, fitting_size, framework_figures, perceptron
 
 
 class Healthy:
@@ -35,16 +35,15 @@ class Healthy:
 
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        self._module, self._ends, self._net = transformers, Ends, Net
+        self._module, self._ends = transformers, Ends
+        self._net = Net()  # one for all trainings: where its parameters lie makes a difference of its own
         self._size = fitting_size(lambda size: self.step_ns(size) / 1e6)
 
     def step_ns(self, size: int = 0) -> float:
         """Of the median step of a short training."""
         return block_of_steps(lambda step_ended: self.train(step_ended, size=size, steps=250)).middle_ns
 
-    def train(
-        self, step_ended: turns.StepEnded, callbacks: Sequence[Any] = (), *, size: int = 0, steps: int = ENDLESS
-    ) -> None:
+    def train(self, step_ended: turns.StepEnded, callbacks: Sequence[Any] = (), *, size: int = 0, steps: int) -> None:
         import torch
 
         size = size or self._size
@@ -55,7 +54,7 @@ class Healthy:
                 log_level="error", logging_strategy="no", save_strategy="no", use_cpu=True,
             )  # fmt: skip
             trainer = self._module.Trainer(
-                model=self._net(), args=arguments, train_dataset=[batch] * steps, data_collator=_first,
+                model=self._net, args=arguments, train_dataset=[batch] * steps, data_collator=_first,
                 callbacks=[*callbacks, self._ends(step_ended)],
             )  # fmt: skip
             trainer.remove_callback(self._module.PrinterCallback)
@@ -74,13 +73,16 @@ def _figures(sets: int) -> list[Figure]:
     from trainperf.integrations.transformers import TrainPerfCallback
 
     healthy = Healthy()
+    step_ms = healthy.step_ns() / 1e6
+    name = f"Hugging Face, {step_ms:.1f} ms steps with / without"
 
-    def with_trainperf(step_ended: turns.StepEnded) -> None:
+    def plain(step_ended: turns.StepEnded, steps: int) -> None:
+        healthy.train(step_ended, steps=steps)
+
+    def with_trainperf(step_ended: turns.StepEnded, steps: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)])
+            healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)], steps=steps)
 
-    name = f"Hugging Face, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
-    plain = {plain: turns.Training(healthy.train) for plain in turns.PLAIN}
-    ours = {"trainperf": turns.Training(with_trainperf)}
-    measured = turns.in_turns({**plain, **ours}, sets=sets)
-    return turns.figures(name, measured, target=1.01, others={})
+    others = {"trainperf": turns.Training(with_trainperf), turns.NOTHING: turns.Training(plain)}
+    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, sets=sets, rounds=8)
+    return turns.figures(name, measured, target=1.01)

@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarks import turns
 from benchmarks.harness import (
-    ENDLESS,
     Figure,
     block_of_steps,
     fitting_size,
@@ -59,7 +58,8 @@ class Healthy:
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # its import has set another
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        self._trainer, self._model, self._ends, self._loader = pl.Trainer, Model, Ends, DataLoader
+        self._trainer, self._ends, self._loader = pl.Trainer, Ends, DataLoader
+        self._model = Model()  # one for all trainings: where its parameters lie makes a difference of its own
         self.size = size or fitting_size(lambda size: self.step_ns(size=size) / 1e6)
 
     def step_ns(self, **more: Any) -> float:
@@ -73,7 +73,7 @@ class Healthy:
         options: Mapping[str, Any] = MappingProxyType({}),
         *,
         size: int = 0,
-        steps: int = ENDLESS,
+        steps: int,
     ) -> None:
         import torch
 
@@ -85,7 +85,7 @@ class Healthy:
         )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             trainer._default_root_dir = folder  # type: ignore[attr-defined]
-            trainer.fit(self._model(), self._loader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
+            trainer.fit(self._model, self._loader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
@@ -97,26 +97,27 @@ def _figures(sets: int) -> list[Figure]:
     from trainperf.integrations.lightning import TrainPerf
 
     healthy = Healthy()
-    name = f"Lightning, {healthy.step_ns() / 1e6:.1f} ms steps with / without"
+    step_ms = healthy.step_ns() / 1e6
+    name = f"Lightning, {step_ms:.1f} ms steps with / without"
 
-    def with_trainperf(step_ended: turns.StepEnded) -> None:
+    def plain(step_ended: turns.StepEnded, steps: int) -> None:
+        healthy.fit(step_ended, steps=steps)
+
+    def with_trainperf(step_ended: turns.StepEnded, steps: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            healthy.fit(step_ended, [TrainPerf(Path(folder) / "a.tpr", verbose=False)])
+            healthy.fit(step_ended, [TrainPerf(Path(folder) / "a.tpr", verbose=False)], steps=steps)
 
-    def with_simple(step_ended: turns.StepEnded) -> None:
-        healthy.fit(step_ended, options={"profiler": SimpleProfiler()})
+    def with_simple(step_ended: turns.StepEnded, steps: int) -> None:
+        healthy.fit(step_ended, options={"profiler": SimpleProfiler()}, steps=steps)
 
-    one_cpu, simple = "trainperf, its threads on the training's CPU", "SimpleProfiler"
-    measured = turns.in_turns(
-        {
-            **{plain: turns.Training(healthy.fit) for plain in turns.PLAIN},
-            "trainperf": turns.Training(with_trainperf),
-            one_cpu: turns.Training(with_trainperf, one_cpu=True),
-            simple: turns.Training(with_simple),
-        },
-        sets=sets,
-    )  # fmt: skip
-    result = turns.figures(name, measured, target=1.01, others=dict.fromkeys((one_cpu, simple), measured))
+    others = {
+        "trainperf": turns.Training(with_trainperf),
+        turns.NOTHING: turns.Training(plain),
+        "trainperf, its threads on the training's CPU": turns.Training(with_trainperf, one_cpu=True),
+        "SimpleProfiler": turns.Training(with_simple),
+    }
+    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, sets=sets, rounds=8)
+    result = turns.figures(name, measured, target=1.01)
     return [*result, _traceml(name, str(healthy.size), max(2, sets // 2))]
 
 

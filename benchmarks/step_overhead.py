@@ -35,28 +35,31 @@ def gilknocker() -> Any:
         knocker.stop()
 
 
-def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Callable[[turns.StepEnded], None]:
-    def train(step_ended: turns.StepEnded) -> None:
+def within(context: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Callable[[turns.StepEnded, int], None]:
+    def train(step_ended: turns.StepEnded, steps: int) -> None:
         with context():
-            loop.train(step_ended)
+            loop.train(step_ended, steps)
 
     return train
 
 
+PEERS = {"torch.profiler": torch_profiler, "gilknocker at 1 ms": gilknocker}
+
+
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target in ((1.4, 1.01), (20.0, 1.003)):
+    for target_ms, target, rounds in ((1.4, 1.01, 6), (20.0, 1.003, 16)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
-        plain = {kind: turns.Training(loop.train) for kind in turns.PLAIN}
-        ours = turns.Training(within(watch, loop))
-        others: dict[str, list[turns.Rounds]] = {}
-        for peer, context in (("torch.profiler", torch_profiler), ("gilknocker at 1 ms", gilknocker)):
+        plain = turns.Training(loop.train)
+        ours = {"trainperf": turns.Training(within(watch, loop)), turns.NOTHING: plain}
+        measured = turns.in_turns(plain, ours, step_ms=loop.step_ms, sets=2 if quick else 8, rounds=rounds)
+        result += turns.figures(name, measured, target=target)
+        for peer, context in PEERS.items():
             if context is gilknocker and not importlib.util.find_spec("gilknocker"):
                 result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
                 continue
-            its = {**plain, peer: turns.Training(within(context, loop))}
-            others[peer] = turns.in_turns(its, sets=1 if quick else 4, turns=10)
-        measured = turns.in_turns({**plain, "trainperf": ours}, sets=2 if quick else 10)
-        result += turns.figures(name, measured, target=target, others=others)
+            its = {peer: turns.Training(within(context, loop))}
+            measured = turns.in_turns(plain, its, step_ms=loop.step_ms, sets=1 if quick else 6, rounds=2)
+            result += turns.figures(name, measured, target=target)
     return result

@@ -1,68 +1,51 @@
-"""Trainings that take turns: each in a process of its own, of which one runs at a time, for a fifth of a second.
+"""Short trainings with and without, in turns: what is measured has a plain one just before it and one just after it.
 
-A shared machine's speed changes by the second, by far more than what is measured here. Blocks of half a second, one
-after the other, take all of that for a difference. So the processes are forked from one that is warm, and stopped and
-continued in a new order each round: within a round all meet nearly the same machine, and none begins anything anew.
-Where its memory came to lie makes one process steadily faster than another, by a percent or two. Processes forked alike
-have it at the same places, one that is watched at others: a bias that no number of sets would take away. So each
-scatters its heap at random, anew in each turn: a turn is cheaper than a set (as in Curtsinger and Berger's Stabilizer,
-ASPLOS 2013). What lives through the training stays where it is: hence the sets. A training takes some 240 MB for it.
+A shared machine's speed changes by the second, by far more than what is measured: held against the mean of its two
+neighbours a training has that in it no more than they. Where a process' memory came to lie makes it steadily faster
+than another, by a percent: so neighbours are of one process, and there are several processes, each forked from one that
+is warm. What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so a
+process scatters its heap at random, anew in each round (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
-heap's top, and so on anything imported before: one whose watch has ended has as many as one that is watched.
+heap's top, and so on anything imported before.
+
+Each training begins and ends what watches it, and is short: a watch samples more often at first than it does later on,
+so that what is measured here is rather more than it costs a training of minutes.
 """
 
 from __future__ import annotations
 
-import bisect
 import ctypes
-import itertools
-import mmap
+import multiprocessing
 import os
 import random
-import signal
-import struct
-import tempfile
-import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.harness import Block, Figure, block_of, mark, pin, pooled_interval
+from benchmarks.harness import Block, Figure, Mark, block_of, mark, pin, pooled_interval
 
 StepEnded = Callable[[], None]
 
-_MARK = struct.Struct("qqq")
-_CAPACITY = 200_000  # steps of one training
-_PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-# Marks that are left out at a turn's begin, and with them three steps: the one that was cut by the stop, the one in
-# which the heap was scattered anew, and one that finds another's data in the caches.
-_COLD_MARKS = 2
-_FEW_STEPS = 3
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-# A watch that was stopped looks at its rings at once, in a step that is left out, and then every 200 ms: once more in
-# this time, in a step that ends within it, which is about as often as if it had not been stopped. Of what it does once
-# a second most falls on the first of the two, and is not measured.
-TURN_S = 0.24
-TURNS = 27
-# A watch samples more often at first, and meets each function of the loop for the first time: this long, which no
-# training of minutes would notice. Those that nobody watches settle as long.
-SETTLE_S = 1.5
+# Of each training: what is measured, and its first steps, in which the loop's functions are met for the first time.
+MEASURED_S = 0.5
+_SKIPPED_S = 0.2
+_WARM_UP = 3  # plain trainings at a process' begin
 _FEWEST_SETS = 6  # of fewer no interval is told
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """`train(step_ended)` trains until it is killed, and calls step_ended() at the end of each step.
+    """`train(step_ended, steps)` trains so many steps, and calls step_ended() at the end of each.
 
-    Its thread is pinned to one CPU at the first one: helper threads of whoever watches are there by then, and run where
-    the kernel puts them. `one_cpu`: they run on that CPU as well.
+    It begins on all CPUs, on which helper threads of whoever watches stay. From the first step_ended() on its own
+    thread is pinned to one. `one_cpu`: so are they.
     """
 
-    train: Callable[[StepEnded], None]
+    train: Callable[[StepEnded, int], None]
     one_cpu: bool = False
 
 
@@ -75,7 +58,6 @@ class _ScatteredHeap:
         self._blocks: list[int] = []
         self._take(3 * _BLOCKS, touch=True)  # no step is to be the first that touches a page
         self._give(3 * _BLOCKS)
-        self.scatter()
 
     def scatter(self) -> None:
         """Anew: takes blocks, and frees a random part of those that there are."""
@@ -98,132 +80,80 @@ class _ScatteredHeap:
             self._libc.free(ctypes.c_void_p(self._blocks.pop()))
 
 
-class _Child:
-    """A training in a forked process, which has settled, and is stopped."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A training, and the plain ones before and after it."""
 
-    def __init__(self, training: Training, folder: str) -> None:
-        self._marks = mmap.mmap(-1, _MARK.size * _CAPACITY)
-        self._turn = mmap.mmap(-1, 8)  # which turn it is: each scatters the heap anew
-        self.turns: list[tuple[int, int]] = []  # when it ran
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._train(training, folder)
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            raise RuntimeError("a training ended before it was measured: see its error above")
+    block: Block
+    before: Block
+    after: Block
 
-    def _train(self, training: Training, folder: str) -> None:
-        """In the forked process; does not return."""
-        try:
-            libc = ctypes.CDLL(None)
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would continue it
-            if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
-                raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
-            heap = _ScatteredHeap(libc)
-            tempfile.tempdir = folder
-            steps, settled_ns, turn = itertools.count(), 0, b""
-
-            def step_ended() -> None:
-                nonlocal settled_ns, turn
-                step = next(steps)
-                _MARK.pack_into(self._marks, _MARK.size * step, *mark())
-                if turn != self._turn[:]:
-                    turn = self._turn[:]
-                    heap.scatter()
-                if step == 0:
-                    pin()
-                    settled_ns = time.perf_counter_ns() + int(SETTLE_S * 1e9)
-                if settled_ns and time.perf_counter_ns() >= settled_ns:
-                    settled_ns = 0
-                    os.kill(os.getpid(), signal.SIGSTOP)
-
-            if training.one_cpu:
-                pin()
-            training.train(step_ended)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-
-    def take_turn(self) -> None:
-        self._turn[:] = len(self.turns).to_bytes(8, "little")
-        begin = time.perf_counter_ns()
-        os.kill(self.pid, signal.SIGCONT)
-        time.sleep(TURN_S)
-        end = time.perf_counter_ns()
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitpid(self.pid, os.WUNTRACED)
-        self.turns.append((begin, end))
-
-    def blocks(self) -> list[Block | None]:
-        """One per turn; None: it had too few steps."""
-        marks = list(itertools.takewhile(lambda times: times[0], _MARK.iter_unpack(self._marks)))
-        walls = [wall for wall, _, _ in marks]
-        result: list[Block | None] = []
-        for begin, end in self.turns:
-            first, last = bisect.bisect_left(walls, begin) + _COLD_MARKS, bisect.bisect_right(walls, end)
-            result.append(block_of(marks[first:last]) if last - first > _FEW_STEPS else None)
-        return result
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._marks.close()
-        self._turn.close()
+    def ratio(self, what: Callable[[Block], float]) -> float:
+        return 2 * what(self.block) / (what(self.before) + what(self.after))
 
 
-@contextmanager
-def _children(trainings: Mapping[str, Training], order: list[str]) -> Iterator[dict[str, _Child]]:
-    children: dict[str, _Child] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name in order:
-                children[name] = _Child(trainings[name], folder)
-            yield children
-        finally:
-            for child in children.values():
-                child.kill()
+Set = Mapping[str, list[Beside]]  # of one process: one per round
 
 
-Rounds = list[dict[str, Block]]  # of one set
+def _measured(training: Training, step_ms: float) -> Block:
+    skipped, steps = (max(4, round(seconds * 1e3 / step_ms)) for seconds in (_SKIPPED_S, MEASURED_S))
+    marks: list[Mark] = []
+    all_cpus = os.sched_getaffinity(0)
+
+    def step_ended() -> None:
+        if not marks:
+            pin()
+        marks.append(mark())
+
+    try:
+        if training.one_cpu:
+            pin()
+        training.train(step_ended, skipped + steps + 1)
+    finally:
+        os.sched_setaffinity(0, all_cpus)
+    return block_of(marks[skipped:])
 
 
-def in_turns(trainings: Mapping[str, Training], *, sets: int, turns: int = TURNS) -> list[Rounds]:
-    """`sets` times: a fresh process for each training, and `turns` turns of each, all of a round side by side."""
-    shuffled = random.Random(0)
-    result = []
-    for _ in range(sets):
-        order = shuffled.sample(list(trainings), len(trainings))
-        with _children(trainings, order) as children:
-            for _ in range(turns):
-                for name in shuffled.sample(order, len(order)):
-                    children[name].take_turn()
-            columns = {name: child.blocks() for name, child in children.items()}
-        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        result.append([{n: b for n, b in row.items() if b is not None} for row in rows if all(row.values())])
+def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Set:
+    libc = ctypes.CDLL(None)
+    if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
+        raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
+    heap, shuffled = _ScatteredHeap(libc), random.Random(os.urandom(8))
+    for _ in range(_WARM_UP):
+        _measured(plain, step_ms)
+    result: dict[str, list[Beside]] = {name: [] for name in others}
+    for _ in range(rounds):
+        heap.scatter()
+        before = _measured(plain, step_ms)
+        for name in shuffled.sample(list(others), len(others)):
+            block, after = _measured(others[name], step_ms), _measured(plain, step_ms)
+            result[name].append(Beside(block, before, after))
+            before = after
     return result
 
 
-# Two trainings that nobody watches: what is measured is held against their mean, and they against each other.
-PLAIN = ("plain", "nothing")
+def _in_child(work: Callable[[], Set]) -> Set:
+    """What work() returns, in a forked process of its own."""
+    fork = multiprocessing.get_context("fork")
+    result: Connection
+    result, sender = fork.Pipe(duplex=False)
+    child = fork.Process(target=lambda: sender.send(work()))
+    child.start()
+    sender.close()
+    try:
+        return result.recv()  # type: ignore[no-any-return]
+    except EOFError:
+        raise RuntimeError("a training ended before it was measured: see its error above") from None
+    finally:
+        child.join()
 
 
-def ratios(sets: list[Rounds], name: str, what: Callable[[Block], float]) -> list[list[float]]:
-    """Those of each set, one per round."""
-
-    def ratio(row: Mapping[str, Block]) -> float:
-        first, second = (what(row[plain]) for plain in PLAIN)
-        return second / first if name == PLAIN[1] else 2 * what(row[name]) / (first + second)
-
-    return [list(map(ratio, rows)) for rows in sets if rows]
+def in_turns(plain: Training, others: Mapping[str, Training], *, step_ms: float, sets: int, rounds: int) -> list[Set]:
+    """`sets` processes, in each of which every one of `others` has a turn in each of `rounds`, between plain ones."""
+    return [_in_child(lambda: _rounds(plain, others, rounds, step_ms)) for _ in range(sets)]
 
 
-def _figure(name: str, sets: list[list[float]], **more: Any) -> Figure:
-    if not sets:
-        return Figure(name, None, note="no turn had enough steps")
-    value, low, high = pooled_interval(sets)
-    known = len(sets) >= _FEWEST_SETS
-    return Figure(name, value, "x", low if known else None, high if known else None, **more)
-
+NOTHING = "nothing"  # a training that nobody watches, held against the plain ones: the noise of the measurement
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
     ("median step", lambda block: block.middle_ns),
@@ -234,24 +164,29 @@ VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
 _NOTES = {
     "mean step": "with what hits few steps, and all of the machine's noise",
     "CPU time of the training thread": "what others run is not in it",
-    "CPU time of the process": "with our own threads, less what they do once a second",
+    "CPU time of the process": "with our own threads, which do most when a watch is young",
 }
 
 
-def figures(title: str, sets: list[Rounds], *, target: float, others: Mapping[str, list[Rounds]]) -> list[Figure]:
-    """Rows of "trainperf" and "nothing" in each view, and of each of `others` in the first and third."""
+def figures(title: str, sets: list[Set], *, target: float) -> list[Figure]:
+    """Rows of "trainperf" and "nothing" in each view, and of the others in the first and third."""
+
+    def figure(name: str, view: str, what: Callable[[Block], float], **more: Any) -> Figure:
+        value, low, high = pooled_interval([[beside.ratio(what) for beside in its[name]] for its in sets])
+        known = len(sets) >= _FEWEST_SETS
+        row = f"{title}: {name}, {view}"
+        return Figure(row, value, "x", low if known else None, high if known else None, **more)
+
     result = []
-    for view, what in VIEWS:
-        goal = target if view != "CPU time of the process" else None
-        size = (
-            f"{sum(map(len, sets))} rounds of {len(sets)} sets; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
-        )
-        ours = ratios(sets, "trainperf", what)
-        result.append(_figure(f"{title}: trainperf, {view}", ours, target=goal, note=_NOTES.get(view, size)))
-        noise = "the noise of this measurement"
-        result.append(_figure(f"{title}: nothing, {view}", ratios(sets, PLAIN[1], what), note=noise))
-    for name, its_sets in others.items():
+    others = [name for name in sets[0] if name not in ("trainperf", NOTHING)]
+    size = f"{{}} turns in {len(sets)} processes; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+    if "trainperf" in sets[0]:
+        for view, what in VIEWS:
+            goal = target if view != "CPU time of the process" else None
+            note = _NOTES.get(view, size.format(sum(len(its["trainperf"]) for its in sets)))
+            result.append(figure("trainperf", view, what, target=goal, note=note))
+            result.append(figure(NOTHING, view, what, note="the noise of this measurement"))
+    for name in others:
         for view, what in VIEWS[0::2]:
-            values = ratios(its_sets, name, what)
-            result.append(_figure(f"{title}: {name}, {view}", values, note=f"{len(values)} sets"))
+            result.append(figure(name, view, what, note=size.format(sum(len(its[name]) for its in sets))))
     return result
