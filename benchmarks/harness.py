@@ -149,7 +149,7 @@ def fitting_size(step_ms: Callable[[int], float]) -> int:
 def framework_figures(
     name: str, packages: Sequence[str], measure: Callable[[int], list[Figure]], *, quick: bool
 ) -> list[Figure]:
-    """measure(sets), or that a package is missing."""
+    """measure(processes), or that a package is missing."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]

@@ -92,7 +92,7 @@ def figures(*, quick: bool = False) -> list[Figure]:
     return framework_figures("Lightning", ("lightning",), _figures, quick=quick)
 
 
-def _figures(sets: int) -> list[Figure]:
+def _figures(processes: int) -> list[Figure]:
     from lightning.pytorch.profilers import SimpleProfiler
     from trainperf.integrations.lightning import TrainPerf
 
@@ -111,14 +111,16 @@ def _figures(sets: int) -> list[Figure]:
         healthy.fit(step_ended, options={"profiler": SimpleProfiler()}, steps=steps)
 
     others = {
-        "trainperf": turns.Training(with_trainperf),
+        turns.OURS: turns.Training(with_trainperf, turns.SKIPPED_WATCHED_S),
         turns.NOTHING: turns.Training(plain),
-        "trainperf, its threads on the training's CPU": turns.Training(with_trainperf, one_cpu=True),
+        "trainperf, its threads on the training's CPU": turns.Training(
+            with_trainperf, turns.SKIPPED_WATCHED_S, one_cpu=True
+        ),
         "SimpleProfiler": turns.Training(with_simple),
     }
-    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, sets=sets, rounds=8)
+    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, processes=processes, rounds=8)
     result = turns.figures(name, measured, target=1.01)
-    return [*result, _traceml(name, str(healthy.size), max(2, sets // 2))]
+    return [*result, _traceml(name, str(healthy.size), max(2, processes // 2))]
 
 
 def _traceml(name: str, size: str, pairs: int) -> Figure:

@@ -52,14 +52,26 @@ def figures(*, quick: bool = False) -> list[Figure]:
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
         plain = turns.Training(loop.train)
-        ours = {"trainperf": turns.Training(within(watch, loop)), turns.NOTHING: plain}
-        measured = turns.in_turns(plain, ours, step_ms=loop.step_ms, sets=2 if quick else 8, rounds=rounds)
+        ours = turns.Training(within(watch, loop), turns.SKIPPED_WATCHED_S)
+        others = {turns.OURS: ours, turns.NOTHING: plain}
+        processes = 2 if quick else 8
+        measured = turns.in_turns(plain, others, step_ms=loop.step_ms, processes=processes, rounds=rounds)
         result += turns.figures(name, measured, target=target)
         for peer, context in PEERS.items():
-            if context is gilknocker and not importlib.util.find_spec("gilknocker"):
-                result.append(Figure(f"{name}: {peer}", None, note="it is not installed"))
-                continue
-            its = {peer: turns.Training(within(context, loop))}
-            measured = turns.in_turns(plain, its, step_ms=loop.step_ms, sets=1 if quick else 6, rounds=2)
-            result += turns.figures(name, measured, target=target)
+            result += _peer(f"{name}: {peer}", peer, context, loop, processes=1 if quick else 6)
     return result
+
+
+def _peer(
+    name: str, peer: str, context: Callable[[], AbstractContextManager[Any]], loop: Loop, *, processes: int
+) -> list[Figure]:
+    if context is gilknocker and not importlib.util.find_spec("gilknocker"):
+        return [Figure(name, None, note="it is not installed")]
+    others = {peer: turns.Training(within(context, loop))}
+    try:
+        measured = turns.in_turns(
+            turns.Training(loop.train), others, step_ms=loop.step_ms, processes=processes, rounds=2
+        )
+    except RuntimeError as error:
+        return [Figure(name, None, note=str(error))]
+    return turns.figures(name.removesuffix(f": {peer}"), measured)

@@ -1,27 +1,26 @@
 """Short trainings with and without, in turns: what is measured has a plain one just before it and one just after it.
 
 A shared machine's speed changes by the second, by far more than what is measured: held against the mean of its two
-neighbours a training has that in it no more than they. Where a process' memory came to lie makes it steadily faster
-than another, by a percent: so neighbours are of one process, and there are several processes, each forked from one that
-is warm. What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so a
-process scatters its heap at random, anew in each round (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
+neighbours a training has that in it no more than they. Where its memory came to lie makes one process steadily faster
+than another: so neighbours are of one process, and several processes do it. They are forked from one that is warm, and
+what it had allocated by then lies at the same addresses in all of them, on other pages.
+What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so a process
+scatters its heap at random, anew in each round (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
 heap's top, and so on anything imported before.
-
-Each training begins and ends what watches it, and is short: a watch samples more often at first than it does later on,
-so that what is measured here is rather more than it costs a training of minutes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import random
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.harness import Block, Figure, Mark, block_of, mark, pin, pooled_interval
@@ -29,23 +28,28 @@ from benchmarks.harness import Block, Figure, Mark, block_of, mark, pin, pooled_
 StepEnded = Callable[[], None]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-# Of each training: what is measured, and its first steps, in which the loop's functions are met for the first time.
-MEASURED_S = 0.5
-_SKIPPED_S = 0.2
+MEASURED_S = 0.5  # of each training, after its first steps, in which the loop's functions are met for the first time
+SKIPPED_S = 0.2
+# Of one that is watched by us: what a watch does each second, a second after its begin, is in what is measured. So it
+# is there twice as often as in a training of minutes; and samples, which are taken up to four times as often at first,
+# still are.
+SKIPPED_WATCHED_S = 0.75
 _WARM_UP = 3  # plain trainings at a process' begin
-_FEWEST_SETS = 6  # of fewer no interval is told
+_FEWEST_PROCESSES = 6  # of fewer no interval is told
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
     """`train(step_ended, steps)` trains so many steps, and calls step_ended() at the end of each.
 
-    It begins on all CPUs, on which helper threads of whoever watches stay. From the first step_ended() on its own
-    thread is pinned to one. `one_cpu`: so are they.
+    It begins on all CPUs, and helper threads that somebody who watches starts before the first step_ended() run where
+    the kernel puts them. From then on its own thread is pinned to one. `one_cpu`: so are they.
     """
 
     train: Callable[[StepEnded, int], None]
+    skipped_s: float = SKIPPED_S
     one_cpu: bool = False
 
 
@@ -92,11 +96,11 @@ class Beside:
         return 2 * what(self.block) / (what(self.before) + what(self.after))
 
 
-Set = Mapping[str, list[Beside]]  # of one process: one per round
+Turns = Mapping[str, list[Beside]]  # of one process: one per round
 
 
 def _measured(training: Training, step_ms: float) -> Block:
-    skipped, steps = (max(4, round(seconds * 1e3 / step_ms)) for seconds in (_SKIPPED_S, MEASURED_S))
+    skipped, steps = (max(4, round(seconds * 1e3 / step_ms)) for seconds in (training.skipped_s, MEASURED_S))
     marks: list[Mark] = []
     all_cpus = os.sched_getaffinity(0)
 
@@ -105,19 +109,25 @@ def _measured(training: Training, step_ms: float) -> Block:
             pin()
         marks.append(mark())
 
+    gc.collect()  # what a training leaves is not to be collected in the next one
     try:
         if training.one_cpu:
             pin()
         training.train(step_ended, skipped + steps + 1)
     finally:
         os.sched_setaffinity(0, all_cpus)
+    if len(marks) != skipped + steps + 1:
+        raise RuntimeError(f"a training ended after {len(marks)} steps of {skipped + steps + 1}")
     return block_of(marks[skipped:])
 
 
-def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Set:
+def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
     libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # else it would load the machine when whoever asked is gone
     if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
-        raise RuntimeError("mallopt refused what keeps freed memory: this needs glibc")
+        raise RuntimeError("mallopt refused what keeps freed memory")
+    gc.collect()
+    gc.freeze()
     heap, shuffled = _ScatteredHeap(libc), random.Random(os.urandom(8))
     for _ in range(_WARM_UP):
         _measured(plain, step_ms)
@@ -132,27 +142,35 @@ def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_m
     return result
 
 
-def _in_child(work: Callable[[], Set]) -> Set:
+def _in_child(work: Callable[[], Turns]) -> Turns:
     """What work() returns, in a forked process of its own."""
-    fork = multiprocessing.get_context("fork")
-    result: Connection
-    result, sender = fork.Pipe(duplex=False)
-    child = fork.Process(target=lambda: sender.send(work()))
+    context = multiprocessing.get_context("fork")
+    result, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(work()))
     child.start()
     sender.close()
     try:
         return result.recv()  # type: ignore[no-any-return]
-    except EOFError:
-        raise RuntimeError("a training ended before it was measured: see its error above") from None
-    finally:
+    except (EOFError, OSError):
         child.join()
+        raise RuntimeError(f"a training failed: its process ended with {child.exitcode}") from None
+    finally:
+        child.kill()
+        child.join()
+        result.close()
 
 
-def in_turns(plain: Training, others: Mapping[str, Training], *, step_ms: float, sets: int, rounds: int) -> list[Set]:
-    """`sets` processes, in each of which every one of `others` has a turn in each of `rounds`, between plain ones."""
-    return [_in_child(lambda: _rounds(plain, others, rounds, step_ms)) for _ in range(sets)]
+def in_turns(
+    plain: Training, others: Mapping[str, Training], *, step_ms: float, processes: int, rounds: int
+) -> list[Turns]:
+    """In each of so many processes every one of `others` has a turn in each of `rounds`, between plain ones.
+
+    Raises RuntimeError when a training failed; its error is on stderr.
+    """
+    return [_in_child(lambda: _rounds(plain, others, rounds, step_ms)) for _ in range(processes)]
 
 
+OURS = "trainperf"
 NOTHING = "nothing"  # a training that nobody watches, held against the plain ones: the noise of the measurement
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
@@ -161,32 +179,30 @@ VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
     ("CPU time of the training thread", lambda block: block.thread_ns),
     ("CPU time of the process", lambda block: block.cpu_ns),
 )
-_NOTES = {
+_NOTES = {  # of ours
     "mean step": "with what hits few steps, and all of the machine's noise",
     "CPU time of the training thread": "what others run is not in it",
-    "CPU time of the process": "with our own threads, which do most when a watch is young",
+    "CPU time of the process": "with our own threads, which sample more often when a watch is young",
 }
 
 
-def figures(title: str, sets: list[Set], *, target: float) -> list[Figure]:
+def figures(title: str, measured: list[Turns], *, target: float | None = None) -> list[Figure]:
     """Rows of "trainperf" and "nothing" in each view, and of the others in the first and third."""
+    known = len(measured) >= _FEWEST_PROCESSES
 
-    def figure(name: str, view: str, what: Callable[[Block], float], **more: Any) -> Figure:
-        value, low, high = pooled_interval([[beside.ratio(what) for beside in its[name]] for its in sets])
-        known = len(sets) >= _FEWEST_SETS
-        row = f"{title}: {name}, {view}"
-        return Figure(row, value, "x", low if known else None, high if known else None, **more)
+    def figure(name: str, view: str, ratio: Callable[[Beside], float], **more: Any) -> Figure:
+        value, low, high = pooled_interval([list(map(ratio, its[name])) for its in measured])
+        more.setdefault("note", f"{sum(len(its[name]) for its in measured)} turns in {len(measured)} processes")
+        return Figure(f"{title}: {view}", value, "x", low if known else None, high if known else None, **more)
 
     result = []
-    others = [name for name in sets[0] if name not in ("trainperf", NOTHING)]
-    size = f"{{}} turns in {len(sets)} processes; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
-    if "trainperf" in sets[0]:
-        for view, what in VIEWS:
-            goal = target if view != "CPU time of the process" else None
-            note = _NOTES.get(view, size.format(sum(len(its["trainperf"]) for its in sets)))
-            result.append(figure("trainperf", view, what, target=goal, note=note))
-            result.append(figure(NOTHING, view, what, note="the noise of this measurement"))
-    for name in others:
-        for view, what in VIEWS[0::2]:
-            result.append(figure(name, view, what, note=size.format(sum(len(its[name]) for its in sets))))
+    for name in measured[0]:
+        for view, what in VIEWS if name in (OURS, NOTHING) else VIEWS[0::2]:
+            goal = target if name == OURS and view != "CPU time of the process" else None
+            note = {"note": _NOTES[view]} if name == OURS and view in _NOTES else {}
+            result.append(figure(name, f"{name}, {view}", lambda b, what=what: b.ratio(what), target=goal, **note))
+    if OURS in measured[0]:
+        view, what = VIEWS[0]
+        row = f"plain after {OURS} against plain before it, {view}"
+        result.append(figure(OURS, row, lambda b: what(b.after) / what(b.before), note="what a watch leaves behind"))
     return result
