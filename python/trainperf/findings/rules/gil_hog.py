@@ -65,6 +65,7 @@ class GilHog:
                 f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
             )
             + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
+            fix_share=hog.share,  # what others hold remains
             will_not_help=wont
             + ("; sys.setswitchinterval: the C call does not give the GIL up" if yields is False else ""),
         )
