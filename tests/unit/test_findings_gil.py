@@ -18,6 +18,16 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
     assert "more DataLoader workers" in f.will_not_help
 
 
+def test_what_other_threads_hold_is_not_saved(make: Make) -> None:
+    file = make()
+    hog, other = file.thread("sorter"), file.thread("dumper")
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 240, thread=hog, stack=file.stack(f"{TRAIN}:88 sort"))
+    file.detail("gil_wait", 60, thread=other, stack=file.stack(f"{TRAIN}:99 dump"))
+    f = only(file)
+    assert f.who == ("sorter",) and f.fix_share == pytest.approx(0.8)
+
+
 @pytest.mark.parametrize("name", ["", "Thread-7 (job)", "python"])
 def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make, name: str) -> None:
     """Nobody could ask for the name of one that lived for some milliseconds."""
