@@ -9,6 +9,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -51,8 +52,8 @@ class FullFolder {
     auto* const real = static_cast<sqlite3_vfs*>(vfs->pAppData);
     const int rc = real->xOpen(real, name, file, flags, out_flags);
     if (rc != SQLITE_OK || name == nullptr || std::string(name).rfind(folder_ + "/", 0) != 0) return rc;
-    static sqlite3_io_methods methods;
-    methods = *file->pMethods;
+    static std::map<const sqlite3_io_methods*, sqlite3_io_methods> of_kinds;  // a journal is closed unlike a database
+    sqlite3_io_methods& methods = of_kinds.try_emplace(file->pMethods, *file->pMethods).first->second;
     methods.xWrite = [](sqlite3_file*, const void*, int, sqlite3_int64) {
       ++refused_;
       return SQLITE_FULL;
