@@ -15,6 +15,7 @@
 #include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/status_macros.h"
+#include "trainperf/collect/commit_pace.h"
 #include "trainperf/probe/marks.h"
 
 namespace trainperf {
@@ -307,6 +308,7 @@ void Collector::Loop() {
   // Now too, or a short run would be judged by the little time between its only second and its end.
   host_readings_.Begin(NowNs(), writer_.get());
   next_second_ns_ = NowNs() + kSecondNs;
+  CommitPace pace(NowNs());
   const marks::RunDelay run_delay;
   for (;;) {
     bool last = false;
@@ -336,16 +338,19 @@ void Collector::Loop() {
     const bool flushing = flush != flushes_done_;
     if (flushing && !last) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kSettleNs));
     const int64_t now = NowNs();
-    const bool second = now >= next_second_ns_;
     Tick(now, last);
     const bool flushed = last || host_watermark_ns_ >= flush_asked_ns;  // else once more: a look takes long
-    const bool commit = (flushing && flushed) || second || last;
-    collector_cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
+    const bool commit = (flushing && flushed) || pace.Due(now) || last;
+    const int64_t cpu_ns = ThreadCpuNs();
+    collector_cpu_ns_.store(cpu_ns, std::memory_order_relaxed);
     if (commit) {
       WriteTimes(now);
       WriteOwnCost();
     }
-    if (commit && !last) Commit();
+    if (commit && !last) {
+      Commit();
+      pace.Done(now, ThreadCpuNs() - cpu_ns);
+    }
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (flushed) flushes_done_ = flush;

@@ -3,7 +3,7 @@
 //   TRAINPERF_ASSIGN_OR_RETURN(auto writer, RunWriter::Create(path, {}));
 //   writer->SetMeta("python", "3.11.7");
 //   Timeline timeline(options, writer.get());   // a RunWriter is the timeline's sink
-//   ... writer->Commit();                       // once a second: one transaction
+//   ... writer->Commit();                       // every few seconds: one transaction
 //   writer->Finish("normally");
 //
 // Used by one thread at a time (the collector's). Between commits everything is held in bounded memory, so a failed

@@ -1,0 +1,34 @@
+// Decides when what was seen goes into the file: at most once a second, and so seldom that it takes a thousandth of a
+// core. What a killed run loses is what came since.
+//
+//   CommitPace pace(now_ns);
+//   if (pace.Due(now_ns)) { commit; pace.Done(now_ns, cpu_ns); }
+
+#ifndef TRAINPERF_COLLECT_COMMIT_PACE_H_
+#define TRAINPERF_COLLECT_COMMIT_PACE_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace trainperf {
+
+class CommitPace {
+ public:
+  static constexpr int64_t kShortestNs = 1'000'000'000;
+  static constexpr int64_t kLongestNs = 5'000'000'000;
+  static constexpr int64_t kTimesItsCost = 1000;  // steps of 10 ms take 3 ms for a second, and less for each of several
+
+  explicit CommitPace(int64_t now_ns) : next_ns_(now_ns + kShortestNs) {}
+
+  bool Due(int64_t now_ns) const { return now_ns >= next_ns_; }
+  void Done(int64_t now_ns, int64_t cpu_ns) {
+    next_ns_ = now_ns + std::clamp(kTimesItsCost * cpu_ns, kShortestNs, kLongestNs);
+  }
+
+ private:
+  int64_t next_ns_;
+};
+
+}  // namespace trainperf
+
+#endif  // TRAINPERF_COLLECT_COMMIT_PACE_H_
