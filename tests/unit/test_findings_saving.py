@@ -1,4 +1,5 @@
-"""TP304 on runs made by hand: what a function that calls torch.save does beside it, and what is not its."""
+"""TP304 on runs made by hand: what a function that calls torch.save does beside it, what is not its, and what a save
+calls."""
 
 from __future__ import annotations
 
@@ -71,3 +72,56 @@ def test_what_is_left_of_a_wait_names_its_own_place(make: Make) -> None:
     told = _told(_other(file, 400, "blocked", f"{TRAIN}:40 fetch", code=FSYNC))
     assert told["TP304"].cost_ms_per_step == pytest.approx(8.0)
     assert told["TP301"].where == "train.py:40" and told["TP301"].cost_ms_per_step == pytest.approx(4.0)
+
+
+HOOK = f"{TRAIN}:50 Slow.on_save_checkpoint"
+IN_A_SAVE = (
+    "/x/trainperf/integrations/lightning_patches.py:78 run",
+    "/x/site-packages/lightning/pytorch/t.py:9 advance",
+)
+SLEEP, WRITE = 230, 1
+
+
+def _saving(make: Make, ms: float, state: str, *frames: str, code: int = 0) -> Finding:
+    """Saves take 4 of 20 ms, 1 ms of it in torch.save; `ms` of all the 400 were seen where `frames` say."""
+    file = make(platform=LINUX).steps(100, {("checkpoint", state): 3.0, ("checkpoint", "python"): 1.0}, compute=16.0)
+    torch = file.stack("/x/site-packages/torch/serialization.py:900 save", *IN_A_SAVE, MAIN)
+    file.detail("sample", 100, phase="checkpoint", state="python", stack=torch, count=10)
+    file.detail("sample", 300 - ms, phase="checkpoint", state=state, stack=torch, code=WRITE if code else 0, count=10)
+    at = file.stack(*frames, MAIN)
+    file.detail("sample", ms, phase="checkpoint", state=state, stack=at, code=code, count=10)
+    return _told(file)["TP304"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "frames", "says"),
+    [
+        ("blocked", SLEEP, (HOOK, *IN_A_SAVE), "waits (clock_nanosleep)"),
+        ("blocked", WRITE, ("/usr/lib/python3.11/shutil.py:9 copyfile", HOOK, *IN_A_SAVE), "waits (write)"),
+        ("native", 0, (HOOK, *IN_A_SAVE), "is on the CPU"),
+        ("blocked", SLEEP, (HOOK,), "waits (clock_nanosleep)"),  # in run.phase("checkpoint")
+    ],
+)
+def test_what_a_save_calls_is_not_told_as_torch_save(
+    make: Make, state: str, code: int, frames: tuple[str, ...], says: str
+) -> None:
+    f = _saving(make, 240, state, *frames, code=code)
+    assert f.why.startswith("the save calls ")
+    assert f.why.endswith(f"Slow.on_save_checkpoint (train.py:50), which {says}: 60% of it")
+    assert f.where == "train.py:50" and f.fix.startswith("# in Slow.on_save_checkpoint (train.py:50): ")
+    assert f.fix_share == pytest.approx(0.6) and not any("/s" in e or "storage" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("ms", "state", "code", "frames"),
+    [
+        (240, "blocked", WRITE, (HOOK,)),  # it writes a file itself
+        (240, "native", 0, (HOOK,)),  # it may pickle
+        (240, "blocked", SLEEP, ("/x/site-packages/lightning/fabric/cloud_io.py:9 save", HOOK, *IN_A_SAVE)),
+        (100, "blocked", SLEEP, (HOOK, *IN_A_SAVE)),  # the smaller part
+    ],
+)
+def test_what_may_be_writing_is(make: Make, ms: float, state: str, code: int, frames: tuple[str, ...]) -> None:
+    f = _saving(make, ms, state, *frames, code=code)
+    assert f.why.startswith("torch.save runs on the training thread") and f.fix_share > 0.8
+    assert any("25% of it is no writing: " in e for e in f.evidence) == (ms == 100)

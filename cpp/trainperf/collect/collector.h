@@ -6,8 +6,9 @@
 //   (*collector)->Finish("normally");                      // waits for the thread: without the GIL
 //
 // Its thread (`trainperf`) never takes the GIL, has all signals masked, wakes every 200 ms to drain the rings, and
-// writes one transaction a second at most (commit_pace.h). The setters only queue: they may be called with the GIL held.
-// If it cannot go on (there is no memory left), the marks are off, the training goes on, and the run has a note of it.
+// writes one transaction a second at most (commit_pace.h). The setters only queue: they may be called with the GIL
+// held. If it cannot go on (there is no memory left), the marks are off, the training goes on, and the run has a note
+// of it.
 
 #ifndef TRAINPERF_COLLECT_COLLECTOR_H_
 #define TRAINPERF_COLLECT_COLLECTOR_H_

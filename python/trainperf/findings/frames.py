@@ -70,6 +70,9 @@ _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  
 _SAVER = re.compile(
     r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
 )
+# What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
+_AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
+_SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
 # What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
 _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
@@ -242,6 +245,20 @@ def saves(frames: Sequence[FrameLike]) -> bool:
         if _SAVER.search(f.file) and _SAVE.search(f.function):
             return True
     return False
+
+
+def beside_writing(frames: Sequence[FrameLike]) -> bool:
+    """Of a save: the user's code does something, and nothing below it writes what it was given."""
+    inner = list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
+    if len(inner) == len(frames):
+        return False
+    return not any(is_framework(f.file) or _SERIALIZER.search(f.file) or _SAVER.search(f.file) for f in inner)
+
+
+def called_by_save(frames: Sequence[FrameLike]) -> bool:
+    """The innermost frame of the user's: a hook of a save, an object that is saved."""
+    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
+    return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
 
 
 def in_profiler(frames: Sequence[FrameLike]) -> bool:

@@ -1,4 +1,5 @@
-"""What functions of the user's that call torch.save do beside it to save: they write, flush and move the file."""
+"""What functions of the user's do beside torch.save: to save (they write, flush and move the file), and within saves for
+reasons of their own."""
 
 from __future__ import annotations
 
@@ -6,13 +7,22 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.frames import function_of, in_module, is_own_file, is_stdlib_file, is_users, user_frame
+from trainperf.findings.frames import (
+    beside_writing,
+    called_by_save,
+    function_of,
+    in_module,
+    is_own_file,
+    is_stdlib_file,
+    is_users,
+    user_frame,
+)
 from trainperf.findings.functions import Functions
 from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.frames import Function
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
@@ -24,6 +34,50 @@ _TRAINING = ("fetch", "backward", "optimizer", "validation")
 @dataclass(frozen=True, slots=True)
 class BesideSaves(Functions):
     details: frozenset[Detail]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWork:
+    """What the user's functions do within saves, beside writing."""
+
+    spots: list[Spot]
+    ns: int  # exact
+    blocked_ns: int  # of it: waits
+    call: str  # the system call that the costliest one's waits are in; "" where most of it is on the CPU
+
+
+def own_work(facts: Facts) -> OwnWork:
+    """In what a save calls (a hook, a method that was overridden): all but what writes. Elsewhere in a save: waits that
+    are for no file."""
+    told: list[Detail] = []
+    by_mechanism: dict[str, int] = {}
+    for mechanism in _MECHANISMS:
+        samples = facts.samples(phases=["checkpoint"], states=[mechanism])
+        mine = [d for d in samples if _is_own_work(facts, d)]
+        if mine:
+            exact = facts.matrix["checkpoint", mechanism]
+            by_mechanism[mechanism] = exact * sum(d.ns for d in mine) // sum(d.ns for d in samples)
+            told += mine
+    if sum(d.count for d in told) < limit("min_samples"):
+        return OwnWork([], 0, 0, "")
+    spots = facts.spots(told)
+    calls: dict[int | None, int] = {}
+    for d in told:
+        if facts.is_at(d, spots[0], line=True):
+            call = d.syscall if d.state == "blocked" else None
+            calls[call] = calls.get(call, 0) + d.ns
+    most = max(calls, key=lambda c: calls[c])
+    name = syscall_name(most, facts.machine) if most is not None else ""
+    return OwnWork(spots, sum(by_mechanism.values()), by_mechanism.get("blocked", 0), name)
+
+
+def _is_own_work(facts: Facts, d: Detail) -> bool:
+    stack = facts.run.stack(d.stack)
+    if not beside_writing(stack):
+        return False
+    return called_by_save(stack) or (
+        d.state == "blocked" and waiting_kind(syscall_name(d.syscall, facts.machine)) != "file"
+    )
 
 
 def beside_saves(facts: Facts) -> BesideSaves:

@@ -40,11 +40,15 @@ class Checkpoint:
         rate = total.value / (total.ns / 1e9) if known else 0.0
         spots = facts.spots(facts.samples(phases=["checkpoint"]))
         top = spots[0] if spots else None
-        blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
+        own = saving.own_work(facts)
+        mostly_own = own.ns >= limit("half_share") * cost
+        blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
         every = max(1, round(facts.steps / saves))
         rarely = max(100, 10 * every)
         callback = framework.callback_of(facts, top)
-        by_option = not callback and (framework.trainer(facts) or trainer_words.arguments(facts.run.meta))
+        by_option = (
+            not callback and not mostly_own and (framework.trainer(facts) or trainer_words.arguments(facts.run.meta))
+        )
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -61,15 +65,26 @@ class Checkpoint:
                 f"{beside.ns / cost:.0%} of it is beside torch.save: {facts.label(beside.spots[0])} writes the file"
                 if beside.spots
                 else "",
-                f"{size(total.value / saves)} each, {size(rate)}/s" if known else "how many bytes is not known",
+                f"{own.ns / cost:.0%} of it is no writing: {facts.label_with_caller(own.spots[0])} {_does(own)}"
+                if own.ns >= limit("felt_share") * cost
+                else "",
+                f"{size(total.value / saves)} each" + ("" if mostly_own else f", {size(rate)}/s")
+                if known
+                else "how many bytes is not known",
                 f"{blocked:.0%} of it waiting for storage"
-                + (", the rest on the CPU (pickling, copying)" if blocked < 0.995 else ""),
+                + (", the rest on the CPU (pickling, copying)" if blocked + own.ns / cost < 0.995 else "")
+                if not mostly_own
+                else "",
             ),
             who=(facts.step_thread_name,),
-            where=facts.where(top),
-            why="torch.save runs on the training thread"
+            where=facts.where(own.spots[0] if mostly_own else top),
+            why=f"the save calls {facts.label_with_caller(own.spots[0])}, which {_does(own)}: {own.ns / cost:.0%} of it"
+            if mostly_own
+            else "torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
-            fix=f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
+            fix=f"# in {frames.label(own.spots[0].frame, facts.base)}: do less, or do it beside training; or save less often"
+            if mostly_own
+            else f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
             " or save_weights_only=True"
             if by_option and framework.trainer(facts)
             else f"TrainingArguments(save_steps={rarely})  # now every {plural(every, 'step')}; or save_only_model=True"
@@ -79,7 +94,13 @@ class Checkpoint:
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
             ),
-            fix_share=1 - every / rarely if by_option else 1.0,
-            will_not_help="a larger batch or more workers"
+            fix_share=own.ns / cost if mostly_own else 1 - every / rarely if by_option else 1.0,
+            will_not_help="a faster disk, or torch.save in a thread: most of it is no writing"
+            if mostly_own
+            else "a larger batch or more workers"
             + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
         )
+
+
+def _does(own: saving.OwnWork) -> str:
+    return f"waits ({own.call})" if own.call else "is on the CPU"
