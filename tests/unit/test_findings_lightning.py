@@ -61,6 +61,20 @@ def test_samples_say_what_a_callback_did(make: Make) -> None:
     assert f.cause == "python" and f.cost_ms_per_step == pytest.approx(2.0, abs=0.01)
 
 
+@pytest.mark.parametrize("mechanism", ["python", "native"])
+@pytest.mark.parametrize(("function", "ids"), [("Slow.on_x", {"TP701"}), ("augment", {"TP701", "host"})])
+def test_what_samples_say_of_a_callback_is_not_told_once_more(
+    make: Make, mechanism: str, function: str, ids: set[str]
+) -> None:
+    """It takes 2.5 of 12 ms, exactly; by the samples 3.9."""
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 4.0})
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_x": hook(250)}})
+    for at, ms in ((f"{TRAIN}:42 Slow.on_x", 195), (f"{TRAIN}:42 {function}", 195), (f"{TRAIN}:9 loop", 10)):
+        file.detail("sample", ms, phase="other", state=mechanism, stack=file.stack(at), count=60)
+    told = {"host" if f.id in ("TP302", "TP310") else f.id: f for f in said(file).findings}
+    assert told.keys() == ids and told["TP701"].cost_ms_per_step == pytest.approx(2.5, abs=0.01)
+
+
 @pytest.mark.parametrize("mechanism", ["python", "native", "blocked"])
 def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(make: Make, mechanism: str) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 2.5})

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings import frames
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell
+from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import KEEP_NAME
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
 
 _MECHANISM_OF = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
+# Lightning's callbacks that measure the training, and what else they do.
+MONITORS = {
+    "ThroughputMonitor": "waits for the device after every batch (torch.cuda.synchronize)",
+    "DeviceStatsMonitor": "reads all of the device's statistics before and after every logged batch",
+}
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
 
 
@@ -81,6 +87,26 @@ def around_saves(facts: Facts) -> Part | None:
         ),
         None,
     )
+
+
+def is_monitor(part: Part) -> bool:
+    return part.is_frameworks_own and part.name in MONITORS
+
+
+def callbacks(facts: Facts) -> list[Part]:
+    """Those that no rule of their own tells, the costliest first: TP701 tells that one."""
+    saves = around_saves(facts)  # TP304 tells it
+    return [part for part in parts(facts, "callback") if not is_monitor(part) and part != saves]
+
+
+def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
+    """Whether a stack of the loop's is in the hooks of the callback that TP701 tells: its time is exact, and what samples
+    say of it is not to be told once more."""
+    told = next(iter(callbacks(facts)), None)
+    if told is None or facts.share(told.other_ns) < limit("framework_part_share"):
+        return lambda stack: False
+    hooks = Hooks(facts)
+    return lambda stack: any(hooks.owner(frame) == told for frame in stack)
 
 
 def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:

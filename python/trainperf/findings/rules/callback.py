@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
-from trainperf.findings.rules.lightning_monitor import MONITORS
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -27,9 +26,7 @@ class Callback:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        all_of_them = framework.parts(facts, "callback")
-        saves = framework.around_saves(facts)  # TP304 tells it
-        candidates = [p for p in all_of_them if not (p.is_frameworks_own and p.name in MONITORS) and p != saves]
+        candidates = framework.callbacks(facts)
         if not candidates:
             return None
         top = candidates[0]

@@ -12,11 +12,6 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
-MONITORS = {
-    "ThroughputMonitor": "waits for the device after every batch (torch.cuda.synchronize)",
-    "DeviceStatsMonitor": "reads all of the device's statistics before and after every logged batch",
-}
-
 
 class LightningMonitor:
     id = "TP704"
@@ -25,7 +20,7 @@ class LightningMonitor:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        found = [p for p in framework.parts(facts, "callback") if p.is_frameworks_own and p.name in MONITORS]
+        found = [p for p in framework.parts(facts, "callback") if framework.is_monitor(p)]
         if not found:
             return None
         top = found[0]
@@ -47,7 +42,7 @@ class LightningMonitor:
             ),
             who=(f"{top.name}.{hook.name}",),
             where="",
-            why=f"{top.name} {MONITORS[top.name]}",
+            why=f"{top.name} {framework.MONITORS[top.name]}",
             fix=f"# remove {top.name}() from Trainer(callbacks=[...]) when you are done with it",
             will_not_help="a larger log_every_n_steps, for ThroughputMonitor: it waits at every batch"
             if top.name == "ThroughputMonitor"
