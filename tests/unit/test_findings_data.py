@@ -10,7 +10,7 @@ import pytest
 from runfiles import RunFile
 from trainperf.findings.model import Finding
 from trainperf.report import console
-from verdicts import TRAIN, Make, loud, only, said
+from verdicts import LINUX, TRAIN, Make, loud, only, said
 
 
 def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make) -> None:
@@ -412,7 +412,7 @@ def _slow_sampler(file: RunFile, ms: float, of: float, **loader: Any) -> Finding
     file.loader(1, fetches=100, wait=100 * of, batch_sampler="LenBatches", **loader)
     file.detail("sample", 100 * ms, phase="fetch", stack=inside)
     file.detail("sample", 100 * (of - ms), phase="fetch", state="native", stack=file.stack(*_PUT))
-    return next((f for f in said(file).findings if f.id == "TP101"), None)
+    return next((f for f in said(file).findings if f.id == "TP106"), None)
 
 
 @pytest.mark.parametrize("ready", [0, 2])
@@ -421,7 +421,7 @@ def test_a_slow_sampler_is_no_late_delivery_and_no_slow_worker(make: Make, ready
     f = _slow_sampler(file, 40.0, 42.0, ready={ready: (100, 4200)}, num_workers=1)
     assert f is not None and (f.severity, f.where) == ("critical", "train.py:11")
     assert "LenBatches.__iter__ (train.py:11) draws the batches' indices" in f.why and "more workers" in f.will_not_help
-    assert f.cost_ms_per_step == pytest.approx(40.0) and loud(file) == ["data-starved"]
+    assert f.cost_ms_per_step == pytest.approx(40.0) and loud(file) == ["slow-sampler"]
 
 
 def test_a_short_sampler_leaves_a_late_delivery_to_be_told(make: Make) -> None:
@@ -434,8 +434,46 @@ def test_a_short_sampler_leaves_a_late_delivery_to_be_told(make: Make) -> None:
 def test_workers_are_not_advised_for_a_slow_sampler(make: Make) -> None:
     f = _slow_sampler(make(), 8.0, 9.0)
     assert f is not None and f.title == "the loop waits for its sampler" and "num_workers" not in f.fix
-    other = _slow_sampler(make(), 2.0, 9.0)  # most of it is the dataset's
-    assert other is not None and "num_workers=" in other.fix and other.cost_ms_per_step == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize(("sampler", "costs"), [(4.0, {"TP106": 4.0, "TP101": 5.0}), (1.0, {"TP101": 9.0})])
+def test_what_the_sampler_takes_is_told_apart_from_the_data_set(
+    make: Make, sampler: float, costs: dict[str, float]
+) -> None:
+    file = make()
+    _slow_sampler(file, sampler, 9.0)
+    found = {f.id: f for f in said(file).findings}
+    assert {name: f.cost_ms_per_step for name, f in found.items()} == pytest.approx(costs)
+    assert "num_workers=" in found["TP101"].fix and "LenBatches" not in found["TP101"].why
+
+
+def test_a_sampler_that_sleeps_is_not_told_of_the_data_set_that_computes(make: Make) -> None:
+    """Each mechanism is shared out by its own samples: few of the sleep may stand for as much as many of Python."""
+    file = make(platform=LINUX)
+    file.steps(100, {("fetch", "blocked"): 8.0, ("fetch", "python"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=1400, batch_sampler="LenBatches")
+    sleeps = file.stack(f"{TRAIN}:9 LenBatches.__iter__", *_NEXT, f"{TRAIN}:18 <module>")
+    file.detail("sample", 300, phase="fetch", state="blocked", stack=sleeps, code=230, count=12)
+    reads = file.stack(f"{TRAIN}:30 Rows.__getitem__", f"{_LOADER}:80 fetch", f"{TRAIN}:18 <module>")
+    file.detail("sample", 600, phase="fetch", stack=reads, count=40)
+    sampler, data = sorted(said(file).findings, key=lambda f: f.id, reverse=True)
+    assert sampler.id == "TP106" and sampler.cost_ms_per_step == pytest.approx(8.0) and sampler.where == "train.py:9"
+    assert sampler.why.endswith("on the training thread, and waits (clock_nanosleep)")
+    assert data.id == "TP101" and data.cost_ms_per_step == pytest.approx(6.0) and data.where == "train.py:30"
+    assert "computes on the training thread" in data.why and "100% of it on the CPU" in data.evidence[0]
+
+
+def test_what_waits_and_what_computes_are_not_joined(make: Make) -> None:
+    file = make(platform=LINUX)
+    file.steps(100, {("fetch", "blocked"): 8.0, ("fetch", "python"): 6.0}, compute=6.0).loader(
+        1, fetches=100, wait=1400
+    )
+    for line, name, state, ms in ((30, "Rows.__getitem__", "python", 600), (40, "collate", "blocked", 500)):
+        at = file.stack(f"{TRAIN}:{line} {name}", f"{_LOADER}:80 fetch", f"{TRAIN}:18 <module>")
+        file.detail("sample", ms, phase="fetch", state=state, stack=at, code=230 if state == "blocked" else 0, count=40)
+    f = only(file)
+    assert f.where == "train.py:30" and f.why == "Rows.__getitem__ (train.py:30) computes on the training thread"
+    assert any("45% of its 80 samples are in collate (train.py:40)" in e for e in f.evidence)
 
 
 def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:
@@ -444,7 +482,7 @@ def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:
     own = "/x/site-packages/torch/utils/data/sampler.py:200 WeightedRandomSampler.__iter__"
     file.detail("sample", 900, phase="fetch", state="native", stack=file.stack(own, *_NEXT, *_PUT))
     f = only(file)
-    assert (f.id, f.where) == ("TP101", "") and f.why.startswith("WeightedRandomSampler draws the batches' indices")
+    assert (f.id, f.where) == ("TP106", "") and f.why.startswith("WeightedRandomSampler draws the batches' indices")
 
 
 def test_samples_of_a_sampler_that_stand_for_no_time_leave_the_delivery_to_be_told(make: Make) -> None:

@@ -197,7 +197,7 @@ def test_a_frameworks_loop_is_not_the_users_to_change(make: Make) -> None:
 def test_one_that_begins_with_an_epoch_is_told_as_before(make: Make, starts: int, ends: int) -> None:
     """Epochs of five batches, or of one or two, to their ends."""
     f = only(drawn_each_batch(make(), starts=starts, ends=ends))
-    assert (f.id, f.title) == ("TP101", "the loop waits for its sampler")
+    assert (f.id, f.title) == ("TP106", "the loop waits for its sampler")
 
 
 def test_what_the_data_set_takes_is_not_what_beginning_costs(make: Make) -> None:

@@ -11,12 +11,11 @@ from trainperf.findings import frames
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import KEEP_NAME
+from trainperf.findings.vocabulary import KEEP_NAME, MECHANISM_OF
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
 
-_MECHANISM_OF = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
 # Lightning's callbacks that measure the training, and what else they do.
 MONITORS = {
     "ThroughputMonitor": "waits for the device after every batch (torch.cuda.synchronize)",
@@ -100,8 +99,8 @@ def callbacks(facts: Facts) -> list[Part]:
 
 
 def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
-    """Whether a stack of the loop's is in the hooks of the callback that TP701 tells: its time is exact, and what samples
-    say of it is not to be told once more."""
+    """Whether a stack of the loop's is in the hooks of the callback that TP701 tells: its time is exact, and not to be
+    told once more by samples."""
     told = next(iter(callbacks(facts)), None)
     if told is None or facts.share(told.other_ns) < limit("framework_part_share"):
         return lambda stack: False
@@ -182,7 +181,7 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
     seen: dict[str, int] = {}
     hooks = Hooks(facts)
     for detail in facts.samples(phases=[phase]):
-        mechanism = _MECHANISM_OF.get(detail.state)
+        mechanism = MECHANISM_OF.get(detail.state)
         if mechanism and any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
             seen[mechanism] = seen.get(mechanism, 0) + detail.ns
     out: dict[Cell, int] = {}

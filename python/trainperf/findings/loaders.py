@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,11 @@ from trainperf.findings import frames
 from trainperf.findings.model import Cell
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import MECHANISM_OF
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.runfile import Loader, Worker
+    from trainperf.runfile import Detail, Loader, Worker
 
 
 TORCHS_DATASETS = {"TensorDataset", "Subset", "ConcatDataset", "StackDataset", "ChainDataset"}
@@ -127,19 +128,49 @@ def with_workers(loader: Loader | None, workers: int, call: str, note: str = "")
     return f"# num_workers={workers}, {share}\n{code}"
 
 
-def sampler_share(facts: Facts) -> float:
-    """Of the fetches' time: what the samplers take, which run on the training thread whatever the workers do."""
-    samples = facts.samples(phases=["fetch"])
-    inside = [d for d in samples if frames.in_sampler(facts.run.stack(d.stack))]
+def sampler_samples(facts: Facts) -> list[Detail]:
+    return [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]
+
+
+def sampler_cells(facts: Facts) -> dict[Cell, int]:
+    """Of the fetches' time: what the samplers take, which run on the training thread whatever the workers do. Of each
+    mechanism's exact time by its samples; empty where these are too few."""
+    inside = sampler_samples(facts)
     if sum(d.count for d in inside) < limit("min_samples"):
-        return 0.0
-    return sum(d.ns for d in inside) / max(1, sum(d.ns for d in samples))
+        return {}
+    drawn, whole = _by_mechanism(inside), _by_mechanism(facts.samples(phases=["fetch"]))
+    every = sum(drawn.values()) / max(1, sum(whole.values()))
+    shares = {mechanism: drawn.get(mechanism, 0) / ns for mechanism, ns in whole.items() if ns}
+    cells = facts.cells("data_wait", ["fetch"])
+    parts = {cell: round(ns * shares.get(cell[1], every)) for cell, ns in cells.items()}
+    return {cell: ns for cell, ns in parts.items() if ns}
+
+
+def _by_mechanism(samples: Sequence[Detail]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for d in samples:
+        mechanism = MECHANISM_OF.get(d.state, d.state)
+        out[mechanism] = out.get(mechanism, 0) + d.ns
+    return out
+
+
+def sampler_share(facts: Facts) -> float:
+    return sum(sampler_cells(facts).values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
+
+
+def told_sampler(facts: Facts) -> dict[Cell, int]:
+    """What TP106 tells; nothing of a sampler that is slow only where it begins, which is TP104's."""
+    cells, restarts = sampler_cells(facts), facts.restarts
+    ns = sum(cells.values())
+    if restarts is not None and restarts.began_ns >= limit("half_share") * ns:
+        return {}
+    return cells if facts.share(ns) >= limit("warn_share") else {}
 
 
 def workers_cells(facts: Facts) -> dict[Cell, int]:
     """The waits of fetches, without their samplers."""
-    left = 1 - sampler_share(facts)
-    return {cell: round(ns * left) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
+    drawn = sampler_cells(facts)
+    return {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
 
 
 def with_workers_of(facts: Facts) -> list[Loader]:

@@ -1,5 +1,5 @@
-"""What functions of the user's do beside torch.save: to save (they write, flush and move the file), and within saves for
-reasons of their own."""
+"""What functions of the user's do beside torch.save: to save (they write, flush and move the file), and within saves
+for reasons of their own."""
 
 from __future__ import annotations
 

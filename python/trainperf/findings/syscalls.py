@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from trainperf.runfile import Detail
 
 Waiting = Literal["lock", "sleep", "file", "socket", "process", "other"]
 
@@ -43,3 +47,12 @@ def syscall_name(number: int, machine: str) -> str:
 
 def waiting_kind(name: str) -> Waiting:
     return _KINDS.get(name, "other")
+
+
+def call_of(samples: Iterable[Detail], machine: str) -> str:
+    """The system call in which most of the waits among them went; "" where there is none."""
+    calls: dict[int, int] = {}
+    for d in samples:
+        if d.state == "blocked":
+            calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
+    return syscall_name(max(calls, key=lambda c: calls[c]), machine) if calls else ""

@@ -82,7 +82,8 @@ class Checkpoint:
             if mostly_own
             else "torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
-            fix=f"# in {frames.label(own.spots[0].frame, facts.base)}: do less, or do it beside training; or save less often"
+            fix=f"# in {frames.label(own.spots[0].frame, facts.base)}: do less, or do it beside training;"
+            " or save less often"
             if mostly_own
             else f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
             " or save_weights_only=True"

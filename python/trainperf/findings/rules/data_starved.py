@@ -10,7 +10,7 @@ from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import function_name, plural
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Limits, Outcome
-from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Confidence
-    from trainperf.runfile import Loader
+    from trainperf.runfile import Detail, Loader
 
 
 class DataStarved:
@@ -29,20 +29,16 @@ class DataStarved:
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
-        cells = facts.cells("data_wait", ["fetch"])
+        drawn = loaders.told_sampler(facts)  # as TP106
+        cells = {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
         in_process = any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values())
         restarts = facts.restarts  # told as TP104
         begun = restarts.in_process_ns if restarts is not None else 0
-        sampler = loaders.sampler_share(facts)
-        if restarts is not None and restarts.began_ns >= limit("half_share") * sampler * sum(cells.values()):
-            sampler = 0.0  # at each start
-        if sampler >= limit("most_share") or (sampler and not in_process):
-            return self._sampler(facts, sampler)
         if facts.run.loaders and not in_process:
             return None  # all of it is the workers'
         if facts.of_trace and not facts.run.loaders:
             return None  # who makes the batches is not known
-        with_workers = [v for v in facts.run.loaders.values() if loaders.num_workers(v) > 0]
+        with_workers = loaders.with_workers_of(facts)
         elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
         claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere) - begun)
         cost = sum(claims.values())
@@ -54,7 +50,7 @@ class DataStarved:
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
         samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])
-        if begun:
+        if begun or drawn:
             samples = [d for d in samples if not frames.in_sampler(facts.run.stack(d.stack))]
         # A look that took a moment may show what was before the fetch, such as `loss.backward()`.
         spots = facts.spots(samples)
@@ -62,8 +58,9 @@ class DataStarved:
             spots = facts.spots(samples, keep=frames.in_loader) or facts.spots(samples, keep=frames.without_torch)
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
-        waits = blocked >= limit("half_share")
-        what = self._waits_in(facts, top) if waits else ""
+        of_top = [d for d in samples if top is not None and facts.is_at(d, top)]
+        waits = _blocked_share(of_top) >= limit("half_share") if of_top else blocked >= limit("half_share")
+        what = self._waits_in(facts, top, of_top or samples) if waits else ""
         lock = waits and what.startswith("lock")
         beside = facts.beside(["fetch"]) if lock else []
         timed = lock and top is not None and facts.timed(samples, top)
@@ -134,7 +131,11 @@ class DataStarved:
                     if facts.of_trace
                     else f"; {1 - blocked:.0%} of it on the CPU, {blocked:.0%} blocked{f' in {what}' if what else ''}"
                 ),
-                f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
+                *(
+                    f"{s.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(s)}"
+                    for s in spots[:2]
+                    if s is top or s.share >= limit("felt_share")
+                ),
                 meanwhile,
                 *(told_beside(facts, b) for b in beside[:3]),
                 f"num_workers=0, {plural(usable, 'CPU')} usable"
@@ -148,43 +149,6 @@ class DataStarved:
             will_not_help=wont,
         )
 
-    def _sampler(self, facts: Facts, share: float) -> Outcome:
-        """What draws a batch's indices takes long: it runs on the training thread, with workers too."""
-        cells = facts.cells("data_wait", ["fetch"])
-        claims = loaders.spread(cells, round(sum(cells.values()) * share))
-        cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
-        if severity is None:
-            return None
-        inside = [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]
-        seen = sum(d.count for d in inside)
-        spots = facts.spots(inside, keep=_below_loader)
-        top = spots[0] if spots else None
-        main = max(facts.run.loaders.values(), key=lambda v: v.fetches.wall_ns, default=None)
-        named = main.description.get("batch_sampler") or main.description.get("sampler") if main is not None else ""
-        name = facts.label(top) if top is not None else str(named or "the sampler")
-        workers = loaders.num_workers(main) if main is not None else 0
-        return facts.finding(
-            (self.id, self.slug),
-            severity=severity,
-            cause="data_wait",
-            claims=claims,
-            title="the loop waits for its sampler",
-            affected=facts.affected("data_wait"),
-            confidence=facts.confidence(samples=seen, tier="sampled"),
-            evidence=(
-                f"fetching takes {facts.of_step(sum(cells.values()))}",
-                f"{share:.0%} of it is drawing the batches' indices, on the training thread",
-                f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
-                f"{plural(workers, 'worker')}, which read the data and draw no indices" if workers else "",
-            ),
-            who=(facts.step_thread_name,),
-            where=facts.where(top),
-            why=f"{name} draws the batches' indices on the training thread",
-            fix="# draw a whole epoch's indices at once in __iter__, by torch or NumPy, and yield slices of them",
-            will_not_help="more workers or a larger prefetch_factor: the sampler runs in the training process",
-        )
-
     @staticmethod
     def _busy_threads(facts: Facts) -> float | None:
         """CPUs that other threads use, at least, while it waits for a lock: such as a library's, which make the data.
@@ -196,23 +160,16 @@ class DataStarved:
         return None if most < limit("own_threads_cpus") else least
 
     @staticmethod
-    def _waits_in(facts: Facts, top: Spot | None) -> str:
+    def _waits_in(facts: Facts, top: Spot | None, samples: Sequence[Detail]) -> str:
         if top is not None and in_event_loop(top.frames):
             return "asyncio's event loop"
-        calls: dict[int, int] = {}
-        for d in facts.samples(phases=["fetch"], states=["blocked"]):
-            calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
-        if not calls:
-            return ""
-        name = syscall_name(max(calls, key=lambda c: calls[c]), facts.machine)
+        name = call_of(samples, facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
 
 
-def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
-    """Whether its innermost frame of the user's is the sampler's, and not the loop's."""
-    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
-    return frames.in_sampler(stack[at:])
+def _blocked_share(samples: Sequence[Detail]) -> float:
+    return sum(d.ns for d in samples if d.state == "blocked") / max(1, sum(d.ns for d in samples))
 
 
 def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
