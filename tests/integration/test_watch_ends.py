@@ -230,7 +230,7 @@ def test_kill(path: Path) -> None:
     assert trainperf.open(path).ended == "killed"
 
 
-def test_sigterm_prints_nothing_and_leaves_all_but_the_last_second(path: Path) -> None:
+def test_sigterm_prints_nothing_and_leaves_what_was_written(path: Path) -> None:
     body = """
         with trainperf.watch(path) as run:
             end = time.monotonic() + 2.2

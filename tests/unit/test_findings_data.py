@@ -463,17 +463,48 @@ def test_a_sampler_that_sleeps_is_not_told_of_the_data_set_that_computes(make: M
     assert "computes on the training thread" in data.why and "100% of it on the CPU" in data.evidence[0]
 
 
-def test_what_waits_and_what_computes_are_not_joined(make: Make) -> None:
-    file = make(platform=LINUX)
+def _fetching(file: RunFile, *seen: tuple[int, str, str, float]) -> Finding:
+    """8 ms blocked and 6 ms of Python a fetch; where, state and ms of samples."""
     file.steps(100, {("fetch", "blocked"): 8.0, ("fetch", "python"): 6.0}, compute=6.0).loader(
         1, fetches=100, wait=1400
     )
-    for line, name, state, ms in ((30, "Rows.__getitem__", "python", 600), (40, "collate", "blocked", 500)):
+    for line, name, state, ms in seen:
         at = file.stack(f"{TRAIN}:{line} {name}", f"{_LOADER}:80 fetch", f"{TRAIN}:18 <module>")
         file.detail("sample", ms, phase="fetch", state=state, stack=at, code=230 if state == "blocked" else 0, count=40)
-    f = only(file)
-    assert f.where == "train.py:30" and f.why == "Rows.__getitem__ (train.py:30) computes on the training thread"
-    assert any("45% of its 80 samples are in collate (train.py:40)" in e for e in f.evidence)
+    return only(file)
+
+
+def test_what_waits_and_what_computes_are_not_joined(make: Make) -> None:
+    f = _fetching(make(platform=LINUX), (30, "Rows.__getitem__", "python", 600), (40, "collate", "blocked", 500))
+    assert f.where == "train.py:40" and f.why.startswith("collate (train.py:40) waits (sleep: clock_nanosleep)")
+    assert any("43% of its 80 samples are in Rows.__getitem__ (train.py:30)" in e for e in f.evidence)
+    each = [(30 + i, f"Rows.part{i}", "python", 300.0) for i in (1, 2)]
+    f = _fetching(make(platform=LINUX), *each, (40, "Rows.lock", "blocked", 1.0), (41, "Rows.read", "blocked", 1.0))
+    assert f.where == "train.py:40" and f.why.startswith("Rows.lock (train.py:40) waits")
+
+
+def test_whether_it_waits_is_told_by_the_exact_split_and_not_by_how_often_it_was_looked_at(make: Make) -> None:
+    seen = [(30, "Rows.__getitem__", "python", 900.0), (30, "Rows.__getitem__", "blocked", 100.0)]
+    f = _fetching(make(platform=LINUX), *seen)
+    assert f.why.startswith("Rows.__getitem__ (train.py:30) waits") and "its waits then overlap" in f.fix
+
+
+def test_a_slow_sampler_is_told_on_a_busy_machine(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 2.0, ("other", "descheduled"): 10.0}, compute=12.0)
+    file.loader(1, fetches=100, wait=200, num_workers=2)
+    stack = file.stack(f"{TRAIN}:9 LenBatches.__iter__", *_NEXT, *_PUT)
+    file.detail("sample", 200, phase="fetch", stack=stack, count=40)
+    assert "slow-sampler" in loud(file)
+
+
+def test_a_sampler_too_quick_to_be_told_makes_no_trouble_of_the_data_set(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 3.4}, compute=16.6)
+    file.loader(1, fetches=100, wait=190, num_workers=2)
+    file.loader(2, fetches=100, wait=150)
+    stack = file.stack(f"{TRAIN}:9 LenBatches.__iter__", *_NEXT, *_PUT)
+    file.detail("sample", 190, phase="fetch", stack=stack, count=40)
+    file.detail("sample", 150, phase="fetch", stack=file.stack(f"{TRAIN}:30 Rows.__getitem__", *_PUT), count=40)
+    assert loud(file) == []
 
 
 def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:

@@ -75,6 +75,15 @@ def test_what_samples_say_of_a_callback_is_not_told_once_more(
     assert told.keys() == ids and told["TP701"].cost_ms_per_step == pytest.approx(2.5, abs=0.01)
 
 
+def test_what_samples_say_of_a_callback_that_is_not_told_is_told(make: Make) -> None:
+    """Most of its time is waits for the GIL, which are no time of its own."""
+    cells = {("forward", "native"): 16.0, ("other", "python"): 4.0, ("other", "gil_wait"): 10.0}
+    file = lightning(make).steps(100, cells)
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_x": hook(250)}})
+    file.detail("sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:42 Slow.on_x"), count=60)
+    assert [f.id for f in said(file).findings if f.id in ("TP302", "TP701")] == ["TP302"]
+
+
 @pytest.mark.parametrize("mechanism", ["python", "native", "blocked"])
 def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(make: Make, mechanism: str) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 2.5})

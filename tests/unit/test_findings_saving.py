@@ -79,7 +79,7 @@ IN_A_SAVE = (
     "/x/trainperf/integrations/lightning_patches.py:78 run",
     "/x/site-packages/lightning/pytorch/t.py:9 advance",
 )
-SLEEP, WRITE = 230, 1
+SLEEP, WRITE, SENDTO, SENDFILE = 230, 1, 44, 40
 
 
 def _saving(make: Make, ms: float, state: str, *frames: str, code: int = 0) -> Finding:
@@ -97,7 +97,7 @@ def _saving(make: Make, ms: float, state: str, *frames: str, code: int = 0) -> F
     ("state", "code", "frames", "says"),
     [
         ("blocked", SLEEP, (HOOK, *IN_A_SAVE), "waits (clock_nanosleep)"),
-        ("blocked", WRITE, ("/usr/lib/python3.11/shutil.py:9 copyfile", HOOK, *IN_A_SAVE), "waits (write)"),
+        ("blocked", SENDTO, ("/usr/lib/python3.11/http/client.py:9 send", HOOK, *IN_A_SAVE), "waits (sendto)"),
         ("native", 0, (HOOK, *IN_A_SAVE), "is on the CPU"),
         ("blocked", SLEEP, (HOOK,), "waits (clock_nanosleep)"),  # in run.phase("checkpoint")
     ],
@@ -116,6 +116,8 @@ def test_what_a_save_calls_is_not_told_as_torch_save(
     ("ms", "state", "code", "frames"),
     [
         (240, "blocked", WRITE, (HOOK,)),  # it writes a file itself
+        (240, "blocked", WRITE, ("/usr/lib/python3.11/shutil.py:9 copyfile", HOOK, *IN_A_SAVE)),
+        (240, "blocked", SENDFILE, ("/usr/lib/python3.11/shutil.py:9 copyfile", HOOK, *IN_A_SAVE)),
         (240, "native", 0, (HOOK,)),  # it may pickle
         (240, "blocked", SLEEP, ("/x/site-packages/lightning/fabric/cloud_io.py:9 save", HOOK, *IN_A_SAVE)),
         (100, "blocked", SLEEP, (HOOK, *IN_A_SAVE)),  # the smaller part
@@ -125,3 +127,11 @@ def test_what_may_be_writing_is(make: Make, ms: float, state: str, code: int, fr
     f = _saving(make, ms, state, *frames, code=code)
     assert f.why.startswith("torch.save runs on the training thread") and f.fix_share > 0.8
     assert any("25% of it is no writing: " in e for e in f.evidence) == (ms == 100)
+
+
+def test_samples_that_stand_for_no_time_are_no_error(make: Make) -> None:
+    file = make(platform=LINUX).steps(100, {("checkpoint", "blocked"): 4.0}, compute=16.0)
+    hook = file.stack(HOOK, *IN_A_SAVE, MAIN)
+    file.detail("sample", 0, phase="checkpoint", state="python", stack=hook, count=1)
+    file.detail("sample", 400, phase="checkpoint", state="blocked", stack=hook, code=SLEEP, count=20)
+    assert _told(file)["TP304"].why.endswith("waits (clock_nanosleep): 100% of it")

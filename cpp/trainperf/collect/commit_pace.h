@@ -1,5 +1,5 @@
-// Decides when what was seen goes into the file: at most once a second, and so seldom that it takes a thousandth of a
-// core. What a killed run loses is what came since.
+// Decides when what was seen goes into the file: so seldom that it takes a thousandth of a core, but at least once in
+// five seconds, whatever it takes. What a killed run loses is what came since.
 //
 //   CommitPace pace(now_ns);
 //   if (pace.Due(now_ns)) { commit; pace.Done(now_ns, cpu_ns); }
@@ -16,7 +16,7 @@ class CommitPace {
  public:
   static constexpr int64_t kShortestNs = 1'000'000'000;
   static constexpr int64_t kLongestNs = 5'000'000'000;
-  static constexpr int64_t kTimesItsCost = 1000;  // steps of 10 ms take 3 ms for a second, and less for each of several
+  static constexpr int64_t kTimesItsCost = 1000;  // a second's steps of 10 ms take 3 ms; several seconds' less for each
 
   explicit CommitPace(int64_t now_ns) : next_ns_(now_ns + kShortestNs) {}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trainperf.findings import trainer_words
+from trainperf.findings import framework, loaders, trainer_words
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
@@ -25,6 +25,7 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
+    from trainperf.findings.frames import FrameLike
     from trainperf.runfile import Int64Array, RunReader
 
 K = TypeVar("K")
@@ -87,6 +88,16 @@ class Facts(Places):
     def batch_work(self) -> BatchWork:
         """Several rules ask for it, and it goes through all stacks."""
         return batch_work(self)
+
+    @cached_property
+    def sampler_cells(self) -> dict[Cell, int]:
+        """Of the fetches' time: what the samplers take."""
+        return loaders.sampler_cells(self)
+
+    @cached_property
+    def in_told_callback(self) -> Callable[[Sequence[FrameLike]], bool]:
+        """Whether a stack of the loop's is in the callback that TP701 tells."""
+        return framework.in_told_callback(self)
 
     @cached_property
     def restarts(self) -> Restarts | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.findings import frames
 from trainperf.findings.loaders import spread
-from trainperf.findings.model import Cell
+from trainperf.findings.model import Cell, Limits
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import KEEP_NAME, MECHANISM_OF
 
@@ -21,6 +21,7 @@ MONITORS = {
     "ThroughputMonitor": "waits for the device after every batch (torch.cuda.synchronize)",
     "DeviceStatsMonitor": "reads all of the device's statistics before and after every logged batch",
 }
+CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
 
 
@@ -102,7 +103,7 @@ def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], boo
     """Whether a stack of the loop's is in the hooks of the callback that TP701 tells: its time is exact, and not to be
     told once more by samples."""
     told = next(iter(callbacks(facts)), None)
-    if told is None or facts.share(told.other_ns) < limit("framework_part_share"):
+    if told is None or facts.grade(sum(claims_of(facts, told, told.other_ns).values()), CALLBACK_LIMITS) is None:
         return lambda stack: False
     hooks = Hooks(facts)
     return lambda stack: any(hooks.owner(frame) == told for frame in stack)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
-from trainperf.findings.model import Cell
+from trainperf.findings.model import Cell, Limits
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MECHANISM_OF
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.runfile import Detail, Loader, Worker
 
 
+SAMPLER_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
 TORCHS_DATASETS = {"TensorDataset", "Subset", "ConcatDataset", "StackDataset", "ChainDataset"}
 
 
@@ -134,48 +136,46 @@ def sampler_samples(facts: Facts) -> list[Detail]:
 
 def sampler_cells(facts: Facts) -> dict[Cell, int]:
     """Of the fetches' time: what the samplers take, which run on the training thread whatever the workers do. Of each
-    mechanism's exact time by its samples; empty where these are too few."""
-    inside = sampler_samples(facts)
-    if sum(d.count for d in inside) < limit("min_samples"):
-        return {}
-    drawn, whole = _by_mechanism(inside), _by_mechanism(facts.samples(phases=["fetch"]))
-    every = sum(drawn.values()) / max(1, sum(whole.values()))
-    shares = {mechanism: drawn.get(mechanism, 0) / ns for mechanism, ns in whole.items() if ns}
+    mechanism's exact time by its samples; empty where those of the samplers are too few."""
     cells = facts.cells("data_wait", ["fetch"])
-    parts = {cell: round(ns * shares.get(cell[1], every)) for cell, ns in cells.items()}
-    return {cell: ns for cell, ns in parts.items() if ns}
-
-
-def _by_mechanism(samples: Sequence[Detail]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for d in samples:
-        mechanism = MECHANISM_OF.get(d.state, d.state)
-        out[mechanism] = out.get(mechanism, 0) + d.ns
-    return out
+    seen = weighed(facts.samples(phases=["fetch"]), cells)
+    inside = [d for d in seen if frames.in_sampler(facts.run.stack(d.stack))]
+    drawn = sum(d.ns for d in inside)
+    if not drawn or sum(d.count for d in inside) < limit("min_samples"):
+        return {}
+    out: dict[Cell, int] = {}
+    for d in inside:
+        cell = (d.phase, MECHANISM_OF[d.state])
+        out[cell] = out.get(cell, 0) + d.ns
+    out = {cell: min(ns, cells.get(cell, 0)) for cell, ns in out.items()}
+    # What has no samples that tell (its mechanism is not known, say) is shared out as the rest is.
+    sampled = {(d.phase, MECHANISM_OF[d.state]) for d in seen}
+    share = drawn / sum(d.ns for d in seen)
+    return out | {cell: round(ns * share) for cell, ns in cells.items() if cell not in sampled}
 
 
 def sampler_share(facts: Facts) -> float:
-    return sum(sampler_cells(facts).values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
+    return sum(facts.sampler_cells.values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
 
 
 def told_sampler(facts: Facts) -> dict[Cell, int]:
     """What TP106 tells; nothing of a sampler that is slow only where it begins, which is TP104's."""
-    cells, restarts = sampler_cells(facts), facts.restarts
+    cells, restarts = facts.sampler_cells, facts.restarts
     ns = sum(cells.values())
     if restarts is not None and restarts.began_ns >= limit("half_share") * ns:
         return {}
-    return cells if facts.share(ns) >= limit("warn_share") else {}
+    return cells if facts.grade(ns, SAMPLER_LIMITS) is not None else {}
 
 
 def workers_cells(facts: Facts) -> dict[Cell, int]:
     """The waits of fetches, without their samplers."""
-    drawn = sampler_cells(facts)
+    drawn = facts.sampler_cells
     return {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
 
 
-def with_workers_of(facts: Facts) -> list[Loader]:
+def with_workers_of(facts: Facts, *, without_sampler: bool = True) -> list[Loader]:
     """The loaders that have workers; their fetches without the samplers' time."""
-    left = 1 - sampler_share(facts)
+    left = 1 - sampler_share(facts) if without_sampler else 1
     found = [v for v in facts.run.loaders.values() if num_workers(v) > 0]
     if left == 1:
         return found

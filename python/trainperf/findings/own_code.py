@@ -30,7 +30,6 @@ from trainperf.findings.frames import (
     saves,
     user_frame,
 )
-from trainperf.findings.framework import in_told_callback
 from trainperf.findings.functions import Functions
 from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.model import Cell, Limits
@@ -316,12 +315,16 @@ def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
 def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, Parts]:
     where: dict[Cell, Keeps] = dict.fromkeys(python_cells(facts), is_the_loops) | native_where
     functions: dict[Function, Parts] = {}
-    saving, told = beside_saves(facts).details, in_told_callback(facts)  # told as the checkpoint's, and a callback's
+    saving = beside_saves(facts).details  # told as the checkpoint's
     for cell, keep in where.items():
         samples = facts.samples(phases=[cell[0]], states=[cell[1]])
-        kept = [(d, at) for d in samples if (at := user_frame(s := facts.run.stack(d.stack))) is not None and keep(s)]
         kept = [
-            (d, at) for d, at in kept if d not in saving and (cell[0] != "other" or not told(facts.run.stack(d.stack)))
+            (d, at)
+            for d in samples
+            if (at := user_frame(stack := facts.run.stack(d.stack))) is not None
+            and keep(stack)
+            and d not in saving
+            and not (cell[0] == "other" and facts.in_told_callback(stack))
         ]
         each = facts.matrix[cell] / max(1, _stood_for(facts, samples, [d for d, _ in kept]))
         for d, at in kept:

@@ -61,7 +61,7 @@ def restarts(facts: Facts) -> Restarts | None:
     began = _starts_ns(facts, found)
     in_process = [v for v in found if not loaders.num_workers(v)]
     # What a batch itself takes they take however they go on.
-    sampled = min(sum(loaders.sampler_cells(facts).values()), sum(v.fetches.first_wall_ns for v in in_process))
+    sampled = min(sum(facts.sampler_cells.values()), sum(v.fetches.first_wall_ns for v in in_process))
     in_process_ns = sum(began[v.id] for v in in_process) + sampled
     with_workers = {v.id: began[v.id] + v.fetches.first_wall_ns for v in found if loaders.num_workers(v)}
     began_ns = in_process_ns + sum(with_workers.values())

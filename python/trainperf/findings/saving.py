@@ -18,8 +18,9 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.functions import Functions
-from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame
 
 _MECHANISMS = ("python", "native", "blocked")
+_NO_FILE = ("lock", "process", "sleep", "socket")  # who copies a file waits in calls that are in no table, too
 _TRAINING = ("fetch", "backward", "optimizer", "validation")
 
 
@@ -47,37 +49,27 @@ class OwnWork:
 
 
 def own_work(facts: Facts) -> OwnWork:
-    """In what a save calls (a hook, a method that was overridden): all but what writes. Elsewhere in a save: waits that
-    are for no file."""
-    told: list[Detail] = []
-    by_mechanism: dict[str, int] = {}
-    for mechanism in _MECHANISMS:
-        samples = facts.samples(phases=["checkpoint"], states=[mechanism])
-        mine = [d for d in samples if _is_own_work(facts, d)]
-        if mine:
-            exact = facts.matrix["checkpoint", mechanism]
-            by_mechanism[mechanism] = exact * sum(d.ns for d in mine) // sum(d.ns for d in samples)
-            told += mine
+    """In what a save calls (a hook, a method that was overridden): what computes, but not what writes. Anywhere in a
+    save: waits that are for no file."""
+    seen = weighed(facts.samples(phases=["checkpoint"]), facts.cells("checkpoint"))
+    told = [d for d in seen if _is_own_work(facts, d)]
     if sum(d.count for d in told) < limit("min_samples"):
         return OwnWork([], 0, 0, "")
+    blocked = [d for d in told if d.state == "blocked"]
     spots = facts.spots(told)
-    calls: dict[int | None, int] = {}
-    for d in told:
-        if facts.is_at(d, spots[0], line=True):
-            call = d.syscall if d.state == "blocked" else None
-            calls[call] = calls.get(call, 0) + d.ns
-    most = max(calls, key=lambda c: calls[c])
-    name = syscall_name(most, facts.machine) if most is not None else ""
-    return OwnWork(spots, sum(by_mechanism.values()), by_mechanism.get("blocked", 0), name)
+    there = [d for d in told if facts.is_at(d, spots[0], line=True)]
+    waits = sum(d.ns for d in there if d.state == "blocked") >= limit("half_share") * sum(d.ns for d in there)
+    call = call_of(there, facts.machine) if waits else ""
+    return OwnWork(spots, sum(d.ns for d in told), sum(d.ns for d in blocked), call)
 
 
 def _is_own_work(facts: Facts, d: Detail) -> bool:
     stack = facts.run.stack(d.stack)
     if not beside_writing(stack):
         return False
-    return called_by_save(stack) or (
-        d.state == "blocked" and waiting_kind(syscall_name(d.syscall, facts.machine)) != "file"
-    )
+    if d.state == "blocked":
+        return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
+    return called_by_save(stack)
 
 
 def beside_saves(facts: Facts) -> BesideSaves:
@@ -92,7 +84,7 @@ def beside_saves(facts: Facts) -> BesideSaves:
         samples = facts.samples(phases=["other"], states=[mechanism])
         mine = [d for d in samples if _is_saving(facts, d, lines)]
         if mine and facts.matrix[cell]:
-            claims[cell] = facts.matrix[cell] * sum(d.ns for d in mine) // sum(d.ns for d in samples)
+            claims[cell] = facts.matrix[cell] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
             told += mine
     if sum(d.count for d in told) < limit("min_samples"):
         return BesideSaves([], {}, frozenset())

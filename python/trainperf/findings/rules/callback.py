@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.model import Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _OPTIONS = {
 class Callback:
     id = "TP701"
     slug = "callback"
-    limits = Limits(limit("framework_part_share"), limit("critical_share"))
+    limits = framework.CALLBACK_LIMITS
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:

@@ -12,6 +12,7 @@ from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,12 @@ class DataStarved:
         cells = {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
         in_process = any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values())
         restarts = facts.restarts  # told as TP104
-        begun = restarts.in_process_ns if restarts is not None else 0
+        begun = restarts.in_process_ns - (restarts.sampled_ns if drawn else 0) if restarts is not None else 0
         if facts.run.loaders and not in_process:
             return None  # all of it is the workers'
         if facts.of_trace and not facts.run.loaders:
             return None  # who makes the batches is not known
-        with_workers = loaders.with_workers_of(facts)
+        with_workers = loaders.with_workers_of(facts, without_sampler=bool(drawn))
         elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
         claims = loaders.spread(cells, sum(cells.values()) - max(0, elsewhere) - begun)
         cost = sum(claims.values())
@@ -52,6 +53,7 @@ class DataStarved:
         samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])
         if begun or drawn:
             samples = [d for d in samples if not frames.in_sampler(facts.run.stack(d.stack))]
+        samples = weighed(samples, cells)
         # A look that took a moment may show what was before the fetch, such as `loss.backward()`.
         spots = facts.spots(samples)
         if all(v.description.get("is_dataloader", True) for v in facts.run.loaders.values()):

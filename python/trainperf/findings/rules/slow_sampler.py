@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames, loaders
-from trainperf.findings.facts import plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.facts import ms, plural
+from trainperf.findings.model import Outcome
 from trainperf.findings.syscalls import call_of
 from trainperf.findings.thresholds import limit
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 class SlowSampler:
     id = "TP106"
     slug = "slow-sampler"
-    limits = Limits(limit("warn_share"), limit("critical_share"))
+    limits = loaders.SAMPLER_LIMITS
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:
         claims = loaders.told_sampler(facts)
-        severity = facts.grade(sum(claims.values()), self.limits)
+        cost = sum(claims.values())
+        severity = facts.grade(cost, self.limits)
         if severity is None:
             return None
         inside = loaders.sampler_samples(facts)
+        rest = sum(facts.cells("data_wait", ["fetch"]).values()) - cost
         seen = sum(d.count for d in inside)
         spots = facts.spots(inside, keep=_below_loader)
         top = spots[0] if spots else None
@@ -35,7 +37,7 @@ class SlowSampler:
         named = main.description.get("batch_sampler") or main.description.get("sampler") if main is not None else ""
         name = facts.label(top) if top is not None else str(named or "the sampler")
         workers = loaders.num_workers(main) if main is not None else 0
-        waits = claims.get(("fetch", "blocked"), 0) >= limit("half_share") * sum(claims.values())
+        waits = claims.get(("fetch", "blocked"), 0) >= limit("half_share") * cost
         call = call_of(inside, facts.machine) if waits else ""
         return facts.finding(
             (self.id, self.slug),
@@ -46,8 +48,8 @@ class SlowSampler:
             affected=facts.affected("data_wait"),
             confidence=facts.confidence(samples=seen, tier="sampled"),
             evidence=(
-                f"drawing the batches' indices takes {facts.of_step(sum(claims.values()))}, on the training thread",
-                f"{loaders.sampler_share(facts):.0%} of the fetches' time is that",
+                f"drawing the batches' indices takes {facts.of_step(cost)}, on the training thread",
+                f"the rest of the fetches takes another {ms(rest / facts.steps)} a step",
                 f"{top.share:.0%} of its {plural(seen, 'sample')} are in {facts.label(top)}" if top is not None else "",
                 f"it waits: the system call is {call}" if call else "",
                 f"{plural(workers, 'worker')}, which read the data and draw no indices" if workers else "",

@@ -1,0 +1,32 @@
+"""Samples weighed by the exact times that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import MECHANISM_OF
+
+if TYPE_CHECKING:
+    from trainperf.findings.model import Cell
+    from trainperf.runfile import Detail
+
+
+def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail]:
+    """Those that tell what the thread did, with ns that sum to `cells`: of each phase and mechanism the exact time,
+    shared out by its samples. Where these are too few they keep the weight that they have among all."""
+    known = [d for d in samples if d.state in MECHANISM_OF]
+    ns: dict[Cell, int] = {}
+    count: dict[Cell, int] = {}
+    for d in known:
+        cell = (d.phase, MECHANISM_OF[d.state])
+        ns[cell] = ns.get(cell, 0) + d.ns
+        count[cell] = count.get(cell, 0) + d.count
+    overall = sum(cells.get(cell, 0) for cell in ns) / max(1, sum(ns.values()))
+    weights = {
+        cell: cells.get(cell, 0) / ns[cell] if ns[cell] and count[cell] >= limit("min_samples") else overall
+        for cell in ns
+    }
+    return [replace(d, ns=round(d.ns * weights[d.phase, MECHANISM_OF[d.state]])) for d in known]
