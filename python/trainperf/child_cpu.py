@@ -9,7 +9,7 @@ def child_cpu_ns() -> int:
     """Of the living as far as /proc tells, and of those that were waited for. Daemons that left the family are lost."""
     times = os.times()
     ticks_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    ended_ns = int((times.children_user + times.children_system) * 1e9)
+    ended_ns = round((times.children_user + times.children_system) * 1e9)
     left, seen, ticks = _children("self"), set[str](), 0
     while left:
         pid = left.pop()

@@ -84,6 +84,30 @@ def test_what_samples_say_of_a_callback_that_is_not_told_is_told(make: Make) -> 
     assert [f.id for f in said(file).findings if f.id in ("TP302", "TP701")] == ["TP302"]
 
 
+def test_what_few_of_its_calls_do_is_not_told_of_every_call(make: Make) -> None:
+    file = lightning(make)
+    for step in range(200):
+        file.step({("forward", "native"): 5.0, ("other", "blocked"): 300.0 if step % 50 == 49 else 0.0})
+    hooks = {"on_train_batch_end": {**hook(1200, 200), "max_ns": 300_000_000}}
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": hooks})
+    f = only(file)
+    assert f.id == "TP701" and f.steps_affected == 4 and "few of its calls take long" in f.why
+    assert "if batch_idx" not in f.fix and "what only few of its calls do" in f.fix
+
+
+@pytest.mark.parametrize(("python", "waits"), [("3.10.4", 2.5), ("3.11.7", 5.0)])
+def test_a_function_named_as_a_hook_is_none(make: Make, python: str, waits: float) -> None:
+    """CPython tells the class of a method from 3.11 on."""
+    file = lightning(make).meta(python=python)
+    file.steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 5.0, ("other", "python"): 5.0})
+    file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_x": hook(500)}})
+    main = f"{TRAIN}:90 on_x"
+    file.detail("sample", 500, phase="other", state="blocked", stack=file.stack(f"{TRAIN}:41 Slow.on_x", main))
+    file.detail("sample", 500, phase="other", state="python", stack=file.stack(f"{TRAIN}:9 crunch", main))
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert f.claims["other", "blocked"] == pytest.approx(waits * 100e6)
+
+
 @pytest.mark.parametrize("mechanism", ["python", "native", "blocked"])
 def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(make: Make, mechanism: str) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 2.5})
@@ -355,7 +379,12 @@ def test_how_to_do_it_less_often_depends_on_when_it_is_called(
 @pytest.mark.parametrize("qualified", [True, False])
 def test_of_two_callbacks_in_a_file_the_one_that_validates_is_named(make: Make, qualified: bool) -> None:
     """CPython 3.10 tells no class of a frame."""
-    file = lightning(make).steps(80, compute=2.0).steps(20, compute=2.0, validation=20.0)
+    file = (
+        lightning(make)
+        .meta(python="3.11.7" if qualified else "3.10.4")
+        .steps(80, compute=2.0)
+        .steps(20, compute=2.0, validation=20.0)
+    )
     for i, (name, line) in enumerate((("Plot", 41), ("Val", 56))):
         hooks = {"on_train_batch_end": hook(90 - i, at=f"{TRAIN}:{line}", other=0)}
         file.object(1 + i, "callback", **{"class": name, "module": "app", "at": f"{TRAIN}:{line}", "hooks": hooks})

@@ -129,6 +129,18 @@ def test_what_may_be_writing_is(make: Make, ms: float, state: str, code: int, fr
     assert any("25% of it is no writing: " in e for e in f.evidence) == (ms == 100)
 
 
+def test_of_two_that_a_save_calls_each_has_its_own_share(make: Make) -> None:
+    file = make(platform=LINUX).steps(
+        100, {("checkpoint", "blocked"): 3.0, ("checkpoint", "python"): 2.0}, compute=15.0
+    )
+    for line, name, state, ms in ((50, "Slow.on_save_checkpoint", "blocked", 300), (60, "Slow.sums", "python", 200)):
+        at = file.stack(f"{TRAIN}:{line} {name}", *IN_A_SAVE, MAIN)
+        file.detail("sample", ms, phase="checkpoint", state=state, stack=at, code=SLEEP, count=20)
+    f = _told(file)["TP304"]
+    assert f.why.endswith("(train.py:50), which waits (clock_nanosleep): 60% of it; and Slow.sums (train.py:60): 40%")
+    assert f.fix_share == pytest.approx(0.6)
+
+
 def test_samples_that_stand_for_no_time_are_no_error(make: Make) -> None:
     file = make(platform=LINUX).steps(100, {("checkpoint", "blocked"): 4.0}, compute=16.0)
     hook = file.stack(HOOK, *IN_A_SAVE, MAIN)

@@ -12,6 +12,7 @@ from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import KEEP_NAME, MECHANISM_OF
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -135,6 +136,8 @@ class Hooks:
     """Whose hook a frame of a stack is."""
 
     def __init__(self, facts: Facts) -> None:
+        version = facts.run.meta.get("python", "").split(".")[:2]
+        self._tells_classes = all(map(str.isdecimal, version)) and tuple(map(int, version)) >= (3, 11)
         self._classes = {str(description.get("class")) for _, description in facts.run.objects.values()}
         self._known: dict[tuple[str, str], list[tuple[int, Part]]] = {}  # by file and name: the first line
         for kind in ("callback", "logger", "lightning"):
@@ -148,6 +151,8 @@ class Hooks:
         """Of a base class' hook it is who has no other; before CPython 3.11, which tells no class, the line says it."""
         kind, _, function = frame.function.rpartition(".")
         known = self._known.get((frame.file, function), ())
+        if not kind and self._tells_classes:
+            return None
         if not kind:
             known = [at for at in known if at[0] <= frame.line]
             return max(known, key=lambda at: at[0])[1] if known else None
@@ -181,9 +186,9 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
     ns = ns * sum(cells.values()) // sum(whole.values())
     seen: dict[str, int] = {}
     hooks = Hooks(facts)
-    for detail in facts.samples(phases=[phase]):
-        mechanism = MECHANISM_OF.get(detail.state)
-        if mechanism and any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
+    for detail in weighed(facts.samples(phases=[phase]), whole):
+        if any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
+            mechanism = MECHANISM_OF[detail.state]
             seen[mechanism] = seen.get(mechanism, 0) + detail.ns
     out: dict[Cell, int] = {}
     every = sum(seen.values())

@@ -44,8 +44,9 @@ class Callback:
         if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
             second = None
         fix_share = 1.0
-        rare = 2 * sum(h.count for h in top.hooks if h.other_ns >= limit("felt_share") * top.other_ns) <= facts.steps
         cause = framework.main_cause(facts, claims)
+        affected = facts.affected_by_part(cause, sum(claims.values()))
+        seldom = 2 * affected.steps < facts.steps and 2 * affected.steps < hook.count
         bar = "ProgressBar" in top.name
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
@@ -60,13 +61,17 @@ class Callback:
             hugging_face = bool(trainer_words.arguments(facts.run.meta))
             fix = _less_often(f"{top.name}.{hook.name}", hook.name, beside, hugging_face=hugging_face)
             fix_share = hook.other_ns / top.other_ns
+            if seldom:
+                fix = (
+                    f"# in {top.name}.{hook.name}: what only few of its calls do: more rarely still, less, or {beside}"
+                )
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause=cause,
             claims=claims,
             title=f"the callback {top.name} holds up the loop",
-            affected=facts.affected_by_part(cause, sum(claims.values())) if rare else None,
+            affected=affected,
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
@@ -76,7 +81,9 @@ class Callback:
             ),
             who=(f"{top.name}.{hook.name}",),
             where=top.place(facts),
-            why=f"{top.name}.{hook.name} runs on the training thread at every call ({top.place(facts)})"
+            why=f"{top.name}.{hook.name} runs on the training thread"
+            + (", and few of its calls take long" if seldom else " at every call")
+            + f" ({top.place(facts)})"
             + (f"; {second.other_ns / top.other_ns:.0%} of its time is in {second.name}" if second is not None else ""),
             fix=fix,
             fix_share=fix_share,

@@ -42,6 +42,9 @@ class Checkpoint:
         top = spots[0] if spots else None
         own = saving.own_work(facts)
         mostly_own = own.ns >= limit("half_share") * cost
+        # Of the save, by function.
+        called = [(s, s.share * own.ns / cost) for s in own.spots]
+        called = [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
         blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
         every = max(1, round(facts.steps / saves))
         rarely = max(100, 10 * every)
@@ -65,9 +68,11 @@ class Checkpoint:
                 f"{beside.ns / cost:.0%} of it is beside torch.save: {facts.label(beside.spots[0])} writes the file"
                 if beside.spots
                 else "",
-                f"{own.ns / cost:.0%} of it is no writing: {facts.label_with_caller(own.spots[0])} {_does(own)}"
-                if own.ns >= limit("felt_share") * cost
-                else "",
+                *(
+                    f"{share:.0%} of it is no writing: {facts.label_with_caller(s)}"
+                    for s, share in called
+                    if own.ns >= limit("felt_share") * cost
+                ),
                 f"{size(total.value / saves)} each" + ("" if mostly_own else f", {size(rate)}/s")
                 if known
                 else "how many bytes is not known",
@@ -78,7 +83,8 @@ class Checkpoint:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(own.spots[0] if mostly_own else top),
-            why=f"the save calls {facts.label_with_caller(own.spots[0])}, which {_does(own)}: {own.ns / cost:.0%} of it"
+            why=f"the save calls {facts.label_with_caller(own.spots[0])}, which {_does(own)}: {called[0][1]:.0%} of it"
+            + "".join(f"; and {facts.label(s)}: {share:.0%}" for s, share in called[1:])
             if mostly_own
             else "torch.save runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
@@ -95,7 +101,7 @@ class Checkpoint:
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
             ),
-            fix_share=own.ns / cost if mostly_own else 1 - every / rarely if by_option else 1.0,
+            fix_share=called[0][1] if mostly_own else 1 - every / rarely if by_option else 1.0,
             will_not_help="a faster disk, or torch.save in a thread: most of it is no writing"
             if mostly_own
             else "a larger batch or more workers"
