@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trainperf
 from trainperf.ranks import open_job, ranks
 
 if importlib.util.find_spec("accelerate") is None:
@@ -34,3 +35,27 @@ def test_accelerate_launch_of_two_ranks(tmp_path: Path) -> None:
         assert [run.step_count for run in job.runs] == [16, 16]
         assert all(run.meta["ended"] == "normally" and run.meta["process_group"] == "1" for run in job.runs)
         assert len({run.meta["launch"] for run in job.runs}) == 1 and ranks(job.runs) is not None
+
+
+def test_a_state_has_the_bytes_of_all_its_files(tmp_path: Path) -> None:
+    body = f"""
+import pathlib, accelerate, torch, trainperf
+folder = pathlib.Path({str(tmp_path)!r})
+with trainperf.watch(folder / "a.tpr", gil="off", sampler_hz=0):
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = torch.nn.Linear(512, 512)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    for _ in range(4):
+        accelerator.backward(model(torch.ones(4, 512)).sum())
+        optimizer.step()
+    accelerator.save_state(folder / "state")
+    for _ in range(2):
+        accelerator.backward(model(torch.ones(4, 512)).sum())
+        optimizer.step()
+"""
+    done = subprocess.run([sys.executable, "-c", body], check=False, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    with trainperf.open(tmp_path / "a.tpr") as run:
+        written = run.span_total("checkpoint").value
+    tensors = [f.stat().st_size for f in (tmp_path / "state").iterdir() if f.suffix in (".safetensors", ".bin")]
+    assert len(tensors) == 2 and written >= sum(tensors) > 3 * 512 * 512 * 4

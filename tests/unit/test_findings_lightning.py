@@ -216,6 +216,15 @@ def test_a_logger(make: Make) -> None:
     assert "log_every_n_steps=50" in f.fix and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
 
 
+def test_of_two_loggers_the_second_is_told_with_the_first(make: Make) -> None:
+    file = lightning(make).steps(100, {("logging", "blocked"): 1.0, ("logging", "python"): 0.8}, compute=7.0)
+    for i, (name, ms) in enumerate((("Slow", 100), ("Formats", 75), ("Quick", 2))):
+        file.object(1 + i, "logger", **{"class": name, "hooks": {"log_metrics": hook(ms, count=10, other=0)}})
+    (f,) = said(file).findings
+    assert f.id == "TP702" and f.title == "the loggers Slow and Formats hold up the loop"
+    assert f.who == ("Slow.log_metrics", "Formats.log_metrics") and f.cost_ms_per_step == pytest.approx(1.75, abs=0.01)
+
+
 def test_a_logger_of_hugging_faces_is_told_in_its_words(make: Make) -> None:
     facts = json.dumps({"version": "5.23.0", "logging_steps": 20})
     file = make().meta(framework="transformers 5.23.0", transformers=facts).steps(100, compute=9.0, logging=1.0)

@@ -40,6 +40,12 @@ class _LibraryHook(PatchHook):
     def _saving(self, context: Context, target: Callable[..., Any] | None = None) -> Make:
         return lambda original: context.saves.around(original, self.switch, target)
 
+    def _patch_safetensors(self, module_name: str, context: Context) -> None:
+        """A module's own name for safetensors' `save_file`, which knows the bytes."""
+        module = importlib.import_module(module_name)
+        if callable(vars(module).get("safe_save_file")):
+            self.patch(module, "safe_save_file", self._saving(context, _file_of_save_file))
+
     def _phase(self, context: Context, phase: int) -> Make:
         begin, end = context.native.begin_phase, context.native.end_phase
         return lambda original: context.apart.bracketed(original, self.switch, begin, end, phase)
@@ -79,9 +85,7 @@ class PretrainedModelHook(_LibraryHook):
 
     def install(self, context: Context) -> None:
         super().install(context)
-        module = importlib.import_module(self.needs)
-        if callable(vars(module).get("safe_save_file")):  # its own name for safetensors', which knows the bytes
-            self.patch(module, "safe_save_file", self._saving(context, _file_of_save_file))
+        self._patch_safetensors(self.needs, context)
 
     def wrappers(self, context: Context) -> dict[str, Make]:
         return {"save_pretrained": self._saving(context)}
@@ -103,6 +107,10 @@ class AcceleratorHook(_LibraryHook):
     name = "accelerator"
     needs = "accelerate.accelerator"
     owner = "Accelerator"
+
+    def install(self, context: Context) -> None:
+        super().install(context)
+        self._patch_safetensors("accelerate.utils.other", context)
 
     def wrappers(self, context: Context) -> dict[str, Make]:
         saving = self._saving(context)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ class TrainerLogger:
         if not loggers:
             return None
         top = loggers[0]
-        claims = framework.claims_of(facts, top, top.own_ns, "logging")
+        felt = [top, *(p for p in loggers[1:] if p.own_ns >= limit("felt_share") * top.own_ns)]
+        claims: dict[Cell, int] = {}
+        for logger in felt:
+            for cell, ns in framework.claims_of(facts, logger, logger.own_ns, "logging").items():
+                claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + ns)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -39,7 +43,9 @@ class TrainerLogger:
             severity=severity,
             cause="logging",
             claims=claims,
-            title=f"the logger {top.name} holds up the loop",
+            title=f"the logger {top.name} holds up the loop"
+            if len(felt) == 1
+            else f"the loggers {', '.join(p.name for p in felt[:-1])} and {felt[-1].name} hold up the loop",
             affected=facts.affected("logging"),
             confidence=facts.confidence(),
             evidence=(
@@ -48,7 +54,7 @@ class TrainerLogger:
                 f" the longest {ms(hook.max_ns)}",
                 f"other loggers: {', '.join(others)}" if others else "",
             ),
-            who=(f"{top.name}.{hook.name}",),
+            who=tuple(f"{p.name}.{p.hooks[0].name}" for p in felt),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} takes {ms(hook.own_ns / max(1, hook.count))} a call"
             + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else "")
