@@ -84,6 +84,23 @@ def test_what_samples_say_of_a_callback_that_is_not_told_is_told(make: Make) -> 
     assert [f.id for f in said(file).findings if f.id in ("TP302", "TP701")] == ["TP302"]
 
 
+def test_callbacks_that_are_each_worth_a_warning_are_told_together(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 4.0, ("other", "python"): 2.0})
+    costs = (("Sleeps", 400, 41), ("Crunches", 180, 61), ("Quick", 10, 81))
+    for i, (name, ms, line) in enumerate(costs):
+        hooks = {"on_x": hook(ms, at=f"{TRAIN}:{line}")}
+        file.object(1 + i, "callback", **{"class": name, "module": "app", "at": f"{TRAIN}:{line}", "hooks": hooks})
+        state = "python" if name == "Crunches" else "blocked"
+        file.detail("sample", ms, phase="other", state=state, stack=file.stack(f"{TRAIN}:{line} {name}.on_x"), count=40)
+    (f,) = said(file).findings
+    assert f.id == "TP701" and f.title == "the callbacks Sleeps and Crunches hold up the loop"
+    assert f.who == ("Sleeps.on_x", "Crunches.on_x") and f.cost_ms_per_step == pytest.approx(5.8, abs=0.01)
+    assert f.fix_share == pytest.approx(40 / 58, abs=0.01) and "so does Crunches.on_x, 13%" in f.why
+    assert any(
+        e.startswith("1.8 ms of each step's") and "in Crunches (train.py:61): on_x: 100 calls" in e for e in f.evidence
+    )
+
+
 def test_what_few_of_its_calls_do_is_not_told_of_every_call(make: Make) -> None:
     file = lightning(make)
     for step in range(200):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +95,25 @@ def is_monitor(part: Part) -> bool:
 
 
 def callbacks(facts: Facts) -> list[Part]:
-    """Those that no rule of their own tells, the costliest first: TP701 tells that one."""
+    """Those that no rule of their own tells, the costliest first."""
     saves = around_saves(facts)  # TP304 tells it
     return [part for part in parts(facts, "callback") if not is_monitor(part) and part != saves]
 
 
+def told_callbacks(facts: Facts) -> list[Part]:
+    """The costliest, and others that are worth a warning by themselves."""
+    found = callbacks(facts)
+    return found[:1] + [part for part in found[1:] if facts.share(part.other_ns) >= CALLBACK_LIMITS.warn]
+
+
 def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
-    """Whether a stack of the loop's is in the hooks of the callback that TP701 tells: its time is exact, and not to be
-    told once more by samples."""
-    told = next(iter(callbacks(facts)), None)
-    if told is None or facts.grade(sum(claims_of(facts, told, told.other_ns).values()), CALLBACK_LIMITS) is None:
+    """Whether a stack of the loop's is in the hooks of the callbacks that TP701 tells: their time is exact, and not to
+    be told once more by samples."""
+    told = told_callbacks(facts)
+    if facts.grade(sum(claims_of_all(facts, [(p, p.other_ns) for p in told]).values()), CALLBACK_LIMITS) is None:
         return lambda stack: False
     hooks = Hooks(facts)
-    return lambda stack: any(hooks.owner(frame) == told for frame in stack)
+    return lambda stack: any(hooks.owner(frame) in told for frame in stack)
 
 
 def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
@@ -201,6 +207,22 @@ def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[C
     for cell, amount in spread(rest, ns - sum(out.values())).items():
         out[cell] = out.get(cell, 0) + amount
     return out
+
+
+def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "other") -> dict[Cell, int]:
+    """Of several parts, each with its ns."""
+    claims: dict[Cell, int] = {}
+    for part, ns in told:
+        for cell, amount in claims_of(facts, part, ns, phase).items():
+            claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + amount)
+    return claims
+
+
+def named(kind: str, found: Sequence[Part]) -> str:
+    """ "logger A holds", "loggers A, B and C hold"."""
+    if len(found) == 1:
+        return f"{kind} {found[0].name} holds"
+    return f"{kind}s {', '.join(p.name for p in found[:-1])} and {found[-1].name} hold"
 
 
 def main_cause(facts: Facts, claims: Mapping[Cell, int]) -> str:

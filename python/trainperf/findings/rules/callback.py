@@ -26,24 +26,25 @@ class Callback:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        candidates = framework.callbacks(facts)
-        if not candidates:
+        told = framework.told_callbacks(facts)
+        if not told:
             return None
-        top = candidates[0]
-        claims = framework.claims_of(facts, top, top.other_ns)
+        top = told[0]
+        whole_ns = sum(part.other_ns for part in told)
+        claims = framework.claims_of_all(facts, [(part, part.other_ns) for part in told])
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
         hook = top.hooks[0]
         others = [
             f"{p.name} {facts.share(p.other_ns):.1%}"
-            for p in candidates[1:3]
+            for p in framework.callbacks(facts)[len(told) : len(told) + 2]
             if facts.share(p.other_ns) >= limit("show_share")
         ]
         second = max(top.hooks[1:], key=lambda h: h.other_ns, default=None)
         if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
             second = None
-        fix_share = 1.0
+        fix_share = top.other_ns / whole_ns
         cause = framework.main_cause(facts, claims)
         affected = facts.affected_by_part(cause, sum(claims.values()))
         seldom = 2 * affected.steps < facts.steps and 2 * affected.steps < hook.count
@@ -60,7 +61,7 @@ class Callback:
         else:
             hugging_face = bool(trainer_words.arguments(facts.run.meta))
             fix = _less_often(f"{top.name}.{hook.name}", hook.name, beside, hugging_face=hugging_face)
-            fix_share = hook.other_ns / top.other_ns
+            fix_share = hook.other_ns / whole_ns
             if seldom:
                 fix = (
                     f"# in {top.name}.{hook.name}: what only few of its calls do: more rarely still, less, or {beside}"
@@ -70,20 +71,22 @@ class Callback:
             severity=severity,
             cause=cause,
             claims=claims,
-            title=f"the callback {top.name} holds up the loop",
+            title=f"the {framework.named('callback', told)} up the loop",
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
                 _told(hook),
                 _told(second) if second is not None else "",
+                *(f"{facts.of_step(p.other_ns)} in {p.name} ({p.place(facts)}): {_told(p.hooks[0])}" for p in told[1:]),
                 f"other callbacks: {', '.join(others)}" if others else "",
             ),
-            who=(f"{top.name}.{hook.name}",),
+            who=tuple(f"{p.name}.{p.hooks[0].name}" for p in told),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} runs on the training thread"
             + (", and few of its calls take long" if seldom else " at every call")
             + f" ({top.place(facts)})"
+            + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.other_ns):.0%}" for p in told[1:])
             + (f"; {second.other_ns / top.other_ns:.0%} of its time is in {second.name}" if second is not None else ""),
             fix=fix,
             fix_share=fix_share,

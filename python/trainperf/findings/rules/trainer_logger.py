@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.model import Cell, Limits, Outcome
+from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ class TrainerLogger:
             return None
         top = loggers[0]
         felt = [top, *(p for p in loggers[1:] if p.own_ns >= limit("felt_share") * top.own_ns)]
-        claims: dict[Cell, int] = {}
-        for logger in felt:
-            for cell, ns in framework.claims_of(facts, logger, logger.own_ns, "logging").items():
-                claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + ns)
+        claims = framework.claims_of_all(facts, [(p, p.own_ns) for p in felt], "logging")
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -43,9 +40,7 @@ class TrainerLogger:
             severity=severity,
             cause="logging",
             claims=claims,
-            title=f"the logger {top.name} holds up the loop"
-            if len(felt) == 1
-            else f"the loggers {', '.join(p.name for p in felt[:-1])} and {felt[-1].name} hold up the loop",
+            title=f"the {framework.named('logger', felt)} up the loop",
             affected=facts.affected("logging"),
             confidence=facts.confidence(),
             evidence=(
