@@ -18,8 +18,6 @@ torch=${TORCH_REQUIREMENT:-torch==2.13.0}
 venv=.venv
 suitable='import sys; sys.exit(not (sys.version_info >= (3, 10) and sys.implementation.name == "cpython"))'
 
-# Modules are compiled when they are first imported: all that pip brings would take as long as all else of it.
-pip_install() { "$venv/bin/python" -m pip install -qq --no-compile --disable-pip-version-check "$@"; }
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
@@ -109,9 +107,9 @@ stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  pip_install -r scripts/requirements.txt
-  pip_install "$torch"
-  pip_install -r scripts/requirements-frameworks.txt "$torch"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$torch"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-frameworks.txt "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   # And what an installed package would bring: the command.
@@ -125,7 +123,7 @@ if [ $tests = yes ]; then
   key=$({ cat scripts/requirements-trackers.txt; echo "$key"; } | sha256sum)
   if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     say "installing what only tests need into $venv"
-    if pip_install -r scripts/requirements-trackers.txt; then
+    if "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-trackers.txt; then
       echo "$key" >"$stamp"
     else
       say "pip could not install MLflow and W&B; tests of the exports to them are skipped"
