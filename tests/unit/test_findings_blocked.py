@@ -398,9 +398,21 @@ def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:
 @pytest.mark.parametrize(("asleep_ms", "severity"), [(14, "info"), (98, "info"), (110, "critical")])
 def test_a_short_wait_in_one_step_is_no_warning(make: Make, asleep_ms: float, severity: str) -> None:
     """A run of 0.07 s that slept in its first forward for a page from a disk was told "critical"."""
-    file = make().steps(1, blocked_io=asleep_ms).steps(99, compute=0.5)
+    file = make().steps(50, compute=0.5).steps(1, blocked_io=asleep_ms).steps(49, compute=0.5)
     found = said(file)
     (f,) = (f for f in found.findings if f.id == "TP301")
     assert f.severity == severity and f.steps_affected == 1
     assert (found.verdict.finding == "TP301") == (severity == "critical")
     assert "blocked" in found.verdict.text, found.verdict
+
+
+@pytest.mark.parametrize(("others", "loud"), [(0.0, False), (4.0, True)])
+def test_what_the_first_step_alone_waits_for_is_no_warning(make: Make, others: float, loud: bool) -> None:
+    """A program whose code is not in memory yet waits for the disk."""
+    file = make()
+    for step in range(100):
+        file.step({("forward", "blocked"): 150.0 if step == 0 else others}, compute=3.0)
+    found = said(file)
+    f = next(f for f in found.findings if f.id == "TP301")
+    assert (f.severity != "info") == (found.verdict.kind == "finding") == loud
+    assert loud or "no warning, but blocked costs" in found.verdict.text

@@ -231,6 +231,14 @@ class Facts(Places):
             return Affected(self.steps, 1.0)
         return Affected(steps, held / whole)
 
+    def is_in_first_step(self, cause: str) -> bool:
+        """Whether nearly all of a cause is in the run's first step, which reads code from the disk and makes what all
+        others use."""
+        table = self.run.steps
+        column = table.causes_ns[:, CAUSES.index(cause)]
+        whole = int(column.sum())
+        return whole > 0 and int(table.count[0]) == 1 and int(column[0]) >= limit("held_share") * whole
+
     def affected_by_part(self, cause: str, ns: int) -> Affected:
         """Which steps have a cost of `ns` that is a part of a cause: the fewest that have nearly so much more of the
         cause than the median step has, with those like them; or all."""

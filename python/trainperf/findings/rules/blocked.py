@@ -158,7 +158,8 @@ class Blocked:
         if severity is None:
             return None
         affected = facts.affected("blocked_io")
-        if affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s"):
+        in_some = affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s")
+        if in_some or facts.is_in_first_step("blocked_io"):
             severity = "info"
         phases = {p for p, _ in claims}
         elsewhere = beside_saves(facts).details  # told as the checkpoint's
