@@ -12,7 +12,7 @@ from trainperf.findings.frames import below_backward, is_stdlib_file, stops_work
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
-from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -293,11 +293,7 @@ class Blocked:
     @staticmethod
     def _call(facts: Facts, top: Spot | None, samples: Sequence[Detail]) -> str:
         """The system call in which most of the top place's time went."""
-        calls: dict[int, int] = {}
-        for d in samples:
-            if top is None or facts.is_at(d, top, line=True):
-                calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
-        return syscall_name(max(calls, key=lambda c: calls[c]), facts.machine) if calls else ""
+        return call_of((d for d in samples if top is None or facts.is_at(d, top, line=True)), facts.machine)
 
     @staticmethod
     def _exchanges_gradients(facts: Facts, claims: Mapping[Cell, int], top: Spot | None) -> bool:
