@@ -289,6 +289,10 @@ TEST(Attribution, CheckpointsAndLoggingAreSpans) {
     if (i == 3) loop.Begin(Bracket::kCheckpoint).Blocked(8_ms).End(Bracket::kCheckpoint, 4096);
     if (i == 4) loop.Begin(Bracket::kLogging).Blocked(2_ms).End(Bracket::kLogging);
     if (i == 5) loop.Begin(Bracket::kLogging).Blocked(500_us).End(Bracket::kLogging);
+    if (i == 6) {  // a log call that calls another, such as a callback of the logger's
+      loop.Begin(Bracket::kLogging).Begin(Bracket::kLogging).Blocked(2_ms);
+      loop.End(Bracket::kLogging).End(Bracket::kLogging);
+    }
   });
   ASSERT_EQ(loop.Spans(SpanKind::kCheckpoint).size(), 1u);
   EXPECT_EQ(loop.Spans(SpanKind::kCheckpoint)[0].value, 4096);
@@ -296,7 +300,7 @@ TEST(Attribution, CheckpointsAndLoggingAreSpans) {
   EXPECT_TRUE(loop.steps()[3].has(kHasCheckpoint));
   EXPECT_TRUE(loop.steps()[3].has(kHostStalled));
   EXPECT_EQ(loop.steps()[3].phase(Phase::kCheckpoint), 8_ms);
-  EXPECT_EQ(loop.Spans(SpanKind::kLogging).size(), 1u);
+  EXPECT_EQ(loop.Spans(SpanKind::kLogging).size(), 2u);
   EXPECT_EQ(loop.steps()[5].phase(Phase::kLogging), 500_us);
   EXPECT_EQ(loop.steps()[5].phase(Phase::kForward), 1_ms);
 }

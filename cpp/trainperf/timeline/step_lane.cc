@@ -292,7 +292,7 @@ void StepLane::PopFrame(const Event& mark, bool unwound) {
       ++checkpoint_spans_;
       break;
     case Bracket::kLogging:
-      if (wall_ns >= kWorthASpanNs) AddSpan(SpanKind::kLogging, mark, frame, 0);
+      if (wall_ns >= kWorthASpanNs && !stack_.open(Bracket::kLogging)) AddSpan(SpanKind::kLogging, mark, frame, 0);
       break;
     case Bracket::kCallback:
       if (wall_ns >= kWorthASpanNs) AddSpan(SpanKind::kCallback, mark, frame, 0);
