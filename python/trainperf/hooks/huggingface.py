@@ -42,8 +42,10 @@ class _LibraryHook(PatchHook):
 
     def _patch_safetensors(self, module_name: str, context: Context) -> None:
         """A module's own name for safetensors' `save_file`, which knows the bytes."""
-        module = importlib.import_module(module_name)
-        if callable(vars(module).get("safe_save_file")):
+        module: Any = importlib.import_module(module_name)
+        found = vars(module).get("safe_save_file")
+        if callable(found):
+            module.safe_save_file = context.saves.unwrapped(found)
             self.patch(module, "safe_save_file", self._saving(context, _file_of_save_file))
 
     def _phase(self, context: Context, phase: int) -> Make:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ class Saves:
         self._native = native
         self._apart = apart
         self._written: dict[int, int] = {}  # by thread that is saving: bytes so far
+        self._wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def outermost(self) -> bool:
         """Whether what begins now is not inside of another one."""
@@ -43,6 +45,12 @@ class Saves:
         self._native.end(self._native.CHECKPOINT, written if written >= 0 else inside or -1)
         self._apart.end()
 
+    def unwrapped(self, function: AnyFunction) -> AnyFunction:
+        """Without what around() put around it: a module that is imported during the watch has taken that along."""
+        while function in self._wrappers:
+            function = function.__wrapped__  # type: ignore[attr-defined]  # by Patch
+        return function
+
     def around(self, original: AnyFunction, switch: Switch, target: Callable[..., Any] | None = None) -> AnyFunction:
         """`target` of the function's arguments: the file that it writes, if it writes one itself."""
 
@@ -61,6 +69,7 @@ class Saves:
             finally:
                 self.end(outermost, written)
 
+        self._wrappers.add(save)
         return save
 
 
