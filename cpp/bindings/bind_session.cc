@@ -155,6 +155,9 @@ class Session {
   void Note(const std::string& text) {
     if (Running()) collector_->Post([=](RunWriter& writer) { writer.AddNote(text); });
   }
+  void SetOverhead(const std::string& place, int64_t ns) {
+    if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetOverhead(place, ns); });
+  }
   void SetTier(const std::string& probe, const std::string& tier, const std::string& why) {
     if (Running()) collector_->Post([=](RunWriter& writer) { writer.SetTier(probe, tier, why); });
   }
@@ -245,6 +248,7 @@ void BindSession(py::module_& module) {
       .def("flush", &Session::Flush, "Everything seen so far is in the run file when it returns.")
       .def("set_meta", &Session::SetMeta, py::arg("key"), py::arg("value"))
       .def("note", &Session::Note, py::arg("text"))
+      .def("set_overhead", &Session::SetOverhead, py::arg("place"), py::arg("ns"))
       .def("set_tier", &Session::SetTier, py::arg("probe"), py::arg("tier"), py::arg("why") = "")
       .def("set_object", &Session::SetObject, py::arg("id"), py::arg("kind"), py::arg("description_json"))
       .def("watch_worker", &Session::WatchWorker, py::arg("loader"), py::arg("pid"),

@@ -217,6 +217,22 @@ def test_of_accumulated_batches_figures_go_out_once(tmp_path: Path) -> None:
     assert logger.steps and len(logger.steps) == len(set(logger.steps))
 
 
+def test_slow_loggers_get_our_figures_less_often_and_we_say_what_they_cost(tmp_path: Path) -> None:
+    class Slow(Rows):
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            super().log_metrics(metrics, step)
+            if "trainperf/step_ms" in metrics:
+                time.sleep(0.02)
+
+    logger = Slow(tmp_path)
+    run = fit(tmp_path, train=loader(None, 200, lambda _: time.sleep(0.004)), logger=logger, log_every_n_steps=5).run
+    assert 1 <= len(logger.steps) <= 2  # of 40 times; two take 4 % of it, and may take 0.5
+    told_ns = run.overhead_ns["figures"]
+    assert 20e6 * len(logger.steps) <= told_ns <= 20e6 * len(logger.steps) + 50e6
+    assert run.tiers["lightning_figures"].tier == "partly"
+    assert run.phase_ns("logging") >= told_ns - 5e6
+
+
 def test_no_figures_where_lightning_logs_none(tmp_path: Path) -> None:
     logger = Rows(tmp_path)
     run = fit(tmp_path, logger=logger, log_every_n_steps=0).run

@@ -195,5 +195,5 @@ def _between(facts: Facts, readings: Sequence[HostReading], start: int, end: int
     native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native")
     # At most: small operations do not use all of torch's threads.
     torchs = min(native, between) * max(0, facts.torch_threads - 1)
-    ours = min(sum(facts.run.overhead_ns.values()), between)
+    ours = min(facts.own_cpu_ns, between)
     return max(0, used - min(on_cpu, between) - torchs - ours) / between

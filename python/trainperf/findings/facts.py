@@ -49,6 +49,8 @@ class Facts(Places):
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.
         self.own_ns = sum(run.overhead_ns.get(place, 0) for place in ("marks", "gil_hook"))
+        self.figures_ns = run.overhead_ns.get("figures", 0)  # that the user's loggers took for ours, on the CPU or not
+        self.own_cpu_ns = sum(run.overhead_ns.values()) - self.figures_ns
         self.of_trace = run.meta.get("source") == "trace"  # of another profiler: no probe of ours was there
 
     # -- the device
@@ -232,8 +234,7 @@ class Facts(Places):
         return Affected(steps, held / whole)
 
     def is_in_first_step(self, cause: str) -> bool:
-        """Whether nearly all of a cause is in the run's first step, which reads code from the disk and makes what all
-        others use."""
+        """Whether nearly all of a cause is in the run's first step."""
         table = self.run.steps
         column = table.causes_ns[:, CAUSES.index(cause)]
         whole = int(column.sum())

@@ -48,6 +48,7 @@ class _Sums:
     def __init__(self) -> None:
         self.costs: dict[tuple[int, str], Cost] = {}
         self.objects: dict[int, tuple[str, Mapping[str, Any]]] = {}
+        self.own_ns = 0
 
 
 _sums: weakref.WeakKeyDictionary[Context, _Sums] = weakref.WeakKeyDictionary()
@@ -62,7 +63,7 @@ class CostMeter(StretchMeter):
         self._apart = context.apart if context.apart.thread in (0, threading.get_ident()) else Apart()
         super().__init__(self._apart, native.begin, native.end, native.begin_phase, native.end_phase)
         self._context = context
-        sums = _sums.setdefault(context, _Sums())
+        self._sums = sums = _sums.setdefault(context, _Sums())
         self._costs, self._objects = sums.costs, sums.objects
         self._taken = self._apart.take()
         self._published_ns = _now()
@@ -82,6 +83,11 @@ class CostMeter(StretchMeter):
             self._objects[number] = (kind, describe())
         cost = self._costs[(number, hook)] = Cost(number, hook)
         return cost
+
+    def add_own(self, ns: int) -> None:
+        """What the user's loggers took for our figures: a cost of trainperf's."""
+        self._sums.own_ns += ns
+        self._context.session.set_overhead("figures", self._sums.own_ns)
 
     def _tick(self) -> None:
         if _now() - self._published_ns >= _PUBLISH_NS and self.here():

@@ -61,7 +61,8 @@ class TrainPerfHooks(FitCallback):
             world_size=int(getattr(trainer, "world_size", 1)),
         )
         self._fit = LightningFit(trainer, self, watch, own=own)
-        self._fit.begin(log_metrics=self._log_metrics)  # what interrupts it finds us, by on_exception
+        # What interrupts it finds us, by on_exception.
+        self._fit.begin(log_metrics=self._log_metrics, budget=self._settings.budget)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._fit is not None:

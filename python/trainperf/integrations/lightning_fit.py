@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trainperf")
 
+# Of the budget: what the loggers may take for our figures, by whose calls trainperf is slow with a slow logger.
+_FIGURES_SHARE = 0.5
 _LOOK_AT_METRICS = (2, 20)  # batches after which the module's logged metrics are looked at
 _FIGURES = (
     "data_wait",
@@ -54,15 +57,23 @@ class LightningFit:
         self._patches: LightningPatches | None = None
         self._progress_bar: list[str] | None = None  # not looked at yet
         self._logged: StepTotals | None = None  # None: figures are not logged
+        self._figures_ns = 0  # that the loggers took for them
+        self._figures_since_ns = 0
+        self._figures_share = 0.0
+        self._figures_wait = False
 
-    def begin(self, *, log_metrics: bool) -> None:
-        """A Ctrl-C in it passes through: end() then takes out what is in by then."""
+    def begin(self, *, log_metrics: bool, budget: float) -> None:
+        """`budget`: the share of the training's time that all of trainperf may cost.
+
+        A Ctrl-C in it passes through: end() then takes out what is in by then.
+        """
         context = self._watch.context
         if context is None:  # disabled, or no core
             return
         self._context = context
         try:
             self._install()
+            self._figures_share = _FIGURES_SHARE * budget
             self._logged = self._watch.step_totals if log_metrics and self._trainer.loggers else None
         except Exception as error:
             self._failed(error)
@@ -166,6 +177,7 @@ class LightningFit:
 
     def on_train_start(self) -> None:
         self._trained = True
+        self._figures_since_ns = time.perf_counter_ns()
         if self._meter is not None:
             try:
                 self._mark_fetched_ahead()
@@ -195,9 +207,16 @@ class LightningFit:
                 self._context.fail("lightning_figures", error)
 
     def _log_figures(self, before: StepTotals) -> None:
-        """What the steps took that have closed since the last time, to every logger; never by self.log()."""
+        """What the steps took that have closed since the last time, to every logger; never by self.log(). Slow loggers
+        get them less often."""
         trainer = self._trainer
         if not self._lightning_logs():
+            return
+        begun_ns = time.perf_counter_ns()
+        if self._figures_ns > self._figures_share * (begun_ns - self._figures_since_ns):
+            if not self._figures_wait:
+                self._figures_wait = True
+                self._context.session.set_tier("lightning_figures", "partly", "the loggers are too slow for each turn")
             return
         now = self._watch.step_totals
         steps = now.since(before)
@@ -208,15 +227,20 @@ class LightningFit:
         figures |= {f"{cause}_ms": steps.mean_ms(cause) for cause in _FIGURES}
         figures |= {f"{flag}_steps": float(count) for flag, count in steps.flags.items()}
         step = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step)
-        meter = self._meter
+        meter, native = self._meter, self._context.native
         assert meter is not None
         meter.ours = True
+        native.begin(native.LOGGING)
         try:
             for logger in trainer.loggers:
                 separator = getattr(logger, "group_separator", "/")
                 logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)
         finally:
+            native.end(native.LOGGING)
             meter.ours = False
+            took_ns = time.perf_counter_ns() - begun_ns
+            self._figures_ns += took_ns
+            meter.add_own(took_ns)
 
     def _lightning_logs(self) -> bool:
         """Whether it logs metrics after this batch: of those that accumulate gradients, after the last."""
