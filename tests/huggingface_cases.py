@@ -246,7 +246,7 @@ def trainer_callback(n: int = 50) -> Case:
 
 
 def trainer_logging(n: int = 50) -> Case:
-    case = Case("Trainer: 4 ms in a logger, each step", "logging", n, "logging")
+    case = Case("Trainer: 4 ms in a logger, each step", "logging", n, "trainer-logger")
     slow = SlowLog(lambda: case.truth.sleep(4))
     return with_trainer(case, Rows(case.truth, n * BATCH), callbacks=[slow], logging_steps=1)
 

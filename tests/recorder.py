@@ -44,6 +44,7 @@ class Session:
         self.options = options
         self.meta: dict[str, str] = {}
         self.notes: list[str] = []
+        self.overhead: dict[str, int] = {}
         self.tiers: dict[str, tuple[str, str]] = {}
         self.objects: dict[int, tuple[str, str]] = {}
         self.workers: list[tuple[int, int]] = []
@@ -60,6 +61,9 @@ class Session:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def set_overhead(self, place: str, ns: int) -> None:
+        self.overhead[place] = ns
 
     def set_tier(self, probe: str, tier: str, why: str = "") -> None:
         self.tiers[probe] = (tier, why)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 from runfiles import RunFile
 from trainperf.findings.engine import Findings, find
@@ -11,6 +13,7 @@ from trainperf.findings.model import Finding
 Make = Callable[..., RunFile]
 TRAIN = "/home/me/job/train.py"
 LINUX = "Linux-6.1.0-x86_64-with-glibc2.36"
+_LIGHTNING = {"version": "2.6.6", "log_every_n_steps": 10, "progress_bar_metrics": ["training_step.loss"]}
 
 
 def said(file: RunFile) -> Findings:
@@ -33,3 +36,18 @@ def loud(file: RunFile) -> list[str]:
 def abstained(file: RunFile, id: str) -> str:
     """Why the rule abstained; "" when it did not."""
     return next((a.why for a in said(file).abstained if a.id == id), "")
+
+
+def lightning(make: Make, **settings: Any) -> RunFile:
+    """A run of Lightning's."""
+    file = make().meta(framework="lightning.pytorch 2.6.6", lightning=json.dumps(_LIGHTNING | settings))
+    for probe in ("profiler", "progress_bar_metrics", "sigterm_broadcast", "validation"):
+        file.tier(f"lightning_{probe}", "exact")
+    return file
+
+
+def hook(ms: float, count: int = 100, at: str = f"{TRAIN}:41", other: float | None = None) -> dict[str, Any]:
+    """What one hook of a callback took in all."""
+    ns = int(ms * 1e6)
+    other_ns = ns if other is None else int(other * 1e6)
+    return {"count": count, "ns": ns, "own_ns": ns, "other_ns": other_ns, "max_ns": ns // count, "at": at}

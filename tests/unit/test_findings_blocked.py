@@ -6,7 +6,7 @@ import pytest
 from runfiles import RunFile
 from trainperf.findings import engine
 from trainperf.findings.model import Finding
-from verdicts import TRAIN, Make, only, said
+from verdicts import LINUX, TRAIN, Make, only, said
 
 EVENT_LOOP = (
     "/usr/lib/python3.11/selectors.py:468 EpollSelector.select",
@@ -416,3 +416,13 @@ def test_what_the_first_step_alone_waits_for_is_no_warning(make: Make, others: f
     f = next(f for f in found.findings if f.id == "TP301")
     assert (f.severity != "info") == (found.verdict.kind == "finding") == loud
     assert loud or "no warning, but blocked costs" in found.verdict.text
+
+
+@pytest.mark.parametrize(("code", "severity"), [(230, "critical"), (16, "critical"), (0, "info"), (-1, "info")])
+def test_what_the_first_step_sleeps_is_no_disks_doing(make: Make, code: int, severity: str) -> None:
+    """clock_nanosleep and ioctl; read, and no call: a page."""
+    file = make(platform=LINUX).steps(1, {("forward", "blocked"): 60_000.0}).steps(99, compute=3.0)
+    at = file.stack(f"{TRAIN}:30 warm_up")
+    file.detail("sample", 60_000, phase="forward", state="blocked", stack=at, code=code, count=200)
+    f = next(f for f in said(file).findings if f.id == "TP301")
+    assert f.severity == severity and f.where == "train.py:30"

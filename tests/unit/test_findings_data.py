@@ -176,6 +176,15 @@ def test_data_starved_on_one_cpu_does_not_advise_workers(make: Make) -> None:
     assert "num_workers" in only(file).will_not_help
 
 
+@pytest.mark.parametrize(("batches", "severity"), [(4, "info"), (1, "critical")])
+def test_of_several_batches_a_step_each_is_small(make: Make, batches: int, severity: str) -> None:
+    """Where gradients are accumulated: a batch that a worker has ready would cost more."""
+    file = make().steps(100, {("fetch", "python"): 1.6}, compute=4.4)
+    file.loader(1, fetches=100 * batches, wait=160)
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert f.severity == severity and ("num_workers" in f.fix) == (batches == 1)
+
+
 def test_a_small_in_process_fetch_is_no_warning(make: Make) -> None:
     file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
     file.loader(1, fetches=500, wait=150)

@@ -436,22 +436,6 @@ def test_log_calls_without_a_span_are_not_divided_among_those_with_one(make: Mak
     assert f.steps_affected == 100 and "4.0 ms of each step's 12.0 ms the training thread writes logs" in f.evidence
 
 
-def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) -> None:
-    """Lightning's sanity check."""
-    file = make().span("validation", 30).steps(40, compute=10.0, validation=12.0)
-    for step in (9, 19, 29, 39):
-        file.span("validation", 120, step=step)
-    f = only(file)
-    assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
-
-
-def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
-    some = make().steps(40, compute=10.0, validation=3.0)
-    assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]
-    much = make().steps(40, compute=10.0, validation=12.0)
-    assert [(f.slug, f.severity) for f in said(much).findings] == [("validation", "warning")]
-
-
 def test_what_costs_as_much_as_a_warning_is_told_also_where_the_python_is_nobodys(make: Make) -> None:
     file = make().steps(150, {("forward", "python"): 0.66, ("backward", "native"): 0.7, ("fetch", "python"): 0.64})
     file.loader(1, fetches=150, wait=97)

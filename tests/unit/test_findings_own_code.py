@@ -7,7 +7,7 @@ import itertools
 import pytest
 from runfiles import RunFile
 from trainperf.report import console
-from verdicts import TRAIN, Make, only, said
+from verdicts import LINUX, TRAIN, Make, only, said
 
 CALL = "/x/site-packages/torch/nn/modules/module.py:{} Module._call_impl"
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
@@ -91,6 +91,54 @@ def test_saving_is_told_as_that_and_in_how_many_steps(make: Make, count: int, fe
     assert "savez_compressed called by save" in f.why and "not the loss" not in f.fix
     assert (f.steps_affected, f.affected_share) == ((3, pytest.approx(0.94)) if few else (100, 1.0))
     assert f.evidence[0].startswith("3 of 100 steps, 157 ms each" if few else "5.0 ms of each step's 15.0 ms")
+
+
+@pytest.mark.parametrize(
+    ("code", "count", "kernel", "told"),
+    [
+        (74, 40, (0.4, 0), "fsync"),
+        (1, 40, (0.4, 0), "write"),
+        (202, 40, (0.4, 0), ""),  # a lock
+        (74, 3, (0.4, 0), ""),
+        (74, 40, (0.1, 0), ""),  # most of its native code is not the kernel's
+        (74, 40, (0.4, 200_000), ""),  # 0.3 s of page faults
+    ],
+)
+def test_what_the_kernel_does_for_a_function_on_files_is_no_computing(
+    make: Make, code: int, count: int, kernel: tuple[float, int], told: str
+) -> None:
+    """It counts as forward, as a loss would, but no loss works on files. `kernel`: its share of the time, with so many
+    page faults a second."""
+    share, faults = kernel
+    file = forwards(make, 7.0, f"{TRAIN}:4 dump").meta(platform=LINUX, page_fault_ns="1500")
+    at = file.stack(f"{TRAIN}:5 dump", f"{TRAIN}:9 train")
+    file.detail("sample", 50, phase="forward", state="blocked", stack=at, code=code, count=count)
+    file.host(10, process_cpus=1, system=1000 * share, faults=lambda second: faults * second)
+    f = said(file).findings[0]
+    assert (f.id, f.where) == ("TP310", "train.py:4") and f.cost_ms_per_step == pytest.approx(7.0)
+    assert (f.title == "the loop works on files") == (f.severity == "critical") == bool(told)
+    assert not told or f.evidence[0].endswith(f"native code of system calls such as {told}: the kernel's")
+    assert not told or (f.confidence == "medium" and "inferred" in f.confidence_why)
+
+
+@pytest.mark.parametrize(("inner", "ms"), [((), 6.0), (("/x/site-packages/numpy/linalg/_linalg.py:9 svd",), 3.0)])
+def test_kernel_time_that_may_be_other_code_s_is_not_a_functions(make: Make, inner: tuple[str, ...], ms: float) -> None:
+    """Of another function beside it; of a fetch; of what a library computes below it."""
+    file = make(platform=LINUX, page_fault_ns="1500")
+    cells = {
+        ("forward", "native"): 4.0,
+        ("backward", "native"): 4.0,
+        ("other", "native"): 6.0,
+        ("fetch", "native"): 4.0,
+    }
+    file.steps(100, cells | {("other", "blocked"): 0.5})
+    at = file.stack(*inner, f"{TRAIN}:5 dump", f"{TRAIN}:9 train")
+    file.detail("sample", 100 * ms, phase="other", state="native", stack=at, count=60)
+    if not inner:
+        file.detail("sample", 50, phase="other", state="blocked", stack=at, code=74, count=40)
+    file.host(10, process_cpus=1, system=350, faults=lambda second: 0)
+    f = next(f for f in said(file).findings if f.id == "TP310")
+    assert f.title == "the loop computes outside of forward, backward and optimizer"
 
 
 @pytest.mark.parametrize("python", [0.0, 1.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from trainperf.findings.engine import cost_text
 from trainperf.findings.facts import Facts
 from trainperf.findings.framework import Part, claims_of
+from trainperf.findings.rules import uneven
 from trainperf.findings.rules.uneven import _Slow, tightened
 from verdicts import TRAIN, Make, abstained, loud, said
 
@@ -70,6 +72,17 @@ def test_steps_of_random_lengths_are_not_uneven_and_a_slow_third_of_them_is(make
         assert "TP401" in [f.id for f in said(slower).findings], seed
     assert [told for told, _ in seen] == [False] * 20
     assert any(by_chance for _, by_chance in seen)
+
+
+@pytest.mark.parametrize(("lift", "bounded"), [(0.05, False), (0.6, True)])
+def test_a_bound_on_chance_says_what_shuffles_say(monkeypatch: pytest.MonkeyPatch, lift: float, bounded: bool) -> None:
+    wall = np.random.default_rng(1).normal(1.0, 0.3, 200)
+    wall[:66] += lift
+    slow = _Slow(0, 66, 1.0, 1.0)
+    quick = uneven.by_chance(wall, slow)
+    assert (quick == 1 / (1 + uneven._SHUFFLES)) == bounded
+    monkeypatch.setattr(math, "exp", lambda _: float("inf"))  # as if there were no bound
+    assert uneven.by_chance(wall, slow) == quick
 
 
 @pytest.mark.parametrize(
@@ -197,7 +210,7 @@ def test_samples_of_nothing_tell_nothing(make: Make) -> None:
     with file.open() as run:
         facts = Facts(run)
         assert facts.beside(["other"]) == [] and facts.busiest_other() is None
-        part = Part("Ours", "train", f"{TRAIN}:9", ())
+        part = Part(1, "callback", "Ours", "train", f"{TRAIN}:9", ())
         assert sum(claims_of(facts, part, 100_000, "other").values()) == 100_000
 
 

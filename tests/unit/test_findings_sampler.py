@@ -74,6 +74,20 @@ def test_a_sampler_that_sleeps_is_not_told_of_the_data_set_that_computes(make: M
     assert "computes on the training thread" in data.why and "100% of it on the CPU" in data.evidence[0]
 
 
+def test_of_what_waits_and_what_computes_in_a_sampler_the_costlier_is_named(make: Make) -> None:
+    file = make(platform=LINUX)
+    file.steps(100, {("fetch", "blocked"): 8.0, ("fetch", "python"): 4.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=1200)
+    below = (*_NEXT, f"{TRAIN}:18 <module>")
+    sleeps, sorts = (file.stack(f"{TRAIN}:{at}", *below) for at in ("9 LenBatches.lock", "30 LenBatches.sorts"))
+    file.detail("sample", 300, phase="fetch", state="blocked", stack=sleeps, code=230, count=12)
+    file.detail("sample", 600, phase="fetch", stack=sorts, count=40)
+    f = only(file)
+    assert (f.id, f.where) == ("TP106", "train.py:9") and f.cost_ms_per_step == pytest.approx(12.0)
+    assert f.why.startswith("LenBatches.lock (train.py:9) ") and f.why.endswith("and waits (clock_nanosleep)")
+    assert any(e.startswith("67% of its 52 samples are in LenBatches.lock") for e in f.evidence)
+
+
 def _fetching(file: RunFile, *seen: tuple[int, str, str, float]) -> Finding:
     """8 ms blocked and 6 ms of Python a fetch; where, state and ms of samples."""
     file.steps(100, {("fetch", "blocked"): 8.0, ("fetch", "python"): 6.0}, compute=6.0).loader(
@@ -120,10 +134,13 @@ def test_a_sampler_too_quick_to_be_told_makes_no_trouble_of_the_data_set(make: M
 
 def test_torchs_own_sampler_is_named_by_its_class(make: Make) -> None:
     file = make().steps(100, {("fetch", "native"): 9.0}, compute=10.0)
-    file.loader(1, fetches=100, wait=900, ready={2: (100, 900)}, num_workers=2, sampler="WeightedRandomSampler")
+    file.loader(1, fetches=100, wait=500, num_workers=4, sampler="SequentialSampler", batch_sampler="BatchSampler")
+    file.loader(2, fetches=100, wait=400, num_workers=2, sampler="WeightedRandomSampler", batch_sampler="BatchSampler")
     own = "/x/site-packages/torch/utils/data/sampler.py:200 WeightedRandomSampler.__iter__"
-    file.detail("sample", 900, phase="fetch", state="native", stack=file.stack(own, *_NEXT, *_PUT))
+    drawn = "/x/site-packages/torch/utils/data/sampler.py:300 BatchSampler.__iter__"
+    file.detail("sample", 900, phase="fetch", state="native", stack=file.stack(own, drawn, *_NEXT, *_PUT))
     f = only(file)
+    assert not any("which read the data" in e for e in f.evidence)  # it is not known of which loader
     assert (f.id, f.where) == ("TP106", "") and f.why.startswith("WeightedRandomSampler draws the batches' indices")
 
 

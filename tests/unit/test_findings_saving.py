@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from runfiles import RunFile
 from trainperf.findings.model import Finding
-from verdicts import LINUX, TRAIN, Make, said
+from verdicts import LINUX, TRAIN, Make, hook, lightning, said
 
 SAVE = "/x/site-packages/torch/serialization.py:900 save"
 MAIN = f"{TRAIN}:15 <module>"
@@ -147,3 +147,23 @@ def test_samples_that_stand_for_no_time_are_no_error(make: Make) -> None:
     file.detail("sample", 0, phase="checkpoint", state="python", stack=hook, count=1)
     file.detail("sample", 400, phase="checkpoint", state="blocked", stack=hook, code=SLEEP, count=20)
     assert _told(file)["TP304"].why.endswith("waits (clock_nanosleep): 100% of it")
+
+
+@pytest.mark.parametrize("spans", [True, False])
+def test_how_often_is_told_by_the_steps_between_saves(make: Make, spans: bool) -> None:
+    file = make().steps(400, compute=2.0, checkpoint=0.5)
+    for step in range(59, 400, 60) if spans else (399,):
+        file.span("checkpoint", 33, step=step)
+    assert f"now every {60 if spans else 400} steps" in _told(file)["TP304"].fix
+
+
+def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: Make) -> None:
+    trainer = "/x/site-packages/lightning/pytorch/trainer/trainer.py:1400 Trainer.save_checkpoint"
+    file = lightning(make).steps(100, compute=2.0, checkpoint=0.5)
+    hooks = {"on_train_batch_end": hook(1, at=f"{TRAIN}:30", other=0)}
+    file.object(1, "callback", **{"class": "Keep", "module": "app", "at": f"{TRAIN}:29", "hooks": hooks})
+    stack = file.stack(SAVE, trainer, f"{TRAIN}:33 Keep.on_train_batch_end", MAIN)
+    file.detail("sample", 50, phase="checkpoint", state="native", stack=stack, count=40)
+    fix = _told(file)["TP304"].fix
+    assert fix.startswith("# in Keep.on_train_batch_end: call trainer.save_checkpoint less often")
+    assert "torch.save" not in fix

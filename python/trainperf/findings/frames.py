@@ -54,9 +54,8 @@ _OF_BATCHES = {"affine_grid", "fold", "grid_sample", "interpolate", "one_hot", "
 _TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
 _TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
 _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
-# What a loop over a tensor, a copy of one or its conversion calls.
-_TENSOR_METHOD = re.compile(r"(^|\.)__(iter|contains|deepcopy|array|reduce_ex)__$")
-_STORAGE = re.compile(r"[/\\]torch[/\\]storage\.py$")
+# What is written in Python of an operation on tensors: a norm, einsum, a loop over one, a copy or its conversion.
+_TENSOR_OPERATION = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter|functional|storage)\.py$")
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
 _AROUND_STEP = re.compile(r"[/\\]torch[/\\]optim[/\\]optimizer\.py$")
 _OPTIMIZERS = re.compile(r"[/\\]torch[/\\]optim[/\\]")
@@ -161,7 +160,7 @@ def is_array_library(file: str) -> bool:
 
 def is_the_loops(frames: Sequence[FrameLike]) -> bool:
     """The user's code, or what a library does on its behalf: no framework stands between the innermost frame and it,
-    but what makes the text of a tensor, goes through its elements or copies it, metrics, averages of the weights."""
+    but an operation on a tensor or what makes its text, metrics, averages of the weights."""
     for f in frames[max(_in_text(frames), _asked(frames, _METRIC), _asked(frames, _AVERAGE)) :]:
         if is_users(f, frames):
             return True
@@ -173,10 +172,8 @@ def is_the_loops(frames: Sequence[FrameLike]) -> bool:
 
 
 def _of_tensor(frame: FrameLike) -> bool:
-    """What a tensor needs for an operation of Python's on it."""
-    if _STORAGE.search(frame.file):
-        return True
-    return _TENSOR.search(frame.file) is not None and _TENSOR_METHOD.search(frame.function) is not None
+    """An operation that was asked of a tensor."""
+    return _TENSOR_OPERATION.search(frame.file) is not None and not frame.function.endswith("backward")
 
 
 def in_closure(frames: Sequence[FrameLike]) -> bool:
@@ -259,6 +256,11 @@ def called_by_save(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's: a hook of a save, an object that is saved."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
+
+
+def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:
+    """Trainer.save_checkpoint(), of Lightning."""
+    return any(f.function.rpartition(".")[2] == "save_checkpoint" and is_framework(f.file) for f in frames)
 
 
 def in_profiler(frames: Sequence[FrameLike]) -> bool:

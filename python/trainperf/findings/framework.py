@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainperf.findings import frames
+from trainperf.findings import frames, trainer_words
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import KEEP_NAME, MECHANISM_OF
 from trainperf.findings.weights import weighed
+from trainperf.runfile.steps import MAX_NS
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -38,12 +39,14 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A callback, a logger, or something that the framework does at each batch."""
+    """A callback, a logger, or something that the framework does at each batch. Compared as the object that it is."""
 
+    number: int
+    kind: str
     name: str
     module: str
     at: str  # file:line of its class
-    hooks: tuple[Hook, ...]  # costliest first
+    hooks: tuple[Hook, ...] = field(compare=False)  # costliest first
 
     @property
     def other_ns(self) -> int:
@@ -67,13 +70,23 @@ class Part:
 def parts(facts: Facts, kind: str) -> list[Part]:
     """Those of a kind ("callback", "logger", "lightning"), the costliest in the loop first."""
     found = []
-    for object_kind, description in facts.run.objects.values():
+    for number, (object_kind, description) in facts.run.objects.items():
         hooks = description.get("hooks")
         if object_kind == kind and isinstance(hooks, dict):
             name = str(description.get("name") or description.get("class") or "?")
             module, at = str(description.get("module") or ""), str(description.get("at") or "")
-            found.append(Part(name, module, at, _hooks(hooks, kind)))
+            found.append(Part(number, kind, name, module, at, _hooks(hooks, kind)))
     return sorted(found, key=lambda part: -part.other_ns)
+
+
+def loggers(facts: Facts) -> list[Part]:
+    """What writes metrics, the costliest first: loggers, and of Hugging Face's callbacks what they do in on_log."""
+    found = parts(facts, "logger")
+    for part in parts(facts, "callback"):
+        own = tuple(hook for hook in part.hooks if hook.name == "on_log" and hook.own_ns)
+        if own and trainer_words.arguments(facts.run.meta):
+            found.append(replace(part, hooks=own))
+    return sorted(found, key=lambda part: -part.own_ns)
 
 
 def around_saves(facts: Facts) -> Part | None:
@@ -103,7 +116,7 @@ def callbacks(facts: Facts) -> list[Part]:
 def told_callbacks(facts: Facts) -> list[Part]:
     """The costliest, and others that are worth a warning by themselves."""
     found = callbacks(facts)
-    return found[:1] + [part for part in found[1:] if facts.share(part.other_ns) >= CALLBACK_LIMITS.warn]
+    return found[:1] + [part for part in found[1:] if facts.grade(part.other_ns, CALLBACK_LIMITS) is not None]
 
 
 def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
@@ -126,7 +139,7 @@ def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
 
 
 def _count(value: object) -> int:
-    return max(0, value) if isinstance(value, int) else 0
+    return max(0, min(value, MAX_NS)) if isinstance(value, int) else 0
 
 
 def trainer(facts: Facts) -> Mapping[str, Any]:
@@ -180,16 +193,19 @@ def callback_of(facts: Facts, spot: Spot | None) -> str:
     return ""
 
 
-def claims_of(facts: Facts, part: Part, ns: int, phase: str = "other") -> dict[Cell, int]:
+def claims_of(
+    facts: Facts, part: Part, ns: int, phase: str = "other", told: Mapping[Cell, int] | None = None
+) -> dict[Cell, int]:
     """The cells that `ns` of a part's time stand for, less its share of what has causes of its own.
 
-    By the samples in its hooks where there are any, else in proportion to the whole phase.
+    By the samples in its hooks where there are any, else in proportion to the whole phase; but nothing that is `told`.
     """
     whole = {cell: n for cell, n in facts.matrix.items() if cell[0] == phase and n > 0}
     cells = {cell: n for cell, n in whole.items() if cell[1] not in KEEP_NAME}
     if not whole:
         return {}
     ns = ns * sum(cells.values()) // sum(whole.values())
+    cells = {cell: n - (told or {}).get(cell, 0) for cell, n in cells.items()}
     seen: dict[str, int] = {}
     hooks = Hooks(facts)
     for detail in weighed(facts.samples(phases=[phase]), whole):
@@ -213,13 +229,14 @@ def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "
     """Of several parts, each with its ns."""
     claims: dict[Cell, int] = {}
     for part, ns in told:
-        for cell, amount in claims_of(facts, part, ns, phase).items():
-            claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + amount)
+        for cell, amount in claims_of(facts, part, ns, phase, claims).items():
+            claims[cell] = claims.get(cell, 0) + amount
     return claims
 
 
-def named(kind: str, found: Sequence[Part]) -> str:
-    """ "logger A holds", "loggers A, B and C hold"."""
+def named(found: Sequence[Part]) -> str:
+    """ "logger A holds", "callbacks A, B and C hold"."""
+    kind = found[0].kind if len({part.kind for part in found}) == 1 else "logger"
     if len(found) == 1:
         return f"{kind} {found[0].name} holds"
     return f"{kind}s {', '.join(p.name for p in found[:-1])} and {found[-1].name} hold"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -130,8 +130,14 @@ def with_workers(loader: Loader | None, workers: int, call: str, note: str = "")
     return f"# num_workers={workers}, {share}\n{code}"
 
 
-def sampler_samples(facts: Facts) -> list[Detail]:
-    return [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]
+def sampler_samples(facts: Facts, cells: Mapping[Cell, int]) -> list[Detail]:
+    """Weighed by the samplers' exact times, `cells`."""
+    inside = [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]
+    return weighed(inside, cells)
+
+
+def blocked_share(samples: Sequence[Detail]) -> float:
+    return sum(d.ns for d in samples if d.state == "blocked") / max(1, sum(d.ns for d in samples))
 
 
 def sampler_cells(facts: Facts) -> dict[Cell, int]:

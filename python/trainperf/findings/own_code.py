@@ -120,7 +120,7 @@ def _hooks(facts: Facts) -> Keeps:
     return in_hook
 
 
-def _loops(facts: Facts) -> set[Function]:
+def functions_that_call_modules(facts: Facts) -> set[Function]:
     """The user's functions that were seen to call a module, directly or not."""
     loops: set[Function] = set()
     for d in facts.samples():
@@ -134,7 +134,7 @@ def _beside_the_model(facts: Facts) -> Keeps:
     """Of forward, what a function does that was never seen to call a module: a metric, an average of the weights; a
     loss or a batch as well. Nothing where no layer was seen, nor of what may be a part of the model: that may be a
     function."""
-    loops = _loops(facts)
+    loops = functions_that_call_modules(facts)
     model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
     before = facts.batch_work
 
@@ -277,7 +277,9 @@ def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks
     like Python."""
     function = function_of(spot.frame)
-    if spot.frame.function != function[1] or function not in _loops(facts):  # the first: a generator's own frame
+    if spot.frame.function != function[1] or function not in functions_that_call_modules(
+        facts
+    ):  # the first: a generator's own frame
         return False
     if all(only_validates(v) for v in with_workers_of(facts)):
         return False

@@ -86,7 +86,7 @@ _TABLE = (
     Threshold(
         "in_process_min_ms",
         1.0,
-        "ms/step",
+        "ms/batch",
         "in-process loading below it is mentioned, not warned of",
         "a batch that a worker has ready still costs 1.2 to 1.9 ms of next(): workers would not pay",
     ),

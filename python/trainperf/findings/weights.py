@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail]:
-    """Those that tell what the thread did, with ns that sum to `cells`: of each phase and mechanism the exact time,
-    shared out by its samples. Where these are too few they keep the weight that they have among all."""
+    """Those that tell what the thread did, with ns of which those of a phase and mechanism sum to its exact time, in
+    `cells`. Where they are too few they keep the weight that they have among all, and sum to that at most."""
     known = [d for d in samples if d.state in MECHANISM_OF]
     ns: dict[Cell, int] = {}
     count: dict[Cell, int] = {}
@@ -26,7 +26,8 @@ def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail
         count[cell] = count.get(cell, 0) + d.count
     overall = sum(cells.get(cell, 0) for cell in ns) / max(1, sum(ns.values()))
     weights = {
-        cell: cells.get(cell, 0) / ns[cell] if ns[cell] and count[cell] >= limit("min_samples") else overall
+        cell: exact if count[cell] >= limit("min_samples") else min(exact, overall)
         for cell in ns
+        for exact in [cells.get(cell, 0) / max(1, ns[cell])]
     }
     return [replace(d, ns=round(d.ns * weights[d.phase, MECHANISM_OF[d.state]])) for d in known]

@@ -12,7 +12,7 @@ from trainperf.findings.frames import below_backward, is_stdlib_file, stops_work
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
-from trainperf.findings.syscalls import call_of, waiting_kind
+from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -158,9 +158,6 @@ class Blocked:
         if severity is None:
             return None
         affected = facts.affected("blocked_io")
-        in_some = affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s")
-        if in_some or facts.is_in_first_step("blocked_io"):
-            severity = "info"
         phases = {p for p, _ in claims}
         elsewhere = beside_saves(facts).details  # told as the checkpoint's
         elsewhere |= ended.details if ended is not None else frozenset()
@@ -172,6 +169,11 @@ class Blocked:
         stopping = top is not None and stops_workers(top.frames)
         handed = handover(top.frames) if top is not None and not stopping else None
         kind = "workers" if stopping else handed or self._kind(facts, claims, top, name)
+        in_some = affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s")
+        # A first step that reads code from the disk waits for files, or for pages of them: in no system call.
+        may_be_code = kind == "file" or name in ("", syscall_name(-1, facts.machine))
+        if in_some or (may_be_code and facts.is_in_first_step("blocked_io")):
+            severity = "info"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in background), default=0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
-from trainperf.findings.facts import ms, plural
+from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.model import Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell
 
 # Callbacks of the frameworks' own, which nobody edits: what sets how often they work.
 _OPTIONS = {
@@ -46,8 +49,9 @@ class Callback:
             second = None
         fix_share = top.other_ns / whole_ns
         cause = framework.main_cause(facts, claims)
-        affected = facts.affected_by_part(cause, sum(claims.values()))
-        seldom = 2 * affected.steps < facts.steps and 2 * affected.steps < hook.count
+        affected = _affected(facts, told, claims)
+        of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
+        seldom = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
         bar = "ProgressBar" in top.name
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
@@ -71,7 +75,7 @@ class Callback:
             severity=severity,
             cause=cause,
             claims=claims,
-            title=f"the {framework.named('callback', told)} up the loop",
+            title=f"the {framework.named(told)} up the loop",
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
@@ -93,6 +97,15 @@ class Callback:
             will_not_help="more workers; where it stands in the list of callbacks"
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
+
+
+def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cell, int]) -> Affected:
+    """Which steps have their costs: the few that others like them do not have, where so few of their calls can be all
+    of it; else all."""
+    ns = sum(part.other_ns for part in found)
+    few = facts.affected_by_part(framework.main_cause(facts, claims), sum(claims.values()))
+    longest = sum(hook.max_ns for part in found for hook in part.hooks if hook.other_ns)
+    return few if few.steps * longest >= limit("held_share") * ns else Affected(facts.steps, 1.0)
 
 
 def _less_often(place: str, hook: str, beside: str, *, hugging_face: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames, framework, saving, trainer_words
@@ -46,12 +48,14 @@ class Checkpoint:
         called = [(s, s.share * own.ns / cost) for s in own.spots]
         called = [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
         blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
-        every = max(1, round(facts.steps / saves))
+        every = _every(facts, saves)
         rarely = max(100, 10 * every)
         callback = framework.callback_of(facts, top)
         by_option = (
             not callback and not mostly_own and (framework.trainer(facts) or trainer_words.arguments(facts.run.meta))
         )
+        # Of a training of Lightning's a state_dict alone would lack what its own checkpoint has.
+        by_trainer = framework.trainer(facts) and top is not None and frames.saves_by_trainer(top.frames)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -96,6 +100,8 @@ class Checkpoint:
             if by_option and framework.trainer(facts)
             else f"TrainingArguments(save_steps={rarely})  # now every {plural(every, 'step')}; or save_only_model=True"
             if by_option
+            else f"# {callback and f'in {callback}: '}call trainer.save_checkpoint less often (now every {every} steps)"
+            if by_trainer
             else (
                 f"# {callback and f'in {callback}: '}save less often (now every {every} steps), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
@@ -107,6 +113,13 @@ class Checkpoint:
             else "a larger batch or more workers"
             + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
         )
+
+
+def _every(facts: Facts, saves: int) -> int:
+    """Steps from one save to the next, mostly; where the saves are too many for a span each, the mean."""
+    at = [span.step for span in facts.run.spans("checkpoint") if span.step >= 0]
+    between = [b - a for a, b in pairwise(sorted(set(at)))]
+    return max(1, median_low(between) if len(between) > 1 else round(facts.steps / saves))
 
 
 def _does(own: saving.OwnWork) -> str:

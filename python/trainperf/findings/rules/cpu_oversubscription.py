@@ -36,7 +36,7 @@ class CpuOversubscription:
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits, machine=True)
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
-        if severity is None or cost < sum(facts.run.overhead_ns.values()):
+        if severity is None or cost < facts.own_cpu_ns:
             return None
         stopped = cost - waited
         room = wants.cpus if not wants.over_quota else min(wants.cpus or math.inf, wants.quota)

@@ -46,7 +46,9 @@ class DataStarved:
         severity = facts.grade(cost, self.limits)
         if severity is None:
             return None
-        small = facts.ms_per_step(cost) < limit("in_process_min_ms")
+        own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
+        batches = max(facts.steps, sum(v.fetches.count for v in own))  # several a step, where gradients are accumulated
+        small = cost / batches < 1e6 * limit("in_process_min_ms")
         if small and facts.share(cost) < limit("in_process_dominant_share"):
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
@@ -61,7 +63,7 @@ class DataStarved:
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
         of_top = [d for d in samples if top is not None and facts.is_at(d, top)]
-        waits = _blocked_share(of_top) >= limit("half_share") if of_top else blocked >= limit("half_share")
+        waits = loaders.blocked_share(of_top) >= limit("half_share") if of_top else blocked >= limit("half_share")
         what = self._waits_in(facts, top, of_top or samples) if waits else ""
         lock = waits and what.startswith("lock")
         beside = facts.beside(["fetch"]) if lock else []
@@ -69,7 +71,6 @@ class DataStarved:
         awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         busy_threads = self._busy_threads(facts) if lock and not awaited else None
         computed = busy_threads is not None and busy_threads >= limit("own_threads_cpus")
-        own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
         name = loaders.dataset_name(main) if main is not None else "the data"
         usable = usable_cpus(facts.run)
@@ -168,10 +169,6 @@ class DataStarved:
         name = call_of(samples, facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
-
-
-def _blocked_share(samples: Sequence[Detail]) -> float:
-    return sum(d.ns for d in samples if d.state == "blocked") / max(1, sum(d.ns for d in samples))
 
 
 def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:

@@ -34,7 +34,7 @@ class Descheduled:
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits, machine=True)
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
-        if severity is None or cost < sum(facts.run.overhead_ns.values()):
+        if severity is None or cost < facts.own_cpu_ns:
             return None
         wants, load = cpus.demand(facts), cpus.load(facts)
         whose = cpus.whose(wants, load)

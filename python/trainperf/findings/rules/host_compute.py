@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainperf.findings import file_work
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_step_hook, saves
-from trainperf.findings.framework import main_cause
+from trainperf.findings.framework import main_cause, trainer
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
     arrays_in_model,
@@ -33,6 +34,11 @@ _SAVES = (
     "# save less often, uncompressed where it compresses, or from a thread, of a copy",
     "a faster disk: it is on the CPU; more DataLoader workers",
 )
+_FILES = (
+    "the loop works on files",
+    "# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
+    "a faster disk: it is the kernel on the CPU; more DataLoader workers",
+)
 _BETWEEN_PHASES = (
     "the loop computes outside of forward, backward and optimizer",
     f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
@@ -57,6 +63,7 @@ _IN_CLOSURE = (
     f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
+_IN_LIGHTNINGS_CLOSURE = (_IN_CLOSURE[0], SELDOM, _IN_CLOSURE[2])
 _IN_THE_MODEL = (
     "the model or its loss computes in NumPy or its like",
     "# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
@@ -102,11 +109,15 @@ class HostCompute:
         if affected.steps < facts.steps:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: "
-        advice, doing = _BETWEEN_PHASES, "between the phases of training"
-        if saving:
-            advice, doing = _SAVES, "that writes files"
+        advice, doing, does = _BETWEEN_PHASES, "between the phases of training", "computes"
+        on_files = "" if saving or asked is not None else file_work.file_call(facts, mine)
+        if on_files:
+            advice, doing, does, doubt = _FILES, _of_kernel(on_files), "works on files", file_work.DOUBT
+        elif saving:
+            advice, doing, does = _SAVES, "that writes files", "saves"
         elif asked is not None:
             advice, doing = (f"the loop computes {asked[0]}", asked[1], _BETWEEN_PHASES[2]), f"of {asked[0]}"
+            does = f"computes {asked[0]}"
         elif hooks:
             advice, doing = _IN_HOOKS, "of hooks that modules call"
             doubt = "a hook that changes what its module returns is a part of the model"
@@ -115,6 +126,8 @@ class HostCompute:
             doubt = "a hook that changes the gradient is a part of the training"
         elif mine.share(phase="optimizer") > limit("most_share"):
             advice, doing = _IN_CLOSURE, "in the closure that the optimizer's step calls"
+            if trainer(facts):
+                advice, doing = _IN_LIGHTNINGS_CLOSURE, "in what Lightning calls within the optimizer's step: hooks"
             if in_step_hook(top.frames):
                 advice, doing = _IN_STEP_HOOKS, "of hooks that the optimizer calls"
                 doubt = "a hook that changes the gradients is a part of the training"
@@ -126,11 +139,11 @@ class HostCompute:
             severity,
             advice,
             evidence=(
-                f"{took}native code (NumPy, pandas, tensors) {doing}",
+                f"{took}native code {doing}" if on_files else f"{took}native code (NumPy, pandas, tensors) {doing}",
                 f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
                 *mine.evidence(facts),
             ),
-            does="saves" if saving else f"computes {asked[0]}" if asked is not None else "computes",
+            does=does,
             doubts=(doubt,) if doubt else (),
         )
 
@@ -143,6 +156,18 @@ class HostCompute:
         severity = facts.grade(int(mine.ns * top.share), self.limits)
         if severity is None:
             return None
+        on_files = file_work.file_call(facts, mine)
+        if on_files:
+            took = f"{facts.of_step(mine.ns)} is native code {_of_kernel(on_files)}"
+            return self._finding(
+                facts,
+                mine,
+                severity,
+                _FILES,
+                evidence=(took, *mine.evidence(facts)),
+                does="works on files",
+                doubts=(file_work.DOUBT,),
+            )
         forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
         in_backward = backward >= limit("backward_ratio") * forward and mine.ns >= limit("half_share") * forward
         return self._finding(
@@ -236,3 +261,7 @@ class HostCompute:
             mine.ns,
             f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
         )
+
+
+def _of_kernel(call: str) -> str:
+    return f"of system calls such as {call}: the kernel's"

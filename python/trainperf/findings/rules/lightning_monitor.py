@@ -20,31 +20,34 @@ class LightningMonitor:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        found = [p for p in framework.parts(facts, "callback") if framework.is_monitor(p)]
+        found = [p for p in framework.parts(facts, "callback") if framework.is_monitor(p) and p.other_ns]
         if not found:
             return None
-        top = found[0]
-        claims = framework.claims_of(facts, top, top.other_ns)
+        found = [p for p in found if p.other_ns >= limit("felt_share") * found[0].other_ns]
+        claims = framework.claims_of_all(facts, [(p, p.other_ns) for p in found])
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
-        hook = top.hooks[0]
+        calls = " and ".join(f"{p.name}()" for p in found)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause=framework.main_cause(facts, claims),
             claims=claims,
-            title=f"{top.name} slows down what it measures",
+            title=f"{' and '.join(p.name for p in found)} slow{'s' if len(found) == 1 else ''} down what "
+            f"{'it measures' if len(found) == 1 else 'they measure'}",
             confidence=facts.confidence(),
-            evidence=(
-                f"{facts.of_step(top.other_ns)} in {top.name}",
-                f"{hook.name}: {plural(hook.count, 'call')}, {ms(hook.other_ns / max(1, hook.count))} each",
+            evidence=tuple(
+                f"{facts.of_step(p.other_ns)} in {p.name}: {h.name}, {plural(h.count, 'call')},"
+                f" {ms(h.other_ns / max(1, h.count))} each"
+                for p in found
+                for h in p.hooks[:1]
             ),
-            who=(f"{top.name}.{hook.name}",),
+            who=tuple(f"{p.name}.{p.hooks[0].name}" for p in found),
             where="",
-            why=f"{top.name} {framework.MONITORS[top.name]}",
-            fix=f"# remove {top.name}() from Trainer(callbacks=[...]) when you are done with it",
+            why="; ".join(f"{p.name} {framework.MONITORS[p.name]}" for p in found),
+            fix=f"# remove {calls} from Trainer(callbacks=[...]) when you are done",
             will_not_help="a larger log_every_n_steps, for ThroughputMonitor: it waits at every batch"
-            if top.name == "ThroughputMonitor"
+            if any(p.name == "ThroughputMonitor" for p in found)
             else "more workers",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -27,7 +28,8 @@ class Logging:
     needs: tuple[str, ...] = ("hook_logging",)
 
     def check(self, facts: Facts) -> Outcome:
-        claims = facts.cells("logging")
+        whole = facts.cells("logging")
+        claims = loaders.spread(whole, sum(whole.values()) - facts.figures_ns)
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:

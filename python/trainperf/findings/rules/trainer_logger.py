@@ -20,7 +20,7 @@ class TrainerLogger:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        loggers = sorted(framework.parts(facts, "logger"), key=lambda part: -part.own_ns)
+        loggers = framework.loggers(facts)
         if not loggers:
             return None
         top = loggers[0]
@@ -34,19 +34,19 @@ class TrainerLogger:
         arguments = trainer_words.arguments(facts.run.meta)  # of Hugging Face's
         every = arguments.get("logging_steps") if arguments else framework.trainer(facts).get("log_every_n_steps")
         option = "TrainingArguments(logging_steps" if arguments else "Trainer(log_every_n_steps"
-        others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[1:3]]
+        others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[len(felt) : len(felt) + 2]]
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="logging",
             claims=claims,
-            title=f"the {framework.named('logger', felt)} up the loop",
+            title=f"the {framework.named(felt)} up the loop",
             affected=facts.affected("logging"),
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.own_ns)} in {top.name}, which writes on the training thread",
-                f"{hook.name}: {plural(hook.count, 'call')}, {ms(hook.own_ns / max(1, hook.count))} each,"
-                f" the longest {ms(hook.max_ns)}",
+                _told(hook),
+                *(f"{facts.of_step(p.own_ns)} in {p.name}: {_told(p.hooks[0])}" for p in felt[1:]),
                 f"other loggers: {', '.join(others)}" if others else "",
             ),
             who=tuple(f"{p.name}.{p.hooks[0].name}" for p in felt),
@@ -57,6 +57,11 @@ class TrainerLogger:
             fix=f"{option}={_less_often(every)})" + (f"  # now {every}" if isinstance(every, int) else ""),
             will_not_help="a faster model or more workers: it is the same for each log call",
         )
+
+
+def _told(hook: framework.Hook) -> str:
+    each = ms(hook.own_ns / max(1, hook.count))
+    return f"{hook.name}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"
 
 
 def _less_often(every: object) -> int:

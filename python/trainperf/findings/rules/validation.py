@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import framework, trainer_words
+from trainperf.findings import frames, framework, trainer_words, validating
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+
+# Hooks that the trainer's own validation calls.
+_IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
 
 
 class Validation:
@@ -22,7 +25,9 @@ class Validation:
     def check(self, facts: Facts) -> Outcome:
         claims = facts.cells("validation")
         cost = sum(claims.values())
-        severity = facts.grade_of_asked_work(cost, self.limits)
+        own = validating.own_work(facts)
+        grade = facts.grade if own is not None else facts.grade_of_asked_work  # most of the former is no validating
+        severity = grade(cost, self.limits)
         if severity is None:
             return None
         total = facts.run.span_total("validation")
@@ -30,9 +35,12 @@ class Validation:
         before = sum(span.step < 0 for span in facts.run.spans("validation"))  # Lightning's sanity check
         times = max(0, total.count - before) or affected.steps
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
-        spots = facts.spots(facts.samples(phases=["validation"]))
+        spots = [own.spot] if own is not None else facts.spots(facts.samples(phases=["validation"]))
         top = spots[0] if spots else None
+        for_data = validating.data_made_in(facts) if cost <= 2 * waits <= 2 * cost else None
         every = max(1, round(facts.steps / times))
+        callback = framework.callback_of(facts, top)
+        by_itself = "" if callback.rpartition(".")[2].startswith(_IN_VALIDATION) else callback
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -48,22 +56,35 @@ class Validation:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}",
-            fix=_less_of_it(facts, framework.callback_of(facts, top), every),
-            fix_share=0.5,
-            will_not_help="anything that makes training steps faster; the training loader's workers",
+            why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}"
+            + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
+            + (f", most of it waiting for data, made in {facts.label(for_data)}" if for_data is not None else ""),
+            fix=_less_of_it(facts, by_itself, every)
+            if own is None
+            else f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
+            + _less_often(facts, by_itself, every),
+            fix_share=0.5 if own is None else max(0.5, own.share),
+            will_not_help="anything that makes training steps faster; the training loader's workers"
+            + ("; a smaller model or a larger batch" if own is not None else ""),
         )
 
 
 def _less_of_it(facts: Facts, callback: str, every: int) -> str:
     """`callback`: of the user's, that validates by itself; "" for none."""
+    rarely = _less_often(facts, callback, every)
+    if not callback and framework.trainer(facts):
+        return f"{rarely}; or limit_val_batches=0.5"
+    if not callback and trainer_words.arguments(facts.run.meta):
+        return f"{rarely}; or a smaller eval_dataset"
+    return f"{rarely}, or on half of the data"
+
+
+def _less_often(facts: Facts, callback: str, every: int) -> str:
     now = f"now about every {plural(every, 'step')}"
     if callback:
-        return f"# in {callback}: validate half as often ({now}), or on half of the data"
+        return f"# in {callback}: validate half as often ({now})"
     if framework.trainer(facts):
-        steps = f"val_check_interval={2 * every}, check_val_every_n_epoch=None"
-        return f"Trainer({steps})  # {now}; or limit_val_batches=0.5"
+        return f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)  # {now}"
     if trainer_words.arguments(facts.run.meta):
-        steps = f'eval_strategy="steps", eval_steps={2 * every}'
-        return f"TrainingArguments({steps})  # {now}; or a smaller eval_dataset"
-    return f"# validate half as often ({now}), or on half of the data"
+        return f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})  # {now}'
+    return f"# validate half as often ({now})"

@@ -1,0 +1,74 @@
+"""TP702, and what of logging is not the user's, on runs made by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from verdicts import TRAIN, Make, hook, lightning, only, said
+
+
+def test_a_logger(make: Make) -> None:
+    file = lightning(make).steps(100, compute=9.0, logging=1.0)
+    file.object(1, "logger", **{"class": "SlowLogger", "hooks": {"log_metrics": hook(90, count=10, other=0)}})
+    f = said(file).findings[0]
+    assert (f.id, f.cause) == ("TP702", "logging") and f.who == ("SlowLogger.log_metrics",)
+    assert "log_every_n_steps=50" in f.fix and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
+
+
+def test_of_two_loggers_the_second_is_told_with_the_first(make: Make) -> None:
+    file = lightning(make).steps(100, {("logging", "blocked"): 1.0, ("logging", "python"): 0.8}, compute=7.0)
+    for i, (name, ms) in enumerate((("Slow", 100), ("Formats", 75), ("Quick", 2))):
+        file.object(1 + i, "logger", **{"class": name, "hooks": {"log_metrics": hook(ms, count=10, other=0)}})
+    (f,) = said(file).findings
+    assert f.id == "TP702" and f.title == "the loggers Slow and Formats hold up the loop"
+    assert f.who == ("Slow.log_metrics", "Formats.log_metrics") and f.cost_ms_per_step == pytest.approx(1.75, abs=0.01)
+
+
+def test_each_of_several_loggers_is_told_with_its_cost(make: Make) -> None:
+    file = lightning(make).steps(100, compute=7.0, logging=4.1)
+    for i, name in enumerate("ABCD"):
+        file.object(1 + i, "logger", **{"class": name, "hooks": {"log_metrics": hook(100, count=10, other=0)}})
+    file.object(9, "logger", **{"class": "Quick", "hooks": {"log_metrics": hook(1, count=10, other=0)}})
+    (f,) = said(file).findings
+    assert f.title == "the loggers A, B, C and D hold up the loop"
+    assert [e[-60:] for e in f.evidence if e.startswith("1.0 ms of each") and " in D: log_metrics: 10 calls" in e]
+    assert f.evidence[-1] == "other loggers: Quick 0.1%"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"logging_steps": 20}])
+def test_what_a_callback_of_hugging_faces_does_in_on_log_is_told_as_a_loggers(make: Make, arguments: Any) -> None:
+    file = make(transformers=json.dumps(arguments), python="3.11.7")
+    file.steps(100, {("logging", "blocked"): 2.0}, compute=9.0)
+    hooks = {"on_log": hook(180, count=5, other=0), "on_step_end": hook(20, other=20)}
+    file.object(1, "callback", **{"class": "Plot", "module": "app", "at": f"{TRAIN}:40", "hooks": hooks})
+    at = file.stack(f"{TRAIN}:41 Plot.on_log")
+    file.detail("sample", 200, phase="logging", state="blocked", stack=at, count=40)
+    f = only(file)
+    if not arguments:
+        assert f.id == "TP305"  # on_log is a hook of the Trainer's alone
+        return
+    assert f.id == "TP702" and f.title == "the callback Plot holds up the loop" and f.where == "train.py:41"
+    assert f.cost_ms_per_step == pytest.approx(1.8, abs=0.01) and f.who == ("Plot.on_log",)
+    assert f.fix == "TrainingArguments(logging_steps=100)  # now 20"
+
+
+def test_a_logger_of_hugging_faces_is_told_in_its_words(make: Make) -> None:
+    facts = json.dumps({"version": "5.23.0", "logging_steps": 20})
+    file = make().meta(framework="transformers 5.23.0", transformers=facts).steps(100, compute=9.0, logging=1.0)
+    file.object(1, "logger", **{"class": "WandbCallback", "hooks": {"on_log": hook(90, count=5, other=0)}})
+    f = said(file).findings[0]
+    assert f.id == "TP702" and f.fix == "TrainingArguments(logging_steps=100)  # now 20", f
+    assert f.why == "WandbCallback.on_log takes 18.0 ms a call, every 20 steps"
+
+
+@pytest.mark.parametrize(("figures", "told"), [(0, True), (90, False)])
+def test_what_loggers_take_for_our_figures_is_no_fault_of_theirs(make: Make, figures: float, told: bool) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("logging", "blocked"): 1.0})
+    assert ("logging" in [f.slug for f in said(file.overhead(figures=figures)).findings]) == told
+
+
+def test_nor_do_they_hide_who_has_the_cpus(make: Make) -> None:
+    file = make(cpus="2").steps(100, compute=8.0, descheduled=1.5).host(5, process_cpus=1, other_cpus=1)
+    assert "descheduled" in [f.slug for f in said(file.overhead(figures=200)).findings]

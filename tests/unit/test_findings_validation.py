@@ -1,0 +1,170 @@
+"""TP306 on runs made by hand: how much validation is, and what of it is the user's own beside the model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, hook, lightning, only, said
+
+LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
+MODEL = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
+EVALUATE = "/x/site-packages/transformers/trainer.py:4100 Trainer.evaluate"
+FETCH = "/x/site-packages/torch/utils/data/_utils/fetch.py:52 _MapDatasetFetcher.fetch"
+
+
+def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) -> None:
+    """Lightning's sanity check."""
+    file = make().span("validation", 30).steps(40, compute=10.0, validation=12.0)
+    for step in (9, 19, 29, 39):
+        file.span("validation", 120, step=step)
+    f = only(file)
+    assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
+
+
+def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
+    some = make().steps(40, compute=10.0, validation=3.0)
+    assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]
+    much = make().steps(40, compute=10.0, validation=12.0)
+    assert [(f.slug, f.severity) for f in said(much).findings] == [("validation", "warning")]
+
+
+@pytest.mark.parametrize("qualified", [True, False])
+def test_of_two_callbacks_in_a_file_the_one_that_validates_is_named(make: Make, qualified: bool) -> None:
+    """CPython 3.10 tells no class of a frame."""
+    file = (
+        lightning(make)
+        .meta(python="3.11.7" if qualified else "3.10.4")
+        .steps(80, compute=2.0)
+        .steps(20, compute=2.0, validation=20.0)
+    )
+    for i, (name, line) in enumerate((("Plot", 41), ("Val", 56))):
+        hooks = {"on_train_batch_end": hook(90 - i, at=f"{TRAIN}:{line}", other=0)}
+        file.object(1 + i, "callback", **{"class": name, "module": "app", "at": f"{TRAIN}:{line}", "hooks": hooks})
+    at = file.stack(MODEL, f"{TRAIN}:61 {'Val.' if qualified else ''}on_train_batch_end")
+    file.detail("sample", 390, phase="validation", state="native", stack=at, count=40)
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert f.fix.startswith("# in Val.on_train_batch_end: "), f.fix
+
+
+def hugging_face(make: Make, own: float, mechanism: str = "native") -> RunFile:
+    """20 validations of 20 ms; `own`: the share of them that one function takes, by that mechanism."""
+    cells = {
+        ("forward", "native"): 2.0,
+        ("validation", "native"): 20.0 * (1 - own),
+        ("validation", mechanism): 20.0 * own,
+    }
+    if mechanism == "native":
+        cells["validation", "native"] = 20.0
+    file = make(transformers=json.dumps({"eval_steps": 5}), python="3.11.7")
+    file.steps(80, compute=2.0).steps(20, cells)
+    for _ in range(20):
+        file.span("validation", 20)
+    net = file.stack(LINEAR, MODEL, EVALUATE, f"{TRAIN}:90 <module>")
+    return file.detail("sample", 400 * (1 - own), phase="validation", state="native", stack=net, count=20)
+
+
+@pytest.mark.parametrize("state", ["python", "native"])
+@pytest.mark.parametrize("function", ["compute_metrics", "Report.on_evaluate"])
+def test_the_users_function_that_takes_most_of_it_is_named(make: Make, function: str, state: str) -> None:
+    file = hugging_face(make, 0.75, state)
+    hooks = {"on_evaluate": hook(300, count=20, at=f"{TRAIN}:30", other=0)}
+    file.object(1, "callback", **{"class": "Report", "module": "app", "at": f"{TRAIN}:30", "hooks": hooks})
+    own = file.stack(f"{TRAIN}:31 {function}", EVALUATE, f"{TRAIN}:90 <module>")
+    file.detail("sample", 300, phase="validation", state=state, stack=own, count=60)
+    f = only(file)
+    assert f.id == "TP306" and f.where == "train.py:31"
+    assert f.why.endswith(f"takes 20.0 ms, 75% of it in {function} (train.py:31)")
+    first, rest = f.fix.split("\n")
+    assert first.startswith(f"# in {function} (train.py:31): do less")
+    assert rest.startswith("TrainingArguments(eval_strategy=") and "half of the data" not in f.fix
+    assert f.fix_share == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize(("at", "severity"), [((f"{TRAIN}:31 plot",), "warning"), ((MODEL,), "info")])
+def test_what_is_no_validating_was_not_asked_for(make: Make, at: tuple[str, ...], severity: str) -> None:
+    """Of a third of the run; a validation alone is a warning from 40 % on."""
+    file = make().steps(100, {("forward", "native"): 7.0, ("validation", "native"): 3.0})
+    file.detail("sample", 700, phase="forward", state="native", stack=file.stack(LINEAR, MODEL), count=60)
+    stack = file.stack(*at, f"{TRAIN}:90 <module>")
+    file.detail("sample", 300, phase="validation", state="native", stack=stack, count=60)
+    (f,) = said(file).findings
+    assert (f.id, f.severity) == ("TP306", severity)
+
+
+@pytest.mark.parametrize(
+    ("frames", "own", "count"),
+    [
+        ((f"{TRAIN}:31 compute_metrics",), 0.4, 60),  # less than half
+        ((f"{TRAIN}:31 compute_metrics",), 0.75, 3),  # of too few samples
+        ((f"{TRAIN}:12 Net.forward", MODEL), 0.75, 60),
+        ((MODEL, f"{TRAIN}:31 validation_step"), 0.75, 60),
+        ((f"{TRAIN}:90 <module>",), 0.75, 60),  # it was seen to call the model
+        (("/x/site-packages/torch/nn/functional.py:9 cross_entropy", f"{TRAIN}:31 validation_step"), 0.75, 60),
+        (("/x/site-packages/transformers/trainer_pt_utils.py:9 nested_concat",), 0.75, 60),
+    ],
+)
+def test_what_is_the_models_or_less_than_half_is_not(
+    make: Make, frames: tuple[str, ...], own: float, count: int
+) -> None:
+    file = hugging_face(make, own)
+    stack = file.stack(*frames, EVALUATE, f"{TRAIN}:90 <module>")
+    file.detail("sample", 400 * own, phase="validation", state="native", stack=stack, count=count)
+    f = only(file)
+    assert f.why.endswith("takes 20.0 ms") and f.fix_share == 0.5
+    assert f.fix.startswith("TrainingArguments(") and f.fix.endswith("; or a smaller eval_dataset")
+
+
+def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
+    file = hugging_face(make, 0.75, "blocked")
+    file.loader(2, dataset="Test", validation=(20, 300))
+    stack = file.stack(f"{TRAIN}:8 Test.__getitem__", FETCH, EVALUATE, f"{TRAIN}:90 <module>")
+    f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=60))
+    assert f.why.endswith("takes 20.0 ms, most of it waiting for data, made in Test.__getitem__ (train.py:8)")
+    assert any("75% of it waits for validation data" in e for e in f.evidence) and "smaller eval_dataset" in f.fix
+
+
+@pytest.mark.parametrize(("state", "told"), [("native", False), ("blocked", False), ("python", True)])
+@pytest.mark.parametrize("unseen", ["the model", "the device"])
+def test_what_may_be_the_model_or_a_wait_for_the_device_is_not_named(
+    make: Make, state: str, told: bool, unseen: str
+) -> None:
+    cells = {("forward", "native"): 4.0, ("validation", state): 6.0}
+    file = make(feeds_device="1" if unseen == "the device" else "").steps(100, cells)
+    if unseen == "the device":
+        file.detail("sample", 400, phase="forward", state="native", stack=file.stack(LINEAR, MODEL), count=40)
+    at = file.stack(f"{TRAIN}:31 attention", f"{TRAIN}:90 <module>")
+    file.detail("sample", 600, phase="validation", state=state, stack=at, count=60)
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert ("attention" in f.why) == told
+
+
+def test_a_metric_that_is_a_module_is_no_model(make: Make) -> None:
+    metric = "/x/site-packages/torchmetrics/metric.py:250 Metric.forward"
+    file = hugging_face(make, 0.75, "python")
+    stack = file.stack(metric, MODEL, f"{TRAIN}:31 compute_metrics", EVALUATE, f"{TRAIN}:90 <module>")
+    f = only(file.detail("sample", 300, phase="validation", state="python", stack=stack, count=60))
+    assert "compute_metrics" in f.why or "Metric" in f.why
+
+
+@pytest.mark.parametrize(
+    ("wait", "count", "frames"),
+    [
+        (2300, 60, (f"{TRAIN}:8 Test.__getitem__", FETCH)),  # more than all of it: of a check before the first step
+        (300, 4, (f"{TRAIN}:8 Test.__getitem__", FETCH)),
+        (
+            300,
+            60,
+            ("/x/site-packages/torch/utils/data/dataloader.py:9 _try_get_data", f"{TRAIN}:31 validate"),
+        ),  # workers
+    ],
+)
+def test_who_makes_validations_data_is_named_where_it_is_known(
+    make: Make, wait: float, count: int, frames: tuple[str, ...]
+) -> None:
+    file = hugging_face(make, 0.75, "blocked")
+    file.loader(2, dataset="Test", validation=(20, wait))
+    stack = file.stack(*frames, EVALUATE, f"{TRAIN}:90 <module>")
+    f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=count))
+    assert "made in" not in f.why
