@@ -198,6 +198,10 @@ class Case(KnownTrouble):
     def fit(self, callbacks: list[Any], root: str, **options: Any) -> Any:
         """Trains, with `callbacks` where a user would put them; returns the trainer."""
         torch.set_num_threads(1)
+        if self.gil:  # a first step waits for its code from a cold disk, which its clock would take for the GIL
+            pl.Trainer(accelerator="cpu", fast_dev_run=True, enable_progress_bar=False, enable_model_summary=False).fit(
+                Net(), loader(None, 1)
+            )
         trainer = pl.Trainer(
             **{
                 "accelerator": "cpu",

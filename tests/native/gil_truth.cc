@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "trainperf/base/clock.h"
@@ -65,13 +66,14 @@ struct Acquires {
   int64_t end_ns;
   int64_t take_ns;     // in PyEval_RestoreThread
   int64_t release_ns;  // in PyEval_SaveThread
-  int64_t longest_ns;
+  std::vector<std::pair<int64_t, int64_t>> takes;  // from, to
 };
 
 Acquires TimedAcquires(int count, int64_t away_ns) {
   const absl::StatusOr<GilView> view = GilView::Locate();
   if (!view.ok()) throw std::runtime_error(std::string(view.status().message()));
-  Acquires sum{NowNs(), 0, 0, 0, 0};
+  Acquires sum{NowNs(), 0, 0, 0, {}};
+  sum.takes.reserve(count);
   for (int i = 0; i < count; ++i) {
     const int64_t before = NowNs();
     PyThreadState* state = PyEval_SaveThread();
@@ -84,7 +86,7 @@ Acquires TimedAcquires(int count, int64_t away_ns) {
     const int64_t taken = NowNs();
     sum.release_ns += released - before;
     sum.take_ns += taken - asked;
-    sum.longest_ns = std::max(sum.longest_ns, taken - asked);
+    sum.takes.emplace_back(asked, taken);
   }
   sum.end_ns = NowNs();
   return sum;
@@ -248,7 +250,7 @@ PYBIND11_MODULE(gil_truth, m) {
       .def_readonly("end_ns", &Acquires::end_ns)
       .def_readonly("take_ns", &Acquires::take_ns)
       .def_readonly("release_ns", &Acquires::release_ns)
-      .def_readonly("longest_ns", &Acquires::longest_ns);
+      .def_readonly("takes", &Acquires::takes);
   m.def("now_ns", &NowNs);
   m.def("spin", &Spin);
   m.def("spin_without_gil", &SpinWithoutGil);

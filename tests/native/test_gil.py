@@ -78,9 +78,9 @@ def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> Non
     # The clocks and our own push are about 1 us of each acquire: 2 % of these waits, half of a hold of 100 us long.
     assert abs(seen["diff"]) < (0.04 if scenario == "truth_100us" else 0.01), seen
     assert seen["truth_ns"] > 50_000_000
-    # Longer waits are several slices; the clocks around them meet more preemption on a busy machine.
+    # Longer waits are several slices; and a few acquires meet preemption between two clocks, on a busy machine.
     if scenario == "truth_100us":
-        assert abs(seen["per_acquire_ns"]) < 2_000, seen
+        assert abs(seen["missed_ns"]) < 2_000, seen
     assert seen["events"] >= seen["count"]
     assert seen["total_ns"] >= seen["probe_ns"]
     # Who held it: other threads than the waiting one, and in which function and line.

@@ -248,6 +248,22 @@ def test_host_compute_names_the_users_function(make: Make) -> None:
     assert f.fix.startswith("# what only looks") and "clip_grad_norm_" in f.fix  # what it computes is not known
 
 
+@pytest.mark.parametrize("rare", [True, False])
+def test_compute_of_few_steps_is_told_with_their_number(make: Make, rare: bool) -> None:
+    """Once an epoch, seen by one sample in each of them: the exact times between the phases tell the steps; a model
+    whose batches differ does not."""
+    file = make()
+    for step in range(300):
+        other = 5.0 if not rare else 0.0 if step % 30 else 150.0
+        file.step({("other", "native"): other, ("optimizer", "native"): 1.0}, compute=2.0 + 9.0 * (step % 4 == 0))
+    sort = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:11 reorder")
+    file.detail("sample", 1500, phase="other", state="native", stack=sort, count=10)
+    f = only(file)
+    assert f.id == "TP310" and f.steps_affected == (10 if rare else 300) and f.cost_ns == pytest.approx(1500e6, rel=0.02)
+    assert f.evidence[0].startswith("10 of 300 steps, 150 ms each: native code") == rare
+    assert ("once before the loop" in f.fix) == rare and ("what only looks" in f.fix) == (not rare)
+
+
 def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
     for off in (metric(make).tier("stacks", "off", "no"), metric(make, feeds_device="1")):
         found = said(off)

@@ -130,6 +130,13 @@ class Facts(Places):
         """As the file's own columns are folded."""
         return cause_of(*cell, feeds_device=self.run.feeds_device)
 
+    def main_cause(self, claims: Mapping[Cell, int]) -> str:
+        """The cause that most of these cells fold into."""
+        causes: dict[str, int] = {}
+        for cell, ns in claims.items():
+            causes[self.cause_of(cell)] = causes.get(self.cause_of(cell), 0) + ns
+        return max(causes, key=lambda cause: causes[cause], default="unknown")
+
     def cause_ns(self, cause: str) -> int:
         return sum(self.cells(cause).values())
 
@@ -240,11 +247,12 @@ class Facts(Places):
         whole = int(column.sum())
         return whole > 0 and int(table.count[0]) == 1 and int(column[0]) >= limit("held_share") * whole
 
-    def affected_by_part(self, cause: str, ns: int) -> Affected:
-        """Which steps have a cost of `ns` that is a part of a cause: the fewest that have nearly so much more of the
-        cause than the median step has, with those like them; or all."""
+    def affected_by_part(self, ns: int, *, cause: str = "", phase: str = "") -> Affected:
+        """Which steps have a cost of `ns` that is a part of a cause or of a phase: the fewest that have nearly so much
+        more of it than the median step has, with those like them; or all."""
         table = self.run.steps
-        each = table.causes_ns[:, CAUSES.index(cause)] / table.count
+        column = table.causes_ns[:, CAUSES.index(cause)] if cause else table.phases_ns[:, PHASES.index(phase)]
+        each = column / table.count
         beyond = each - np.median(each)
         order = np.argsort(-beyond)
         held = np.cumsum((beyond * table.count)[order])

@@ -240,10 +240,3 @@ def named(found: Sequence[Part]) -> str:
     if len(found) == 1:
         return f"{kind} {found[0].name} holds"
     return f"{kind}s {', '.join(p.name for p in found[:-1])} and {found[-1].name} hold"
-
-
-def main_cause(facts: Facts, claims: Mapping[Cell, int]) -> str:
-    causes: dict[str, int] = {}
-    for cell, ns in claims.items():
-        causes[facts.cause_of(cell)] = causes.get(facts.cause_of(cell), 0) + ns
-    return max(causes, key=lambda cause: causes[cause], default="unknown")

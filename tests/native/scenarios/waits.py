@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from common import GIL_WAIT, HAND_OFF, TAKE, hog, line_of_mark, pin, running, truth
@@ -37,6 +39,10 @@ def compare(count: int, away_ns: int, *hogs: Callable[[threading.Event], None]) 
             where[key] = where.get(key, 0) + e["end_ns"] - e["start_ns"]
     truth.end()
     probe_ns = sum(e["end_ns"] - e["start_ns"] for e in take)
+    missed = [taken - asked for asked, taken in sum_.takes]
+    starts = [asked for asked, _ in sum_.takes]
+    for e in take:
+        missed[bisect_right(starts, e["start_ns"]) - 1] -= e["end_ns"] - e["start_ns"]
     return {
         "truth_ns": sum_.take_ns,
         "probe_ns": probe_ns,
@@ -46,7 +52,7 @@ def compare(count: int, away_ns: int, *hogs: Callable[[threading.Event], None]) 
         "hand_off_ns": sum(e["end_ns"] - e["start_ns"] for e in inside if e["what"] == HAND_OFF),
         "hand_offs": sum(e["what"] == HAND_OFF for e in inside),
         "diff": (probe_ns - sum_.take_ns) / sum_.take_ns,
-        "per_acquire_ns": (probe_ns - sum_.take_ns) / count,
+        "missed_ns": median(missed),  # of an acquire
         "where": where,
         "mark": line_of_mark("hold"),
         "held_by": {str(threads[e["object"]][0]): 1 for e in take if e["object"]},

@@ -48,7 +48,7 @@ class Callback:
         if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
             second = None
         fix_share = top.other_ns / whole_ns
-        cause = framework.main_cause(facts, claims)
+        cause = facts.main_cause(claims)
         affected = _affected(facts, told, claims)
         of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
         seldom = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
@@ -103,7 +103,7 @@ def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cel
     """Which steps have their costs: the few that others like them do not have, where so few of their calls can be all
     of it; else all."""
     ns = sum(part.other_ns for part in found)
-    few = facts.affected_by_part(framework.main_cause(facts, claims), sum(claims.values()))
+    few = facts.affected_by_part(sum(claims.values()), cause=facts.main_cause(claims))
     longest = sum(hook.max_ns for part in found for hook in part.hooks if hook.other_ns)
     return few if few.steps * longest >= limit("held_share") * ns else Affected(facts.steps, 1.0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.extra_forwards import extra_forwards
-from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -49,7 +48,7 @@ class ExtraForward:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=main_cause(facts, mine.claims),
+            cause=facts.main_cause(mine.claims),
             claims=mine.claims,
             title=title,
             confidence=facts.confidence(

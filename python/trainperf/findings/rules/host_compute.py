@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import file_work
-from trainperf.findings.facts import ms, plural
+from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.frames import in_step_hook, saves
-from trainperf.findings.framework import main_cause, trainer
+from trainperf.findings.framework import trainer
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
     arrays_in_model,
@@ -43,6 +43,12 @@ _BETWEEN_PHASES = (
     "the loop computes outside of forward, backward and optimizer",
     f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
     "a faster model or more DataLoader workers: it is neither training nor data",
+)
+# What is done in few steps, such as once an epoch, is rare already.
+_NOW_AND_THEN = (
+    _BETWEEN_PHASES[0],
+    "# do it faster, once before the loop, or beside training: in a thread or another process",
+    _BETWEEN_PHASES[2],
 )
 _BEFORE_THE_MODEL = (
     "the loop computes before it calls the model",
@@ -104,9 +110,10 @@ class HostCompute:
         doubt = ""
         hooks = share_in_hooks(facts, mine) > limit("most_share")
         saving, asked = saves(top.frames), of_library(facts, mine, top)
-        affected = mine.affected(facts.steps)
+        affected = _affected(facts, mine)
+        rare = affected.steps < facts.steps
         took = f"{facts.of_step(mine.ns)} is "
-        if affected.steps < facts.steps:
+        if rare:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: "
         advice, doing, does = _BETWEEN_PHASES, "between the phases of training", "computes"
@@ -133,6 +140,8 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share"):
             advice = _BEFORE_THE_MODEL
+        elif rare:
+            advice = _NOW_AND_THEN
         return self._finding(
             facts,
             mine,
@@ -214,10 +223,10 @@ class HostCompute:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=main_cause(facts, mine.claims),
+            cause=facts.main_cause(mine.claims),
             claims=mine.claims,
             title=title,
-            affected=mine.affected(facts.steps),
+            affected=_affected(facts, mine),
             confidence=facts.confidence(samples=mine.samples, doubts=doubts),
             evidence=evidence,
             who=(facts.step_thread_name,),
@@ -261,6 +270,14 @@ class HostCompute:
             mine.ns,
             f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
         )
+
+
+def _affected(facts: Facts, mine: OwnCode) -> Affected:
+    """The few steps that the samples or, between the phases, the exact times say that it is in; or all."""
+    seen = mine.affected(facts.steps)
+    if seen.steps < facts.steps or mine.share(phase="other") < limit("held_share"):
+        return seen
+    return facts.affected_by_part(mine.ns, phase="other")
 
 
 def _of_kernel(call: str) -> str:

@@ -14,7 +14,6 @@ from trainperf.findings.frames import (
     makes_text,
     user_frame,
 )
-from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
     may_free_a_batch,
@@ -89,8 +88,8 @@ class HostPython:
         notably = limit("warn_share")
         untold = untold_of_line(facts, mine, top)
         unread = unread_share(facts, mine.claims)
-        cause = main_cause(facts, mine.claims)
-        affected = facts.affected_by_part(cause, mine.ns)
+        cause = facts.main_cause(mine.claims)
+        affected = facts.affected_by_part(mine.ns, cause=cause)
         rare = affected.steps < facts.steps
         took = facts.of_step(mine.ns)
         if rare:

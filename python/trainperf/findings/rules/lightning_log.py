@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import plural
 from trainperf.findings.frames import is_framework, is_users
-from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -46,7 +45,7 @@ class LightningLog:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=main_cause(facts, claims),
+            cause=facts.main_cause(claims),
             claims=claims,
             title="the calls of self.log take much of the step",
             confidence=facts.confidence(samples=samples),

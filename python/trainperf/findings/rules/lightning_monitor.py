@@ -32,7 +32,7 @@ class LightningMonitor:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(facts, claims),
+            cause=facts.main_cause(claims),
             claims=claims,
             title=f"{' and '.join(p.name for p in found)} slow{'s' if len(found) == 1 else ''} down what "
             f"{'it measures' if len(found) == 1 else 'they measure'}",

@@ -40,7 +40,7 @@ class LightningProgressBar:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(facts, claims),
+            cause=facts.main_cause(claims),
             claims=claims,
             title="metrics on the progress bar are read at every batch",
             confidence=facts.confidence(),

@@ -34,7 +34,7 @@ class LightningSigterm:
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
-            cause=framework.main_cause(facts, claims),
+            cause=facts.main_cause(claims),
             claims=claims,
             title="Lightning broadcasts a SIGTERM flag to all ranks before every batch",
             confidence=facts.confidence(),

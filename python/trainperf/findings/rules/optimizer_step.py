@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.facts import plural
 from trainperf.findings.frames import in_optimizer
-from trainperf.findings.framework import main_cause
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -70,7 +69,7 @@ class OptimizerStep:
         return facts.finding(
             (self.id, self.slug),
             severity=severity if fewer_groups else "info",
-            cause=main_cause(facts, claims),
+            cause=facts.main_cause(claims),
             claims=claims,
             title=f"the optimizer's step is a row of operations for each of {all_of_them}",
             confidence=facts.confidence(),
