@@ -64,8 +64,8 @@ void SleepNs(int64_t ns) {
 struct Acquires {
   int64_t begin_ns;
   int64_t end_ns;
-  int64_t take_ns;     // in PyEval_RestoreThread
-  int64_t release_ns;  // in PyEval_SaveThread
+  int64_t take_ns;                                 // in PyEval_RestoreThread
+  int64_t release_ns;                              // in PyEval_SaveThread
   std::vector<std::pair<int64_t, int64_t>> takes;  // from, to
 };
 
