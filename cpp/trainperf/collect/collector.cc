@@ -30,11 +30,8 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // Between a thread's reading of the clock and its push it may be preempted; younger events wait for the next wake-up,
 // so that threads merge in order.
 constexpr int64_t kSettleNs = 2'000'000;
-// A look takes longer than that where the sampler is kept off the CPUs.
-constexpr int64_t kLongestLookNs = 1'000'000'000;
 // Enabling CUPTI late takes seconds; a program must not hang when it takes for ever.
 constexpr std::chrono::seconds kLongestCommand(20);
-constexpr double kLowestSamplerHz = 20;
 
 }  // namespace
 
@@ -54,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& p
   };
   TRAINPERF_RETURN_IF_ERROR(OnOwnHeap([&] { made = make(); }));
   TRAINPERF_ASSIGN_OR_RETURN(std::unique_ptr<Collector> collector, std::move(made));
-  collector->StartGilProbes();
+  collector->gil_.Start(collector->writer_.get());
 
   // Our thread must not run the user's signal handlers: it inherits this mask.
   sigset_t all, before;
@@ -80,7 +77,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
       timeline_(options.timeline, &closed_steps_),
       device_(writer_.get(), &timeline_, options.budget),
       budget_(options.budget),
-      sampler_hz_(options.sampler_hz),
+      gil_(options.gil, options.sampler_hz),
       path_(writer_->path()) {
   writer_->SetStacks(&StackTable::Get());
   if (host_.throttled_why().empty()) {
@@ -98,7 +95,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
 
 Collector::~Collector() {
   if (!InThisProcess()) {
-    sampler_.release();  // its thread does not exist in the child; joining it would hang
+    gil_.Abandon();
     return;
   }
   RemoveProbes();
@@ -107,60 +104,6 @@ Collector::~Collector() {
 
 bool Collector::InThisProcess() const { return getpid() == pid_; }
 
-void Collector::StartGilProbes() {
-  std::string why_not_exact = "not asked for";
-  if (options_.gil == GilTier::kAuto || options_.gil == GilTier::kExact) {
-    absl::StatusOr<std::unique_ptr<GilWaits>> waits = GilWaits::Install();
-    if (waits.ok()) {
-      gil_waits_ = *std::move(waits);
-    } else {
-      why_not_exact = std::string(waits.status().message());
-    }
-  }
-  GilSamplerOptions sampler;
-  sampler.look_at_gil = options_.gil != GilTier::kOff;
-  sampler.estimate_waits = sampler.look_at_gil && gil_waits_ == nullptr && options_.gil != GilTier::kBusyOnly;
-  std::string why_not_sampled = "sampler_hz is 0";
-  if (options_.sampler_hz > 0) {
-    sampler.period_ns = static_cast<int64_t>(1e9 / options_.sampler_hz);
-    absl::StatusOr<std::unique_ptr<GilSampler>> started = GilSampler::Start(sampler);
-    if (!started.ok() && sampler.look_at_gil) {  // no GIL to be seen: states and stacks of the step thread still help
-      why_not_sampled = std::string(started.status().message());
-      sampler.look_at_gil = sampler.estimate_waits = false;
-      started = GilSampler::Start(sampler);
-    }
-    if (started.ok()) {
-      sampler_ = *std::move(started);
-      sampler_->Watch(marks::CurrentThreadId());
-    } else {
-      why_not_sampled = std::string(started.status().message());
-    }
-  }
-
-  const bool sees_gil = sampler_ != nullptr && sampler.look_at_gil;
-  if (gil_waits_ != nullptr) {
-    writer_->SetTier("gil_waits", "exact", "");
-  } else if (sees_gil && sampler.estimate_waits && sampler_->stats().waits) {
-    writer_->SetTier("gil_waits", "procfs", why_not_exact);
-  } else if (sees_gil) {
-    const std::string why = sampler.estimate_waits ? sampler_->stats().why : why_not_exact;
-    writer_->SetTier("gil_waits", "busy-only", why);
-  } else {
-    writer_->SetTier("gil_waits", "off", options_.gil == GilTier::kOff ? "not asked for" : why_not_exact);
-  }
-  if (sees_gil) {
-    writer_->SetTier("gil_holds", "sampled", "");
-  } else {
-    writer_->SetTier("gil_holds", "off", options_.gil == GilTier::kOff ? "not asked for" : why_not_sampled);
-  }
-  if (sampler_ == nullptr) {
-    writer_->SetTier("stacks", "off", why_not_sampled);
-  } else {
-    const GilSampler::Stats stats = sampler_->stats();
-    writer_->SetTier("stacks", stats.stacks ? "sampled" : "off", stats.stacks ? "" : stats.why);
-  }
-}
-
 void Collector::RemoveProbes() {
   if (!InThisProcess()) return;
   {
@@ -168,14 +111,7 @@ void Collector::RemoveProbes() {
     if (finished_) return;  // the marks may be the next watch's by now
   }
   marks::Disable();
-  if (gil_waits_ == nullptr) return;
-  std::unique_ptr<GilWaits> waits;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    gil_waits_last_ = gil_waits_->stats();
-    waits = std::move(gil_waits_);
-  }
-  waits.reset();
+  gil_.RemoveWaits();
 }
 
 absl::Status Collector::Finish(const std::string& ended) {
@@ -190,7 +126,7 @@ absl::Status Collector::Finish(const std::string& ended) {
   if (running_) pthread_join(thread_, nullptr);
   running_ = false;
   if (failure_.happened()) (void)ThreadFailure::Of([this] { WriteAfterFailure(); });  // there still may be no memory
-  sampler_.reset();
+  gil_.StopSampler();
   marks::ReleaseRings();
   absl::Status result = writer_->Finish(ended);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -379,9 +315,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
 
 void Collector::DrainRings(int64_t now_ns, bool last) {
   host_watermark_ns_ = last ? now_ns : now_ns - kSettleNs;
-  if (sampler_ != nullptr && !last) {  // before its ring is drained: what is not in it yet is younger than this
-    host_watermark_ns_ = std::clamp(sampler_->next_ns(), host_watermark_ns_ - kLongestLookNs, host_watermark_ns_);
-  }
+  if (!last) host_watermark_ns_ = gil_.SettledNs(host_watermark_ns_);  // before its ring is drained
   const auto take = [this](const Event& event) { pending_.push_back(event); };
   const ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {
@@ -392,7 +326,7 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
     for (const Event& event : watch_marks_) take(event);
     watch_marks_.clear();
   }
-  if (sampler_ != nullptr) sampler_->Drain(take);
+  gil_.Drain(take);
   const int64_t throttled = host_.ReadThrottledNs();
   if (throttled >= 0) {
     Event event{};
@@ -421,11 +355,11 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
   const ThreadId step_thread = timeline_.step_thread();
-  if (sampler_ == nullptr || step_thread == 0) return;
-  sampler_->Watch(step_thread);
+  if (step_thread == 0) return;
+  gil_.Watch(step_thread);
   if (!loop_begun_) {
     loop_begun_ = true;
-    sampler_->MeetOnCpu();
+    gil_.MeetOnCpu();
     budget_.Restart();  // they come once, and are no measure of what the run costs
   }
 }
@@ -481,39 +415,12 @@ void Collector::WriteOwnCost() {
   writer_->SetDropped("late_events", timeline_.late_events());
   writer_->SetDropped("threads", static_cast<int64_t>(ThreadTable::Get().refused()));
   writer_->SetDropped("stacks", static_cast<int64_t>(StackTable::Get().refused()));
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const GilWaits::Stats waits = gil_waits_ != nullptr ? gil_waits_->stats() : gil_waits_last_;
-    writer_->SetOverhead("gil_hook", waits.cost_ns);
-    writer_->SetDropped("gil_captures", waits.captures_refused);
-  }
-  if (sampler_ != nullptr) {
-    writer_->SetOverhead("sampler", sampler_->stats().cpu_ns);
-    writer_->SetDropped("samples", static_cast<int64_t>(sampler_->dropped()));
-  }
+  gil_.WriteOwnCost(writer_.get());
 }
 
 void Collector::StepDownIfOverBudget(int64_t now_ns) {
-  if (sampler_ == nullptr) return;
-  int64_t cost = collector_cpu_ns_.load(std::memory_order_relaxed) + marks::stats().cost_ns + sampler_->stats().cpu_ns;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    cost += gil_waits_ != nullptr ? gil_waits_->stats().cost_ns : gil_waits_last_.cost_ns;
-  }
-  if (!budget_.Exceeded(now_ns, cost)) return;
-  const double hz = std::max(kLowestSamplerHz, sampler_hz_ / 2);
-  if (hz >= sampler_hz_) return;
-  const bool again = sampler_hz_ < options_.sampler_hz;
-  sampler_hz_ = hz;
-  sampler_->SetPeriod(static_cast<int64_t>(1e9 / hz));
-  writer_->SetTier(
-      "gil_holds", "sampled",
-      absl::StrCat("stepped down to ", static_cast<int>(hz), " Hz: in one second trainperf cost more than ",
-                   options_.budget * 100, " % of it; the split of python from compute is coarser, too"));
-  if (again) return;
-  writer_->AddNote(absl::StrCat("trainperf looks less often, to stay below ", options_.budget * 100,
-                                " %: in one second it cost more; times stay exact, places are coarser, and nothing "
-                                "needs to be done"));
+  const int64_t cost_ns = collector_cpu_ns_.load(std::memory_order_relaxed) + marks::stats().cost_ns + gil_.cost_ns();
+  if (budget_.Exceeded(now_ns, cost_ns)) gil_.StepDown(options_.budget, writer_.get());
 }
 
 void Collector::Commit() {

@@ -31,21 +31,18 @@
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/device_feed.h"
+#include "trainperf/collect/gil_probes.h"
 #include "trainperf/collect/host_readings.h"
 #include "trainperf/collect/loader_workers.h"
 #include "trainperf/collect/standstill.h"
 #include "trainperf/collect/thread_failure.h"
 #include "trainperf/collect/thread_names.h"
 #include "trainperf/event/event.h"
-#include "trainperf/probe/gil_sampler.h"
-#include "trainperf/probe/gil_waits.h"
 #include "trainperf/probe/host.h"
 #include "trainperf/run/run_writer.h"
 #include "trainperf/timeline/timeline.h"
 
 namespace trainperf {
-
-enum class GilTier { kAuto, kExact, kProcfs, kBusyOnly, kOff };
 
 struct CollectorOptions {
   bool overwrite = false;
@@ -90,7 +87,6 @@ class Collector {
  private:
   Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
 
-  void StartGilProbes();
   bool RunOnOurThread(std::function<void()> command);
   static void* Main(void* self);
   void Fail(const ThreadFailure& failure);
@@ -121,12 +117,9 @@ class Collector {
   LoaderWorkers workers_;
   ThreadNames thread_names_;
   Budget budget_;
+  GilProbes gil_;
   Standstill standstill_;
-  double sampler_hz_;
-  std::unique_ptr<GilWaits> gil_waits_;
-  std::unique_ptr<GilSampler> sampler_;
   bool loop_begun_ = false;
-  GilWaits::Stats gil_waits_last_{};  // kept when the hook is taken out
 
   pthread_t thread_{};
   bool running_ = false;
