@@ -265,6 +265,28 @@ def test_compute_of_few_steps_is_told_with_their_number(make: Make, rare: bool) 
     assert ("once before the loop" in f.fix) == rare and ("what only looks" in f.fix) == (not rare)
 
 
+@pytest.mark.parametrize("beside", ["sleep", "callback"])
+def test_what_else_few_steps_have_between_the_phases_is_not_the_computes(make: Make, beside: str) -> None:
+    file = make()
+    for step in range(300):
+        rare = 0.0 if step % 30 else 150.0
+        mechanism = "blocked" if beside == "sleep" else "python"
+        file.step({("other", "native"): 5.0, ("other", mechanism): rare, ("optimizer", "native"): 1.0}, compute=5.0)
+    metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:11 metric")
+    file.detail("sample", 1500, phase="other", state="native", stack=metric, count=300)
+    f = next(f for f in said(file).findings if f.id == "TP310")
+    assert f.steps_affected == 300 and "what only looks" in f.fix
+
+
+def test_compute_of_every_third_step_can_be_done_more_seldom(make: Make) -> None:
+    file = make()
+    for step in range(300):
+        file.step({("other", "native"): 0.0 if step % 3 else 15.0, ("optimizer", "native"): 1.0}, compute=5.0)
+    metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:11 metric")
+    f = only(file.detail("sample", 1500, phase="other", state="native", stack=metric, count=100))
+    assert f.steps_affected == 100 and "what only looks" in f.fix
+
+
 def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
     for off in (metric(make).tier("stacks", "off", "no"), metric(make, feeds_device="1")):
         found = said(off)

@@ -69,6 +69,12 @@ def test_what_loggers_take_for_our_figures_is_no_fault_of_theirs(make: Make, fig
     assert ("logging" in [f.slug for f in said(file.overhead(figures=figures)).findings]) == told
 
 
+def test_our_figures_are_not_told_beside_a_logger_either(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("logging", "blocked"): 2.0}).overhead(figures=100)
+    file.object(1, "logger", **{"class": "Slow", "hooks": {"log_metrics": hook(100, count=10, other=0)}})
+    assert [(f.id, round(f.cost_ms_per_step, 1)) for f in said(file).findings] == [("TP702", 1.0)]
+
+
 def test_nor_do_they_hide_who_has_the_cpus(make: Make) -> None:
     file = make(cpus="2").steps(100, compute=8.0, descheduled=1.5).host(5, process_cpus=1, other_cpus=1)
     assert "descheduled" in [f.slug for f in said(file.overhead(figures=200)).findings]

@@ -141,6 +141,22 @@ def test_kernel_time_that_may_be_other_code_s_is_not_a_functions(make: Make, inn
     assert f.title == "the loop computes outside of forward, backward and optimizer"
 
 
+@pytest.mark.parametrize(("checkpoint", "price"), [(5.0, "1500"), (0.0, ""), (0.0, "1500")])
+def test_the_kernels_work_for_a_save_or_of_page_faults_is_not_a_functions(
+    make: Make, checkpoint: float, price: str
+) -> None:
+    """`price`: of a page fault; where it is not known, how much of the kernel's work they are is not either."""
+    file = make(platform=LINUX, **({"page_fault_ns": price} if price else {}))
+    cells = {("forward", "native"): 4.0, ("backward", "native"): 4.0, ("other", "native"): 6.0}
+    file.steps(100, cells | {("other", "blocked"): 0.5, ("checkpoint", "native"): checkpoint})
+    at = file.stack(f"{TRAIN}:5 dump", f"{TRAIN}:9 train")
+    file.detail("sample", 600, phase="other", state="native", stack=at, count=60)
+    file.detail("sample", 50, phase="other", state="blocked", stack=at, code=74, count=40)
+    file.host(10, process_cpus=1, system=400, faults=lambda second: 0)
+    f = next(f for f in said(file).findings if f.id == "TP310")
+    assert (f.title == "the loop works on files") == (not checkpoint and bool(price))
+
+
 @pytest.mark.parametrize("python", [0.0, 1.0])
 def test_a_function_beside_the_model_is_mentioned_not_blamed(make: Make, python: float) -> None:
     """A metric, or a loss: which of them is not known."""

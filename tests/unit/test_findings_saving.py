@@ -157,6 +157,14 @@ def test_how_often_is_told_by_the_steps_between_saves(make: Make, spans: bool) -
     assert f"now every {60 if spans else 400} steps" in _told(file)["TP304"].fix
 
 
+def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
+    """The last weights, and a step later the best."""
+    file = make().steps(400, compute=2.0, checkpoint=0.5)
+    for step in (99, 100, 199, 200, 299, 300):
+        file.span("checkpoint", 33, step=step)
+    assert "now every 67 steps" in _told(file)["TP304"].fix
+
+
 def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: Make) -> None:
     trainer = "/x/site-packages/lightning/pytorch/trainer/trainer.py:1400 Trainer.save_checkpoint"
     file = lightning(make).steps(100, compute=2.0, checkpoint=0.5)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from runfiles import RunFile
-from verdicts import TRAIN, Make, hook, lightning, only, said
+from verdicts import LINUX, TRAIN, Make, hook, lightning, only, said
 
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
 MODEL = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
@@ -125,11 +125,9 @@ def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
     assert any("75% of it waits for validation data" in e for e in f.evidence) and "smaller eval_dataset" in f.fix
 
 
-@pytest.mark.parametrize(("state", "told"), [("native", False), ("blocked", False), ("python", True)])
+@pytest.mark.parametrize("state", ["native", "blocked", "python"])
 @pytest.mark.parametrize("unseen", ["the model", "the device"])
-def test_what_may_be_the_model_or_a_wait_for_the_device_is_not_named(
-    make: Make, state: str, told: bool, unseen: str
-) -> None:
+def test_what_may_be_the_model_or_a_wait_for_the_device_is_not_named(make: Make, state: str, unseen: str) -> None:
     cells = {("forward", "native"): 4.0, ("validation", state): 6.0}
     file = make(feeds_device="1" if unseen == "the device" else "").steps(100, cells)
     if unseen == "the device":
@@ -137,7 +135,7 @@ def test_what_may_be_the_model_or_a_wait_for_the_device_is_not_named(
     at = file.stack(f"{TRAIN}:31 attention", f"{TRAIN}:90 <module>")
     file.detail("sample", 600, phase="validation", state=state, stack=at, count=60)
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert ("attention" in f.why) == told
+    assert ("attention" in f.why) == (state == "python" and unseen == "the device")
 
 
 def test_a_metric_that_is_a_module_is_no_model(make: Make) -> None:
@@ -168,3 +166,17 @@ def test_who_makes_validations_data_is_named_where_it_is_known(
     stack = file.stack(*frames, EVALUATE, f"{TRAIN}:90 <module>")
     f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=count))
     assert "made in" not in f.why
+
+
+@pytest.mark.parametrize("wait", ["sleep", "lock", "its own data"])
+def test_a_wait_for_a_thread_or_for_data_of_ones_own_is_no_work(make: Make, wait: str) -> None:
+    """The thread may make the data."""
+    call = {"sleep": 230, "lock": 202, "its own data": 230}[wait]
+    file = make(platform=LINUX).steps(100, {("forward", "native"): 4.0, ("validation", "blocked"): 6.0})
+    file.detail("sample", 400, phase="forward", state="native", stack=file.stack(LINEAR, MODEL), count=40)
+    at = f"{TRAIN}:31 " + ("Prefetcher.__next__" if wait == "its own data" else "upload")
+    stack = file.stack(at, f"{TRAIN}:90 <module>")
+    file.detail("sample", 600, phase="validation", state="blocked", stack=stack, code=call, count=60)
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert ("train.py:31" in f.why) == (wait == "sleep")
+    assert ("60 samples" in f.confidence_why) == (wait == "sleep")

@@ -1,6 +1,6 @@
 // What looks at the GIL during a watch: the hook that times waits exactly, and the sampler.
 //
-//   GilProbes probes(options);
+//   GilProbes probes(GilTier::kAuto, 60);
 //   probes.Start(&writer);          // Requires GIL. Writes which tier each has, and why not a better one
 //   probes.Drain(take);             // the collector's thread: what the sampler has seen
 //   probes.RemoveWaits();           // Requires GIL: the hook is out; what it cost is kept
@@ -42,7 +42,7 @@ class GilProbes {
   void MeetOnCpu();
   int64_t cost_ns() const;  // so far
   void WriteOwnCost(RunWriter* writer) const;
-  // The sampler has cost more than `budget`, a share of the run, with all else: half as often from now on.
+  // With all else it has cost more than `budget`, a share of one second: half as often from now on.
   void StepDown(double budget, RunWriter* writer);
 
  private:

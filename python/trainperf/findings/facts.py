@@ -38,6 +38,10 @@ class Affected:
     steps: int
     share: float  # of the cost, in these steps
 
+    def rare(self, steps: int) -> bool:
+        """Of so many: to do it in fewer of them gains little."""
+        return 10 * self.steps <= steps
+
 
 class Facts(Places):
     """A run, asked the way that rules ask. Holds no state but caches."""
@@ -132,10 +136,14 @@ class Facts(Places):
 
     def main_cause(self, claims: Mapping[Cell, int]) -> str:
         """The cause that most of these cells fold into."""
+        causes = self.by_cause(claims)
+        return max(causes, key=lambda cause: causes[cause], default="unknown")
+
+    def by_cause(self, claims: Mapping[Cell, int]) -> dict[str, int]:
         causes: dict[str, int] = {}
         for cell, ns in claims.items():
             causes[self.cause_of(cell)] = causes.get(self.cause_of(cell), 0) + ns
-        return max(causes, key=lambda cause: causes[cause], default="unknown")
+        return causes
 
     def cause_ns(self, cause: str) -> int:
         return sum(self.cells(cause).values())
@@ -292,9 +300,7 @@ class Facts(Places):
 
         `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
         """
-        by_cause: dict[str, int] = {}
-        for cell, ns in claims.items():
-            by_cause[self.cause_of(cell)] = by_cause.get(self.cause_of(cell), 0) + ns
+        by_cause = self.by_cause(claims)
         cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (
             affected if isinstance(affected, Affected) else Affected(self.steps if affected is None else affected, 1.0)

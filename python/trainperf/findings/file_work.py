@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.own_code import OwnCode
 
+_AT_FILES = ("fetch", "checkpoint", "validation", "logging")  # phases in which the kernel may do so for others
 DOUBT = "that it is the kernel's is inferred: it works that long for the training thread"
 
 
 def file_call(facts: Facts, mine: OwnCode) -> str:
     """The call on files that the costliest of the functions makes: most of the time is its, it waits in such calls as
-    well, no library computes below it, and the kernel works for the training thread, beside page faults and fetches,
-    for half of that time or more. "" elsewhere."""
+    well, no library computes below it, and the kernel works for the training thread, beside page faults and
+    what others may write or read, for half of that time or more. "" elsewhere."""
     top = mine.spots[0]
     waits = [d for d in facts.samples(states=["blocked"]) if facts.is_at(d, top)]
     call = call_of(waits, facts.machine)
@@ -30,14 +31,18 @@ def file_call(facts: Facts, mine: OwnCode) -> str:
     plain = sum(d.ns for d, stack in seen if is_users(stack[0], stack) or is_stdlib_file(stack[0].file))
     if min(top.share, plain / max(1, sum(d.ns for d, _ in seen))) < limit("most_share"):
         return ""
-    left = _kernel_share(facts) * facts.wall_ns - facts.matrix["fetch", "native"]
+    elsewhere = sum(facts.matrix[phase, "native"] for phase in _AT_FILES)
+    left = _kernel_share(facts) * facts.wall_ns - elsewhere
     return call if left >= limit("half_share") * mine.ns else ""
 
 
 def _kernel_share(facts: Facts) -> float:
     """Of the training thread's time: what the kernel does for it on the CPU, but page faults; 0 when not known."""
     known = [h for h in facts.run.host if h.faults >= 0 and h.system_ns >= 0]
+    price_ns = facts.number("page_fault_ns")
+    if not price_ns:
+        return 0.0
     pairs = [(a, b) for a, b in pairwise(known) if b.faults >= a.faults and b.system_ns >= a.system_ns]
     ns = sum(b.system_ns - a.system_ns for a, b in pairs)
-    faults_ns = sum(b.faults - a.faults for a, b in pairs) * facts.number("page_fault_ns")
+    faults_ns = sum(b.faults - a.faults for a, b in pairs) * price_ns
     return max(0.0, ns - faults_ns) / max(1, sum(b.at_ns - a.at_ns for a, b in pairs))

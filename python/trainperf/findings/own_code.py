@@ -277,9 +277,9 @@ def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks
     like Python."""
     function = function_of(spot.frame)
-    if spot.frame.function != function[1] or function not in functions_that_call_modules(
-        facts
-    ):  # the first: a generator's own frame
+    if spot.frame.function != function[1]:  # a generator's own frame
+        return False
+    if function not in functions_that_call_modules(facts):
         return False
     if all(only_validates(v) for v in with_workers_of(facts)):
         return False

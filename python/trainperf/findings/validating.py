@@ -16,6 +16,7 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.own_code import functions_that_call_modules
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.frames import Function
-    from trainperf.runfile import Frame
+    from trainperf.runfile import Detail, Frame
+
+
+_OF_DATA = {"__iter__", "__next__", "__getitem__", "__getitems__"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ def own_work(facts: Facts) -> OwnWork | None:
     """None: most of the validations is the model's, its data's, or not known."""
     cells = facts.cells("validation")
     seen = weighed(facts.samples(phases=["validation"]), cells)
-    told_native = _told_native(facts)
-    told = [d for d in seen if _is_own_work(facts.run.stack(d.stack), d.state, told_native)]
+    is_no_models = _is_no_models(facts)
+    told = [d for d in seen if _is_own_work(facts, d) and is_no_models(facts.run.stack(d.stack), d.state)]
     spots = facts.spots(told)
     if not spots:
         return None
@@ -52,30 +55,41 @@ def own_work(facts: Facts) -> OwnWork | None:
     return OwnWork(top, share)
 
 
-def _told_native(facts: Facts) -> Callable[[Function], bool]:
-    """Of which functions what is not Python is no model's. Where no layer was seen the model may be any function, one
-    that calls modules may compute with what they return, and all may wait for a device that was not seen."""
-    if facts.run.feeds_device and facts.gpu is None:
-        return lambda function: False
-    if not any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()):
-        return lambda function: False
+def _is_no_models(facts: Facts) -> Callable[[Sequence[Frame], str], bool]:
+    """Of which stacks and states. Where no layer was seen the model may be any function, one that calls modules may
+    compute with what they return, and all but Python may wait for a device that was not seen."""
+    unseen = facts.run.feeds_device and facts.gpu is None
+    layers = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
     calling = functions_that_call_modules(facts)
-    return lambda function: function not in calling
+
+    def keep(stack: Sequence[Frame], state: str) -> bool:
+        at = user_frame(stack)
+        beside = of_metric(stack) or (layers and at is not None and function_of(at) not in calling)
+        return beside and (state == "python" or not unseen)
+
+    return keep
 
 
-def _is_own_work(stack: Sequence[Frame], state: str, told_native: Callable[[Function], bool]) -> bool:
-    at = user_frame(stack)
-    if at is None or in_loader(stack) or not is_the_loops(stack):
+def _is_own_work(facts: Facts, detail: Detail) -> bool:
+    stack = facts.run.stack(detail.stack)
+    if user_frame(stack) is None or in_loader(stack) or not is_the_loops(stack):
         return False
     if in_module(stack) and not of_metric(stack):
         return False
-    return state == "python" or told_native(function_of(at))
+    if any(f.function.rpartition(".")[2] in _OF_DATA for f in stack):
+        return False
+    # For another thread, which may make the data.
+    return not (detail.state == "blocked" and waiting_kind(call_of([detail], facts.machine)) == "lock")
 
 
 def data_made_in(facts: Facts) -> Spot | None:
-    """The user's function in which validations' data is made on the training thread; None where it is not known."""
-    spots = facts.spots(facts.samples(phases=["validation"]), keep=_in_fetch)
-    return spots[0] if spots and spots[0].samples >= limit("min_samples") else None
+    """The user's function in which most of validations' data is made on the training thread; None where it is not
+    known."""
+    fetches = [d for d in facts.samples(phases=["validation"]) if in_loader(facts.run.stack(d.stack))]
+    spots = facts.spots(fetches, keep=_in_fetch)
+    if not spots or spots[0].samples < limit("min_samples"):
+        return None
+    return spots[0] if spots[0].ns >= limit("half_share") * sum(d.ns for d in fetches) else None
 
 
 def _in_fetch(stack: Sequence[Frame]) -> bool:

@@ -229,9 +229,9 @@ class LightningFit:
         step = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step)
         meter, native = self._meter, self._context.native
         assert meter is not None
-        meter.ours = True
         native.begin(native.LOGGING)
         try:
+            meter.ours = True
             for logger in trainer.loggers:
                 separator = getattr(logger, "group_separator", "/")
                 logger.log_metrics({f"trainperf{separator}{name}": value for name, value in figures.items()}, step=step)

@@ -418,7 +418,8 @@ class RunReader:
 
     @cached_property
     def overhead_ns(self) -> Mapping[str, int]:
-        """Our own cost so far, by place: "collector", "sampler" (our threads), "marks", "gil_hook" (the user's)."""
+        """Our own cost so far, by place: "collector", "sampler" (our threads), "marks", "gil_hook" (the user's);
+        "figures": wall time of the user's loggers for ours."""
         return dict(self._database.rows("overhead", "si"))
 
     @cached_property

@@ -49,6 +49,7 @@ class Checkpoint:
         called = [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
         blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
         every = _every(facts, saves)
+        now = f"now every {plural(every, 'step')}"
         rarely = max(100, 10 * every)
         callback = framework.callback_of(facts, top)
         by_option = (
@@ -95,15 +96,14 @@ class Checkpoint:
             fix=f"# in {frames.label(own.spots[0].frame, facts.base)}: do less, or do it beside training;"
             " or save less often"
             if mostly_own
-            else f"ModelCheckpoint(every_n_train_steps={rarely})  # now every {plural(every, 'step')};"
-            " or save_weights_only=True"
+            else f"ModelCheckpoint(every_n_train_steps={rarely})  # {now}; or save_weights_only=True"
             if by_option and framework.trainer(facts)
-            else f"TrainingArguments(save_steps={rarely})  # now every {plural(every, 'step')}; or save_only_model=True"
+            else f"TrainingArguments(save_steps={rarely})  # {now}; or save_only_model=True"
             if by_option
-            else f"# {callback and f'in {callback}: '}call trainer.save_checkpoint less often (now every {every} steps)"
+            else f"# {callback and f'in {callback}: '}call trainer.save_checkpoint less often ({now})"
             if by_trainer
             else (
-                f"# {callback and f'in {callback}: '}save less often (now every {every} steps), or beside training:\n"
+                f"# {callback and f'in {callback}: '}save less often ({now}), or beside training:\n"
                 "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"
                 'threading.Thread(target=torch.save, args=(state, "last.pt")).start()'
             ),
@@ -116,10 +116,15 @@ class Checkpoint:
 
 
 def _every(facts: Facts, saves: int) -> int:
-    """Steps from one save to the next, mostly; where the saves are too many for a span each, the mean."""
-    at = [span.step for span in facts.run.spans("checkpoint") if span.step >= 0]
-    between = [b - a for a, b in pairwise(sorted(set(at)))]
-    return max(1, median_low(between) if len(between) > 1 else round(facts.steps / saves))
+    """Steps from one save to the next, mostly; where the saves are too many for a span each, or come in pairs, the
+    mean."""
+    mean = facts.steps / saves
+    spans = facts.run.spans("checkpoint")
+    between = [b - a for a, b in pairwise(sorted({span.step for span in spans if span.step >= 0}))]
+    mostly = (
+        median_low(between) if len(between) > 1 and len(spans) == facts.run.span_total("checkpoint").count else mean
+    )
+    return max(1, round(mostly if mean / 2 <= mostly <= 2 * mean else mean))
 
 
 def _does(own: saving.OwnWork) -> str:

@@ -111,9 +111,8 @@ class HostCompute:
         hooks = share_in_hooks(facts, mine) > limit("most_share")
         saving, asked = saves(top.frames), of_library(facts, mine, top)
         affected = _affected(facts, mine)
-        rare = affected.steps < facts.steps
         took = f"{facts.of_step(mine.ns)} is "
-        if rare:
+        if affected.steps < facts.steps:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each: "
         advice, doing, does = _BETWEEN_PHASES, "between the phases of training", "computes"
@@ -140,7 +139,7 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share"):
             advice = _BEFORE_THE_MODEL
-        elif rare:
+        elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN
         return self._finding(
             facts,
@@ -273,11 +272,14 @@ class HostCompute:
 
 
 def _affected(facts: Facts, mine: OwnCode) -> Affected:
-    """The few steps that the samples or, between the phases, the exact times say that it is in; or all."""
+    """The few steps that the samples or, between the phases, the exact times say that it is in; or all. Others may be
+    long between the phases for a wait, or compute longer within one: its own do both."""
     seen = mine.affected(facts.steps)
     if seen.steps < facts.steps or mine.share(phase="other") < limit("held_share"):
         return seen
-    return facts.affected_by_part(mine.ns, phase="other")
+    few = facts.affected_by_part(mine.ns, phase="other")
+    computing = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
+    return few if computing.steps <= 2 * few.steps and computing.steps < facts.steps else seen
 
 
 def _of_kernel(call: str) -> str:

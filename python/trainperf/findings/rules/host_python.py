@@ -95,7 +95,7 @@ class HostPython:
         if rare:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
-        usual = _MAY_FREE if may_free else _NOW_AND_THEN if rare else _ELSEWHERE
+        usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),

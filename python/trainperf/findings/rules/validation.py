@@ -49,7 +49,7 @@ class Validation:
             by_device=False,
             title="validation is a large part of the run",
             affected=affected,
-            confidence=facts.confidence(),
+            confidence=facts.confidence(samples=own.spot.samples if own is not None else None),
             evidence=(
                 f"{plural(times, 'validation')} in {facts.steps:,} steps, {ms(cost / times)} each",
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
