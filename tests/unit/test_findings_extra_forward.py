@@ -100,6 +100,14 @@ def test_a_model_that_runs_without_a_backward_is_told_by_its_line(
     assert any("6.0 times as long as all of backward: that goes through little of it" in e for e in f.evidence)
 
 
+@pytest.mark.parametrize("threads", ["2", "8"])
+def test_a_forward_whose_own_threads_lack_cpus_says_nothing_of_its_backward(make: Make, threads: str) -> None:
+    cells = {("forward", "native"): 13.5, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    file = make(cpus="2", torch_threads=threads).steps(100, cells)
+    file.detail("sample", 1350, phase="forward", state="native", stack=file.stack(*NET, f"{TRAIN}:9 train"))
+    assert ("TP312" in [f.id for f in said(file).findings]) == (threads == "2")
+
+
 @pytest.mark.parametrize(
     ("state", "frames"),
     [

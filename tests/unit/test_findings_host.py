@@ -278,6 +278,14 @@ def test_what_else_few_steps_have_between_the_phases_is_not_the_computes(make: M
     assert f.steps_affected == 300 and "what only looks" in f.fix
 
 
+@pytest.mark.parametrize(("hook", "workers"), [("on_after_batch_transfer", True), ("on_before_zero_grad", False)])
+def test_what_a_hook_does_to_a_batch_can_be_done_by_workers(make: Make, hook: str, workers: bool) -> None:
+    file = make().steps(100, {("other", "native"): 5.0, ("optimizer", "native"): 1.0}, compute=5.0)
+    augment = file.stack(f"{TRAIN}:11 augment", f"{TRAIN}:21 Net.{hook}", f"{TRAIN}:90 <module>")
+    f = only(file.detail("sample", 500, phase="other", state="native", stack=augment, count=100))
+    assert f.id == "TP310" and ("num_workers" in f.fix) == workers and ("workers" in f.will_not_help) == (not workers)
+
+
 def test_compute_of_every_third_step_can_be_done_more_seldom(make: Make) -> None:
     file = make()
     for step in range(300):

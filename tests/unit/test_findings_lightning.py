@@ -97,6 +97,18 @@ def test_what_few_of_its_calls_do_is_not_told_of_every_call(make: Make) -> None:
     assert "if batch_idx" not in f.fix and "what only few of its calls do" in f.fix
 
 
+def test_a_hook_of_few_calls_is_in_no_more_steps(make: Make) -> None:
+    """Once an epoch, beside steps that differ by as much."""
+    file = make(transformers="{}", python="3.11.7")
+    for step in range(160):
+        python = 55.0 if step % 23 == 0 else 30.0 if step % 5 == 0 else 0.0
+        file.step({("forward", "native"): 8.0, ("other", "python"): python})
+    hooks = {"on_epoch_begin": {**hook(385, 7), "max_ns": 64_000_000}, "on_step_end": hook(2, 160)}
+    file.object(1, "callback", **{"class": "Sorts", "module": "app", "hooks": hooks})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert f.steps_affected == 7
+
+
 def _every(
     file: RunFile, period: int, spike: dict[tuple[str, str], float], each: dict[tuple[str, str], float]
 ) -> RunFile:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.frames import (
     calls_module,
     function_of,
@@ -71,7 +72,10 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
 def _untrained(facts: Facts) -> ExtraForwards | None:
     """Whatever ends with a backward counts as forward; the lines whose layers run for much longer than all of backward
     takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader. What the
-    user's code does between the layers, or in hooks of theirs, has no backward in any model."""
+    user's code does between the layers, or in hooks of theirs, has no backward in any model. Not told where PyTorch has
+    more threads than CPUs: either phase then waits for them, spinning, as long as chance has it."""
+    if facts.torch_threads > usable_cpus(facts.run) > 0:
+        return None
     ns: dict[Line, int] = {}
     for state in _STATES:
         samples = facts.samples(phases=["forward"], states=[state])

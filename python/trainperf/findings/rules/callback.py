@@ -101,11 +101,18 @@ class Callback:
 
 def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cell, int]) -> Affected:
     """Which steps have their costs: the few that others like them do not have, where so few of their calls can be all
-    of it; else all."""
+    of it; or no more than nearly all of it has calls; else all."""
     ns = sum(part.other_ns for part in found)
     few = facts.affected_by_part(sum(claims.values()), cause=facts.main_cause(claims))
     longest = sum(hook.max_ns for part in found for hook in part.hooks if hook.other_ns)
-    return few if few.steps * longest >= limit("held_share") * ns else Affected(facts.steps, 1.0)
+    if few.steps * longest < limit("held_share") * ns:
+        few = Affected(facts.steps, 1.0)
+    calls = held = 0
+    for hook in sorted((hook for part in found for hook in part.hooks), key=lambda hook: -hook.other_ns):
+        calls, held = calls + hook.count, held + hook.other_ns
+        if held >= limit("held_share") * ns:
+            break
+    return Affected(calls, held / ns) if calls < few.steps else few
 
 
 def _less_often(place: str, hook: str, beside: str, *, hugging_face: bool) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import file_work
 from trainperf.findings.facts import Affected, ms, plural
-from trainperf.findings.frames import in_step_hook, saves
+from trainperf.findings.frames import function_of, in_step_hook, saves
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
@@ -25,6 +25,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.frames import FrameLike
     from trainperf.findings.own_code import OwnCode
 
 
@@ -69,7 +70,7 @@ _IN_CLOSURE = (
     f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
     "a faster model or more DataLoader workers: it is neither training nor data",
 )
-_IN_LIGHTNINGS_CLOSURE = (_IN_CLOSURE[0], SELDOM, _IN_CLOSURE[2])
+_IN_LIGHTNINGS_CLOSURE = (_IN_CLOSURE[0], _BETWEEN_PHASES[1], _IN_CLOSURE[2])
 _IN_THE_MODEL = (
     "the model or its loss computes in NumPy or its like",
     "# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
@@ -88,6 +89,10 @@ _LOSS_IN_PIECES = (
     "# where no gradient is needed: with torch.no_grad(), every N steps",
     "a faster model; DataLoader workers",
 )
+
+
+# Lightning's hooks that are given a batch, and return it.
+_OF_A_BATCH = {"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"}
 
 
 class HostCompute:
@@ -137,7 +142,7 @@ class HostCompute:
             if in_step_hook(top.frames):
                 advice, doing = _IN_STEP_HOOKS, "of hooks that the optimizer calls"
                 doubt = "a hook that changes the gradients is a part of the training"
-        elif mine.share(phase="forward") > limit("most_share"):
+        elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
             advice = _BEFORE_THE_MODEL
         elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN
@@ -280,6 +285,10 @@ def _affected(facts: Facts, mine: OwnCode) -> Affected:
     few = facts.affected_by_part(mine.ns, phase="other")
     computing = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
     return few if computing.steps <= 2 * few.steps and computing.steps < facts.steps else seen
+
+
+def _works_on_a_batch(stack: Sequence[FrameLike]) -> bool:
+    return any(function_of(frame)[1].rpartition(".")[2] in _OF_A_BATCH for frame in stack)
 
 
 def _of_kernel(call: str) -> str:
