@@ -1,7 +1,12 @@
 # trainperf_library(base DEPS absl::status): the static library trainperf_base of this folder's sources, and, with
 # TRAINPERF_TESTS, trainperf_base_test of its *_test.cc, trainperf_base_benchmark of its *_benchmark.cc, and
 # trainperf_base_fuzz of its *_fuzz.cc.
+#
+# Some sources are compiled as one: each takes longer to read the headers than to compile what is its own. So no two of a
+# folder may have the same name in their anonymous namespaces.
 include(GoogleTest)
+set(CMAKE_UNITY_BUILD ON)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 5)
 function(trainperf_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
   set(target trainperf_${name})

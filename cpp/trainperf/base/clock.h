@@ -9,6 +9,8 @@
 
 namespace trainperf {
 
+constexpr int64_t kUs = 1'000, kMs = 1'000'000;
+
 inline int64_t ReadClockNs(clockid_t clock) {
   timespec ts;
   clock_gettime(clock, &ts);

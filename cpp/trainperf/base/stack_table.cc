@@ -22,21 +22,21 @@ uint64_t Mix(uint64_t h) {
   return h ^ (h >> 29);
 }
 
-struct Text {
-  uint32_t offset;
-  uint32_t size;
-};
-
-struct StoredSite {
-  uint32_t file;  // index into texts, from 1
-  uint32_t function;
-  int32_t line;
-};
-
 }  // namespace
 
 // All of it lies in one anonymous mapping: address space at first, memory as it is used.
 struct StackTable::Impl {
+  struct Text {
+    uint32_t offset;
+    uint32_t size;
+  };
+
+  struct StoredSite {
+    uint32_t file;  // index into texts, from 1
+    uint32_t function;
+    int32_t line;
+  };
+
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
   std::atomic<uint64_t> refused{0};
   std::atomic<uint64_t> generation{1};
@@ -214,7 +214,7 @@ StackTable::Node StackTable::node(StackId id) const {
 
 Site StackTable::site(SiteId id) const {
   const Impl* impl = impl_.load(std::memory_order_acquire);
-  const StoredSite& site = impl->storage->sites[id - 1];
+  const Impl::StoredSite& site = impl->storage->sites[id - 1];
   return {impl->ViewOf(site.file), impl->ViewOf(site.function), site.line};
 }
 

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "trainperf/base/clock.h"
+
 namespace trainperf {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
 
 TEST(Budget, JudgesAWindowAndNotTheStart) {
   Budget budget(0.01);

@@ -5,14 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "trainperf/base/clock.h"
 #include "trainperf/run/run_test_util.h"
 
 namespace trainperf {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr int64_t kMs = 1'000'000;
 
 int32_t PidOfTheDead() {
   const pid_t child = fork();

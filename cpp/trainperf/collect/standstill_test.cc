@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "trainperf/base/clock.h"
+
 namespace trainperf {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
 
 int64_t DelayOfMarkAt(const Standstill& standstill, int64_t end_ns, uint8_t flags = kHasRunDelay) {
   Event mark{};

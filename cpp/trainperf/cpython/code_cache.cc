@@ -5,6 +5,7 @@
 #include <functional>
 #include <string_view>
 
+#include "trainperf/cpython/field.h"
 #include "trainperf/cpython/line_table.h"
 #include "trainperf/cpython/offsets.h"
 
@@ -14,13 +15,6 @@ namespace {
 constexpr int64_t kLongestText = 1 << 20;  // more than that is not a name but torn memory
 constexpr uint64_t kSmallestPage = 4096;
 constexpr uint64_t kMostInOneRead = 512;  // most line tables, and nearly all names
-
-template <typename T>
-T At(const char* base, int32_t offset) {
-  T value;
-  std::memcpy(&value, base + offset, sizeof(value));
-  return value;
-}
 
 size_t AppendUtf8(uint32_t c, char* to) {
   if (c < 0x80) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "trainperf/cpython/field.h"
 #include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/offsets.h"
 
@@ -31,11 +32,6 @@ uint64_t SwitchIntervalUs() {
   Py_XDECREF(seconds);
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
   return value > 0 ? static_cast<uint64_t>(std::llround(value * 1e6)) : 0;
-}
-
-template <typename T>
-const T& At(const char* base, int32_t offset) {
-  return *reinterpret_cast<const T*>(base + offset);
 }
 
 }  // namespace

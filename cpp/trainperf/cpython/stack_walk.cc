@@ -1,21 +1,14 @@
 #include "trainperf/cpython/stack_walk.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/cpython/field.h"
 #include "trainperf/cpython/offsets.h"
 
 namespace trainperf {
 namespace {
-
-template <typename T>
-T At(const char* base, int32_t offset) {
-  T value;
-  std::memcpy(&value, base + offset, sizeof(value));
-  return value;
-}
 
 CodePosition ReadPosition(const char* copy, uint64_t frame) {
   const TpPythonOffsets& offsets = tp_python_offsets;

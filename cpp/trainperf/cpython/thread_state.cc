@@ -6,9 +6,9 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <set>
 
+#include "trainperf/cpython/field.h"
 #include "trainperf/cpython/offsets.h"
 
 namespace trainperf {
@@ -18,13 +18,6 @@ constexpr size_t kLargestRead = 512;
 constexpr size_t kPthreadSearch = 2304;  // sizeof(struct pthread) in glibc 2.31 to 2.39
 
 std::atomic<int> g_tid_offset{-1};  // within what a pthread_t points to; -1: not known
-
-template <typename T>
-T At(const char* base, int32_t offset) {
-  T value;
-  std::memcpy(&value, base + offset, sizeof(value));
-  return value;
-}
 
 struct Search {
   const SelfMemory* memory;

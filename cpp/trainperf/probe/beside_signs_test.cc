@@ -3,12 +3,10 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "trainperf/base/clock.h"
 
 namespace trainperf {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kUs = 1'000;
 
 // A sleeper whose waits of 20 ms end at 20, 40, ...; looks every 4 ms. `other_cpu` is the other's CPU time then.
 template <typename Cpu>

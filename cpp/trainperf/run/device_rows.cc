@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxCalls = 4096;  // threads and calls; beyond, they count as thread 0's
 
-const std::string& InsertSql() {
+const std::string& InsertDeviceStepSql() {
   static const std::string& sql = *[] {
     auto* text = new std::string("REPLACE INTO device_step VALUES (?, ?");
     for (int i = 0; i < kDeviceStepColumns; ++i) absl::StrAppend(text, ", ?");
@@ -138,7 +138,7 @@ absl::Status DeviceRows::Write(Database& db) {
     for (size_t i = device.unwritten_from; i < device.rows.size(); ++i) {
       int64_t values[2 + kDeviceStepColumns] = {device.rows[i].first_step, id};
       std::copy_n(&device.rows[i].sums.wall_ns, kDeviceStepColumns, values + 2);
-      TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertSql().c_str(), values, 2 + kDeviceStepColumns));
+      TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertDeviceStepSql().c_str(), values, 2 + kDeviceStepColumns));
     }
     if (!device.sums_unwritten) continue;
     TRAINPERF_RETURN_IF_ERROR(WriteKernels(db, id, device));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxWarmUps = 4;
 
-const std::string& InsertSql() {
+const std::string& InsertKeptStepSql() {
   static const std::string& sql = *[] {
     auto* text = new std::string("REPLACE INTO kept_step VALUES (?2, ?1");  // `why` comes second in the table
     for (int i = 1; i < kStepColumns; ++i) absl::StrAppend(text, ", ?", i + 2);
@@ -97,7 +97,7 @@ absl::Status KeptSteps::Write(Database& db) {
   for (const auto& [index, kept] : kept_) {
     if (!kept.unwritten) continue;
     const char* why = (kept.reasons & kWorst) != 0 ? "worst" : (kept.reasons & kFlagged) != 0 ? "flagged" : "warm_up";
-    TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertSql().c_str(), kept.row.values(), kStepColumns, why));
+    TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertKeptStepSql().c_str(), kept.row.values(), kStepColumns, why));
     if (!kept.in_file) TRAINPERF_RETURN_IF_ERROR(WriteSegments(db, index, kept));
   }
   return absl::OkStatus();

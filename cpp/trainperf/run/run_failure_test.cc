@@ -36,12 +36,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<RunWriter> Create(const std::string& path, const RunWriterOptions& options = {}) {
-  absl::StatusOr<std::unique_ptr<RunWriter>> writer = RunWriter::Create(path, options);
-  EXPECT_TRUE(writer.ok()) << writer.status();
-  return writer.ok() ? *std::move(writer) : nullptr;
-}
-
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // A run that something befalls, a.tpr, and one of the same steps that nothing does.

@@ -9,10 +9,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
 #include "trainperf/run/run_writer.h"
 #include "trainperf/timeline/records.h"
 
@@ -32,6 +36,12 @@ class TestFolder {
  private:
   std::string path_;
 };
+
+inline std::unique_ptr<RunWriter> Create(const std::string& path, const RunWriterOptions& options = {}) {
+  absl::StatusOr<std::unique_ptr<RunWriter>> writer = RunWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  return writer.ok() ? *std::move(writer) : nullptr;
+}
 
 // Rows as text, columns joined by '|'; one row "error: ..." when it fails.
 inline std::vector<std::string> Query(const std::string& path, const std::string& sql) {

@@ -18,12 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::unique_ptr<RunWriter> Create(const std::string& path, const RunWriterOptions& options = {}) {
-  absl::StatusOr<std::unique_ptr<RunWriter>> writer = RunWriter::Create(path, options);
-  EXPECT_TRUE(writer.ok()) << writer.status();
-  return writer.ok() ? *std::move(writer) : nullptr;
-}
-
 std::string SumOfCauses() {
   std::string sql = "0";
   for (const char* cause : kCauseNames) sql += std::string(" + ") + cause + "_ns";

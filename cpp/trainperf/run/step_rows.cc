@@ -9,7 +9,7 @@
 namespace trainperf {
 namespace {
 
-const std::string& InsertSql() {
+const std::string& InsertStepSql() {
   static const std::string& sql = *[] {
     auto* text = new std::string("REPLACE INTO step VALUES (?");
     for (int i = 1; i < kStepColumns; ++i) absl::StrAppend(text, ", ?");
@@ -98,7 +98,7 @@ void StepRows::MergeNeighbours() {
 absl::Status StepRows::Write(Database& db) {
   if (file_is_stale_) TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM step"));
   for (size_t i = unwritten_from_; i < rows_.size(); ++i) {
-    TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertSql().c_str(), rows_[i].values(), kStepColumns));
+    TRAINPERF_RETURN_IF_ERROR(db.RunWithValues(InsertStepSql().c_str(), rows_[i].values(), kStepColumns));
   }
   return absl::OkStatus();
 }

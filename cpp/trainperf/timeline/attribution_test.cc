@@ -8,8 +8,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kTrain = 1, kAdam = 11;
-
 // A step of 10 ms whose forward is what the test says.
 template <typename Forward>
 void Loop(Script& loop, int steps, Forward&& forward) {

@@ -6,9 +6,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kTrain = 1, kSecond = 3;          // loaders
-constexpr uint32_t kAdam = 11, kDiscriminator = 12;  // optimizers
-
 TEST(BrokenLoops, ExceptionInTheMiddleOfABatchThenANewEpoch) {
   Script loop;
   loop.LoaderStart(kTrain, 1_ms);

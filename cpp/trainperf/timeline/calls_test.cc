@@ -9,8 +9,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kLoader = 3;
-
 // One step of explicit borders.
 template <typename Body>
 Step Only(Body&& body) {
@@ -162,7 +160,7 @@ TEST(Calls, SamplesInThemAreTheirsAndSayNothingOfTheRest) {
 
 TEST(Calls, WithoutCpuTimeWhatIsInNoCallIsUnknown) {
   const Step step = Only([](Script& loop) {
-    loop.NoCpuTime().Fetch(kLoader, 3_ms);
+    loop.NoCpuTime().Fetch(kTrain, 3_ms);
     loop.Cpu(2_ms).Call(HostCall::kCpuOp, 5_ms).Call(HostCall::kLaunchKernel, 1_ms).Call(HostCall::kPython, 4_ms);
   });
   EXPECT_EQ(step.at(Phase::kFetch, Mechanism::kUnknown), 3_ms);  // whose cause is data_wait all the same
@@ -192,9 +190,9 @@ TEST(Calls, OnlyTheThreadThatLaunchesStandsIn) {
 
 TEST(Calls, OfTheFirstStepBeforeItsThreadIsKnown) {
   Script loop;
-  loop.Fetch(kLoader, 1_ms);
+  loop.Fetch(kTrain, 1_ms);
   for (int i = 0; i < 20'000; ++i) loop.Call(HostCall::kLaunchKernel, 10_us);
-  loop.Backward(1_ms).Fetch(kLoader, 1_ms).Backward(1_ms);
+  loop.Backward(1_ms).Fetch(kTrain, 1_ms).Backward(1_ms);
   loop.Finish();
   EXPECT_EQ(loop.steps()[0].phase(Phase::kFetch), 1_ms);
   EXPECT_EQ(loop.steps()[0].mechanism(Mechanism::kLaunch), 200_ms);

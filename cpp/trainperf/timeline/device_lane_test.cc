@@ -12,11 +12,9 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kLoader = 3;
-
 // A step whose device work the host launches in time: 10 kernels of 1 ms, of which the host is 8 ms ahead at the end.
 void HealthyStep(Script& loop) {
-  loop.Begin(Bracket::kFetch, kLoader).Cpu(100_us).End(Bracket::kFetch, kFetchedBatch);
+  loop.Begin(Bracket::kFetch, kTrain).Cpu(100_us).End(Bracket::kFetch, kFetchedBatch);
   for (int i = 0; i < 5; ++i) loop.Launch(10_us, 1_ms).Cpu(190_us);
   loop.Begin(Bracket::kBackward);
   for (int i = 0; i < 5; ++i) loop.Launch(10_us, 1_ms).Cpu(190_us);
@@ -133,7 +131,7 @@ TEST(DeviceLane, StarvedByTheLoader) {
   loop.RunStep();
   HealthyStep(loop);  // ends with the device at rest
   loop.RunStep();
-  loop.Fetch(kLoader, 30_ms);
+  loop.Fetch(kTrain, 30_ms);
   for (int i = 0; i < 3; ++i) loop.Launch(10_us, 5_ms);
   loop.Backward(1_ms).Cpu(15_ms).RunStep();
   loop.Finish();
@@ -216,7 +214,7 @@ TEST(DeviceLane, AfterASyncAStallKeepsItsOwnName) {
   loop.RunStep();
   HealthyStep(loop);
   loop.RunStep();
-  loop.Fetch(kLoader, 30_ms).Launch(10_us, 1_ms).Backward(10_us).Sync().RunStep();
+  loop.Fetch(kTrain, 30_ms).Launch(10_us, 1_ms).Backward(10_us).Sync().RunStep();
   loop.Finish();
   EXPECT_EQ(loop.steps()[1].idle(Cause::kDataWait), 30_ms);
 }
@@ -230,7 +228,7 @@ TEST(DeviceLane, QueuedWorkIsNeverTheHostsFault) {
   loop.Kernel(t0 + 100_us, t0 + 1_ms, 1);
   loop.Kernel(t0 + 1_ms + 3_us, t0 + 2_ms, 2);  // kernel to kernel
   loop.Kernel(t0 + 162_ms, t0 + 163_ms, 3);     // waited 160 ms in the queue for something that nobody sees
-  loop.Begin(Bracket::kFetch, kLoader).Blocked(170_ms).End(Bracket::kFetch, kFetchedBatch).Backward(1_ms).RunStep();
+  loop.Begin(Bracket::kFetch, kTrain).Blocked(170_ms).End(Bracket::kFetch, kFetchedBatch).Backward(1_ms).RunStep();
   loop.Finish();
   const Step& step = loop.steps()[0];
   EXPECT_EQ(step.device().between_ns, 3_us);
@@ -280,7 +278,7 @@ TEST(DeviceLane, TheKernelMayStartBeforeItsLaunchByTheClocks) {
   Script loop;
   loop.RunStep();
   const int64_t t0 = loop.now();
-  loop.Fetch(kLoader, 5_ms);
+  loop.Fetch(kTrain, 5_ms);
   loop.Kernel(t0 + 5_ms - 8_us, t0 + 6_ms, 1);  // 8 us of skew, by which it even ends its gap early
   loop.Call(HostCall::kLaunchKernel, 10_us, 1).Backward(1_ms).RunStep();
   loop.Finish();
@@ -291,7 +289,7 @@ TEST(DeviceLane, TheKernelMayStartBeforeItsLaunchByTheClocks) {
 TEST(DeviceLane, IdleBeforeTheFirstAndAfterTheLastWork) {
   Script loop;
   loop.RunStep();
-  loop.Fetch(kLoader, 5_ms).Launch(10_us, 1_ms).Backward(10_us).Sync();
+  loop.Fetch(kTrain, 5_ms).Launch(10_us, 1_ms).Backward(10_us).Sync();
   loop.Begin(Bracket::kCheckpoint).Blocked(7_ms).End(Bracket::kCheckpoint).RunStep();
   loop.Finish();
   const Step& step = loop.steps()[0];
@@ -306,7 +304,7 @@ TEST(DeviceLane, AGapIsSplitWhereTheStepEnds) {
   HealthyStep(loop);
   loop.Begin(Bracket::kCheckpoint).Blocked(3_ms).End(Bracket::kCheckpoint);
   loop.RunStep();
-  loop.Fetch(kLoader, 4_ms).Launch(10_us, 1_ms).Backward(10_us).Sync().RunStep();
+  loop.Fetch(kTrain, 4_ms).Launch(10_us, 1_ms).Backward(10_us).Sync().RunStep();
   loop.Finish();
   EXPECT_EQ(loop.steps()[0].idle(Cause::kCheckpoint), 3_ms);
   EXPECT_EQ(loop.steps()[1].idle(Cause::kDataWait), 4_ms);

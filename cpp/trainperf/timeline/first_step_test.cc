@@ -10,8 +10,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kAdam = 11;
-
 void Compile(Script& loop, int64_t ns) { loop.Begin(Bracket::kCompile).Cpu(ns).End(Bracket::kCompile); }
 
 void Train(Script& loop, int steps) {

@@ -9,7 +9,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kLoader = 3;
 constexpr ThreadId kMain = 1;
 constexpr ThreadId kAutograd = 2;
 constexpr ThreadId kOther = 5;
@@ -29,7 +28,7 @@ const Step& Last(Script& loop) {
 TEST(Launchers, AThreadThatCopiesAheadLeavesTheGapToTheFetchThatWaitsForIt) {
   Script loop;
   Step1(loop);
-  loop.Begin(Bracket::kFetch, kLoader).Blocked(10_ms);
+  loop.Begin(Bracket::kFetch, kTrain).Blocked(10_ms);
   loop.On(kOther).Launch(10_us, 1_ms).On(kMain);
   loop.End(Bracket::kFetch, kFetchedBatch).Launch(10_us, 2_ms).Backward(10_us).Sync().RunStep();
   EXPECT_NEAR(static_cast<double>(Last(loop).idle(Cause::kDataWait)), 10e6, 50e3);
@@ -39,7 +38,7 @@ TEST(Launchers, WhatTheThreadDidItselfComesFirst) {
   Script loop;
   Step1(loop);
   loop.On(kOther).Launch(10_us, 10_us).On(kMain).RunStep();  // from here on it is known
-  loop.Begin(Bracket::kFetch, kLoader);
+  loop.Begin(Bracket::kFetch, kTrain);
   loop.On(kOther).Blocked(1_ms).GilWait(4_ms, 9, 33).Call(HostCall::kPinnedAlloc, 3_ms);
   loop.Begin(Bracket::kGc, 0, 2).Cpu(2_ms).End(Bracket::kGc);
   loop.Launch(10_us, 1_ms).On(kMain);
@@ -69,7 +68,7 @@ TEST(Launchers, ALoaderReadByThatThreadIsDataWait) {
   Script loop;
   Step1(loop);
   loop.On(kOther).Launch(10_us, 10_us).On(kMain).RunStep();
-  loop.On(kOther).Fetch(kLoader, 8_ms).Launch(10_us, 1_ms);
+  loop.On(kOther).Fetch(kTrain, 8_ms).Launch(10_us, 1_ms);
   loop.On(kMain).Launch(10_us, 1_ms).Backward(10_us).Sync().RunStep();
   EXPECT_NEAR(static_cast<double>(Last(loop).idle(Cause::kDataWait)), 8e6, 30e3);
 }

@@ -6,9 +6,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kTrain = 1, kVal = 2, kSecond = 3;  // loaders
-constexpr uint32_t kAdam = 11, kDiscriminator = 12;    // optimizers
-
 TEST(LoopShapes, Plain) {
   Script loop;
   loop.LoaderStart(kTrain, 20_ms);

@@ -1,7 +1,7 @@
 // For tests: a training loop written down as what its threads do, on a fake clock, and a sink that remembers.
 //
 //   Script loop;
-//   loop.Fetch(kLoader, 2_ms).Cpu(5_ms).Backward(4_ms).Optimizer(kAdam, 1_ms);
+//   loop.Fetch(kTrain, 2_ms).Cpu(5_ms).Backward(4_ms).Optimizer(kAdam, 1_ms);
 //   loop.Finish();
 //   loop.steps()[0].phase_ms(Phase::kForward) ...
 
@@ -18,6 +18,9 @@
 #include "trainperf/timeline/timeline.h"
 
 namespace trainperf {
+
+constexpr uint32_t kTrain = 1, kVal = 2, kSecond = 3;  // loaders
+constexpr uint32_t kAdam = 11, kDiscriminator = 12;    // optimizers
 
 constexpr int64_t operator""_ms(unsigned long long ms) { return static_cast<int64_t>(ms) * 1'000'000; }
 constexpr int64_t operator""_us(unsigned long long us) { return static_cast<int64_t>(us) * 1'000; }

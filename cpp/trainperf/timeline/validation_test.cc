@@ -6,8 +6,6 @@
 namespace trainperf {
 namespace {
 
-constexpr uint32_t kTrain = 1, kVal = 2;        // loaders
-constexpr uint32_t kAdam = 11;                  // optimizers
 constexpr uint32_t kModel = 21, kTeacher = 22;  // modules
 
 TEST(Validation, ValidationWithALoaderInsideAnEpoch) {

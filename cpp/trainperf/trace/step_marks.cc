@@ -8,7 +8,7 @@
 namespace trainperf {
 namespace {
 
-constexpr char kAdvice[] = "call prof.step() in the loop";
+constexpr char kCallStep[] = "call prof.step() in the loop";
 
 // The thread with the most of what `rank` tells.
 template <typename Rank>
@@ -65,19 +65,19 @@ StepPlan PlanSteps(const Trace& trace) {
   const ThreadCounts counts = plan.thread != 0 ? trace.threads[plan.thread] : ThreadCounts();
   constexpr char kNone[] = "the trace has no ProfilerStep marks: ";
   if (counts.fetches > 0 && backward) {
-    plan.note = absl::StrCat(kNone, "its steps were found by its DataLoader; ", kAdvice);
+    plan.note = absl::StrCat(kNone, "its steps were found by its DataLoader; ", kCallStep);
   } else if (counts.fetches > 1) {
     plan.cut_at_fetches = true;
-    plan.note = absl::StrCat(kNone, "each fetch from its DataLoader begins a step; ", kAdvice);
+    plan.note = absl::StrCat(kNone, "each fetch from its DataLoader begins a step; ", kCallStep);
   } else if (counts.optimizers > 0 && backward) {
-    plan.note = absl::StrCat(kNone, "its steps were found by its optimizer; ", kAdvice);
+    plan.note = absl::StrCat(kNone, "its steps were found by its optimizer; ", kCallStep);
   } else if (counts.optimizers > 1) {
     plan.cut_at_optimizer = true;
     plan.cuts = {trace.first_ns};
-    plan.note = absl::StrCat(kNone, "each step of its optimizer ends a step; ", kAdvice);
+    plan.note = absl::StrCat(kNone, "each step of its optimizer ends a step; ", kCallStep);
   } else {
     plan.cuts = {trace.first_ns, std::max(trace.last_ns, trace.first_ns + 1)};
-    plan.note = absl::StrCat(kNone, "all of it counts as one step; ", kAdvice);
+    plan.note = absl::StrCat(kNone, "all of it counts as one step; ", kCallStep);
   }
   return plan;
 }

@@ -24,8 +24,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kMs = 1'000'000;
-
 class CudaTracerTest : public ::testing::Test {
  protected:
   CudaTracerTest() {

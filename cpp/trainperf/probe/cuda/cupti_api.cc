@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "trainperf/probe/cuda/symbol.h"
 
 namespace trainperf {
 namespace {
@@ -61,34 +62,29 @@ absl::StatusOr<void*> Open(const std::vector<std::string>& folders, const std::s
                                           " (pip install nvidia-cuda-cupti, or set TRAINPERF_CUPTI_PATH to the file)"));
 }
 
-template <typename Function>
-void Take(void* handle, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(handle, name));
-}
-
 }  // namespace
 
 absl::StatusOr<CuptiApi> CuptiApi::Load(const std::vector<std::string>& folders, const std::string& path) {
   absl::StatusOr<void*> handle = Open(folders, path);
   if (!handle.ok()) return handle.status();
   CuptiApi api;
-  Take(*handle, "cuptiGetVersion", api.GetVersion);
-  Take(*handle, "cuptiGetTimestamp", api.GetTimestamp);
-  Take(*handle, "cuptiGetResultString", api.GetResultString);
-  Take(*handle, "cuptiSubscribe", api.Subscribe);
-  Take(*handle, "cuptiSubscribe_v2", api.SubscribeV2);
-  Take(*handle, "cuptiUnsubscribe", api.Unsubscribe);
-  Take(*handle, "cuptiActivityRegisterCallbacks", api.ActivityRegisterCallbacks);
-  Take(*handle, "cuptiActivityEnable", api.ActivityEnable);
-  Take(*handle, "cuptiActivityDisable", api.ActivityDisable);
-  Take(*handle, "cuptiActivityFlushAll", api.ActivityFlushAll);
-  Take(*handle, "cuptiActivityGetNextRecord", api.ActivityGetNextRecord);
-  Take(*handle, "cuptiActivityGetNumDroppedRecords", api.ActivityGetNumDroppedRecords);
-  Take(*handle, "cuptiActivitySetAttribute", api.ActivitySetAttribute);
-  Take(*handle, "cuptiActivityEnableRuntimeApi", api.ActivityEnableRuntimeApi);
-  Take(*handle, "cuptiActivityEnableDriverApi", api.ActivityEnableDriverApi);
-  Take(*handle, "cuptiSetThreadIdType", api.SetThreadIdType);
-  Take(*handle, "cuptiGetThreadIdType", api.GetThreadIdType);
+  TakeSymbol(*handle, "cuptiGetVersion", api.GetVersion);
+  TakeSymbol(*handle, "cuptiGetTimestamp", api.GetTimestamp);
+  TakeSymbol(*handle, "cuptiGetResultString", api.GetResultString);
+  TakeSymbol(*handle, "cuptiSubscribe", api.Subscribe);
+  TakeSymbol(*handle, "cuptiSubscribe_v2", api.SubscribeV2);
+  TakeSymbol(*handle, "cuptiUnsubscribe", api.Unsubscribe);
+  TakeSymbol(*handle, "cuptiActivityRegisterCallbacks", api.ActivityRegisterCallbacks);
+  TakeSymbol(*handle, "cuptiActivityEnable", api.ActivityEnable);
+  TakeSymbol(*handle, "cuptiActivityDisable", api.ActivityDisable);
+  TakeSymbol(*handle, "cuptiActivityFlushAll", api.ActivityFlushAll);
+  TakeSymbol(*handle, "cuptiActivityGetNextRecord", api.ActivityGetNextRecord);
+  TakeSymbol(*handle, "cuptiActivityGetNumDroppedRecords", api.ActivityGetNumDroppedRecords);
+  TakeSymbol(*handle, "cuptiActivitySetAttribute", api.ActivitySetAttribute);
+  TakeSymbol(*handle, "cuptiActivityEnableRuntimeApi", api.ActivityEnableRuntimeApi);
+  TakeSymbol(*handle, "cuptiActivityEnableDriverApi", api.ActivityEnableDriverApi);
+  TakeSymbol(*handle, "cuptiSetThreadIdType", api.SetThreadIdType);
+  TakeSymbol(*handle, "cuptiGetThreadIdType", api.GetThreadIdType);
 
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(api.GetVersion), &info) != 0 && info.dli_fname != nullptr) {

@@ -4,10 +4,11 @@
 
 #include <cmath>
 
+#include "trainperf/base/clock.h"
+
 namespace trainperf {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kRealtime = 1'700'000'000'000'000'000;
 
 TEST(CuptiClock, FollowsAClockOfNanoseconds) {

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "trainperf/probe/cuda/symbol.h"
 
 namespace trainperf {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 constexpr int kMultiprocessorCount = 16;  // CU_DEVICE_ATTRIBUTE_*
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
-
-template <typename Function>
-void Take(void* handle, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(handle, name));
-}
 
 std::string Escaped(const std::string& text) {
   std::string escaped;
@@ -32,13 +28,13 @@ absl::StatusOr<CudaDriver> CudaDriver::Find() {
   void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return absl::NotFoundError("no driver (libcuda.so.1)");
   CudaDriver driver;
-  Take(handle, "cuDeviceGet", driver.device_get_);
-  Take(handle, "cuDeviceGetCount", driver.device_get_count_);
-  Take(handle, "cuDeviceGetName", driver.device_get_name_);
-  Take(handle, "cuDeviceGetAttribute", driver.device_get_attribute_);
-  Take(handle, "cuDeviceTotalMem_v2", driver.device_total_mem_);
-  Take(handle, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state_);
-  Take(handle, "cuDriverGetVersion", driver.driver_get_version_);
+  TakeSymbol(handle, "cuDeviceGet", driver.device_get_);
+  TakeSymbol(handle, "cuDeviceGetCount", driver.device_get_count_);
+  TakeSymbol(handle, "cuDeviceGetName", driver.device_get_name_);
+  TakeSymbol(handle, "cuDeviceGetAttribute", driver.device_get_attribute_);
+  TakeSymbol(handle, "cuDeviceTotalMem_v2", driver.device_total_mem_);
+  TakeSymbol(handle, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state_);
+  TakeSymbol(handle, "cuDriverGetVersion", driver.driver_get_version_);
   return driver;
 }
 
