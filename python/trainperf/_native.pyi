@@ -102,6 +102,8 @@ def action_bracket(
     thread: int = 0,  # which hears them; threading.get_ident()
     /,
 ) -> ActionBracket: ...
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """Returns None, whatever it is called with."""
 
 class _Profile(Protocol):
     def __call__(self, action_name: str) -> ActionBracket: ...

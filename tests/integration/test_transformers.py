@@ -328,6 +328,26 @@ def test_pickling_and_on_flag(tmp_path: Path) -> None:
         TrainPerfCallback(sampler_hz=-1)
 
 
+def test_a_subclass_has_events_of_its_own(tmp_path: Path) -> None:
+    """All of them, from the first on, though the class itself does nothing at most and is called for nothing."""
+
+    class Counts(TrainPerfCallback):  # type: ignore[misc,valid-type]
+        begun = ended = 0
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.begun += 1
+            super().on_step_begin(args, state, control, **kwargs)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.ended += 1
+            super().on_step_end(args, state, control, **kwargs)
+
+    callback = Counts(tmp_path / "a.tpr", verbose=False)
+    trainer(tmp_path, [callback]).train()
+    assert (callback.begun, callback.ended, callback.run.step_count) == (N, N, N)
+    assert "on_step_begin" not in vars(callback)
+
+
 @pytest.mark.timeout(100)
 def test_two_ranks_two_files(tmp_path: Path) -> None:
     """And only rank 0 prints. A child per rank, as torchrun starts them."""

@@ -124,7 +124,8 @@ def test_a_callback_that_validates_by_itself_is_told_as_validation(tmp_path: Pat
     told = {f.id: f for f in run.judged.findings}
     assert told["TP701"].cost_ns / 1e9 == pytest.approx(validates.else_s, rel=0.15)
     assert told["TP306"].cost_ns / 1e9 == pytest.approx(validates.seconds, rel=0.15)
-    assert told["TP306"].fix.startswith("# in Validates.on_step_end: validate half as often")
+    # Before it there may be the line that takes most of it, where the samples suffice to say so.
+    assert "# in Validates.on_step_end: validate half as often" in told["TP306"].fix
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -161,10 +162,13 @@ def test_a_callback_that_comes_while_it_trains_is_timed(tmp_path: Path) -> None:
                 training.add_callback(late)
 
     callback, late = TrainPerfCallback(tmp_path / "a.tpr", verbose=False), Late()
-    training = trainer(tmp_path, [callback, Adds(), Boom(RuntimeError, -1)])
+    steps = 4 * N
+    training = trainer(tmp_path, [callback, Adds(), Boom(RuntimeError, -1)], Rows(None, steps * BATCH))
     training.train()
     found = next(d["hooks"] for kind, d in callback.run.objects.values() if d.get("class", "").endswith("Late"))
-    assert found["on_step_end"]["count"] in (N - 5, N - 4) and found["on_step_end"]["other_ns"] >= (N - 5) * 4e6
+    # Looked for ten times a second, which is 25 of its steps.
+    assert steps - 5 - 26 <= found["on_step_end"]["count"] <= steps - 4
+    assert found["on_step_end"]["other_ns"] >= found["on_step_end"]["count"] * 4e6
     assert "on_step_end" not in vars(late)
 
 

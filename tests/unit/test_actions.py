@@ -58,3 +58,8 @@ def test_an_action_is_asked_for_by_one_name(wrong: tuple[str, ...]) -> None:
 def test_what_no_action_is_made_of(wrong: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         native.action_bracket(*wrong)
+
+
+def test_nothing_takes_everything() -> None:
+    assert native.nothing() is native.nothing(1, None, state=2) is None  # type: ignore[func-returns-value]
+    assert str(inspect.signature(native.nothing)) == "(*args, **kwargs)"

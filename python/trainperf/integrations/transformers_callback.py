@@ -60,11 +60,15 @@ class TrainPerfHooks(FitCallback):
         self._trainer = weakref.ref(trainer) if trainer is not None else None
         if own is not None:
             own.end_if_over = self._end_if_over
+        self.on_step_begin = self._first_step_begins
         self._fit.begin(trainer, log_metrics=self._log_metrics)  # what interrupts it finds us, by `raised`
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def _first_step_begins(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands before the class' on_step_begin, which does nothing but where a user's subclass has one, once."""
+        vars(self).pop("on_step_begin", None)
         if self._fit is not None:
-            self._fit.steps()
+            self._fit.steps_begin()
+        return self.on_step_begin(*args, **kwargs)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)
@@ -87,7 +91,9 @@ class TrainPerfHooks(FitCallback):
         return super().watch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_training": 0, "_trainer": None}
+        state = {**super().__getstate__(), "_training": 0, "_trainer": None}
+        state.pop("on_step_begin", None)
+        return state
 
 
 class _Raised:

@@ -118,6 +118,7 @@ class TransformersFit:
         self._callbacks = callbacks
         session.set_tier("callback_costs", "exact")
         self._time_new_ones()
+        self._context.ticker.add("transformers_callback", self._look_for_new_ones)
 
     def _time_new_ones(self) -> None:
         """Those that came since the last time, and those of which there is another now."""
@@ -162,19 +163,22 @@ class TransformersFit:
 
         self._wrapped.replace(callback, event, make)
 
-    def steps(self) -> None:
-        """What the callbacks did before the first step is none of the loop's. Some come while it trains."""
-        meter = self._meter
-        if meter is None:
-            return
-        meter.counting = True
-        timed, now = self._timed, self._callbacks
-        if len(timed) != len(now) or not all(map(operator.is_, timed, now)):
+    def steps_begin(self) -> None:
+        """What the callbacks did before the first step is none of the loop's."""
+        if self._meter is not None:
+            self._meter.counting = True
             try:
-                self._time_new_ones()
+                self._look_for_new_ones()
             except Exception as error:
-                self._timed = list(self._callbacks)
                 self._failed(error)
+
+    def _look_for_new_ones(self) -> None:
+        """Some come while it trains. On the ticker, so ten times a second."""
+        timed, now = self._timed, self._callbacks
+        if self._meter is None or not self._meter.here():
+            return
+        if len(timed) != len(now) or not all(map(operator.is_, timed, now)):
+            self._time_new_ones()
 
     # The end
 
@@ -194,6 +198,7 @@ class TransformersFit:
     def _take_out(self) -> None:
         assert self._context is not None
         self._context.add_figures = self._figures_before
+        self._context.ticker.discard("transformers_callback", self._look_for_new_ones)
         self._wrapped.remove()
         meter, self._meter = self._meter, None
         if meter is not None:
