@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
@@ -345,7 +346,43 @@ def test_a_subclass_has_events_of_its_own(tmp_path: Path) -> None:
     callback = Counts(tmp_path / "a.tpr", verbose=False)
     trainer(tmp_path, [callback]).train()
     assert (callback.begun, callback.ended, callback.run.step_count) == (N, N, N)
-    assert "on_step_begin" not in vars(callback)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_class_beside_ours_has_its_events(tmp_path: Path, first: bool) -> None:
+    class Stops(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop = state.global_step == 3
+
+    bases = (TrainPerfCallback, Stops) if first else (Stops, TrainPerfCallback)
+    callback = type("Both", bases, {})(tmp_path / "a.tpr", verbose=False)
+    training = trainer(tmp_path, [callback])
+    training.train()
+    assert training.state.global_step == 3 and callback.run.step_count == 3
+
+
+def test_where_it_has_nothing_to_do_a_function_in_c_does_it(tmp_path: Path) -> None:
+    """While its training runs; and what the program has put there, stays."""
+    from trainperf._native import nothing
+
+    quiet: list[set[str]] = []
+    patched: list[Any] = []
+
+    class Looks(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            quiet.append({name for name, value in vars(callback).items() if value is nothing})
+            copied = copy.deepcopy(callback)
+            assert not any(value is nothing for value in vars(copied).values())
+            if state.global_step == 3:
+                raise RuntimeError("enough")
+
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    callback.on_step_end = lambda *args, **kwargs: patched.append(args)
+    with pytest.raises(RuntimeError, match="enough"):
+        trainer(tmp_path, [Looks(), callback]).train()
+    assert {"on_step_begin", "on_pre_optimizer_step", "on_optimizer_step", "on_log"} <= quiet[0]
+    assert not {"on_train_begin", "on_train_end", "on_step_end"} & quiet[0] and len(patched) == 2
+    assert [name for name in vars(callback) if name.startswith("on_")] == ["on_step_end"]
 
 
 @pytest.mark.timeout(100)

@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["TrainPerfCallback"]
 
 
-def _idle_events(base: type, ours: type) -> dict[str, Any]:
-    """The events at which we do nothing, by a function in C. Empty without the core."""
-    try:
-        from trainperf._native import nothing
-    except ImportError:
-        return {}
-    return {name: nothing for name in vars(base) if name.startswith("on_") and not hasattr(ours, name)}
-
-
 def __getattr__(name: str) -> Any:
     if name != "TrainPerfCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -39,7 +30,10 @@ def __getattr__(name: str) -> Any:
         ) from error
     from trainperf.integrations.transformers_callback import TrainPerfHooks
 
-    names = {"__module__": __name__, "__qualname__": "TrainPerfCallback", "__doc__": TrainPerfHooks.__doc__}
-    made = type("TrainPerfCallback", (TrainPerfHooks, base), {**names, **_idle_events(base, TrainPerfHooks)})
+    made = type(
+        "TrainPerfCallback",
+        (TrainPerfHooks, base),
+        {"__module__": __name__, "__qualname__": "TrainPerfCallback", "__doc__": TrainPerfHooks.__doc__},
+    )
     globals()["TrainPerfCallback"] = made  # pickle finds it by its name, and always the same
     return made

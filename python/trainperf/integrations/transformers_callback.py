@@ -11,6 +11,14 @@ from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.transformers_fit import TransformersFit
 
+try:
+    from trainperf._native import nothing
+except ImportError:  # the core
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+
 if TYPE_CHECKING:
     from trainperf.watch import Watch
 
@@ -60,21 +68,19 @@ class TrainPerfHooks(FitCallback):
         self._trainer = weakref.ref(trainer) if trainer is not None else None
         if own is not None:
             own.end_if_over = self._end_if_over
-        self.on_step_begin = self._first_step_begins
         self._fit.begin(trainer, log_metrics=self._log_metrics)  # what interrupts it finds us, by `raised`
 
-    def _first_step_begins(self, *args: Any, **kwargs: Any) -> Any:
-        """Stands before the class' on_step_begin, which does nothing but where a user's subclass has one, once."""
-        vars(self).pop("on_step_begin", None)
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._fit is not None:
             self._fit.steps_begin()
-        return self.on_step_begin(*args, **kwargs)
+            _quieten(self)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)
 
     def _end(self, error: BaseException | None, *, ended: bool = True) -> None:
         fit, self._fit = self._fit, None
+        _wake(vars(self))
         if fit is not None:
             fit.end(error, ended=ended)
 
@@ -92,8 +98,25 @@ class TrainPerfHooks(FitCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**super().__getstate__(), "_training": 0, "_trainer": None}
-        state.pop("on_step_begin", None)
+        _wake(state)
         return state
+
+
+def _quieten(callback: TrainPerfHooks) -> None:
+    """Until its training ends: where its class has nothing to do at an event, or no more, the object has a function in
+    C for it. In Python the keywords of an event, which go into a dictionary, make it some microseconds, four times a
+    step. What a subclass, a class beside ours or somebody else's patch does at an event stays."""
+    base = next((kind for kind in type(callback).__mro__ if kind.__name__ == "TrainerCallback"), object)
+    for event, empty in vars(base).items():
+        if not event.startswith("on_") or getattr(empty, "__code__", None) is None or empty.__code__.co_names:
+            continue
+        if getattr(type(callback), event) in (empty, TrainPerfHooks.on_step_begin):
+            vars(callback).setdefault(event, nothing)
+
+
+def _wake(attributes: dict[str, Any]) -> None:
+    for event in [name for name, value in attributes.items() if value is nothing]:
+        del attributes[event]
 
 
 class _Raised:
