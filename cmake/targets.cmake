@@ -3,9 +3,11 @@
 # trainperf_base_fuzz of its *_fuzz.cc.
 #
 # Some sources are compiled as one: each takes longer to read the headers than to compile what is its own. So no two of a
-# folder may have the same name in their anonymous namespaces.
+# folder may have the same name in their anonymous namespaces. -DCMAKE_UNITY_BUILD=OFF compiles each by itself.
 include(GoogleTest)
-set(CMAKE_UNITY_BUILD ON)
+if(NOT DEFINED CMAKE_UNITY_BUILD)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 5)
 function(trainperf_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})

@@ -164,6 +164,7 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
     if (number == nullptr) return nullptr;
     task = PyLong_AsLong(number);
     Py_DECREF(number);
+    if (PyErr_Occurred() != nullptr) return nullptr;
   }
   if (task != -1) return PyObject_Vectorcall(function.original, args, count, names);
   if (PyObject* first = Exchange(&function.slow, nullptr)) {

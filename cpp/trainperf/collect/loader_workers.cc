@@ -8,7 +8,7 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kSoonNs = 100'000'000;
-constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kLatestNs = 1'000'000'000;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
       if (now_ns < worker.due_ns && !all) continue;
       due.push_back(worker);
       // Soon after its start, for workers that live for a short epoch; then once a second.
-      worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + kSoonNs, kSecondNs);
+      worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + kSoonNs, kLatestNs);
     }
   }
   for (const Worker& worker : due) {

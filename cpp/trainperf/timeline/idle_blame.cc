@@ -23,7 +23,7 @@ Cause AfterSync(Cause cause) {
   }
 }
 
-int64_t Part(int64_t ns, uint16_t share) {
+int64_t ShareOf(int64_t ns, uint16_t share) {
   return static_cast<int64_t>(static_cast<double>(ns) * share / SegmentList::kWhole);
 }
 
@@ -75,9 +75,9 @@ void IdleBlame::AddEntry(const SegmentList::Entry& entry, int64_t ns, const Idle
     }
     return;
   }
-  const int64_t unknown_ns = Part(ns, entry.unmeasured);
-  const int64_t blocked_ns = Part(ns, entry.blocked);
-  const int64_t delay_ns = Part(ns, entry.delayed);
+  const int64_t unknown_ns = ShareOf(ns, entry.unmeasured);
+  const int64_t blocked_ns = ShareOf(ns, entry.blocked);
+  const int64_t delay_ns = ShareOf(ns, entry.delayed);
   rest.unknown += unknown_ns;
   // So does who sleeps, unless it is known what for.
   if (teller == Teller::kOnlooker && CauseOf(phase, Mechanism::kBlocked, true) == Cause::kBlockedIo) {

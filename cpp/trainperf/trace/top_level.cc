@@ -5,7 +5,7 @@ namespace {
 
 constexpr size_t kMaxKey = 256;
 
-bool IsSpace(char c) { return static_cast<unsigned char>(c) <= ' '; }
+bool IsBlank(char c) { return static_cast<unsigned char>(c) <= ' '; }
 
 }  // namespace
 
@@ -88,7 +88,7 @@ size_t TopLevel::Push(std::string_view text, bool stop_at_events) {
         } else if (c == '[') {
           state_ = State::kEvents;
           array_ = saw_events_ = true;
-        } else if (!IsSpace(c) && c != '\xef' && c != '\xbb' && c != '\xbf') {  // the last three: a byte order mark
+        } else if (!IsBlank(c) && c != '\xef' && c != '\xbb' && c != '\xbf') {  // the last three: a byte order mark
           state_ = State::kNoJson;
         }
         ++i;
@@ -119,7 +119,7 @@ size_t TopLevel::Push(std::string_view text, bool stop_at_events) {
         ++i;
         break;
       case State::kBeforeValue:
-        if (IsSpace(c)) {
+        if (IsBlank(c)) {
           ++i;
           break;
         }
@@ -141,7 +141,7 @@ size_t TopLevel::Push(std::string_view text, bool stop_at_events) {
         if (c == ']') {
           state_ = array_ ? State::kOver : State::kObject;
           ++i;
-        } else if (IsSpace(c) || c == ',' || c == '}') {
+        } else if (IsBlank(c) || c == ',' || c == '}') {
           ++i;  // a stray brace closes nothing
         } else {
           state_ = State::kEvent;
