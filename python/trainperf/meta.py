@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import dis
 import json
 import os
 import platform
 import socket
 import sys
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,11 +59,30 @@ def torch_meta() -> Mapping[str, str]:
     if torch is None or not hasattr(torch, "get_num_threads"):
         return {}
     meta = {"torch": str(torch.__version__), "torch_threads": str(torch.get_num_threads())}
+    call = getattr(getattr(getattr(torch, "nn", None), "Module", None), "_call_impl", None)
+    if isinstance(call, types.FunctionType):
+        meta["forward_lines"] = json.dumps({call.__code__.co_filename: _forward_lines(call)})
     if torch.cuda.is_initialized():
         meta["feeds_device"] = "1"
     if process_group():
         meta["process_group"] = "1"
     return meta
+
+
+def _forward_lines(call: types.FunctionType) -> Mapping[str, list[int]]:
+    """By function: the lines from which a module's call calls its forward. What it calls from others are hooks."""
+    found: dict[str, list[int]] = {}
+    codes = [call.__code__]
+    for code in codes:  # it grows
+        codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+        line = 0
+        for instruction in dis.get_instructions(code):
+            position = getattr(instruction, "positions", None)
+            line = (position.lineno if position is not None else instruction.starts_line) or line
+            loaded = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            if "forward_call" in loaded and instruction.opname.startswith("LOAD_"):
+                found.setdefault(getattr(code, "co_qualname", code.co_name), []).append(line)
+    return found
 
 
 def process_group() -> bool:

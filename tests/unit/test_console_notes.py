@@ -28,6 +28,7 @@ def crowded(path: Path, **meta: str) -> RunFile:
 def test_the_notes_go_before_the_other_findings_and_a_critical_one_stays(tmp_path: Path) -> None:
     with crowded(tmp_path / "b.tpr", anomaly_mode="1").note("fewer samples").open() as run:
         assert "\nNote  anomaly detection was on: it slows" in console.summary(run)
+        assert "Note  anomaly detection was on" in console.to_plain(console.show_lines(model.build(run)))
     with crowded(tmp_path / "a.tpr").note("fewer samples").note("passed before the first step").open() as run:
         report, lines = model.build(run), console.summary(run).splitlines()
         urgent = console.summary(run, notes=["saved elsewhere"]).splitlines()

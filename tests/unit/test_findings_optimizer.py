@@ -93,11 +93,15 @@ def test_what_hooks_and_closures_do_in_its_step_is_not_its_own(make: Make, calls
     assert f.cost_ms_per_step == pytest.approx(9.0, abs=0.01)
 
 
-def test_a_step_of_the_users_own_is_no_hook(make: Make) -> None:
+def test_a_step_of_the_users_own_is_no_hook_and_is_told(make: Make) -> None:
     file = make().object(1, "optimizer", **PLAIN | {"module": "__main__", "class": "Lion"})
     file.steps(100, {("optimizer", "native"): 10.0}, compute=6.0)
     step = file.stack(f"{TRAIN}:40 update", f"{TRAIN}:41 Lion.step", WRAPPER, f"{TRAIN}:12 train")
-    assert said(file.detail("sample", 1000, phase="optimizer", state="native", stack=step)).findings == ()
+    hook = file.stack(f"{TRAIN}:50 norms", WRAPPER, f"{TRAIN}:12 train")
+    file.detail("sample", 100, phase="optimizer", state="native", stack=hook)
+    (f,) = said(file.detail("sample", 900, phase="optimizer", state="native", stack=step)).findings
+    assert (f.id, f.severity, f.where) == ("TP311", "info", "train.py:40") and "program's own" in f.title
+    assert f.cost_ms_per_step == pytest.approx(9.0, abs=0.01)
 
 
 def test_an_older_torch_cannot_fuse_on_the_cpu(make: Make) -> None:

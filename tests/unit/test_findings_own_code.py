@@ -57,9 +57,22 @@ def test_forward_hooks_are_told_from_the_model(make: Make, called: str, line: in
             assert said(file).findings == ()
 
 
-def test_what_a_module_calls_is_no_hook_where_forward_was_not_seen(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("", False),
+        ("not JSON", False),
+        ("[3]", False),
+        ('{"FILE": {"FUNCTION": [1832]}}', True),  # as the run found it: forward itself is over too fast to be seen
+        ('{"FILE": {"FUNCTION": [1832, 1845]}}', False),
+    ],
+)
+def test_a_hook_beside_a_forward_that_was_not_seen(make: Make, lines: str, told: bool) -> None:
     file = forwards(make, 7.0, f"{TRAIN}:4 hook", CALL.format(1845), model=False)
-    assert said(file).findings == ()
+    if lines:
+        place, function = CALL.format(1832).rsplit(":1832 ", 1)
+        file.meta(forward_lines=lines.replace("FILE", place).replace("FUNCTION", function))
+    assert [f.id for f in said(file).findings] == (["TP310"] if told else [])
 
 
 def test_a_model_that_a_hook_calls_is_a_model(make: Make) -> None:

@@ -193,6 +193,14 @@ def in_step_hook(frames: Sequence[FrameLike]) -> bool:
     return frames[around - 1].function.rpartition(".")[2] != "step"
 
 
+def in_own_optimizer(frames: Sequence[FrameLike]) -> bool:
+    """The step of an optimizer that the user wrote, and what it calls but frameworks' code."""
+    around = next((i for i, f in enumerate(frames) if _AROUND_STEP.search(f.file)), 0)
+    if not around or not is_users(frames[around - 1], frames) or not is_the_loops(frames):
+        return False
+    return frames[around - 1].function.rpartition(".")[2] == "step"
+
+
 def in_optimizer(frames: Sequence[FrameLike]) -> bool:
     """An optimizer of PyTorch's at its own work: nothing else stands between, such as a hook or a closure."""
     inner = itertools.takewhile(lambda f: _CORE.search(f.file) is not None, frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -100,8 +101,9 @@ def _arrays_in_model(stack: Sequence[Frame]) -> bool:
 
 def _hooks(facts: Facts) -> Keeps:
     """Forward hooks. A module calls them and its forward from different lines of one function, whatever those are in
-    this version of PyTorch: the lines of forward are those from which something of that name was seen to be called."""
-    lines: dict[tuple[str, str], set[int]] = {}
+    this version of PyTorch: the lines of forward are those from which the run found it called (meta.py), or something
+    of that name was seen to be."""
+    lines = _lines_of_forward(facts)
     for d in facts.samples(phases=["forward"]):
         stack = facts.run.stack(d.stack)
         for called, caller in pairwise(stack):
@@ -118,6 +120,16 @@ def _hooks(facts: Facts) -> Keeps:
         return named and bool(of_forward) and caller.line not in of_forward
 
     return in_hook
+
+
+def _lines_of_forward(facts: Facts) -> dict[tuple[str, str], set[int]]:
+    """By file and function; empty for a run of an older trainperf."""
+    try:
+        read = json.loads(facts.run.meta.get("forward_lines", "{}"))
+        lines = {(file, function): set(map(int, of)) for file, by in read.items() for function, of in by.items()}
+    except (ValueError, TypeError, AttributeError):  # a run file is anybody's
+        return {}
+    return lines
 
 
 def functions_that_call_modules(facts: Facts) -> set[Function]:

@@ -128,7 +128,8 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
 
 def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
     """The verdict, then each finding with its evidence, then what could not be looked at."""
-    lines = summary_lines(dataclasses.replace(model, notes=()), width=width, keep=False)  # notes come in full below
+    without = dataclasses.replace(model, notes=(), urgent_notes=0)  # they come in full below
+    lines = summary_lines(without, width=width, keep=False)
     phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]
     if phases:
         told = ", ".join(f"{p.name} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)

@@ -114,7 +114,9 @@ def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
 
 
 def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
-    """By the part of the step that most of it is in."""
+    """By the part of the step that most of it is in; before all, what makes each operation keep a stack."""
+    if facts.run.meta.get("anomaly_mode") == "1":
+        return "torch.autograd.set_detect_anomaly(False)  # it was on: each operation keeps its stack, and is checked"
     parts: dict[str, int] = {}
     for d in theirs:
         part = "model" if d.phase == "backward" or in_module(facts.run.stack(d.stack)) else d.phase

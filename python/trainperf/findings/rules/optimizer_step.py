@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import in_optimizer
+from trainperf.findings.frames import FrameLike, in_optimizer, in_own_optimizer
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -47,15 +47,17 @@ class OptimizerStep:
     needs: tuple[str, ...] = ("hook_optimizer",)
 
     def check(self, facts: Facts) -> Outcome:
-        optimizer = _the_one(facts)
-        if optimizer is None or facts.run.feeds_device:
+        if facts.run.feeds_device:
             return None
+        optimizer = _the_one(facts)
+        if optimizer is None:
+            return self._by_hand(facts)
         can_fuse = not optimizer.fused and optimizer.name in _FUSED and _torch(facts) >= _FUSED_SINCE
         # Where each parameter has its own row anyhow, fewer groups alone save nothing.
         fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
         if not can_fuse and not fewer_groups:
             return None
-        claims = _own_work(facts)
+        claims = _own_work(facts, in_optimizer)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -85,14 +87,42 @@ class OptimizerStep:
             will_not_help="foreach=True, where groups are many or parameters large; more DataLoader workers",
         )
 
+    def _by_hand(self, facts: Facts) -> Outcome:
+        """An info: an update that nobody else has written is needed."""
+        spots = facts.spots(facts.samples(phases=["optimizer"]), keep=in_own_optimizer)
+        top = spots[0] if spots else None
+        if top is None or top.samples < limit("min_samples"):
+            return None
+        claims = _own_work(facts, in_own_optimizer)
+        if facts.grade(sum(claims.values()), self.limits) is None:
+            return None
+        return facts.finding(
+            (self.id, self.slug),
+            severity="info",
+            cause=facts.main_cause(claims),
+            claims=claims,
+            title="the optimizer's step is the program's own code",
+            confidence=facts.confidence(samples=sum(spot.samples for spot in spots)),
+            evidence=(
+                f"{facts.of_step(sum(claims.values()))} is in an optimizer that is none of torch.optim's, on the CPU",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{facts.step_thread_name} updates the weights in {facts.label(top)}",
+            fix="# the optimizer of torch.optim that does the same: Adam, AdamW and SGD have fused=True\n"
+            "# else in place (mul_, addcmul_, addcdiv_: no temporary tensors), or of all parameters at once",
+            fix_share=limit("optimizer_saves"),
+            will_not_help="more DataLoader workers; a faster model",
+        )
 
-def _own_work(facts: Facts) -> dict[Cell, int]:
+
+def _own_work(facts: Facts, is_own: Callable[[Sequence[FrameLike]], bool]) -> dict[Cell, int]:
     """Of the phase's exact time on the CPU what samples show in the optimizer itself: hooks of its step, and closures,
     are in that phase as well. All of it where nothing was sampled."""
     claims: dict[Cell, int] = {}
     for state in ("python", "native"):
         samples = facts.samples(phases=["optimizer"], states=[state])
-        own = sum(d.ns for d in samples if in_optimizer(facts.run.stack(d.stack)))
+        own = sum(d.ns for d in samples if is_own(facts.run.stack(d.stack)))
         whole = sum(d.ns for d in samples if facts.run.stack(d.stack))
         claims["optimizer", state] = (
             facts.matrix["optimizer", state] * own // whole if whole else facts.matrix["optimizer", state]
