@@ -45,12 +45,17 @@ def test_what_a_closure_computes_is_told(make: Make, around: tuple[str, ...]) ->
     [
         (CLIP, *CLOSURE),
         ("/x/site-packages/torch/optim/adam.py:544 _single_tensor_adam", ADAM, WRAPPER),
-        (f"{TRAIN}:30 MyAdam.step", WRAPPER),  # an optimizer of the user's
         ("/x/site-packages/torch/optim/adam.py:544 _single_tensor_adam", ADAM, f"{TRAIN}:30 MyAdam.step", WRAPPER),
     ],
 )
 def test_the_optimizer_and_clipping_are_training(make: Make, frames: tuple[str, ...]) -> None:
     assert said(steps(make, *frames)).findings == ()
+
+
+def test_an_optimizer_of_the_users_is_told_as_that(make: Make) -> None:
+    assert [(f.id, f.severity) for f in said(steps(make, f"{TRAIN}:30 MyAdam.step", WRAPPER)).findings] == [
+        ("TP311", "info")
+    ]
 
 
 def test_python_of_a_closure_is_not_told_to_be_the_optimizers(make: Make) -> None:
