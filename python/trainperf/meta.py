@@ -12,6 +12,7 @@ import socket
 import sys
 import types
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from trainperf.child_cpu import child_cpu_ns
@@ -69,6 +70,7 @@ def torch_meta() -> Mapping[str, str]:
     return meta
 
 
+@lru_cache(maxsize=4)  # a watch asks at its begin and at its end, and it takes milliseconds
 def _forward_lines(call: types.FunctionType) -> Mapping[str, list[int]]:
     """By function: the lines from which a module's call calls its forward. What it calls from others are hooks."""
     found: dict[str, list[int]] = {}

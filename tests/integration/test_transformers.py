@@ -330,7 +330,7 @@ def test_pickling_and_on_flag(tmp_path: Path) -> None:
 
 
 def test_a_subclass_has_events_of_its_own(tmp_path: Path) -> None:
-    """All of them, from the first on, though the class itself does nothing at most and is called for nothing."""
+    """All of them, from the first on, also those at which ours does nothing, or no more."""
 
     class Counts(TrainPerfCallback):  # type: ignore[misc,valid-type]
         begun = ended = 0

@@ -52,12 +52,6 @@ def test_the_optimizer_and_clipping_are_training(make: Make, frames: tuple[str, 
     assert said(steps(make, *frames)).findings == ()
 
 
-def test_an_optimizer_of_the_users_is_told_as_that(make: Make) -> None:
-    assert [(f.id, f.severity) for f in said(steps(make, f"{TRAIN}:30 MyAdam.step", WRAPPER)).findings] == [
-        ("TP311", "info")
-    ]
-
-
 def test_python_of_a_closure_is_not_told_to_be_the_optimizers(make: Make) -> None:
     stats = only(steps(make, f"{TRAIN}:4 grad_stats", *CLOSURE, python=6.0))
     assert stats.id == "TP302" and "what only looks" in stats.fix

@@ -187,18 +187,20 @@ def in_step_hook(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's is a hook's that any optimizer calls before its step or after it. A step of the
     user's own is called from there, too."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
+    called = _called_around_step(frames, at)
+    return called is not None and called.function.rpartition(".")[2] != "step"
+
+
+def _called_around_step(frames: Sequence[FrameLike], at: int = 0) -> FrameLike | None:
+    """The user's function that the wrapper of an optimizer's step calls, outside of the frame `at`."""
     around = next((i for i, f in enumerate(frames) if i > at and _AROUND_STEP.search(f.file)), 0)
-    if not around or not is_users(frames[around - 1], frames):
-        return False
-    return frames[around - 1].function.rpartition(".")[2] != "step"
+    return frames[around - 1] if around and is_users(frames[around - 1], frames) else None
 
 
 def in_own_optimizer(frames: Sequence[FrameLike]) -> bool:
     """The step of an optimizer that the user wrote, and what it calls but frameworks' code."""
-    around = next((i for i, f in enumerate(frames) if _AROUND_STEP.search(f.file)), 0)
-    if not around or not is_users(frames[around - 1], frames) or not is_the_loops(frames):
-        return False
-    return frames[around - 1].function.rpartition(".")[2] == "step"
+    called = _called_around_step(frames)
+    return called is not None and called.function.rpartition(".")[2] == "step" and is_the_loops(frames)
 
 
 def in_optimizer(frames: Sequence[FrameLike]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,6 +36,7 @@ from trainperf.findings.model import Cell, Limits
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -124,11 +124,10 @@ def _hooks(facts: Facts) -> Keeps:
 
 def _lines_of_forward(facts: Facts) -> dict[tuple[str, str], set[int]]:
     """By file and function; empty for a run of an older trainperf."""
-    try:
-        read = json.loads(facts.run.meta.get("forward_lines", "{}"))
-        lines = {(file, function): set(map(int, of)) for file, by in read.items() for function, of in by.items()}
-    except (ValueError, TypeError, AttributeError):  # a run file is anybody's
-        return {}
+    lines: dict[tuple[str, str], set[int]] = {}
+    for file, functions in json_object(facts.run.meta.get("forward_lines", "{}")).items():
+        for function, of in functions.items() if isinstance(functions, dict) else ():
+            lines[file, function] = {line for line in of if isinstance(line, int)} if isinstance(of, list) else set()
     return lines
 
 
