@@ -22,7 +22,7 @@ mapfile -t others < <(python scripts/pythons.py | tail -n +2)
 on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
   local at_once=$1
   shift
-  mkdir -p build/py build/venv
+  mkdir -p build/venv
   # shellcheck disable=SC2016 # what each prints comes in one piece
   printf '%s\n' "${others[@]}" | xargs -r -P "$at_once" -I '{}' bash -c '
     read -r python tag <<<"$1"

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$1 tag=$2
 shift 2
-build=build/py/$tag
+build=build/$tag
 venv=build/venv/$tag
 export PATH="$PWD/.venv/bin:$PATH"
 
@@ -17,7 +17,7 @@ if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-native.txt
   echo "$key" >"$venv/.trainperf-setup"
 fi
-# As the release is built, so that ccache has the most of it.
+# As the release is built and in a folder beside it, so that ccache has the most of it.
 cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python" \
   -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$build.log" 2>&1 ||
   { cat "$build.log"; exit 1; }
