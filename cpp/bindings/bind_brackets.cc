@@ -90,6 +90,21 @@ void Set(PyObject** field, PyObject* value) {
   Py_XDECREF(Exchange(field, value));
 }
 
+// A field's function: what it does may put another one there.
+PyObject* CallHeld(PyObject* function, PyObject* const* args, size_t count, PyObject* names) {
+  Py_INCREF(function);
+  PyObject* result = PyObject_Vectorcall(function, args, count, names);
+  Py_DECREF(function);
+  return result;
+}
+
+// An error of ours is shown, and the user's function is called all the same. False: a Ctrl-C or an exit, which pass.
+bool OnlyShown(PyObject* function) {
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  PyErr_WriteUnraisable(function);
+  return true;
+}
+
 // False, with an exception set: only a stand-in for the marks can fail.
 bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns) {
   if (function.begin == nullptr) {
@@ -115,14 +130,14 @@ PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObjec
   BracketFunction& function = *Self(self);
   if (!function.on) return CallOriginal(function, args, count, names);
   const Known* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
-  if (known == nullptr) return PyObject_Vectorcall(function.slow, args, count, names);
+  if (known == nullptr) return CallHeld(function.slow, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   PyObject* enabled = PyObject_CallNoArgs(function.ask);
   if (enabled == nullptr ||
       !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled, entered_ns)) {
     Py_XDECREF(enabled);
     PyErr_Clear();
-    return PyObject_Vectorcall(function.slow, args, count, names);  // meets the error too, and knows what to do
+    return CallHeld(function.slow, args, count, names);  // meets the error too, and knows what to do
   }
   Py_DECREF(enabled);
   Py_INCREF(self);  // the watch may end in the middle
@@ -134,22 +149,49 @@ PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObjec
   return batch;
 }
 
-// Chores of the hooks, with whatever exception the backward left. An exception of theirs (Ctrl-C) goes before it.
+// The exception that is set, as one that came while `earlier` (stolen; may be nullptr) was on its way.
+void ComesAfter(PyObject* earlier) {
+  if (earlier == nullptr) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyException_SetContext(value, earlier);
+  PyErr_Restore(type, value, trace);
+}
+
+// Chores of the hooks, with whatever exception the backward left. A Ctrl-C in them goes before it.
 PyObject* Tick(BracketFunction* function, PyObject* result) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  PyObject* done = PyObject_CallNoArgs(function->tick);
+  PyObject* done = CallHeld(function->tick, nullptr, 0, nullptr);
   function->next_tick_ns = NowNs() + kTickNs;
-  if (done != nullptr) {
-    Py_DECREF(done);
+  if (done != nullptr || OnlyShown(function->tick)) {
+    Py_XDECREF(done);
     PyErr_Restore(type, value, trace);
     return result;
   }
+  if (type != nullptr) {
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != nullptr) PyException_SetTraceback(value, trace);
+  }
+  ComesAfter(value);
   Py_XDECREF(type);
-  Py_XDECREF(value);
   Py_XDECREF(trace);
   Py_XDECREF(result);
   return nullptr;
+}
+
+// The number of the backward that is running already, or -1. False, with an exception set: it cannot be known.
+bool AskForTask(const BracketFunction& function, long* task) {
+  if (function.ask_torch != nullptr) {
+    *task = function.ask_torch();
+    return true;
+  }
+  PyObject* number = CallHeld(function.ask, nullptr, 0, nullptr);
+  if (number == nullptr) return false;
+  *task = PyLong_AsLong(number);
+  Py_DECREF(number);
+  return PyErr_Occurred() == nullptr;
 }
 
 PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
@@ -157,21 +199,16 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
   if (!function.on) return CallOriginal(function, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   long task = -1;
-  if (function.ask_torch != nullptr) {
-    task = function.ask_torch();
-  } else {
-    PyObject* number = PyObject_CallNoArgs(function.ask);
-    if (number == nullptr) return nullptr;
-    task = PyLong_AsLong(number);
-    Py_DECREF(number);
-    if (PyErr_Occurred() != nullptr) return nullptr;
+  if (!AskForTask(function, &task)) {
+    return OnlyShown(function.ask) ? CallOriginal(function, args, count, names) : nullptr;
   }
-  if (task != -1) return PyObject_Vectorcall(function.original, args, count, names);
+  if (task != -1) return CallOriginal(function, args, count, names);
   if (PyObject* first = Exchange(&function.slow, nullptr)) {
     PyObject* done = PyObject_CallNoArgs(first);
+    const bool goes_on = done != nullptr || OnlyShown(first);
+    Py_XDECREF(done);
     Py_DECREF(first);
-    if (done == nullptr) return nullptr;
-    Py_DECREF(done);
+    if (!goes_on) return nullptr;
   }
   if (!Begin(function, Bracket::kBackward, 0, 0, entered_ns)) return nullptr;
   Py_INCREF(self);
@@ -188,7 +225,7 @@ PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!function.on) Py_RETURN_NONE;
   const int64_t entered_ns = marks::EnterC();
   const Known* known = count == 3 ? Find(function, args[0]) : nullptr;
-  if (known == nullptr) return PyObject_Vectorcall(function.slow, args, static_cast<size_t>(count), nullptr);
+  if (known == nullptr) return CallHeld(function.slow, args, static_cast<size_t>(count), nullptr);
   if (!Begin(function, Bracket::kOptimizer, known->number, 0, entered_ns)) return nullptr;
   Py_RETURN_NONE;
 }

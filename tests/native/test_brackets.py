@@ -51,6 +51,36 @@ def test_an_interrupt_in_a_chore_is_the_users() -> None:
     assert calls(-1) == 1  # and not again for a while
 
 
+def test_an_interrupt_in_a_chore_of_a_backward_that_failed_has_its_error_before_it(recorder: Recorder) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def fails() -> None:
+        raise ZeroDivisionError("theirs")
+
+    calls = backward_function(fails, int, lambda: -1, interrupted, recorder.begin, recorder.end)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        calls()
+    before = caught.value.__context__
+    assert isinstance(before, ZeroDivisionError) and before.__traceback__ is not None
+    with pytest.raises(ZeroDivisionError):
+        calls()  # no chore: it was just there
+
+
+@pytest.mark.parametrize("place", ["first", "graph_task", "tick"])
+def test_an_error_of_ours_is_shown_and_the_backward_runs(place: str, recorder: Recorder, monkeypatch: Any) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(repr(unraisable.exc_value)))
+
+    def ours() -> int:
+        raise ValueError("ours")
+
+    parts = {"first": int, "graph_task": lambda: -1, "tick": int, place: ours}
+    calls = backward_function(abs, *parts.values(), recorder.begin, recorder.end)
+    assert calls(-1) == 1 and shown == ["ValueError('ours')"]
+    assert recorder.words() == ([] if place == "graph_task" else ["begin BACKWARD", "end BACKWARD"])
+
+
 def test_how_a_fetch_ended(recorder: Recorder) -> None:
     things: list[Any] = [1]
 

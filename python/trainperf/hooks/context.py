@@ -160,7 +160,7 @@ class Ticker:
             try:
                 chore()
             except Exception as error:
-                self.discard(hook)
+                self.discard(hook, chore)
                 self._context.fail(hook, error)
 
 
