@@ -136,6 +136,7 @@ PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObjec
   if (enabled == nullptr ||
       !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled, entered_ns)) {
     Py_XDECREF(enabled);
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) return nullptr;  // Ctrl-C
     PyErr_Clear();
     return CallHeld(function.slow, args, count, names);  // meets the error too, and knows what to do
   }
@@ -165,8 +166,12 @@ PyObject* Tick(BracketFunction* function, PyObject* result) {
   PyErr_Fetch(&type, &value, &trace);
   PyObject* done = CallHeld(function->tick, nullptr, 0, nullptr);
   function->next_tick_ns = NowNs() + kTickNs;
-  if (done != nullptr || OnlyShown(function->tick)) {
-    Py_XDECREF(done);
+  if (done == nullptr && OnlyShown(function->tick)) {
+    function->next_tick_ns = INT64_MAX;  // it would fail each time
+    done = Py_NewRef(Py_None);
+  }
+  if (done != nullptr) {
+    Py_DECREF(done);
     PyErr_Restore(type, value, trace);
     return result;
   }
@@ -200,7 +205,9 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
   const int64_t entered_ns = marks::EnterC();
   long task = -1;
   if (!AskForTask(function, &task)) {
-    return OnlyShown(function.ask) ? CallOriginal(function, args, count, names) : nullptr;
+    if (!OnlyShown(function.ask)) return nullptr;
+    function.on = false;  // it would fail each time
+    return CallOriginal(function, args, count, names);
   }
   if (task != -1) return CallOriginal(function, args, count, names);
   if (PyObject* first = Exchange(&function.slow, nullptr)) {

@@ -62,7 +62,7 @@ def torch_meta() -> Mapping[str, str]:
     meta = {"torch": str(torch.__version__), "torch_threads": str(torch.get_num_threads())}
     call = getattr(getattr(getattr(torch, "nn", None), "Module", None), "_call_impl", None)
     if isinstance(call, types.FunctionType):
-        meta["forward_lines"] = json.dumps({call.__code__.co_filename: _forward_lines(call)})
+        meta["forward_lines"] = json.dumps({call.__code__.co_filename: _forward_lines(call.__code__)})
     if torch.cuda.is_initialized():
         meta["feeds_device"] = "1"
     if process_group():
@@ -71,10 +71,10 @@ def torch_meta() -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=4)  # a watch asks at its begin and at its end, and it takes milliseconds
-def _forward_lines(call: types.FunctionType) -> Mapping[str, list[int]]:
+def _forward_lines(call: types.CodeType) -> Mapping[str, list[int]]:
     """By function: the lines from which a module's call calls its forward. What it calls from others are hooks."""
     found: dict[str, list[int]] = {}
-    codes = [call.__code__]
+    codes = [call]
     for code in codes:  # it grows
         codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
         line = 0
@@ -82,7 +82,8 @@ def _forward_lines(call: types.FunctionType) -> Mapping[str, list[int]]:
             position = getattr(instruction, "positions", None)
             line = (position.lineno if position is not None else instruction.starts_line) or line
             loaded = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-            if "forward_call" in loaded and instruction.opname.startswith("LOAD_"):
+            loads = instruction.opname.startswith("LOAD_") and instruction.opname != "LOAD_CLOSURE"
+            if "forward_call" in loaded and loads:
                 found.setdefault(getattr(code, "co_qualname", code.co_name), []).append(line)
     return found
 

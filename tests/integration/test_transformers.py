@@ -385,6 +385,31 @@ def test_where_it_has_nothing_to_do_a_function_in_c_does_it(tmp_path: Path) -> N
     assert [name for name in vars(callback) if name.startswith("on_")] == ["on_step_end"]
 
 
+def test_what_somebody_put_around_every_callbacks_event_is_called(tmp_path: Path, monkeypatch: Any) -> None:
+    """Around the empty one of TrainerCallback, by names that are all of its closure."""
+    logged: list[int] = []
+    original, heard = TrainerCallback.on_log, logged.append
+
+    def on_log(self: Any, *args: Any, **kwargs: Any) -> Any:
+        heard(id(self))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(TrainerCallback, "on_log", on_log)
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    trainer(tmp_path, [callback], logging_steps=1, max_steps=3).train()
+    assert logged.count(id(callback)) >= 3
+
+
+def test_what_is_put_back_after_the_end_is_gone_in_the_next_training(tmp_path: Path) -> None:
+    """As by mock.patch.object, whose end comes after ours."""
+    from trainperf._native import nothing
+
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    callback.on_step_begin = callback.on_log = nothing
+    trainer(tmp_path, [callback], max_steps=3).train()
+    assert callback.run.step_count == 3 and not any(value is nothing for value in vars(callback).values())
+
+
 @pytest.mark.timeout(100)
 def test_two_ranks_two_files(tmp_path: Path) -> None:
     """And only rank 0 prints. A child per rank, as torchrun starts them."""

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Protocol
 
 
@@ -59,6 +58,7 @@ _TENSOR_OPERATION = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter|functi
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
 _AROUND_STEP = re.compile(r"[/\\]torch[/\\]optim[/\\]optimizer\.py$")
 _OPTIMIZERS = re.compile(r"[/\\]torch[/\\]optim[/\\]")
+_CLOSURE = re.compile(r"<locals>|<lambda>|(^|[._])closure$")  # what a step is given to call
 _CORE = re.compile(r"[/\\]torch[/\\](?!nn[/\\]utils[/\\])")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _LAYER = re.compile(
@@ -194,13 +194,26 @@ def in_step_hook(frames: Sequence[FrameLike]) -> bool:
 def _called_around_step(frames: Sequence[FrameLike], at: int = 0) -> FrameLike | None:
     """The user's function that the wrapper of an optimizer's step calls, outside of the frame `at`."""
     around = next((i for i, f in enumerate(frames) if i > at and _AROUND_STEP.search(f.file)), 0)
-    return frames[around - 1] if around and is_users(frames[around - 1], frames) else None
+    called = _called_by(frames, around)
+    return called if called is not None and is_users(called, frames) else None
+
+
+def _called_by(frames: Sequence[FrameLike], caller: int) -> FrameLike | None:
+    """What the frame `caller` called, and not what PyTorch puts around it: the decorator `torch.no_grad()`."""
+    inner = caller - 1
+    while inner > 0 and _AROUND_HOOKS.search(frames[inner].file):
+        inner -= 1
+    return frames[inner] if inner >= 0 else None
 
 
 def in_own_optimizer(frames: Sequence[FrameLike]) -> bool:
-    """The step of an optimizer that the user wrote, and what it calls but frameworks' code."""
+    """The step of an optimizer that the user wrote, and what it calls but frameworks' code, a model, or a closure."""
     called = _called_around_step(frames)
-    return called is not None and called.function.rpartition(".")[2] == "step" and is_the_loops(frames)
+    if called is None or called.function.rpartition(".")[2] != "step" or not is_the_loops(frames):
+        return False
+    its_class = called.function.rpartition(".")[0] or "?"
+    below = [f for f in frames[: frames.index(called)] if not f.function.startswith(f"{its_class}.")]
+    return not in_module(below) and not any(_CLOSURE.search(f.function) for f in below)
 
 
 def in_optimizer(frames: Sequence[FrameLike]) -> bool:
@@ -307,7 +320,9 @@ def runs_layer(frames: Sequence[FrameLike]) -> bool:
 
 def called_by_module(frames: Sequence[FrameLike]) -> tuple[FrameLike, FrameLike] | None:
     """What the innermost module called, and the frame that called it."""
-    return next(((f, caller) for f, caller in pairwise(frames) if calls_module(caller)), None)
+    caller = next((i for i, f in enumerate(frames) if i > 0 and calls_module(f)), 0)
+    called = _called_by(frames, caller)
+    return (called, frames[caller]) if called is not None else None
 
 
 def is_forward(frame: FrameLike) -> bool:

@@ -46,6 +46,7 @@ class TrainPerfHooks(FitCallback):
     _fit: TransformersFit | None = None  # the one that runs
     _trainer: weakref.ref[Any] | None = None  # its trainer
     _training = 0  # > 0: in trainer.train(), and told when it raises
+    _stepping = False  # its first step has begun
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer = _calling_trainer()
@@ -53,7 +54,9 @@ class TrainPerfHooks(FitCallback):
             raised.expect(trainer)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._fit is not None:
+        if self._fit is None:
+            _wake(vars(self))  # who had patched it while it trained may have put it back after our end
+        else:
             if self._training:  # auto_find_batch_size begins again
                 self._fit.began_again(args, state)
                 return
@@ -71,7 +74,8 @@ class TrainPerfHooks(FitCallback):
         self._fit.begin(trainer, log_metrics=self._log_metrics)  # what interrupts it finds us, by `raised`
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._fit is not None:
+        if self._fit is not None and not self._stepping:
+            self._stepping = True
             self._fit.steps_begin()
             _quieten(self)
 
@@ -79,7 +83,7 @@ class TrainPerfHooks(FitCallback):
         self._end(None)
 
     def _end(self, error: BaseException | None, *, ended: bool = True) -> None:
-        fit, self._fit = self._fit, None
+        fit, self._fit, self._stepping = self._fit, None, False
         _wake(vars(self))
         if fit is not None:
             fit.end(error, ended=ended)
@@ -97,7 +101,7 @@ class TrainPerfHooks(FitCallback):
         return super().watch
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**super().__getstate__(), "_training": 0, "_trainer": None}
+        state = {**super().__getstate__(), "_training": 0, "_trainer": None, "_stepping": False}
         _wake(state)
         return state
 
@@ -107,8 +111,9 @@ def _quieten(callback: TrainPerfHooks) -> None:
     C for it. In Python the keywords of an event, which go into a dictionary, make it some microseconds, four times a
     step. What a subclass, a class beside ours or somebody else's patch does at an event stays."""
     base = next((kind for kind in type(callback).__mro__ if kind.__name__ == "TrainerCallback"), object)
-    for event, empty in vars(base).items():
-        if not event.startswith("on_") or getattr(empty, "__code__", None) is None or empty.__code__.co_names:
+    for event, empty in list(vars(base).items()):
+        code = getattr(empty, "__code__", None)
+        if not event.startswith("on_") or code is None or code.co_names or code.co_freevars:
             continue
         if getattr(type(callback), event) in (empty, TrainPerfHooks.on_step_begin):
             vars(callback).setdefault(event, nothing)

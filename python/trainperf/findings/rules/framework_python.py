@@ -29,6 +29,7 @@ _PROFILER = (
     "# profile fewer steps, and without with_stack; or take the profiler out:\n"
     "profile(schedule=schedule(wait=10, warmup=2, active=5, repeat=1))",
 )
+_NO_ANOMALY = "torch.autograd.set_detect_anomaly(False)  # or no `with` of it: each operation keeps its stack"
 _COMPILE = "model = torch.compile(model)  # or a larger batch"
 
 
@@ -114,9 +115,13 @@ def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
 
 
 def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
-    """By the part of the step that most of it is in; before all, what makes each operation keep a stack."""
+    """By the part of the step that most of it is in; before that, what makes each operation keep a stack."""
     if facts.run.meta.get("anomaly_mode") == "1":
-        return "torch.autograd.set_detect_anomaly(False)  # it was on: each operation keeps its stack, and is checked"
+        return f"{_NO_ANOMALY}\n{_fix_of_most(theirs, facts, caller)}"
+    return _fix_of_most(theirs, facts, caller)
+
+
+def _fix_of_most(theirs: list[Detail], facts: Facts, caller: Spot | None) -> str:
     parts: dict[str, int] = {}
     for d in theirs:
         part = "model" if d.phase == "backward" or in_module(facts.run.stack(d.stack)) else d.phase

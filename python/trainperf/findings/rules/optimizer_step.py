@@ -57,7 +57,7 @@ class OptimizerStep:
         fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
         if not can_fuse and not fewer_groups:
             return None
-        claims = _own_work(facts, in_optimizer)
+        claims = _work(facts, in_optimizer, unseen=True)
         severity = facts.grade(sum(claims.values()), self.limits)
         if severity is None:
             return None
@@ -89,11 +89,14 @@ class OptimizerStep:
 
     def _by_hand(self, facts: Facts) -> Outcome:
         """An info: an update that nobody else has written is needed."""
+        kinds = [description for kind, description in facts.run.objects.values() if kind == "optimizer"]
+        if all(_is_torchs(description) for description in kinds):
+            return None
         spots = facts.spots(facts.samples(phases=["optimizer"]), keep=in_own_optimizer)
         top = spots[0] if spots else None
         if top is None or top.samples < limit("min_samples"):
             return None
-        claims = _own_work(facts, in_own_optimizer)
+        claims = _work(facts, in_own_optimizer, unseen=False)
         if facts.grade(sum(claims.values()), self.limits) is None:
             return None
         return facts.finding(
@@ -116,17 +119,16 @@ class OptimizerStep:
         )
 
 
-def _own_work(facts: Facts, is_own: Callable[[Sequence[FrameLike]], bool]) -> dict[Cell, int]:
+def _work(facts: Facts, is_own: Callable[[Sequence[FrameLike]], bool], *, unseen: bool) -> dict[Cell, int]:
     """Of the phase's exact time on the CPU what samples show in the optimizer itself: hooks of its step, and closures,
-    are in that phase as well. All of it where nothing was sampled."""
+    are in that phase as well. Where nothing was sampled: all of it if `unseen`, else nothing."""
     claims: dict[Cell, int] = {}
     for state in ("python", "native"):
         samples = facts.samples(phases=["optimizer"], states=[state])
         own = sum(d.ns for d in samples if is_own(facts.run.stack(d.stack)))
         whole = sum(d.ns for d in samples if facts.run.stack(d.stack))
-        claims["optimizer", state] = (
-            facts.matrix["optimizer", state] * own // whole if whole else facts.matrix["optimizer", state]
-        )
+        exact = facts.matrix["optimizer", state]
+        claims["optimizer", state] = exact * own // whole if whole else exact if unseen else 0
     return claims
 
 
@@ -139,11 +141,19 @@ def _the_one(facts: Facts) -> _Optimizer | None:
     return replace(known[0], groups=sum(o.groups for o in known), parameters=sum(o.parameters for o in known))
 
 
+def _is_torchs(description: Mapping[str, Any]) -> bool:
+    return str(description.get("module", "")).startswith(_PLACE)
+
+
 def _read(description: Mapping[str, Any]) -> _Optimizer | None:
     """None where it is not torch's own, not on the CPU, or not described so far, as by an older trainperf."""
     groups, parameters = description.get("groups"), description.get("parameters")
-    own = str(description.get("module", "")).startswith(_PLACE)
-    if not own or description.get("device") != "cpu" or not isinstance(groups, int) or not isinstance(parameters, int):
+    if (
+        not _is_torchs(description)
+        or description.get("device") != "cpu"
+        or not isinstance(groups, int)
+        or not isinstance(parameters, int)
+    ):
         return None
     foreach, fused = description.get("foreach") is True, description.get("fused") is True
     return _Optimizer(str(description.get("class")), groups, parameters, foreach, fused)
