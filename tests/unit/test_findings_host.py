@@ -286,6 +286,20 @@ def test_what_a_hook_does_to_a_batch_can_be_done_by_workers(make: Make, hook: st
     assert f.id == "TP310" and ("num_workers" in f.fix) == workers and ("workers" in f.will_not_help) == (not workers)
 
 
+@pytest.mark.parametrize("by_lightning", [False, True])
+def test_a_metric_beside_the_model_is_told_wherever_the_step_is_called_from(make: Make, by_lightning: bool) -> None:
+    """Lightning calls all of a training_step within the optimizer's step."""
+    optimizer = ("/x/site-packages/torch/optim/adam.py:9 Adam.step", "/x/site-packages/torch/optim/optimizer.py:5 run")
+    step = (f"{TRAIN}:8 Net.training_step", *(optimizer if by_lightning else ()), f"{TRAIN}:90 <module>")
+    module = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
+    file = make().steps(100, {("forward", "native"): 6.0}, compute=6.0)
+    layer = file.stack("/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", module, *step)
+    file.detail("sample", 300, phase="forward", state="native", stack=layer)
+    metric = file.stack(f"{TRAIN}:4 f1", *step)
+    (f,) = said(file.detail("sample", 300, phase="forward", state="native", stack=metric)).findings
+    assert (f.id, f.severity, f.where) == ("TP310", "info", "train.py:4") and f.cost_ms_per_step > 2.5
+
+
 def test_compute_of_every_third_step_can_be_done_more_seldom(make: Make) -> None:
     file = make()
     for step in range(300):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,16 +64,17 @@ _SEVERAL = 3  # samples in a step
 
 
 def _beside_training(stack: Sequence[FrameLike]) -> bool:
-    """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it."""
-    return makes_text(stack) or of_metric(stack) or of_average(stack) or not any(is_trainings_own(f) for f in stack)
+    """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it. It is what the
+    user's function calls that counts: Lightning calls all of a training_step within the optimizer's step."""
+    if makes_text(stack) or of_metric(stack) or of_average(stack):
+        return True
+    called = itertools.takewhile(lambda f: not is_users(f, stack), stack)
+    return not any(is_trainings_own(f) for f in called)
 
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
     """What a closure does beside forward and backward, or a hook of the optimizer's, but what is training itself."""
-    if not in_closure(stack) and not in_step_hook(stack):
-        return False
-    at = next(i for i, f in enumerate(stack) if is_users(f, stack))
-    return _beside_training(stack[: at + 1])
+    return (in_closure(stack) or in_step_hook(stack)) and _beside_training(stack)
 
 
 def _in_backward_hook(stack: Sequence[Frame]) -> bool:
