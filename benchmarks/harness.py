@@ -123,8 +123,10 @@ def mark() -> Mark:
     return time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
 
 
-def block_of(marks: Sequence[Mark]) -> Block:
-    wall, cpu, thread = ([b - a for a, b in itertools.pairwise(column)] for column in zip(*marks, strict=True))
+def block_of(runs: Sequence[Sequence[Mark]]) -> Block:
+    """Of steps that follow one another within each run."""
+    steps = [[b - a for a, b in zip(*ends, strict=True)] for run in runs for ends in itertools.pairwise(run)]
+    wall, cpu, thread = zip(*steps, strict=True)
     return Block(statistics.mean(wall), statistics.median(wall), statistics.mean(cpu), statistics.mean(thread))
 
 
@@ -135,7 +137,7 @@ def block_of_steps(train: Callable[[Callable[[], None]], None], skipped: int = 3
     """train(step_ended) to its end, less its first steps."""
     marks: list[Mark] = []
     train(lambda: marks.append(mark()))
-    return block_of(marks[skipped:])
+    return block_of([marks[skipped:]])
 
 
 def fitting_size(step_ms: Callable[[int], float]) -> int:
@@ -149,7 +151,7 @@ def fitting_size(step_ms: Callable[[int], float]) -> int:
 def framework_figures(
     name: str, packages: Sequence[str], measure: Callable[[int], list[Figure]], *, quick: bool
 ) -> list[Figure]:
-    """measure(processes), or that a package is missing."""
+    """measure(pairs of processes), or that a package is missing."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]

@@ -69,7 +69,7 @@ def figures(*, quick: bool = False) -> list[Figure]:
     return framework_figures("Trainer", ("transformers", "accelerate"), _figures, quick=quick)
 
 
-def _figures(processes: int) -> list[Figure]:
+def _figures(pairs: int) -> list[Figure]:
     from trainperf.integrations.transformers import TrainPerfCallback
 
     healthy = Healthy()
@@ -83,6 +83,6 @@ def _figures(processes: int) -> list[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             healthy.train(step_ended, [TrainPerfCallback(Path(folder) / "a.tpr", verbose=False)], steps=steps)
 
-    others = {turns.OURS: turns.Training(with_trainperf, turns.SKIPPED_WATCHED_S), turns.NOTHING: turns.Training(plain)}
-    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, processes=processes, rounds=8)
+    others = {turns.OURS: turns.Training(with_trainperf), turns.NOTHING: turns.Training(plain)}
+    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, pairs=pairs, rounds=2)
     return turns.figures(name, measured, target=1.01)

@@ -92,7 +92,7 @@ def figures(*, quick: bool = False) -> list[Figure]:
     return framework_figures("Lightning", ("lightning",), _figures, quick=quick)
 
 
-def _figures(processes: int) -> list[Figure]:
+def _figures(pairs: int) -> list[Figure]:
     from lightning.pytorch.profilers import SimpleProfiler
     from trainperf.integrations.lightning import TrainPerf
 
@@ -110,17 +110,17 @@ def _figures(processes: int) -> list[Figure]:
     def with_simple(step_ended: turns.StepEnded, steps: int) -> None:
         healthy.fit(step_ended, options={"profiler": SimpleProfiler()}, steps=steps)
 
-    others = {
-        turns.OURS: turns.Training(with_trainperf, turns.SKIPPED_WATCHED_S),
-        turns.NOTHING: turns.Training(plain),
-        "trainperf, its threads on the training's CPU": turns.Training(
-            with_trainperf, turns.SKIPPED_WATCHED_S, one_cpu=True
-        ),
+    def measured(rounds: int, others: Mapping[str, turns.Training]) -> list[turns.Turns]:
+        return turns.in_turns(turns.Training(plain), others, step_ms=step_ms, pairs=pairs, rounds=rounds)
+
+    ours, nothing = turns.Training(with_trainperf), turns.Training(plain)
+    beside = {
+        "trainperf, its threads on the training's CPU": turns.Training(with_trainperf, one_cpu=True),
         "SimpleProfiler": turns.Training(with_simple),
     }
-    measured = turns.in_turns(turns.Training(plain), others, step_ms=step_ms, processes=processes, rounds=8)
-    result = turns.figures(name, measured, target=1.01)
-    return [*result, _traceml(name, str(healthy.size), max(2, processes // 2))]
+    result = turns.figures(name, measured(2, {turns.OURS: ours, turns.NOTHING: nothing}), target=1.01)
+    result += turns.figures(name, measured(1, beside))
+    return [*result, _traceml(name, str(healthy.size), max(2, pairs // 2))]
 
 
 def _traceml(name: str, size: str, pairs: int) -> Figure:

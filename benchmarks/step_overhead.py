@@ -48,30 +48,28 @@ PEERS = {"torch.profiler": torch_profiler, "gilknocker at 1 ms": gilknocker}
 
 def figures(*, quick: bool = False) -> list[Figure]:
     result = []
-    for target_ms, target, rounds in ((1.4, 1.01, 6), (20.0, 1.003, 16)):
+    for target_ms, target, rounds in ((1.4, 1.01, 2), (20.0, 1.003, 4)):
         loop = Loop(target_ms)
         name = f"{loop.step_ms:.1f} ms steps with / without"
         plain = turns.Training(loop.train)
-        ours = turns.Training(within(watch, loop), turns.SKIPPED_WATCHED_S)
+        ours = turns.Training(within(watch, loop))
         others = {turns.OURS: ours, turns.NOTHING: plain}
-        processes = 2 if quick else 8
-        measured = turns.in_turns(plain, others, step_ms=loop.step_ms, processes=processes, rounds=rounds)
+        pairs = 2 if quick else 8
+        measured = turns.in_turns(plain, others, step_ms=loop.step_ms, pairs=pairs, rounds=rounds)
         result += turns.figures(name, measured, target=target)
         for peer, context in PEERS.items():
-            result += _peer(f"{name}: {peer}", peer, context, loop, processes=1 if quick else 6)
+            result += _peer(f"{name}: {peer}", peer, context, loop, pairs=1 if quick else 6)
     return result
 
 
 def _peer(
-    name: str, peer: str, context: Callable[[], AbstractContextManager[Any]], loop: Loop, *, processes: int
+    name: str, peer: str, context: Callable[[], AbstractContextManager[Any]], loop: Loop, *, pairs: int
 ) -> list[Figure]:
     if context is gilknocker and not importlib.util.find_spec("gilknocker"):
         return [Figure(name, None, note="it is not installed")]
     others = {peer: turns.Training(within(context, loop))}
     try:
-        measured = turns.in_turns(
-            turns.Training(loop.train), others, step_ms=loop.step_ms, processes=processes, rounds=2
-        )
+        measured = turns.in_turns(turns.Training(loop.train), others, step_ms=loop.step_ms, pairs=pairs, rounds=1)
     except RuntimeError as error:
         return [Figure(name, None, note=str(error))]
     return turns.figures(name.removesuffix(f": {peer}"), measured)

@@ -1,11 +1,11 @@
-"""Short trainings with and without, in turns: what is measured has a plain one just before it and one just after it.
+"""Two trainings take turns, a lap of a fifth of a second each: one that is measured, and a plain one beside it.
 
-A shared machine's speed changes by the second, by far more than what is measured: held against the mean of its two
-neighbours a training has that in it no more than they. Where its memory came to lie makes one process steadily faster
-than another: so neighbours are of one process, and several processes do it. They are forked from one that is warm, and
-what it had allocated by then lies at the same addresses in all of them, on other pages.
-What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so a process
-scatters its heap at random, anew in each round (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
+A shared machine's speed changes by the second, by far more than what is measured: what both do within half a second has
+that in it alike. Each has a process of its own, which stands still in the other's laps (SIGSTOP), with the threads of
+whoever watches it. Where its memory came to lie makes one process steadily faster than another: so the two change
+roles, and the figure is the geometric mean of both ratios. Several pairs do so, forked from a process that is warm.
+What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so each process
+scatters its heap at random, anew before each lap (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
 step of 20 ms has 100 to 600 page faults for that, which is up to 5 % of it. How many depends on what else lies at the
 heap's top, and so on anything imported before.
@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.harness import Block, Figure, Mark, block_of, mark, pin, pooled_interval
@@ -30,14 +32,12 @@ StepEnded = Callable[[], None]
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-MEASURED_S = 0.5  # of each training, after its first steps, in which the loop's functions are met for the first time
-SKIPPED_S = 0.2
-# Of one that is watched by us: what a watch does each second, a second after its begin, is in what is measured. So it
-# is there twice as often as in a training of minutes; and samples, which are taken up to four times as often at first,
-# still are.
-SKIPPED_WATCHED_S = 0.75
-_WARM_UP = 3  # plain trainings at a process' begin
-_FEWEST_PROCESSES = 6  # of fewer no interval is told
+_LAP_S = 0.2
+# Of each training; the first ones meet the loop's functions for the first time. What is measured begins, with the other
+# one's laps between, 0.8 s after the first step and ends 4.8 s after it. So what a watch of ours does each second is
+# in it twice as often as in a training that never stands still; and samples are taken more often at first.
+_SKIPPED_LAPS, _LAPS = 2, 10
+_FEWEST_PAIRS = 6  # of fewer no interval is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,6 @@ class Training:
     """
 
     train: Callable[[StepEnded, int], None]
-    skipped_s: float = SKIPPED_S
     one_cpu: bool = False
 
 
@@ -84,90 +83,154 @@ class _ScatteredHeap:
             self._libc.free(ctypes.c_void_p(self._blocks.pop()))
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """A training, and the plain ones before and after it."""
+@dataclass(slots=True)
+class _Laps:
+    """The step_ended() of one training: keeps the time of each step, and waits for its turn before each lap."""
 
-    block: Block
-    before: Block
-    after: Block
+    steps: int  # of a lap
+    wait: Callable[[], None]  # until it is this process' turn again
+    laps: list[list[Mark]] = field(default_factory=list)
+    ended: int = 0
 
-    def ratio(self, what: Callable[[Block], float]) -> float:
-        return 2 * what(self.block) / (what(self.before) + what(self.after))
-
-
-Turns = Mapping[str, list[Beside]]  # of one process: one per round
-
-
-def _measured(training: Training, step_ms: float) -> Block:
-    skipped, steps = (max(4, round(seconds * 1e3 / step_ms)) for seconds in (training.skipped_s, MEASURED_S))
-    marks: list[Mark] = []
-    all_cpus = os.sched_getaffinity(0)
-
-    def step_ended() -> None:
-        if not marks:
+    def step_ended(self) -> None:
+        now = mark()
+        if not self.laps:  # the end of the first step, which began with all that comes before it
             pin()
-        marks.append(mark())
+            self.laps.append([])
+        self.laps[-1].append(now)
+        self.ended += 1
+        if self.ended % self.steps == 0 and self.ended < self.steps * (_SKIPPED_LAPS + _LAPS):
+            self.wait()
+            self.laps.append([mark()])
 
-    gc.collect()  # what a training leaves is not to be collected in the next one
-    try:
-        if training.one_cpu:
-            pin()
-        training.train(step_ended, skipped + steps + 1)
-    finally:
-        os.sched_setaffinity(0, all_cpus)
-    if len(marks) != skipped + steps + 1:
-        raise RuntimeError(f"a training ended after {len(marks)} steps of {skipped + steps + 1}")
-    return block_of(marks[skipped:])
+    def block(self) -> Block:
+        if self.ended != self.steps * (_SKIPPED_LAPS + _LAPS):
+            raise RuntimeError(f"a training ended after {self.ended} steps of {self.steps * (_SKIPPED_LAPS + _LAPS)}")
+        return block_of(self.laps[_SKIPPED_LAPS:])
 
 
-def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
+class _Runner:
+    """A process that trains when it is told to, one lap at a time, and stands still meanwhile. Killed by close()."""
+
+    def __init__(self, trainings: Sequence[Training], step_ms: float) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_run, args=(trainings, step_ms, other))
+        self._process.start()
+        other.close()
+        self._hear()
+
+    def begin(self, training: int) -> None:
+        """Takes effect with the first lap()."""
+        self._pipe.send(training)
+
+    def lap(self) -> Block | None:
+        """Lets it run to the end of a lap; the times of all laps after the last one."""
+        pid = self._process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGCONT)
+        self._pipe.send(None)
+        block = self._hear()
+        os.kill(pid, signal.SIGSTOP)
+        return block
+
+    def _hear(self) -> Block | None:
+        try:
+            return self._pipe.recv()  # type: ignore[no-any-return]
+        except (EOFError, OSError):
+            self._process.join()
+            raise RuntimeError(f"a training failed: its process ended with {self._process.exitcode}") from None
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> None:
+    """A runner's process."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # else it would load the machine when whoever asked is gone
     if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
         raise RuntimeError("mallopt refused what keeps freed memory")
     gc.collect()
     gc.freeze()
-    heap, shuffled = _ScatteredHeap(libc), random.Random(os.urandom(8))
-    for _ in range(_WARM_UP):
-        _measured(plain, step_ms)
-    result: dict[str, list[Beside]] = {name: [] for name in others}
-    for _ in range(rounds):
+    heap = _ScatteredHeap(libc)
+    all_cpus = os.sched_getaffinity(0)
+
+    def wait() -> None:
+        pipe.send(None)
+        pipe.recv()
         heap.scatter()
-        before = _measured(plain, step_ms)
-        for name in shuffled.sample(list(others), len(others)):
-            block, after = _measured(others[name], step_ms), _measured(plain, step_ms)
-            result[name].append(Beside(block, before, after))
-            before = after
+
+    pipe.send(None)  # it is ready
+    while True:
+        training = trainings[pipe.recv()]
+        pipe.recv()
+        laps = _Laps(max(4, round(_LAP_S * 1e3 / step_ms)), wait)
+        gc.collect()  # what a training leaves is not to be collected in the next one
+        try:
+            if training.one_cpu:
+                pin()
+            training.train(laps.step_ended, laps.steps * (_SKIPPED_LAPS + _LAPS))
+        finally:
+            os.sched_setaffinity(0, all_cpus)
+        pipe.send(laps.block())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A training held against a plain one beside it: once in either process, with the plain one in the other."""
+
+    pairs: tuple[tuple[Block, Block], tuple[Block, Block]]  # the training's, the plain one's
+
+    def ratio(self, what: Callable[[Block], float]) -> float:
+        return math.prod(what(block) / what(plain) for block, plain in self.pairs) ** (1 / len(self.pairs))
+
+
+Turns = Mapping[str, list[Turn]]  # of one pair of processes: one per round
+
+
+def _train(runners: Sequence[_Runner], trainings: Sequence[int]) -> list[Block]:
+    """Each runner its training, lap by lap in turn; what each took."""
+    for runner, training in zip(runners, trainings, strict=True):
+        runner.begin(training)
+    blocks: dict[_Runner, Block] = {}
+    while len(blocks) < len(runners):
+        for runner in runners:
+            if runner not in blocks and (block := runner.lap()) is not None:
+                blocks[runner] = block
+    return [blocks[runner] for runner in runners]
+
+
+def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
+    trainings = [plain, *others.values()]
+    result: dict[str, list[Turn]] = {name: [] for name in others}
+    runners: list[_Runner] = []
+    try:
+        for _ in range(2):
+            runners.append(_Runner(trainings, step_ms))
+        _train(runners, [0, 0])
+        for _ in range(rounds):
+            for name in random.sample(list(others), len(others)):
+                other = 1 + list(others).index(name)
+                one, its_plain = _train(runners, [other, 0])
+                plain_of_two, two = _train(runners, [0, other])
+                result[name].append(Turn(((one, its_plain), (two, plain_of_two))))
+    finally:
+        for runner in runners:
+            runner.close()
     return result
 
 
-def _in_child(work: Callable[[], Turns]) -> Turns:
-    """What work() returns, in a forked process of its own."""
-    context = multiprocessing.get_context("fork")
-    result, sender = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: sender.send(work()))
-    child.start()
-    sender.close()
-    try:
-        return result.recv()  # type: ignore[no-any-return]
-    except (EOFError, OSError):
-        child.join()
-        raise RuntimeError(f"a training failed: its process ended with {child.exitcode}") from None
-    finally:
-        child.kill()
-        child.join()
-        result.close()
-
-
 def in_turns(
-    plain: Training, others: Mapping[str, Training], *, step_ms: float, processes: int, rounds: int
+    plain: Training, others: Mapping[str, Training], *, step_ms: float, pairs: int, rounds: int
 ) -> list[Turns]:
-    """In each of so many processes every one of `others` has a turn in each of `rounds`, between plain ones.
+    """Each of so many pairs of processes gives every one of `others` a turn in each of `rounds`, beside a plain one.
 
     Raises RuntimeError when a training failed; its error is on stderr.
     """
-    return [_in_child(lambda: _rounds(plain, others, rounds, step_ms)) for _ in range(processes)]
+    return [_rounds(plain, others, rounds, step_ms) for _ in range(pairs)]
 
 
 OURS = "trainperf"
@@ -188,11 +251,13 @@ _NOTES = {  # of ours
 
 def figures(title: str, measured: list[Turns], *, target: float | None = None) -> list[Figure]:
     """Rows of "trainperf" and "nothing" in each view, and of the others in the first and third."""
-    known = len(measured) >= _FEWEST_PROCESSES
+    known = len(measured) >= _FEWEST_PAIRS
 
-    def figure(name: str, view: str, ratio: Callable[[Beside], float], **more: Any) -> Figure:
+    def figure(name: str, view: str, ratio: Callable[[Turn], float], **more: Any) -> Figure:
         value, low, high = pooled_interval([list(map(ratio, its[name])) for its in measured])
-        more.setdefault("note", f"{sum(len(its[name]) for its in measured)} turns in {len(measured)} processes")
+        more.setdefault(
+            "note", f"{sum(len(its[name]) for its in measured)} turns in {len(measured)} pairs of processes"
+        )
         return Figure(f"{title}: {view}", value, "x", low if known else None, high if known else None, **more)
 
     result = []
@@ -201,8 +266,4 @@ def figures(title: str, measured: list[Turns], *, target: float | None = None) -
             goal = target if name == OURS and view != "CPU time of the process" else None
             note = {"note": _NOTES[view]} if name == OURS and view in _NOTES else {}
             result.append(figure(name, f"{name}, {view}", lambda b, what=what: b.ratio(what), target=goal, **note))
-    if OURS in measured[0]:
-        view, what = VIEWS[0]
-        row = f"plain after {OURS} against plain before it, {view}"
-        result.append(figure(OURS, row, lambda b: what(b.after) / what(b.before), note="what a watch leaves behind"))
     return result
