@@ -82,8 +82,7 @@ def _forward_lines(call: types.CodeType) -> Mapping[str, list[int]]:
             position = getattr(instruction, "positions", None)
             line = (position.lineno if position is not None else instruction.starts_line) or line
             loaded = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-            loads = instruction.opname.startswith("LOAD_") and instruction.opname != "LOAD_CLOSURE"
-            if "forward_call" in loaded and loads:
+            if "forward_call" in loaded and instruction.opname.startswith("LOAD_"):
                 found.setdefault(getattr(code, "co_qualname", code.co_name), []).append(line)
     return found
 

@@ -385,29 +385,45 @@ def test_where_it_has_nothing_to_do_a_function_in_c_does_it(tmp_path: Path) -> N
     assert [name for name in vars(callback) if name.startswith("on_")] == ["on_step_end"]
 
 
-def test_what_somebody_put_around_every_callbacks_event_is_called(tmp_path: Path, monkeypatch: Any) -> None:
-    """Around the empty one of TrainerCallback, by names that are all of its closure."""
-    logged: list[int] = []
+@pytest.mark.parametrize("by_default", [False, True])
+def test_what_somebody_put_around_every_callbacks_event_is_called(
+    tmp_path: Path, monkeypatch: Any, by_default: bool
+) -> None:
+    """Around the empty one of TrainerCallback, where all names are in its closure or its defaults."""
+    logged: list[Any] = []
     original, heard = TrainerCallback.on_log, logged.append
+    if by_default:
 
-    def on_log(self: Any, *args: Any, **kwargs: Any) -> Any:
-        heard(id(self))
-        return original(self, *args, **kwargs)
+        def on_log(self: Any, *args: Any, _heard: Any = heard, _original: Any = original, **kwargs: Any) -> Any:
+            _heard(self)
+            return _original(self, *args, **kwargs)
+    else:
+
+        def on_log(self: Any, *args: Any, **kwargs: Any) -> Any:
+            heard(self)
+            return original(self, *args, **kwargs)
 
     monkeypatch.setattr(TrainerCallback, "on_log", on_log)
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
     trainer(tmp_path, [callback], logging_steps=1, max_steps=3).train()
-    assert logged.count(id(callback)) >= 3
+    assert sum(one is callback for one in logged) >= 3
 
 
 def test_what_is_put_back_after_the_end_is_gone_in_the_next_training(tmp_path: Path) -> None:
     """As by mock.patch.object, whose end comes after ours."""
     from trainperf._native import nothing
 
+    class Ends(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            pass
+
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
     callback.on_step_begin = callback.on_log = nothing
-    trainer(tmp_path, [callback], max_steps=3).train()
-    assert callback.run.step_count == 3 and not any(value is nothing for value in vars(callback).values())
+    trainer(tmp_path, [callback, Ends()], max_steps=3).train()
+    assert not any(value is nothing for value in vars(callback).values())
+    described = (d for kind, d in callback.run.objects.values() if d.get("class", "").endswith("Ends"))
+    cost = next(described)["hooks"]["on_step_end"]
+    assert cost["count"] == 3  # on_step_begin, which says that the loop has begun, was called
 
 
 @pytest.mark.timeout(100)

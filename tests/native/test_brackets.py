@@ -121,6 +121,18 @@ def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
     assert calls(-2) == 2
 
 
+def test_a_ctrl_c_in_its_question_is_the_users(recorder: Recorder) -> None:
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    thing = object()
+    calls = fetch_function(abs, pytest.fail, interrupted, recorder.begin, recorder.end)
+    calls.know(thing, 1)
+    with pytest.raises(KeyboardInterrupt):
+        calls(thing)
+    assert recorder.marks == []
+
+
 def test_the_original_may_take_the_wrapper_away() -> None:
     """As a watch does that ends within the call."""
     recorder, held = Recorder(), []

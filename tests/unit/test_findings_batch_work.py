@@ -11,6 +11,8 @@ from trainperf.report import console
 from verdicts import TRAIN, Make, abstained, only, said
 
 NUMPY = "/x/site-packages/numpy/core/fromnumeric.py:9 clip"
+# Lightning calls all of a training_step within the optimizer's step.
+LIGHTNING = ("/x/site-packages/lightning/loop.py:9 closure", "/x/site-packages/torch/optim/adam.py:9 Adam.step")
 LOSS = ("/x/site-packages/torch/nn/modules/loss.py:1297 CrossEntropyLoss.forward", CALL.format(1832))
 
 
@@ -20,6 +22,7 @@ def batches(
     *frames: str,
     line: int = 8,
     layer: tuple[str, ...] = (LINEAR, CALL.format(1832)),
+    caller: tuple[str, ...] = (),
     forward: float = 10.0,
     backward: float = 4.0,
 ) -> RunFile:
@@ -27,9 +30,9 @@ def batches(
     file = make().steps(
         100, {("forward", "native"): forward, ("backward", "native"): backward, ("optimizer", "native"): 0.5}
     )
-    at = file.stack(*frames, f"{TRAIN}:{line} train", f"{TRAIN}:40 main")
+    at = file.stack(*frames, f"{TRAIN}:{line} train", *caller, f"{TRAIN}:40 main")
     file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
-    inside = file.stack(*layer, f"{TRAIN}:9 train", f"{TRAIN}:40 main")
+    inside = file.stack(*layer, f"{TRAIN}:9 train", *caller, f"{TRAIN}:40 main")
     return file.detail("sample", 100 * (forward - ms), phase="forward", state="native", stack=inside)
 
 
@@ -42,8 +45,11 @@ def batches(
         ((INTERPOLATE,), "train.py:8"),  # in the loop itself
     ],
 )
-def test_work_on_a_batch_is_a_warning_with_its_place(make: Make, frames: tuple[str, ...], where: str) -> None:
-    f = only(batches(make, 6.0, *frames))
+@pytest.mark.parametrize("caller", [(), LIGHTNING])
+def test_work_on_a_batch_is_a_warning_with_its_place(
+    make: Make, frames: tuple[str, ...], where: str, caller: tuple[str, ...]
+) -> None:
+    f = only(batches(make, 6.0, *frames, caller=caller))
     assert (f.id, f.severity, f.where, f.who) == ("TP310", "critical", where, ("MainThread",))
     assert "before it calls the model" in f.title and f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
     assert "Dataset.__getitem__" in f.fix and "num_workers" in f.fix and "on the GPU" in f.fix and "beforehand" in f.fix
@@ -71,10 +77,13 @@ def test_a_model_that_is_a_function_is_not_told_where_its_loss_is_a_module(make:
     assert said(batches(make, 9.0, f"{TRAIN}:4 net", layer=LOSS)).findings == ()
 
 
+@pytest.mark.parametrize("caller", [(), LIGHTNING])
 @pytest.mark.parametrize(("backward", "told"), [(12.0, False), (5.0, True)])
-def test_a_function_before_a_small_head_may_be_the_model(make: Make, backward: float, told: bool) -> None:
+def test_a_function_before_a_small_head_may_be_the_model(
+    make: Make, backward: float, told: bool, caller: tuple[str, ...]
+) -> None:
     """Where backward is as long as if it went through that function too."""
-    found = said(batches(make, 8.0, f"{TRAIN}:4 rnn", backward=backward))
+    found = said(batches(make, 8.0, f"{TRAIN}:4 rnn", backward=backward, caller=caller))
     assert [f.severity for f in found.findings] == (["critical"] if told else [])
 
 

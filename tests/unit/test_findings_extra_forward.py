@@ -53,8 +53,16 @@ def test_less_of_it_is_mentioned(make: Make) -> None:
 
 
 def test_a_forward_that_backward_may_go_through_is_not_told_as_evaluation(make: Make) -> None:
-    """Of a second loader the batch is fetched between one forward and the backward of both."""
+    """Of a second loader the batch is fetched between one forward and the backward of both. Nor is what that model
+    does on a line of its own, or in an operation with a backward of its own, the loop's."""
     file = evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0)
+    inner = (
+        (f"{TRAIN}:71 Net.forward", CALL),
+        (f"{TRAIN}:80 Op.forward", "/x/site-packages/torch/autograd/function.py:9 apply"),
+    )
+    for frames in inner:
+        at = file.stack(*frames, f"{TRAIN}:31 train", f"{TRAIN}:12 train")
+        file.detail("sample", 400, phase="other", state="native", stack=at)
     assert said(file).findings == () and "train (train.py:31)" in abstained(file, "TP312")
 
 

@@ -114,6 +114,7 @@ LION = f"{TRAIN}:41 main.<locals>.Lion.step"
         ((), True),
         ((f"{TRAIN}:40 main.<locals>.Lion.update",), True),
         ((f"{TRAIN}:40 main.<locals>.Lion.step.<locals>.<listcomp>",), True),
+        ((f"{TRAIN}:40 norm.<locals>.<genexpr>", f"{TRAIN}:39 norm"), True),
         ((f"{TRAIN}:9 main.<locals>.closure",), False),
         ((f"{TRAIN}:9 <lambda>",), False),
         ((f"{TRAIN}:9 Net.forward", "/x/site-packages/torch/nn/modules/module.py:1790 Module._call_impl"), False),
@@ -130,16 +131,18 @@ def test_a_step_that_keeps_no_gradients_is_told_and_what_it_is_given_is_not_its_
     assert (f is not None) == told
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_time_of_which_there_is_no_sample_and_a_hook_of_that_name_are_no_step_of_the_users(
-    make: Make, own: bool
-) -> None:
-    optimizer = {"module": "__main__", "class": "Lion"} if own else {"fused": True}
-    file = make().object(1, "optimizer", **PLAIN | optimizer)
+def test_time_of_which_there_is_no_sample_is_no_step_of_the_users(make: Make) -> None:
+    file = make().object(1, "optimizer", **PLAIN | {"module": "__main__", "class": "Lion"})
     file.steps(100, {("optimizer", "native"): 9.0, ("optimizer", "python"): 5.0}, compute=6.0)
-    step = file.stack(f"{TRAIN}:41 EMA.step", WRAPPER, f"{TRAIN}:12 train")
-    f = _told(file.detail("sample", 900, phase="optimizer", state="native", stack=step))
-    assert (f.cost_ms_per_step if f is not None else None) == (pytest.approx(9.0, abs=0.01) if own else None)
+    f = _told(file.detail("sample", 900, phase="optimizer", state="native", stack=file.stack(LION, WRAPPER)))
+    assert f is not None and f.cost_ms_per_step == pytest.approx(9.0, abs=0.01)
+
+
+def test_a_hook_of_that_name_is_no_step_of_the_users_where_all_optimizers_are_torchs(make: Make) -> None:
+    file = make().object(1, "optimizer", **PLAIN).object(2, "optimizer", **PLAIN | {"class": "SGD"})
+    file.steps(100, {("optimizer", "native"): 9.0}, compute=6.0)
+    hook = file.stack(f"{TRAIN}:41 EMA.step", WRAPPER, f"{TRAIN}:12 train")
+    assert _told(file.detail("sample", 900, phase="optimizer", state="native", stack=hook)) is None
 
 
 def test_an_older_torch_cannot_fuse_on_the_cpu(make: Make) -> None:

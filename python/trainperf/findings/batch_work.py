@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import (
+    below_users,
     calls_module,
     function_of,
+    in_autograd_function,
     in_module,
     is_functional,
     is_trainings_own,
@@ -34,7 +36,7 @@ class BatchWork:
     of_model: frozenset[Function]  # those that may be a part of the model itself
 
     def is_one(self, stack: Sequence[Frame]) -> bool:
-        if in_module(stack) or any(is_trainings_own(f) for f in stack):
+        if in_module(stack) or in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
             return False
         return _is_before(stack, self.first) and _function(stack) in self.of_batch
 
@@ -56,11 +58,11 @@ def batch_work(facts: Facts) -> BatchWork:
             model_ns += d.ns
         elif _is_before(stack, first):
             function = _function(stack)
-            own = [f for f in stack if is_trainings_own(f)]
-            if not own:
-                ns_of[function] = ns_of.get(function, 0) + d.ns
-            elif any(is_functional(f) for f in own):
+            own = [f for f in below_users(stack) if is_trainings_own(f)]
+            if any(is_functional(f) for f in own):
                 with_layers.add(function)
+            elif not own and not in_autograd_function(stack):
+                ns_of[function] = ns_of.get(function, 0) + d.ns
     each = facts.matrix["forward", "native"] / max(1, sum(d.ns for d in native))  # exact time for that of samples
     backward_ns = facts.run.phase_ns("backward")
     of_model = with_layers | {

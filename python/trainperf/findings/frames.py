@@ -58,7 +58,7 @@ _TENSOR_OPERATION = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter|functi
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
 _AROUND_STEP = re.compile(r"[/\\]torch[/\\]optim[/\\]optimizer\.py$")
 _OPTIMIZERS = re.compile(r"[/\\]torch[/\\]optim[/\\]")
-_CLOSURE = re.compile(r"<locals>|<lambda>|(^|[._])closure$")  # what a step is given to call
+_CLOSURE = re.compile(r"<locals>|<lambda>|(^|[._])closure$")  # what a step is given to call; of a named function
 _CORE = re.compile(r"[/\\]torch[/\\](?!nn[/\\]utils[/\\])")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _LAYER = re.compile(
@@ -100,6 +100,11 @@ def is_users(frame: FrameLike, frames: Sequence[FrameLike]) -> bool:
     if frame.file == _TEXT:
         return not any(is_user_file(f.file) for f in frames)
     return is_user_file(frame.file)
+
+
+def below_users(frames: Sequence[FrameLike]) -> list[FrameLike]:
+    """What the innermost function of the user's calls; all frames where there is none."""
+    return list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
 
 
 def is_generated(file: str) -> bool:
@@ -188,32 +193,38 @@ def in_step_hook(frames: Sequence[FrameLike]) -> bool:
     user's own is called from there, too."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     called = _called_around_step(frames, at)
-    return called is not None and called.function.rpartition(".")[2] != "step"
+    return called is not None and frames[called].function.rpartition(".")[2] != "step"
 
 
-def _called_around_step(frames: Sequence[FrameLike], at: int = 0) -> FrameLike | None:
-    """The user's function that the wrapper of an optimizer's step calls, outside of the frame `at`."""
+def _called_around_step(frames: Sequence[FrameLike], at: int = 0) -> int | None:
+    """Where the user's function stands that the wrapper of an optimizer's step calls, outside of the frame `at`."""
     around = next((i for i, f in enumerate(frames) if i > at and _AROUND_STEP.search(f.file)), 0)
-    called = _called_by(frames, around)
-    return called if called is not None and is_users(called, frames) else None
+    inner = called_by(frames, around)
+    return inner if inner is not None and is_users(frames[inner], frames) else None
 
 
-def _called_by(frames: Sequence[FrameLike], caller: int) -> FrameLike | None:
-    """What the frame `caller` called, and not what PyTorch puts around it: the decorator `torch.no_grad()`."""
+def called_by(frames: Sequence[FrameLike], caller: int) -> int | None:
+    """Where in the stack stands what the frame `caller` called, and not what PyTorch puts around it: the decorator
+    `torch.no_grad()`."""
     inner = caller - 1
     while inner > 0 and _AROUND_HOOKS.search(frames[inner].file):
         inner -= 1
-    return frames[inner] if inner >= 0 else None
+    return inner if inner >= 0 else None
 
 
 def in_own_optimizer(frames: Sequence[FrameLike]) -> bool:
     """The step of an optimizer that the user wrote, and what it calls but frameworks' code, a model, or a closure."""
     called = _called_around_step(frames)
-    if called is None or called.function.rpartition(".")[2] != "step" or not is_the_loops(frames):
+    if called is None or not is_the_loops(frames):
         return False
-    its_class = called.function.rpartition(".")[0] or "?"
-    below = [f for f in frames[: frames.index(called)] if not f.function.startswith(f"{its_class}.")]
-    return not in_module(below) and not any(_CLOSURE.search(f.function) for f in below)
+    its_class, _, name = frames[called].function.rpartition(".")
+    below = [f for f in frames[:called] if not f.function.startswith(f"{its_class or '?'}.")]
+    return name == "step" and not in_module(below) and not any(_is_closure(f.function) for f in below)
+
+
+def _is_closure(function: str) -> bool:
+    """A comprehension is a part of the function that it is in."""
+    return bool(_CLOSURE.search(named_function(function))) or function.endswith("<lambda>")
 
 
 def in_optimizer(frames: Sequence[FrameLike]) -> bool:
@@ -269,7 +280,7 @@ def saves(frames: Sequence[FrameLike]) -> bool:
 
 def beside_writing(frames: Sequence[FrameLike]) -> bool:
     """Of a save: the user's code does something, and nothing below it writes what it was given."""
-    inner = list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
+    inner = below_users(frames)
     if len(inner) == len(frames):
         return False
     return not any(is_framework(f.file) or _SERIALIZER.search(f.file) or _SAVER.search(f.file) for f in inner)
@@ -321,8 +332,8 @@ def runs_layer(frames: Sequence[FrameLike]) -> bool:
 def called_by_module(frames: Sequence[FrameLike]) -> tuple[FrameLike, FrameLike] | None:
     """What the innermost module called, and the frame that called it."""
     caller = next((i for i, f in enumerate(frames) if i > 0 and calls_module(f)), 0)
-    called = _called_by(frames, caller)
-    return (called, frames[caller]) if called is not None else None
+    called = called_by(frames, caller)
+    return (frames[called], frames[caller]) if called is not None else None
 
 
 def is_forward(frame: FrameLike) -> bool:
@@ -339,14 +350,11 @@ def in_backward_hook(frames: Sequence[FrameLike]) -> Sequence[FrameLike]:
     """The frames from the innermost to the hook of the user's that autograd's engine called with a gradient. Empty
     elsewhere, so for a torch.autograd.Function or a forward that is run again: these are called through more of
     PyTorch's own frames."""
-    inner = list(itertools.takewhile(lambda f: not _runs_engine(f), frames))
-    if len(inner) == len(frames) or in_module(inner):
+    engine = next((i for i, f in enumerate(frames) if _runs_engine(f)), 0)
+    hook = called_by(frames, engine)
+    if hook is None or not is_users(frames[hook], frames) or _NO_HOOK.search(frames[hook].function):
         return []
-    while inner and _AROUND_HOOKS.search(inner[-1].file):
-        inner.pop()
-    if not inner or not is_users(inner[-1], frames) or _NO_HOOK.search(inner[-1].function):
-        return []
-    return inner
+    return [] if in_module(frames[:engine]) else frames[: hook + 1]
 
 
 def _runs_engine(frame: FrameLike) -> bool:
@@ -368,7 +376,7 @@ def stops_workers(frames: Sequence[FrameLike]) -> bool:
 def gives_back(frames: Sequence[FrameLike]) -> bool:
     """Between two lines of the user's, nothing but a DataLoader's or its sampler's own code: outside of a fetch, an
     iterator that goes, with the indices that it did not use."""
-    inner = list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
+    inner = below_users(frames)
     return bool(inner) and all(_OF_LOADER.search(f.file) for f in inner)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
+    below_users,
+    called_by,
     called_by_module,
     calls_module,
     function_of,
@@ -64,12 +64,14 @@ _SEVERAL = 3  # samples in a step
 
 
 def _beside_training(stack: Sequence[FrameLike]) -> bool:
-    """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it. It is what the
-    user's function calls that counts: Lightning calls all of a training_step within the optimizer's step."""
+    """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it, and so is what a
+    model does itself. It is what the user's function calls that counts: Lightning calls all of a training_step within
+    the optimizer's step."""
     if makes_text(stack) or of_metric(stack) or of_average(stack):
         return True
-    called = itertools.takewhile(lambda f: not is_users(f, stack), stack)
-    return not any(is_trainings_own(f) for f in called)
+    if in_module(stack) or in_autograd_function(stack):
+        return False
+    return not any(is_trainings_own(f) for f in below_users(stack))
 
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
@@ -108,8 +110,9 @@ def _hooks(facts: Facts) -> Keeps:
     lines = _lines_of_forward(facts)
     for d in facts.samples(phases=["forward"]):
         stack = facts.run.stack(d.stack)
-        for called, caller in pairwise(stack):
-            if calls_module(caller) and is_forward(called):
+        for i, caller in enumerate(stack):
+            called = called_by(stack, i) if calls_module(caller) else None
+            if called is not None and is_forward(stack[called]):
                 lines.setdefault((caller.file, caller.function), set()).add(caller.line)
 
     def in_hook(stack: Sequence[Frame]) -> bool:

@@ -124,9 +124,12 @@ class Context:
             return
         self._failed.add(hook)
         text = f"the {hook} hook is off: {type(error).__name__}: {error}"
-        log.warning("%s; training goes on, but the run lacks what it would have told", text)
         self.session.note(text)
         self.session.set_tier(f"hook_{hook}", "off", f"{type(error).__name__}: {error}")
+        try:
+            log.warning("%s; training goes on, but the run lacks what it would have told", text)
+        except Exception as logging_error:  # a filter of the program's: the hooks' caller is its training
+            self.session.note(f"that could not be logged: {type(logging_error).__name__}: {logging_error}")
 
 
 class Ticker:

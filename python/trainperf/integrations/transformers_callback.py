@@ -113,10 +113,14 @@ def _quieten(callback: TrainPerfHooks) -> None:
     base = next((kind for kind in type(callback).__mro__ if kind.__name__ == "TrainerCallback"), object)
     for event, empty in list(vars(base).items()):
         code = getattr(empty, "__code__", None)
-        if not event.startswith("on_") or code is None or code.co_names or code.co_freevars:
+        if not event.startswith("on_") or code is None or code.co_names or code.co_freevars or _has_defaults(empty):
             continue
         if getattr(type(callback), event) in (empty, TrainPerfHooks.on_step_begin):
             vars(callback).setdefault(event, nothing)
+
+
+def _has_defaults(function: Any) -> bool:
+    return bool(function.__defaults__ or function.__kwdefaults__)
 
 
 def _wake(attributes: dict[str, Any]) -> None:

@@ -117,11 +117,11 @@ def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
 def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
     """By the part of the step that most of it is in; before that, what makes each operation keep a stack."""
     if facts.run.meta.get("anomaly_mode") == "1":
-        return f"{_NO_ANOMALY}\n{_fix_of_most(theirs, facts, caller)}"
-    return _fix_of_most(theirs, facts, caller)
+        return f"{_NO_ANOMALY}\n{_fix_of_most(facts, theirs, caller)}"
+    return _fix_of_most(facts, theirs, caller)
 
 
-def _fix_of_most(theirs: list[Detail], facts: Facts, caller: Spot | None) -> str:
+def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
     parts: dict[str, int] = {}
     for d in theirs:
         part = "model" if d.phase == "backward" or in_module(facts.run.stack(d.stack)) else d.phase

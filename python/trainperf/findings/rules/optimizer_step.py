@@ -89,8 +89,7 @@ class OptimizerStep:
 
     def _by_hand(self, facts: Facts) -> Outcome:
         """An info: an update that nobody else has written is needed."""
-        kinds = [description for kind, description in facts.run.objects.values() if kind == "optimizer"]
-        if all(_is_torchs(description) for description in kinds):
+        if all(_is_torchs(description) for kind, description in facts.run.objects.values() if kind == "optimizer"):
             return None
         spots = facts.spots(facts.samples(phases=["optimizer"]), keep=in_own_optimizer)
         top = spots[0] if spots else None
