@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.base import Hook
 from trainperf.hooks.between import Between
 from trainperf.hooks.checkpoint import CheckpointHook, DistributedCheckpointHook
 from trainperf.hooks.compiling import CompileHook
-from trainperf.hooks.context import Context, Native, Session
+from trainperf.hooks.context import Context
 from trainperf.hooks.cuda import CudaHook
 from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
 from trainperf.hooks.device import DeviceHook
@@ -36,7 +37,10 @@ from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
 from trainperf.hooks.thread_cpu import ThreadCpuHook
 from trainperf.hooks.threads import ThreadNamesHook
 
-__all__ = ["Context", "Hook", "Hooks", "Native", "Session", "all_hooks"]
+if TYPE_CHECKING:
+    from trainperf.hooks.core import Native, Session
+
+__all__ = ["Context", "Hook", "Hooks", "all_hooks"]
 
 
 def all_hooks() -> list[Hook]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainperf.hooks.context import Native, Session
 from trainperf.watching.closed_steps import ClosedStep
 from trainperf.watching.telling import log, warn
+
+if TYPE_CHECKING:
+    from trainperf.hooks.core import Native, Session
 
 OnFlag = Callable[[ClosedStep], Any]
 

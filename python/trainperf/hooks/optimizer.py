@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainperf.hooks.context import Context, Native
+from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_optimizer
 from trainperf.hooks.patch import AnyFunction, Switch, vanishing
 from trainperf.watching.phases import PHASES
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
+    from trainperf.hooks.core import Native
 
 _FORWARD = PHASES.index("forward")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainperf.hooks.apart import Apart
-    from trainperf.hooks.context import Native
+    from trainperf.hooks.core import Native
     from trainperf.hooks.patch import AnyFunction, Switch
 
 
