@@ -23,6 +23,7 @@
 #include "bindings/c_function.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
+#include "trainperf/probe/marks.h"
 
 namespace py = pybind11;
 
@@ -169,6 +170,7 @@ struct StretchSums {
   int64_t ns;
   int64_t own_ns;    // without what was measured inside of it
   int64_t other_ns;  // of that, what lies in the loop itself, and in no phase of its own
+  int64_t named_ns;  // of own_ns, what keeps its name in every phase: collections, waits for the GIL or a CPU
   int64_t max_ns;
 };
 
@@ -180,6 +182,7 @@ PyMemberDef kSumsMembers[] = {
     {"ns", T_LONGLONG, offsetof(StretchSums, ns), 0, nullptr},
     {"own_ns", T_LONGLONG, offsetof(StretchSums, own_ns), 0, nullptr},
     {"other_ns", T_LONGLONG, offsetof(StretchSums, other_ns), 0, nullptr},
+    {"named_ns", T_LONGLONG, offsetof(StretchSums, named_ns), 0, nullptr},
     {"max_ns", T_LONGLONG, offsetof(StretchSums, max_ns), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -204,6 +207,8 @@ struct Stretch {
   Py_ssize_t apart_depth;
   int64_t inner_ns;        // of what is inside
   int64_t inner_apart_ns;  // and of that what was apart
+  int64_t inner_named_ns;  // or named
+  marks::NamedTime named_before;
   int64_t start_ns;
 };
 
@@ -237,7 +242,7 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   ApartState* apart = meter->apart;
   // Before it is marked: where a stand-in for the mark is interrupted, unwind() is to know of it.
   try {
-    meter->stack->push_back({sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, NowNs()});
+    meter->stack->push_back({sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, 0, {}, NowNs()});
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
     return false;
@@ -265,18 +270,20 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   if (mine < meter->stack->size()) {
     Stretch& stretch = (*meter->stack)[mine];
     stretch.apart_depth = apart->depth;
-    stretch.inner_ns = stretch.inner_apart_ns = 0;
+    stretch.inner_ns = stretch.inner_apart_ns = stretch.inner_named_ns = 0;
+    stretch.named_before = marks::NamedTimeHere();
     stretch.start_ns = NowNs();
   }
   return done;
 }
 
-void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t apart_ns) {
+void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t apart_ns, int64_t named_ns) {
   const int64_t own_ns = ns - stretch.inner_ns;
   ++sums->count;
   sums->ns += ns;
   sums->own_ns += own_ns;
   sums->other_ns += std::max<int64_t>(0, own_ns - (apart_ns - stretch.inner_apart_ns));
+  sums->named_ns += std::clamp<int64_t>(named_ns - stretch.inner_named_ns, 0, std::max<int64_t>(own_ns, 0));
   sums->max_ns = std::max(sums->max_ns, ns);
 }
 
@@ -307,12 +314,14 @@ bool LeaveStretch(StretchMeter* meter) {
       break;
   }
   const int64_t apart_ns = stretch.apart_before_ns < 0 ? ns : apart->ns - stretch.apart_before_ns;
+  const int64_t named_ns = marks::NamedTimeHere().Since(stretch.named_before);  // after the mark, which reads the clocks
   if (!meter->stack->empty()) {
     meter->stack->back().inner_ns += ns;
     meter->stack->back().inner_apart_ns += apart_ns;
+    meter->stack->back().inner_named_ns += named_ns;
   }
   if (stretch.sums != nullptr) {
-    if (meter->counting != 0) AddStretch(stretch.sums, stretch, ns, apart_ns);
+    if (meter->counting != 0) AddStretch(stretch.sums, stretch, ns, apart_ns, named_ns);
     Py_DECREF(stretch.sums);
   }
   return done;

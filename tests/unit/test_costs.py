@@ -83,6 +83,23 @@ def test_a_callback_is_marked_and_what_it_calls_is_its_own_only_once(meter: Stre
     assert outer.ns / 2 <= outer.max_ns < outer.ns
 
 
+def test_a_collection_has_a_name_of_its_own_wherever_it_is(meter: StretchMeter) -> None:
+    outer, inner = sums(), sums(8)
+    walked = [[] for _ in range(300_000)]  # type: ignore[var-annotated]
+    gc.callbacks.append(native.gc_callback)
+    try:
+        meter.enter(outer, meter.CALLBACK)
+        time.sleep(0.008)
+        meter.enter(inner, meter.CALLBACK)
+        gc.collect()
+        meter.leave()
+        meter.leave()
+    finally:
+        gc.callbacks.remove(native.gc_callback)
+    assert 0.9 * inner.own_ns <= inner.named_ns <= inner.own_ns and len(walked) == 300_000
+    assert outer.own_ns >= 8 * MS > outer.named_ns
+
+
 @pytest.mark.parametrize("kind", ["LOGGING", "PHASE"])
 def test_a_phase_of_its_own_is_no_part_of_the_loop(meter: StretchMeter, marks: Marks, apart: Apart, kind: str) -> None:
     callback, logger = sums(), sums()

@@ -55,6 +55,16 @@ def test_work_on_a_batch_is_a_warning_with_its_place(
     assert "Dataset.__getitem__" in f.fix and "num_workers" in f.fix and "on the GPU" in f.fix and "beforehand" in f.fix
 
 
+@pytest.mark.parametrize("frames", [(NUMPY, f"{TRAIN}:4 boot"), (NUMPY,)])
+def test_what_another_library_does_after_the_model_is_not_said_to_make_the_batch(
+    make: Make, frames: tuple[str, ...]
+) -> None:
+    """A metric of what the model gave."""
+    f = only(batches(make, 6.0, *frames, line=10))
+    assert (f.id, f.severity) == ("TP310", "critical") and "between the model and the backward" in f.title
+    assert "what only looks" in f.fix and "DataLoader" not in f.fix and "between the model" in f.evidence[0]
+
+
 def test_its_severity_is_by_its_share(make: Make) -> None:
     shares = {ms: [f.severity for f in said(batches(make, ms, f"{TRAIN}:4 augment")).findings] for ms in (1.0, 2.0)}
     assert shares == {1.0: [], 2.0: ["warning"]}

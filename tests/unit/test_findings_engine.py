@@ -137,7 +137,7 @@ def test_what_others_do_with_threads_of_the_run_is_whose_it_mostly_is(
 
 def test_an_info_of_the_runs_own_does_not_lead_before_what_others_do(make: Make) -> None:
     """Validation that costs more, but less than what is worth a warning, is work that was asked for."""
-    file = make(cpus="2", torch_threads="1").steps(300, compute=11.0, validation=10.9, descheduled=8.3)
+    file = make(cpus="2", torch_threads="1").steps(300, compute=16.0, validation=9.0, descheduled=8.3)
     found = said(file.host(5, process_cpus=0.4, other_cpus=1.6))
     assert [(f.id, f.severity) for f in found.findings] == [("TP307", "critical"), ("TP306", "info")]
     assert found.verdict.finding == "TP307"

@@ -69,6 +69,18 @@ def test_what_samples_say_of_a_callback_that_is_not_told_is_told(make: Make) -> 
     assert [f.id for f in said(file).findings if f.id in ("TP302", "TP701")] == ["TP302"]
 
 
+def test_whose_collections_they_are_is_known(make: Make) -> None:
+    """One callback calls gc.collect() alone, and another waits: neither is told of the other's time."""
+    cells = {("forward", "native"): 8.0, ("other", "blocked"): 3.0, ("other", "gc"): 6.0}
+    file = lightning(make).steps(100, cells)
+    frees, waits = hook(600) | {"named_ns": 600_000_000}, hook(300) | {"named_ns": 0}
+    file.object(1, "callback", **{"class": "Frees", "module": "app", "hooks": {"on_x": frees}})
+    file.object(2, "callback", **{"class": "Waits", "module": "app", "hooks": {"on_x": waits}})
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    assert f.who == ("Waits.on_x",) and f.cause == "blocked_io"
+    assert f.cost_ms_per_step == pytest.approx(3.0, abs=0.01)
+
+
 def test_callbacks_that_are_each_worth_a_warning_are_told_together(make: Make) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 4.0, ("other", "python"): 2.0})
     costs = (("Sleeps", 400, 41), ("Crunches", 180, 61), ("Quick", 10, 81))

@@ -369,3 +369,22 @@ def test_what_is_asked_of_a_library_in_each_step_is_told(
     assert (f.id, f.where) == ("TP302" if mechanism == "python" else "TP310", "train.py:20")
     why, _, fix = says.rpartition(" ")
     assert why in f.why and fix in f.fix, (f.why, f.fix)
+
+
+@pytest.mark.parametrize("state", ["python", "native"])
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "/x/site-packages/torch/distributions/normal.py:9 Normal.log_prob",
+        "/x/site-packages/torch/nn/modules/module.py:9 Module.state_dict",
+        "/x/site-packages/torch/nn/modules/module.py:9 Module.load_state_dict.<locals>.load",
+    ],
+)
+def test_what_the_loop_asks_of_distributions_and_of_what_modules_keep_is_its_own(
+    make: Make, inner: str, state: str
+) -> None:
+    """An average of the weights by state_dict(), statistics of a distribution; not the call of a module."""
+    file = make().steps(100, {("other", state): 6.0, ("optimizer", "native"): 1.0}, compute=5.0)
+    f = only(file.detail("sample", 600, phase="other", state=state, stack=file.stack(inner, f"{TRAIN}:6 update")))
+    assert (f.id, f.where) == ("TP302" if state == "python" else "TP310", "train.py:6")
+    assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)

@@ -26,6 +26,22 @@ def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> N
     assert "typical" not in found.verdict.text
 
 
+def test_a_start_that_two_steps_feel_is_one(make: Make) -> None:
+    """Lightning calls iter(loader) in the last step of an epoch, and fetches in the next."""
+    file = make()
+    for epoch in range(3):
+        for step in range(12):
+            file.step(data_wait={0: 600.0, 11: 300.0}.get(step, 0.1), compute=4.0)
+            if step == 0:
+                file.span("first_fetch", 600, step=12 * epoch, object=1)
+            elif step == 11:
+                file.span("loader_start", 300, step=12 * epoch + 11, object=1)
+    file.loader(1, fetches=33, wait=3.3, ready={2: (33, 3.3)}, first=(3, 1800), num_workers=2)
+    f = only(file)
+    assert f.id == "TP104" and f.steps_affected == 6 and "4 times" in f.why  # of the last no batch was trained on
+    assert any(e.startswith("6 of 36 steps wait for 2 workers to start: 4 starts") for e in f.evidence)
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_do_not_persist_beyond_their_loader(make: Make, persistent: bool) -> None:
     """A DataLoader is made in each epoch."""

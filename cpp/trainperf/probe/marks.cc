@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdio>
 #include <new>
+#include <utility>
 
 #include "trainperf/base/clock.h"
 #include "trainperf/base/off_cpu.h"
@@ -49,6 +50,10 @@ struct Local {
   int64_t read_cpu_ns;        // the clock then
   int64_t delay_read_wall_ns;
   int64_t delay_read_cpu_ns;
+  bool delay_known;
+  int64_t first_delay_ns;  // as it was first read
+  int64_t run_delay_ns;    // since then
+  int64_t gc_ns;
 };
 
 // In the static TLS block: reached without __tls_get_addr, which may allocate, so also from the GIL hook.
@@ -166,6 +171,8 @@ void ReadClocks(Local& local, Event* event) {
   if (ReadInts(local.schedstat_fd, fields, 2) != 2) return;
   event->run_delay_ns = fields[1];
   event->flags |= kHasRunDelay;
+  if (!std::exchange(local.delay_known, true)) local.first_delay_ns = fields[1];
+  local.run_delay_ns = fields[1] - local.first_delay_ns;
   local.delay_read_wall_ns = event->end_ns;
   local.delay_read_cpu_ns = read_cpu_ns;
 }
@@ -291,6 +298,14 @@ void BeginFromC(Bracket bracket, uint32_t object, uint8_t flags, int64_t entered
 int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns) {
   return enabled() ? Write(EventKind::kEnd, bracket, 0, value, 0, Phase::kOther, kC, entered_ns) : 0;
 }
+
+NamedTime NamedTimeHere() {
+  const Local& local = Current();
+  const int64_t gil_wait_ns = local.info != nullptr ? local.info->gil_wait_ns.load(std::memory_order_relaxed) : 0;
+  return {local.gc_ns, gil_wait_ns, local.run_delay_ns};
+}
+
+void Collected(int64_t ns) { Current().gc_ns += ns; }
 
 void Mute(bool on) { Current().muted = on; }
 

@@ -12,6 +12,7 @@
 #ifndef TRAINPERF_PROBE_MARKS_H_
 #define TRAINPERF_PROBE_MARKS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "trainperf/base/spsc_ring.h"
@@ -58,6 +59,23 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 
 // The calling thread's clocks now, as a mark has them. Leaves no mark, and makes no thread watched.
 Event ClocksHere(EventKind kind);
+
+// How long the calling thread has been, so far, in what keeps its name in every phase: collections, waits for the GIL,
+// and for a CPU as its latest mark that read that knows it. Only differences mean anything. A wait for the GIL may have
+// waited for a CPU in it: the longer of the two stands for both.
+struct NamedTime {
+  int64_t gc_ns;
+  int64_t gil_wait_ns;
+  int64_t run_delay_ns;
+
+  int64_t Since(const NamedTime& before) const {
+    return gc_ns - before.gc_ns +
+           std::max(gil_wait_ns - before.gil_wait_ns, run_delay_ns - before.run_delay_ns);
+  }
+};
+NamedTime NamedTimeHere();
+// A collection on the calling thread that took so long.
+void Collected(int64_t ns);
 
 // What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.
 void Mute(bool on);

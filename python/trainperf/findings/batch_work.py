@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,11 @@ class BatchWork:
         if in_module(stack) or in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
             return False
         return _is_before(stack, self.first) and _function(stack) in self.of_batch
+
+    def follows(self, stacks: Iterable[Sequence[Frame]]) -> bool:
+        """Whether functions that call layers run them on later lines, all of them, than their first call of one."""
+        after = [_is_after(stack, self.first) for stack in stacks if not in_module(stack)]
+        return bool(after) and all(after)
 
     def may_be_the_model(self, stack: Sequence[Frame]) -> bool:
         return _is_before(stack, self.first) and _function(stack) in self.of_model
@@ -95,6 +100,10 @@ def _is_before(stack: Sequence[Frame], first: dict[Function, int]) -> bool:
         if line is not None and is_users(f, stack):
             return f.line < line
     return False
+
+
+def _is_after(stack: Sequence[Frame], first: dict[Function, int]) -> bool:
+    return any(f.line > first.get(function_of(f), f.line) and is_users(f, stack) for f in stack)
 
 
 def _function(stack: Sequence[Frame]) -> Function:

@@ -204,7 +204,7 @@ class Facts(Places):
         """Of work that was asked for, such as validation: an info below a share at which less of it is the largest
         gain."""
         severity = self.grade(ns, limits)
-        return "info" if severity is not None and self.share(ns) < limit("validation_warn_share") else severity
+        return "info" if severity is not None and self.loop_share(ns) < limit("validation_warn_share") else severity
 
     def confidence(
         self, *, samples: int | None = None, tier: str = "", doubts: Sequence[str] = ()

@@ -54,7 +54,9 @@ _TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
 _TENSOR = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter)\.py$")
 _TO_TEXT = re.compile(r"(^|\.)(__repr__|__format__)$")
 # What is written in Python of an operation on tensors: a norm, einsum, a loop over one, a copy or its conversion.
-_TENSOR_OPERATION = re.compile(r"[/\\]torch[/\\](_tensor|nn[/\\]parameter|functional|storage)\.py$")
+_TENSOR_OPERATION = re.compile(
+    r"[/\\]torch[/\\](_tensor|nn[/\\]parameter|functional|storage|distributions[/\\]\w+)\.py$"
+)
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\](?!optimizer\.py$)\w+\.py$")
 _AROUND_STEP = re.compile(r"[/\\]torch[/\\]optim[/\\]optimizer\.py$")
 _OPTIMIZERS = re.compile(r"[/\\]torch[/\\]optim[/\\]")
@@ -64,6 +66,8 @@ _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _LAYER = re.compile(
     r"[/\\]torch[/\\](nn[/\\]modules[/\\](?!(module|loss|activation)\.py$)\w+\.py$|_dynamo[/\\]|_inductor[/\\])"
 )
+# What a module is asked for what it keeps: state_dict(), parameters(), load_state_dict().
+_OF_STATE = re.compile(r"state_dict|(^|\.)load$|(^|\.)_?(named_)?(parameters|buffers|modules|children|members)$")
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
 # What writes a file by native code; pickle itself has no frames.
 _SAVER = re.compile(
@@ -120,7 +124,7 @@ def is_own_file(file: str) -> bool:
 
 def is_trainings_own(frame: FrameLike) -> bool:
     """PyTorch's modules, losses, optimizers and what goes with them (clipping, averaging)."""
-    if _TRAININGS_OWN.search(frame.file) is None:
+    if _TRAININGS_OWN.search(frame.file) is None or _reads_module(frame):
         return False
     return frame.function not in _OF_BATCHES or not is_functional(frame)
 
@@ -177,8 +181,14 @@ def is_the_loops(frames: Sequence[FrameLike]) -> bool:
 
 
 def _of_tensor(frame: FrameLike) -> bool:
-    """An operation that was asked of a tensor."""
+    """An operation that was asked of a tensor, of a distribution of such, or of what a module keeps."""
+    if _reads_module(frame):
+        return True
     return _TENSOR_OPERATION.search(frame.file) is not None and not frame.function.endswith("backward")
+
+
+def _reads_module(frame: FrameLike) -> bool:
+    return _MODULE.search(frame.file) is not None and _OF_STATE.search(frame.function) is not None
 
 
 def in_closure(frames: Sequence[FrameLike]) -> bool:

@@ -35,6 +35,9 @@ class Hook:
     other_ns: int  # in the loop itself, not in validation or a checkpoint
     own_ns: int  # all of it, but what is measured inside of it
     max_ns: int
+    # Whether other_ns and own_ns are without what keeps its name wherever it is: collections, waits for the GIL or for
+    # a CPU. An older trainperf did not measure that.
+    is_clear: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,10 @@ class Part:
     @property
     def is_frameworks_own(self) -> bool:
         return self.module.startswith(_FRAMEWORKS)
+
+    @property
+    def is_clear(self) -> bool:
+        return all(hook.is_clear for hook in self.hooks)
 
     def place(self, facts: Facts) -> str:
         """The costliest hook's file:line."""
@@ -130,12 +137,17 @@ def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], boo
 
 
 def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
-    read = [
-        Hook(name, str(h.get("at") or ""), *(_count(h.get(key)) for key in ("count", "other_ns", "own_ns", "max_ns")))
-        for name, h in hooks.items()
-        if isinstance(h, dict)
-    ]
+    read = [_hook(name, h) for name, h in hooks.items() if isinstance(h, dict)]
     return tuple(sorted(read, key=lambda hook: -(hook.own_ns if kind == "logger" else hook.other_ns)))
+
+
+def _hook(name: str, read: Mapping[str, Any]) -> Hook:
+    count, other_ns, own_ns, named_ns, max_ns = map(
+        _count, (read.get(key) for key in ("count", "other_ns", "own_ns", "named_ns", "max_ns"))
+    )
+    clear_ns = max(0, own_ns - named_ns)
+    other_ns = other_ns * clear_ns // own_ns if own_ns else other_ns
+    return Hook(name, str(read.get("at") or ""), count, other_ns, clear_ns, max_ns, "named_ns" in read)
 
 
 def _count(value: object) -> int:
@@ -196,7 +208,8 @@ def callback_of(facts: Facts, spot: Spot | None) -> str:
 def claims_of(
     facts: Facts, part: Part, ns: int, phase: str = "other", told: Mapping[Cell, int] | None = None
 ) -> dict[Cell, int]:
-    """The cells that `ns` of a part's time stand for, less its share of what has causes of its own.
+    """The cells that `ns` of a part's time stand for, less its share of what has causes of its own where that was not
+    measured.
 
     By the samples in its hooks where there are any, else in proportion to the whole phase; but nothing that is `told`.
     """
@@ -204,7 +217,8 @@ def claims_of(
     cells = {cell: n for cell, n in whole.items() if cell[1] not in KEEP_NAME}
     if not whole:
         return {}
-    ns = ns * sum(cells.values()) // sum(whole.values())
+    if not part.is_clear:
+        ns = ns * sum(cells.values()) // sum(whole.values())
     cells = {cell: n - (told or {}).get(cell, 0) for cell, n in cells.items()}
     seen: dict[str, int] = {}
     hooks = Hooks(facts)

@@ -9,7 +9,8 @@
 Sums go into the run as the description of an object, about once a second and at the end: no table of their own, and
 a run that is killed has them too. A cost's own time is without what is measured inside of it (a checkpoint that a
 callback saves); `other_ns` is the part of it that lies in the loop itself, and not in validation, logging or a
-checkpoint, whoever marks these. Trainings under one watch go on with the sums of the one before.
+checkpoint, whoever marks these, and `named_ns` what keeps its name wherever it is: collections, waits for the GIL or
+for a CPU. Trainings under one watch go on with the sums of the one before.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from trainperf.hooks.context import Context
 _now = time.perf_counter_ns
 _PUBLISH_NS = 1_000_000_000
 _MAX_COSTS = 1024
+_PUBLISHED = ("count", "ns", "own_ns", "other_ns", "named_ns", "max_ns", "at")
 
 
 class Cost(StretchSums):
@@ -101,7 +103,7 @@ class CostMeter(StretchMeter):
         for number in dict.fromkeys(cost.number for cost in changed):
             kind, description = self._objects[number]
             hooks = {
-                cost.hook: {name: getattr(cost, name) for name in ("count", "ns", "own_ns", "other_ns", "max_ns", "at")}
+                cost.hook: {name: getattr(cost, name) for name in _PUBLISHED}
                 for (owner, _), cost in list(self._costs.items())  # a meter on another thread may add some
                 if owner == number and cost.count
             }

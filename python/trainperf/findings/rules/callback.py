@@ -88,7 +88,13 @@ class Callback:
             who=tuple(f"{p.name}.{p.hooks[0].name}" for p in told),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} runs on the training thread"
-            + (", and few of its calls take long" if seldom else " at every call")
+            + (
+                ", and few of its calls take long"
+                if seldom
+                else " once an epoch"
+                if "epoch" in hook.name
+                else " at every call"
+            )
             + f" ({top.place(facts)})"
             + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.other_ns):.0%}" for p in told[1:])
             + (f"; {second.other_ns / top.other_ns:.0%} of its time is in {second.name}" if second is not None else ""),

@@ -15,6 +15,7 @@ from trainperf.findings.own_code import (
     beside_the_model,
     forward_without_layers,
     native_cells,
+    of_function,
     of_library,
     own_code,
     share_in_hooks,
@@ -57,6 +58,11 @@ _BEFORE_THE_MODEL = (
     "# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once "
     "beforehand, or on the GPU",
     "a faster model",
+)
+_AFTER_THE_MODEL = (
+    "the loop computes between the model and the backward",
+    f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
+    "a faster model; more DataLoader workers: it is of what the model has computed",
 )
 _IN_HOOKS = (
     "the loop computes in forward hooks",
@@ -143,17 +149,23 @@ class HostCompute:
                 advice, doing = _IN_STEP_HOOKS, "of hooks that the optimizer calls"
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
-            advice = _BEFORE_THE_MODEL
+            advice, doing = _BEFORE_THE_MODEL, "before the model is called"
+            if facts.batch_work.follows(s for d, s in of_function(facts, mine, top) if d.phase == "forward"):
+                advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
         elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN
+        both = python >= limit("warn_share")
+        what = f"native code {'' if on_files else '(NumPy, pandas, tensors) '}{doing}"
+        if both and not on_files:
+            what = f"code {doing}, most of it native (NumPy, pandas, tensors)"
         return self._finding(
             facts,
             mine,
             severity,
             advice,
             evidence=(
-                f"{took}native code {doing}" if on_files else f"{took}native code (NumPy, pandas, tensors) {doing}",
-                f"{python:.0%} of it is Python in the same functions" if python >= limit("warn_share") else "",
+                f"{took}{what}",
+                f"{python:.0%} of it is Python in the same functions" if both else "",
                 *mine.evidence(facts),
             ),
             does=does,

@@ -42,7 +42,10 @@ _IN_TENSORS = {
     "hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
-_ELSEWHERE = f"{SELDOM}\n# what makes the batch: in a DataLoader worker\n# what each step needs: in tensors"
+_OF_THE_BATCH, _NEEDED = "# what makes the batch: in a DataLoader worker", "# what each step needs: in tensors"
+_ELSEWHERE = f"{SELDOM}\n{_OF_THE_BATCH}\n{_NEEDED}"
+_BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
+_AFTER_THE_MODEL = f"{SELDOM}\n{_NEEDED}"
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _MAY_FREE = (
@@ -95,7 +98,12 @@ class HostPython:
         if rare:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
+        before = self._before_the_model(facts, top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
+        if usual is _ELSEWHERE and facts.batch_work.follows(s for _, s in of_function(facts, mine, top)):
+            before, usual = False, _AFTER_THE_MODEL
+        elif usual is _ELSEWHERE and before:
+            usual = _BEFORE_THE_MODEL
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
@@ -131,7 +139,7 @@ class HostPython:
                 if moving
                 else "",
                 "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
-                if self._before_the_model(facts, top)
+                if before
                 else "",
             ),
             who=(facts.step_thread_name,),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trainperf.findings.model import Cell, Finding
     from trainperf.findings.restarts import Outside, Restarts
     from trainperf.runfile import Loader
+    from trainperf.runfile.records import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,9 @@ class _Waits:
     """What iter(loader) and the first batch after it took: ns by step."""
 
     main: Loader  # that took the most
-    started: Mapping[int, int]  # worker processes started there
+    starts: int
+    started: Mapping[int, int]  # worker processes started there: in one step, or in the last of an epoch and the next
+    refills: int
     refilled: Mapping[int, int]  # those of an earlier epoch went on
     ended_ns: int  # what stopping them took at the end of an epoch
     left: Outside  # and where the loop left an epoch before
@@ -137,7 +140,8 @@ class WorkerStartup:
         if severity is None:
             return None
         count, workers, anew = len(waits.started), waits.workers, waits.anew
-        each = ms(sum(claims.values()) / count)
+        starts = plural(waits.starts, "start")
+        each = ms(sum(claims.values()) / waits.starts)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -147,15 +151,15 @@ class WorkerStartup:
             affected=count,
             confidence=facts.confidence(),
             evidence=(
-                f"{count:,} of {facts.steps:,} steps wait {each} each for {workers} to start",
+                f"{count:,} of {facts.steps:,} steps wait for {workers} to start: {starts}, {each} each",
                 f"{'each time of a new loader; ' if anew else ''}{waits.options}",
-                f"{ms(waits.stopping_ns / count)} of it to stop them at an epoch's end" if waits.stops else "",
+                f"{ms(waits.stopping_ns / waits.starts)} of it to stop them at an epoch's end" if waits.stops else "",
                 f"the other {facts.steps - count:,} steps do not wait for it",
             ),
             who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
-            why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {workers}: {plural(count, 'time')}, "
-            f"{each} each",
+            why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {workers}: "
+            f"{plural(waits.starts, 'time')}, {each} each",
             fix=("# make the loader once, before the epochs:\n" if anew else "")
             + f"DataLoader(..., num_workers={loaders.num_workers(waits.main)}, persistent_workers=True)",
             will_not_help="more workers: each one makes the start longer",
@@ -196,7 +200,8 @@ class WorkerStartup:
         claims = loaders.spread(facts.cells("data_wait", ["fetch"]), waits.refilled_ns)
         if facts.grade(sum(claims.values()), self.limits) is None:
             return None
-        count, each = len(waits.refilled), ms(sum(claims.values()) / len(waits.refilled))
+        count, epochs = len(waits.refilled), plural(waits.refills, "time")
+        each = ms(sum(claims.values()) / waits.refills)
         if loaders.is_stream(waits.main):
             fix = "# fewer and longer epochs, where they need not be short: __iter__ reads the data several times"
         else:
@@ -213,13 +218,13 @@ class WorkerStartup:
             affected=count,
             confidence=facts.confidence(),
             evidence=(
-                f"{count:,} of {facts.steps:,} steps wait {each} each for an epoch's first batch",
+                f"{count:,} of {facts.steps:,} steps wait for an epoch's first batch: {epochs}, {each} each",
                 f"persistent_workers=True: the same {waits.workers} in each epoch",
                 f"the other {facts.steps - count:,} steps do not wait for it",
             ),
             who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
-            why=f"each epoch begins with an empty prefetch queue: {plural(count, 'time')}, {each} each",
+            why=f"each epoch begins with an empty prefetch queue: {epochs}, {each} each",
             fix=fix,
             will_not_help="more workers, or a larger prefetch_factor: one worker makes the first batch",
         )
@@ -228,19 +233,25 @@ class WorkerStartup:
 def _waits(facts: Facts) -> _Waits | None:
     trained = {k: v for k, v in facts.run.loaders.items() if not loaders.only_validates(v)}
     with_workers = {k: v for k, v in trained.items() if loaders.num_workers(v) > 0}
-    first: dict[int, Counter[int]] = {}
+    first: dict[int, list[list[Span]]] = {}  # by loader: of each time that it began
     # A first fetch lies beside its start, never in it, so the two add up.
-    for s in (*facts.run.spans("loader_start"), *facts.run.spans("first_fetch")):
+    spans = (*facts.run.spans("loader_start"), *facts.run.spans("first_fetch"))
+    for s in sorted(spans, key=lambda s: s.start_ns):
         if s.object in with_workers and s.step >= 0:
-            first.setdefault(s.object, Counter())[s.step] += s.end_ns - s.start_ns
+            began = first.setdefault(s.object, [])
+            if s.kind == "first_fetch" and began and began[-1][-1].kind == "loader_start":
+                began[-1].append(s)
+            else:
+                began.append([s])
     if not first:
         return None
     started: Counter[int] = Counter()
     refilled: Counter[int] = Counter()
-    starts = {k: loaders.worker_starts(with_workers[k], len(steps)) for k, steps in first.items()}
-    for k, steps in first.items():
-        for i, step in enumerate(sorted(steps)):
-            (started if i < starts[k] else refilled)[step] += steps[step]
+    starts = {k: loaders.worker_starts(with_workers[k], len(times)) for k, times in first.items()}
+    for k, times in first.items():
+        for i, time in enumerate(times):
+            for s in time:
+                (started if i < starts[k] else refilled)[s.step] += s.end_ns - s.start_ns
     stopping = 0
     if len(with_workers) == len(trained):
         # What no fetch has: the last next() of an epoch, which stops the workers and waits for their end.
@@ -248,9 +259,11 @@ def _waits(facts: Facts) -> _Waits | None:
         whole = sum(facts.cells("data_wait", ["fetch"]).values())
         stopping = max(0, whole - sum(started.values()) - sum(refilled.values()) - fetched)
     # Each loader once: what would persist are the workers of a loader that is not used again.
-    anew = len(started) > 1 and all(len(steps) == 1 for steps in first.values())
+    anew = len(started) > 1 and all(len(times) == 1 for times in first.values())
     return _Waits(
-        main=with_workers[max(first, key=lambda k: sum(first[k].values()))],
+        main=with_workers[max(first, key=lambda k: sum(s.end_ns - s.start_ns for time in first[k] for s in time))],
+        starts=sum(starts.values()),
+        refills=sum(len(times) - starts[k] for k, times in first.items()),
         started=started,
         refilled=refilled,
         ended_ns=stopping,
