@@ -242,7 +242,8 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   ApartState* apart = meter->apart;
   // Before it is marked: where a stand-in for the mark is interrupted, unwind() is to know of it.
   try {
-    meter->stack->push_back({sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, 0, {}, NowNs()});
+    meter->stack->push_back(
+        {sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, 0, {}, NowNs()});
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
     return false;
@@ -314,7 +315,8 @@ bool LeaveStretch(StretchMeter* meter) {
       break;
   }
   const int64_t apart_ns = stretch.apart_before_ns < 0 ? ns : apart->ns - stretch.apart_before_ns;
-  const int64_t named_ns = marks::NamedTimeHere().Since(stretch.named_before);  // after the mark, which reads the clocks
+  const int64_t named_ns =
+      marks::NamedTimeHere().Since(stretch.named_before);  // after the mark, which reads the clocks
   if (!meter->stack->empty()) {
     meter->stack->back().inner_ns += ns;
     meter->stack->back().inner_apart_ns += apart_ns;

@@ -69,8 +69,7 @@ struct NamedTime {
   int64_t run_delay_ns;
 
   int64_t Since(const NamedTime& before) const {
-    return gc_ns - before.gc_ns +
-           std::max(gil_wait_ns - before.gil_wait_ns, run_delay_ns - before.run_delay_ns);
+    return gc_ns - before.gc_ns + std::max(gil_wait_ns - before.gil_wait_ns, run_delay_ns - before.run_delay_ns);
   }
 };
 NamedTime NamedTimeHere();

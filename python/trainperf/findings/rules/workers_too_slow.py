@@ -44,7 +44,8 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
         yield f"{starved} of {total} fetches found no batch ready, and waited {ms(waited / starved)} each"
     ready, took = sum(map(loaders.ready_count, late)), sum(map(loaders.ready_ns, late))
     if ready:
-        just = ": it had only just been made" if took >= slow_ns * ready else ""
+        computes = not starved and all(loaders.worker_view(v).computes for v in late)
+        just = ": it had only just been made" if computes or took >= slow_ns * ready else ""
         yield f"{ready} of {total} fetches found a batch ready, and took {ms(took / ready)} each{just}"
 
 
@@ -111,7 +112,8 @@ class WorkersTooSlow:
         elif view.short_of_cpu:
             state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
             state += "the CPUs are busy with others"
-            fix = "# free the CPUs: fewer torch threads (torch.set_num_threads), stop what else runs"
+            fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
+            fix = f"# free the CPUs: {fewer}stop what else runs"
             wont = "more workers: they would wait for the same CPUs"
         elif cpus and cpus <= have:
             state = f"{compute} all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
