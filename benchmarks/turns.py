@@ -1,4 +1,4 @@
-"""Two trainings take turns, a lap of a fifth of a second each: one that is measured, and a plain one beside it.
+"""Two trainings take turns, laps of about a fifth of a second: one that is measured, and a plain one beside it.
 
 A shared machine's speed changes by the second, by far more than what is measured: what both do within half a second has
 that in it alike. Each has a process of its own, which stands still in the other's laps (SIGSTOP), with the threads of
@@ -21,7 +21,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,11 +32,12 @@ StepEnded = Callable[[], None]
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
-_LAP_S = 0.2
-# Of each training; the first ones meet the loop's functions for the first time. What is measured begins, with the other
-# one's laps between, 0.8 s after the first step and ends 4.8 s after it. So what a watch of ours does each second is
-# in it twice as often as in a training that never stands still; and samples are taken more often at first.
-_SKIPPED_LAPS, _LAPS = 2, 10
+_SHORTEST_LAP_S, _LONGEST_LAP_S = 0.13, 0.33  # at random: what is due at regular times is due anywhere in a lap
+# Of each training; at first the loop's functions are met for the first time. What is measured begins, with the other
+# one's laps between, 0.8 s after the first step and ends 4.8 s after it. What a watch of ours does each second, or was
+# to do while it stood still, is in it twice as often as in a training that never does; and samples are taken more often
+# at first.
+_SKIPPED_S, _MEASURED_S = 0.4, 2.0
 _FEWEST_PAIRS = 6  # of fewer no interval is told
 
 
@@ -83,30 +84,38 @@ class _ScatteredHeap:
             self._libc.free(ctypes.c_void_p(self._blocks.pop()))
 
 
-@dataclass(slots=True)
 class _Laps:
     """The step_ended() of one training: keeps the time of each step, and waits for its turn before each lap."""
 
-    steps: int  # of a lap
-    wait: Callable[[], None]  # until it is this process' turn again
-    laps: list[list[Mark]] = field(default_factory=list)
-    ended: int = 0
+    def __init__(self, step_ms: float, wait: Callable[[], None]) -> None:
+        self._skipped, measured = (max(4, round(s * 1e3 / step_ms)) for s in (_SKIPPED_S, _MEASURED_S))
+        self.steps = self._skipped + measured  # of the training
+        self._step_ms = step_ms
+        self._wait = wait  # until it is this process' turn again
+        self._ended = 0
+        self._lap_ends = self._lap()
+        self._runs: list[list[Mark]] = [[]]
+
+    def _lap(self) -> int:
+        return max(4, round(random.uniform(_SHORTEST_LAP_S, _LONGEST_LAP_S) * 1e3 / self._step_ms))
 
     def step_ended(self) -> None:
         now = mark()
-        if not self.laps:  # the end of the first step, which began with all that comes before it
+        self._ended += 1
+        if self._ended == 1:
             pin()
-            self.laps.append([])
-        self.laps[-1].append(now)
-        self.ended += 1
-        if self.ended % self.steps == 0 and self.ended < self.steps * (_SKIPPED_LAPS + _LAPS):
-            self.wait()
-            self.laps.append([mark()])
+        if self._ended >= self._skipped:
+            self._runs[-1].append(now)
+        if self._ended == self._lap_ends and self._ended < self.steps:
+            self._lap_ends += self._lap()
+            self._wait()
+            if self._ended >= self._skipped:
+                self._runs.append([mark()])
 
     def block(self) -> Block:
-        if self.ended != self.steps * (_SKIPPED_LAPS + _LAPS):
-            raise RuntimeError(f"a training ended after {self.ended} steps of {self.steps * (_SKIPPED_LAPS + _LAPS)}")
-        return block_of(self.laps[_SKIPPED_LAPS:])
+        if self._ended != self.steps:
+            raise RuntimeError(f"a training ended after {self._ended} steps of {self.steps}")
+        return block_of(self._runs)
 
 
 class _Runner:
@@ -115,31 +124,41 @@ class _Runner:
     def __init__(self, trainings: Sequence[Training], step_ms: float) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_run, args=(trainings, step_ms, other))
+        # Daemon: who is interrupted before close() does not wait for it at its end.
+        self._process = context.Process(target=_run, args=(trainings, step_ms, other), daemon=True)
         self._process.start()
         other.close()
         self._hear()
 
     def begin(self, training: int) -> None:
         """Takes effect with the first lap()."""
-        self._pipe.send(training)
+        self._tell(training)
 
     def lap(self) -> Block | None:
         """Lets it run to the end of a lap; the times of all laps after the last one."""
         pid = self._process.pid
         assert pid is not None
+        self._tell(None)  # so it goes on at once, and what is due in it by then is in its lap
         os.kill(pid, signal.SIGCONT)
-        self._pipe.send(None)
         block = self._hear()
         os.kill(pid, signal.SIGSTOP)
         return block
+
+    def _tell(self, what: int | None) -> None:
+        try:
+            self._pipe.send(what)
+        except OSError:
+            raise self._failed() from None
 
     def _hear(self) -> Block | None:
         try:
             return self._pipe.recv()  # type: ignore[no-any-return]
         except (EOFError, OSError):
-            self._process.join()
-            raise RuntimeError(f"a training failed: its process ended with {self._process.exitcode}") from None
+            raise self._failed() from None
+
+    def _failed(self) -> RuntimeError:
+        self._process.join()
+        return RuntimeError(f"a training failed: its process ended with {self._process.exitcode}")
 
     def close(self) -> None:
         self._process.kill()
@@ -159,20 +178,20 @@ def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> Non
     all_cpus = os.sched_getaffinity(0)
 
     def wait() -> None:
+        heap.scatter()
         pipe.send(None)
         pipe.recv()
-        heap.scatter()
 
     pipe.send(None)  # it is ready
     while True:
         training = trainings[pipe.recv()]
         pipe.recv()
-        laps = _Laps(max(4, round(_LAP_S * 1e3 / step_ms)), wait)
+        laps = _Laps(step_ms, wait)
         gc.collect()  # what a training leaves is not to be collected in the next one
         try:
             if training.one_cpu:
                 pin()
-            training.train(laps.step_ended, laps.steps * (_SKIPPED_LAPS + _LAPS))
+            training.train(laps.step_ended, laps.steps)
         finally:
             os.sched_setaffinity(0, all_cpus)
         pipe.send(laps.block())
@@ -182,7 +201,7 @@ def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> Non
 class Turn:
     """A training held against a plain one beside it: once in either process, with the plain one in the other."""
 
-    pairs: tuple[tuple[Block, Block], tuple[Block, Block]]  # the training's, the plain one's
+    pairs: Sequence[tuple[Block, Block]]  # the training's, the plain one's
 
     def ratio(self, what: Callable[[Block], float]) -> float:
         return math.prod(what(block) / what(plain) for block, plain in self.pairs) ** (1 / len(self.pairs))
@@ -214,9 +233,11 @@ def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_m
         for _ in range(rounds):
             for name in random.sample(list(others), len(others)):
                 other = 1 + list(others).index(name)
-                one, its_plain = _train(runners, [other, 0])
-                plain_of_two, two = _train(runners, [0, other])
-                result[name].append(Turn(((one, its_plain), (two, plain_of_two))))
+                turn = []
+                for one, beside in random.sample([(0, 1), (1, 0)], 2):
+                    blocks = _train(runners, [other if runner == one else 0 for runner in (0, 1)])
+                    turn.append((blocks[one], blocks[beside]))
+                result[name].append(Turn(turn))
     finally:
         for runner in runners:
             runner.close()

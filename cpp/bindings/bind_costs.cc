@@ -171,7 +171,7 @@ struct StretchSums {
   int64_t own_ns;    // without what was measured inside of it
   int64_t other_ns;  // of that, what lies in the loop itself, and in no phase of its own
   int64_t named_ns;  // of own_ns, what keeps its name in every phase: collections, waits for the GIL or a CPU
-  int64_t max_ns;
+  int64_t max_ns;    // of one call, without what is named
 };
 
 PyTypeObject* g_sums_type = nullptr;
@@ -285,7 +285,7 @@ void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t a
   sums->own_ns += own_ns;
   sums->other_ns += std::max<int64_t>(0, own_ns - (apart_ns - stretch.inner_apart_ns));
   sums->named_ns += std::clamp<int64_t>(named_ns - stretch.inner_named_ns, 0, std::max<int64_t>(own_ns, 0));
-  sums->max_ns = std::max(sums->max_ns, ns);
+  sums->max_ns = std::max(sums->max_ns, ns - std::clamp<int64_t>(named_ns, 0, ns));
 }
 
 // False, with an exception set, when a mark failed: the stretch is over all the same.

@@ -5,12 +5,10 @@
 #include <pthread.h>
 
 #include <cstring>
-#include <utility>
 
 #include "bindings/bind.h"
 #include "bindings/c_function.h"
 #include "bindings/marks_python.h"
-#include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/marks.h"
 
@@ -103,13 +101,10 @@ PyObject* PyGcCallback(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "phase must be a string");
     return nullptr;
   }
-  static thread_local int64_t since_ns = 0;
   if (strcmp(phase, "start") == 0) {
-    marks::Begin(Bracket::kGc, 0, InfoInt(args[1], "generation"), 0);
-    since_ns = NowNs();
+    marks::CollectionBegins(InfoInt(args[1], "generation"));
   } else {
-    if (since_ns != 0) marks::Collected(NowNs() - std::exchange(since_ns, 0));
-    marks::End(Bracket::kGc, InfoInt(args[1], "collected"));
+    marks::CollectionEnds(InfoInt(args[1], "collected"));
   }
   Py_RETURN_NONE;
 }

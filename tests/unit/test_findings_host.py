@@ -345,13 +345,17 @@ def test_an_operation_with_a_backward_of_its_own_is_a_part_of_the_model_or_its_l
     assert (f.severity, f.where) == ("info", "train.py:30") and "the model or its loss" in f.title
 
 
-def test_python_after_the_model_makes_no_batch(make: Make) -> None:
-    file = make().steps(100, {("forward", "python"): 4.0, ("forward", "native"): 3.0}, compute=6.0)
-    file.detail("sample", 400, state="python", stack=file.stack(f"{TRAIN}:60 match", f"{TRAIN}:9 train"))
+@pytest.mark.parametrize(("phase", "makes"), [("forward", False), ("other", True)])
+def test_python_after_the_model_makes_no_batch_unless_it_is_the_next_one(make: Make, phase: str, makes: bool) -> None:
+    file = make().steps(100, {(phase, "python"): 4.0, ("forward", "native"): 3.0}, compute=6.0)
+    match = file.stack(f"{TRAIN}:60 match", f"{TRAIN}:9 train")
+    file.detail("sample", 400, phase=phase, state="python", stack=match)
     module = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
     layer = file.stack("/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", module, f"{TRAIN}:8 train")
     f = only(file.detail("sample", 300, phase="forward", state="native", stack=layer))
-    assert (f.id, f.where) == ("TP302", "train.py:60") and "batch" not in f.fix and "in tensors" in f.fix
+    assert (
+        (f.id, f.where) == ("TP302", "train.py:60") and ("makes the batch" in f.fix) == makes and "in tensors" in f.fix
+    )
 
 
 def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:

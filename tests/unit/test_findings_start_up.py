@@ -43,6 +43,17 @@ def test_a_start_that_two_steps_feel_is_one(make: Make) -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
+def test_one_start_in_two_steps_is_no_start_at_each_epoch(make: Make, persistent: bool) -> None:
+    file = make()
+    for step in range(400):
+        file.step(data_wait={5: 300.0, 6: 600.0}.get(step, 0.1), compute=4.0)
+    file.span("loader_start", 300, step=5, object=1).span("first_fetch", 600, step=6, object=1)
+    file.loader(1, fetches=399, wait=39.9, ready={2: (399, 39.9)}, num_workers=2, persistent_workers=persistent)
+    f = next(f for f in said(file).findings if f.id == "TP104")
+    assert (f.severity, f.steps_affected) == ("info", 2) and "start-up took" in f.title
+
+
+@pytest.mark.parametrize("persistent", [False, True])
 def test_workers_do_not_persist_beyond_their_loader(make: Make, persistent: bool) -> None:
     """A DataLoader is made in each epoch."""
     file = make()

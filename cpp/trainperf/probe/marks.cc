@@ -54,6 +54,8 @@ struct Local {
   int64_t first_delay_ns;  // as it was first read
   int64_t run_delay_ns;    // since then
   int64_t gc_ns;
+  int64_t gc_since_ns;  // 0: it is in no collection
+  NamedTime named_at_gc;
 };
 
 // In the static TLS block: reached without __tls_get_addr, which may allocate, so also from the GIL hook.
@@ -305,7 +307,21 @@ NamedTime NamedTimeHere() {
   return {local.gc_ns, gil_wait_ns, local.run_delay_ns};
 }
 
-void Collected(int64_t ns) { Current().gc_ns += ns; }
+void CollectionBegins(int64_t generation) {
+  Begin(Bracket::kGc, 0, generation, 0);
+  Local& local = Current();
+  local.named_at_gc = NamedTimeHere();
+  local.gc_since_ns = NowNs();
+}
+
+void CollectionEnds(int64_t collected) {
+  const int64_t now_ns = NowNs();
+  End(Bracket::kGc, collected);  // reads the clocks
+  Local& local = Current();
+  const int64_t since_ns = std::exchange(local.gc_since_ns, 0);
+  if (since_ns == 0) return;
+  local.gc_ns += std::max<int64_t>(0, now_ns - since_ns - NamedTimeHere().Since(local.named_at_gc));
+}
 
 void Mute(bool on) { Current().muted = on; }
 

@@ -61,8 +61,8 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 Event ClocksHere(EventKind kind);
 
 // How long the calling thread has been, so far, in what keeps its name in every phase: collections, waits for the GIL,
-// and for a CPU as its latest mark that read that knows it. Only differences mean anything. A wait for the GIL may have
-// waited for a CPU in it: the longer of the two stands for both.
+// and for a CPU as far as its marks have read that: between two of them it stays behind. Only differences mean
+// anything. A wait for the GIL may have waited for a CPU in it: the longer of the two stands for both.
 struct NamedTime {
   int64_t gc_ns;
   int64_t gil_wait_ns;
@@ -73,8 +73,10 @@ struct NamedTime {
   }
 };
 NamedTime NamedTimeHere();
-// A collection on the calling thread that took so long.
-void Collected(int64_t ns);
+
+// A collection on the calling thread: leaves marks, and adds to its NamedTime what of it was no wait.
+void CollectionBegins(int64_t generation);
+void CollectionEnds(int64_t collected);
 
 // What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.
 void Mute(bool on);

@@ -288,6 +288,14 @@ def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | Non
     return None
 
 
+def follows_the_model(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
+    """Most of one of these functions is seen after the step's model was called, and before its backward."""
+    seen = of_function(facts, mine, spot)
+    within = [(d, stack) for d, stack in seen if d.phase == "forward"]
+    most = sum(d.ns for d, _ in within) > limit("most_share") * sum(d.ns for d, _ in seen)
+    return most and facts.batch_work.follows(stack for _, stack in within)
+
+
 def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     """Of the loop itself nearly all was seen on one line, with no function of Python's below it, and workers make the
     batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks

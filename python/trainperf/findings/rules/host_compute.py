@@ -13,9 +13,9 @@ from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severi
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
+    follows_the_model,
     forward_without_layers,
     native_cells,
-    of_function,
     of_library,
     own_code,
     share_in_hooks,
@@ -150,7 +150,7 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
             advice, doing = _BEFORE_THE_MODEL, "before the model is called"
-            if facts.batch_work.follows(s for d, s in of_function(facts, mine, top) if d.phase == "forward"):
+            if follows_the_model(facts, mine, top):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
         elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN

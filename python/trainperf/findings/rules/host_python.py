@@ -16,6 +16,7 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
+    follows_the_model,
     may_free_a_batch,
     of_function,
     of_library,
@@ -100,7 +101,7 @@ class HostPython:
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
         before = self._before_the_model(facts, top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        if usual is _ELSEWHERE and facts.batch_work.follows(s for _, s in of_function(facts, mine, top)):
+        if usual is _ELSEWHERE and follows_the_model(facts, mine, top):
             before, usual = False, _AFTER_THE_MODEL
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL

@@ -259,7 +259,8 @@ def _waits(facts: Facts) -> _Waits | None:
         whole = sum(facts.cells("data_wait", ["fetch"]).values())
         stopping = max(0, whole - sum(started.values()) - sum(refilled.values()) - fetched)
     # Each loader once: what would persist are the workers of a loader that is not used again.
-    anew = len(started) > 1 and all(len(times) == 1 for times in first.values())
+    once_each = all(len(times) == 1 for times in first.values())
+    anew = once_each and len({times[0][0].step for times in first.values()}) > 1
     return _Waits(
         main=with_workers[max(first, key=lambda k: sum(s.end_ns - s.start_ns for time in first[k] for s in time))],
         starts=sum(starts.values()),
