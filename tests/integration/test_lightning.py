@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import inspect
 import logging
 import pickle
 import time
@@ -196,6 +197,9 @@ def test_figures_and_flags(tmp_path: Path) -> None:
     assert any(float(row["trainperf/data_starved_steps"]) > 0 for row in rows)
     logged = [d for kind, d in prof.run.objects.values() if kind == "logger"]
     assert logged[0]["class"] == "CSVLogger"
+    assert logged[0]["hooks"]["log_metrics"]["at"].endswith(
+        f":{inspect.unwrap(CSVLogger.log_metrics).__code__.co_firstlineno}"
+    )
     assert 0 < logged[0]["hooks"]["log_metrics"]["count"] <= 20  # the module's loss; what we log is no cost of it
 
 

@@ -26,6 +26,13 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     assert f.id == "TP307" and f.title == says
 
 
+def test_a_child_process_that_has_half_of_the_one_cpu_is_who_takes_it(make: Make) -> None:
+    file = make(cpus="1", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=5.0, descheduled=5.0)
+    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(3 * 490_000_000))
+    f = only(file.host(3, process_cpus=0.5, other_cpus=0.5))
+    assert f.title == "its own child processes use the CPUs"
+
+
 def test_child_processes_are_not_other_processes(make: Make) -> None:
     file = make(cpus="2", torch_threads="2", wall_ns=str(3 * 10**9)).steps(100, compute=8.0, descheduled=3.0)
     file.meta(children_cpu_before_ns=str(5 * 10**9), children_cpu_after_ns=str(5 * 10**9 + 3 * 1_400_000_000))

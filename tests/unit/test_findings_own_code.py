@@ -387,4 +387,25 @@ def test_what_the_loop_asks_of_distributions_and_of_what_modules_keep_is_its_own
     file = make().steps(100, {("other", state): 6.0, ("optimizer", "native"): 1.0}, compute=5.0)
     f = only(file.detail("sample", 600, phase="other", state=state, stack=file.stack(inner, f"{TRAIN}:6 update")))
     assert (f.id, f.where) == ("TP302" if state == "python" else "TP310", "train.py:6")
+    assert f.fix.startswith("# an average or a copy of the weights") == ("module" in inner)
     assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ((), 0.7),  # ((a - b) ** 2) of arrays: on the function's own line
+        (("/x/site-packages/torch/nn/functional.py:9 mse_loss",), 0.4),  # it may be the loss
+    ],
+)
+def test_arrays_without_a_frame_are_told_with_those_that_have_one(
+    make: Make, second: tuple[str, ...], told: float
+) -> None:
+    file = make().steps(100, {("forward", "native"): 10.0, ("optimizer", "native"): 1.0})
+    numpy = "/x/site-packages/numpy/core/fromnumeric.py:9 clip"
+    for ns, inner in ((400, (numpy,)), (300, second)):
+        at = file.stack(*inner, f"{TRAIN}:6 stats", f"{TRAIN}:9 train")
+        file.detail("sample", ns, phase="forward", state="native", stack=at)
+    layer = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:8 train")
+    f = only(file.detail("sample", 300, phase="forward", state="native", stack=layer))
+    assert (f.id, f.where) == ("TP310", "train.py:6") and f.cost_ms_per_step == pytest.approx(10 * told, rel=0.01)

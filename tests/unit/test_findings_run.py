@@ -44,6 +44,15 @@ def test_uneven_that_another_finding_tells_is_an_info_without_a_cost_of_its_own(
     assert not [e for e in by_id["TP401"].evidence if "told by" in e]  # said above
 
 
+def test_a_slower_part_that_no_cause_explains_is_blamed_on_none(make: Make) -> None:
+    """Medians differ by 12 ms, and means by a tenth of that: of the other steps some are long."""
+    file = make()
+    for step in range(300):
+        slow = step < 100
+        file.step(compute=20.0, descheduled=12.0 if slow else (0.0 if step % 10 else 108.0))
+    assert "no cause explains" in next(a.why for a in said(file).abstained if a.id == "TP401")
+
+
 def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:
     file = make()
     for step in range(200):

@@ -109,8 +109,11 @@ def whose(wants: Demand, used: Load) -> Who:
     if wants.certain:
         return "oversubscribed"
     beside = used.others + used.children
-    if used.known and beside > max(used.own, used.workers) * limit("half_share") and beside > limit("competing_cpus"):
-        if used.others < used.children * limit("half_share"):
+    children = used.others < used.children * limit("half_share")
+    # Of one CPU each of two has half. What others do there may be the kernel's; children are who they are.
+    competing = limit("competing_cpus") * (limit("half_share") if children and wants.cpus == 1 else 1)
+    if used.known and beside > max(used.own, used.workers) * limit("half_share") and beside > competing:
+        if children:
             return "children"
         competes = max(limit("own_threads_cpus"), used.others * limit("warn_share"))
         return "others" if used.started < competes else "both"

@@ -124,7 +124,7 @@ def is_own_file(file: str) -> bool:
 
 def is_trainings_own(frame: FrameLike) -> bool:
     """PyTorch's modules, losses, optimizers and what goes with them (clipping, averaging)."""
-    if _TRAININGS_OWN.search(frame.file) is None or _reads_module(frame):
+    if _TRAININGS_OWN.search(frame.file) is None or reads_module(frame):
         return False
     return frame.function not in _OF_BATCHES or not is_functional(frame)
 
@@ -182,12 +182,13 @@ def is_the_loops(frames: Sequence[FrameLike]) -> bool:
 
 def _of_tensor(frame: FrameLike) -> bool:
     """An operation that was asked of a tensor, of a distribution of such, or of what a module keeps."""
-    if _reads_module(frame):
+    if reads_module(frame):
         return True
     return _TENSOR_OPERATION.search(frame.file) is not None and not frame.function.endswith("backward")
 
 
-def _reads_module(frame: FrameLike) -> bool:
+def reads_module(frame: FrameLike) -> bool:
+    """PyTorch is asked for what a module keeps."""
     return _MODULE.search(frame.file) is not None and _OF_STATE.search(frame.function) is not None
 
 

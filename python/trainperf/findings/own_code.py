@@ -20,6 +20,7 @@ from trainperf.findings.frames import (
     in_step_hook,
     is_array_library,
     is_forward,
+    is_framework,
     is_other_library,
     is_the_loops,
     is_trainings_own,
@@ -27,6 +28,7 @@ from trainperf.findings.frames import (
     makes_text,
     of_average,
     of_metric,
+    reads_module,
     runs_layer,
     saves,
     user_frame,
@@ -95,6 +97,27 @@ def _before_the_model(stack: Sequence[Frame]) -> bool:
     if not is_the_loops(stack) or not is_other_library(stack[0].file):
         return False
     return not in_module(stack) and not in_autograd_function(stack)
+
+
+def _of_arrays(facts: Facts) -> Keeps:
+    """What a function outside of any module computes that was seen to ask NumPy or its like for a third of it or more,
+    and PyTorch for nothing: `a - b` of arrays has no frame of the library's."""
+    by_library: dict[Function, int] = {}
+    on_its_lines: dict[Function, int] = {}
+    others = functions_that_call_modules(facts)
+    for d in facts.samples(phases=["forward"]):
+        stack = facts.run.stack(d.stack)
+        at = user_frame(stack)
+        if at is None:
+            continue
+        called = below_users(stack)
+        if in_module(stack) or in_autograd_function(stack) or any(is_framework(f.file) for f in called):
+            others.add(function_of(at))
+        elif d.state == "native":
+            of = by_library if called and is_array_library(called[0].file) else on_its_lines
+            of[function_of(at)] = of.get(function_of(at), 0) + d.ns
+    known = {f for f, ns in by_library.items() if ns >= limit("half_share") * on_its_lines.get(f, 0)} - others
+    return lambda stack: (at := user_frame(stack)) is not None and function_of(at) in known
 
 
 def _arrays_in_model(stack: Sequence[Frame]) -> bool:
@@ -199,7 +222,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    in_hook, on_batch = _hooks(facts), facts.batch_work.is_one
+    in_hook, on_batch, of_arrays = _hooks(facts), facts.batch_work.is_one, _of_arrays(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
         ("backward", "native"): _in_backward_hook,
@@ -209,6 +232,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
             or of_metric(stack)
             or of_average(stack)
             or _before_the_model(stack)
+            or of_arrays(stack)
             or on_batch(stack)
             or in_hook(stack)
             or _saves(stack)
@@ -286,6 +310,11 @@ def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | Non
         if sum(d.ns for d, s in seen if is_one(s)) > limit("most_share") * sum(d.ns for d, _ in seen):
             return asked
     return None
+
+
+def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
+    """One of these functions was seen to ask modules for what they keep: an average of the weights, or a copy."""
+    return any(reads_module(f) for _, stack in of_function(facts, mine, spot) for f in below_users(stack))
 
 
 def follows_the_model(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

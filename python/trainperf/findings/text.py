@@ -7,6 +7,9 @@ from __future__ import annotations
 SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
 
 
+OF_WEIGHTS = "# an average or a copy of the weights: of all at once (torch._foreach_lerp_), or every N steps"
+
+
 def plural(n: int, word: str, ending: str = "s") -> str:
     return f"{n:,} {word}{ending if n != 1 else ''}"
 

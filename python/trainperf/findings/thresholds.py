@@ -230,6 +230,13 @@ _TABLE = (
         "3x the spread of quiet runs",
     ),
     Threshold(
+        "uneven_explained",
+        0.25,
+        "share of a difference",
+        "the cause that is told of a slower part explains this much of what it is slower by",
+        "a choice: where several causes share it the largest has a quarter or more",
+    ),
+    Threshold(
         "uneven_min_steps", 30, "steps", "fewest steps to compare parts of a run", "6 bins of 5 steps, a median each"
     ),
     Threshold(

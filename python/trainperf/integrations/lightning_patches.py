@@ -103,7 +103,7 @@ class LightningPatches:
         self._on_classes.append(Patch(kind, name, lambda original: self._wrap_logger(original, name)))
 
     def _wrap_logger(self, original: Any, name: str) -> Any:
-        meter = self._meter
+        meter, at = self._meter, place_of(original)
 
         def write(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not meter.here() or meter.ours:
@@ -111,6 +111,7 @@ class LightningPatches:
             cost = meter.cost_of(self, "logger", lambda: describe_class(type(self)), name)
             if cost is None or meter.inside(cost):
                 return original(self, *args, **kwargs)
+            cost.at = at
             meter.enter(cost, meter.LOGGING)
             try:
                 return original(self, *args, **kwargs)
@@ -128,8 +129,10 @@ def where(kind: type, hook: str = "") -> str:
     """file:line of the class' hook, else of its first method; "" when it has no source."""
     functions = [inspect.getattr_static(kind, hook, None)] if hook else []
     functions += [value for value in vars(kind).values() if callable(value)]
-    for function in functions:
-        code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
-        if code is not None:
-            return f"{code.co_filename}:{code.co_firstlineno}"
-    return ""
+    return next((place for function in functions if (place := place_of(function))), "")
+
+
+def place_of(function: Any) -> str:
+    """file:line of what it is a wrapper of; "" when it has no source."""
+    code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""

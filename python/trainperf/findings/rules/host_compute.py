@@ -20,8 +20,9 @@ from trainperf.findings.own_code import (
     own_code,
     share_in_hooks,
     too_few_samples,
+    works_on_weights,
 )
-from trainperf.findings.text import SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ class HostCompute:
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
         elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN
+        elif works_on_weights(facts, mine, top):
+            advice = (_BETWEEN_PHASES[0], OF_WEIGHTS, _BETWEEN_PHASES[2])
         both = python >= limit("warn_share")
         what = f"native code {'' if on_files else '(NumPy, pandas, tensors) '}{doing}"
         if both and not on_files:

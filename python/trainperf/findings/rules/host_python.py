@@ -25,8 +25,9 @@ from trainperf.findings.own_code import (
     too_few_samples,
     unread_share,
     untold_of_line,
+    works_on_weights,
 )
-from trainperf.findings.text import SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class HostPython:
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
         if usual is _ELSEWHERE and follows_the_model(facts, mine, top):
             before, usual = False, _AFTER_THE_MODEL
+        elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
+            before, usual = False, OF_WEIGHTS
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None

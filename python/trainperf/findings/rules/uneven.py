@@ -170,6 +170,9 @@ class Uneven:
         if by_machine := self._may_be_the_machine(table.index[keep], count, wall, slow, cause):
             return Abstained(self.id, self.slug, by_machine)
         change = mean_in - mean_out
+        if change[top] < limit("uneven_explained") * (slow.inside_ns - slow.outside_ns):
+            first, last = self._steps(table.index[keep], count, slow)
+            return Abstained(self.id, self.slug, f"no cause explains why steps {first:,} to {last:,} are slower")
         steps_in = int(count[slow.first : slow.end].sum())
         excess = int((slow.inside_ns - slow.outside_ns) * steps_in)
         severity = facts.grade(excess, self.limits)
