@@ -38,6 +38,7 @@ _SHORTEST_LAP_S, _LONGEST_LAP_S = 0.13, 0.33  # at random: what is due at regula
 # to do while it stood still, is in it twice as often as in a training that never does; and samples are taken more often
 # at first.
 _SKIPPED_S, _MEASURED_S = 0.4, 2.0
+_CHANCE = random.SystemRandom()  # a framework seeds the others
 _FEWEST_PAIRS = 6  # of fewer no interval is told
 
 
@@ -97,7 +98,7 @@ class _Laps:
         self._runs: list[list[Mark]] = [[]]
 
     def _lap(self) -> int:
-        return max(4, round(random.uniform(_SHORTEST_LAP_S, _LONGEST_LAP_S) * 1e3 / self._step_ms))
+        return max(4, round(_CHANCE.uniform(_SHORTEST_LAP_S, _LONGEST_LAP_S) * 1e3 / self._step_ms))
 
     def step_ended(self) -> None:
         now = mark()
@@ -119,12 +120,12 @@ class _Laps:
 
 
 class _Runner:
-    """A process that trains when it is told to, one lap at a time, and stands still meanwhile. Killed by close()."""
+    """A process that trains when it is told to, one lap at a time, and stands still meanwhile. Killed by kill()."""
 
     def __init__(self, trainings: Sequence[Training], step_ms: float) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, other = context.Pipe()
-        # Daemon: who is interrupted before close() does not wait for it at its end.
+        # Daemon: who is interrupted before kill() does not wait for it at its end.
         self._process = context.Process(target=_run, args=(trainings, step_ms, other), daemon=True)
         self._process.start()
         other.close()
@@ -160,8 +161,10 @@ class _Runner:
         self._process.join()
         return RuntimeError(f"a training failed: its process ended with {self._process.exitcode}")
 
-    def close(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
+
+    def close(self) -> None:
         self._process.join()
         self._pipe.close()
 
@@ -231,14 +234,16 @@ def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_m
             runners.append(_Runner(trainings, step_ms))
         _train(runners, [0, 0])
         for _ in range(rounds):
-            for name in random.sample(list(others), len(others)):
+            for name in _CHANCE.sample(list(others), len(others)):
                 other = 1 + list(others).index(name)
                 turn = []
-                for one, beside in random.sample([(0, 1), (1, 0)], 2):
+                for one, beside in _CHANCE.sample([(0, 1), (1, 0)], 2):
                     blocks = _train(runners, [other if runner == one else 0 for runner in (0, 1)])
                     turn.append((blocks[one], blocks[beside]))
                 result[name].append(Turn(turn))
     finally:
+        for runner in runners:
+            runner.kill()
         for runner in runners:
             runner.close()
     return result

@@ -98,6 +98,7 @@ def test_a_collection_has_a_name_of_its_own_wherever_it_is(meter: StretchMeter) 
         gc.callbacks.remove(native.gc_callback)
     assert 0.9 * inner.own_ns <= inner.named_ns <= inner.own_ns and len(walked) == 300_000
     assert outer.own_ns >= 8 * MS > outer.named_ns
+    assert inner.max_ns == inner.ns - inner.named_ns
 
 
 @pytest.mark.parametrize("kind", ["LOGGING", "PHASE"])

@@ -26,11 +26,12 @@ def test_descheduled_says_by_whom(make: Make, meta: dict[str, str], workers: int
     assert f.id == "TP307" and f.title == says
 
 
-def test_a_child_process_that_has_half_of_the_one_cpu_is_who_takes_it(make: Make) -> None:
+@pytest.mark.parametrize(("child", "named"), [(0.49, True), (0.2, False)])
+def test_a_child_process_that_has_half_of_the_one_cpu_is_who_takes_it(make: Make, child: float, named: bool) -> None:
     file = make(cpus="1", torch_threads="1", wall_ns=str(3 * 10**9)).steps(100, compute=5.0, descheduled=5.0)
-    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(3 * 490_000_000))
-    f = only(file.host(3, process_cpus=0.5, other_cpus=0.5))
-    assert f.title == "its own child processes use the CPUs"
+    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(int(3e9 * child)))
+    f = only(file.host(3, process_cpus=0.5, other_cpus=child))
+    assert (f.title == "its own child processes use the CPUs") == named
 
 
 def test_child_processes_are_not_other_processes(make: Make) -> None:

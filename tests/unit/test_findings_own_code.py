@@ -387,7 +387,7 @@ def test_what_the_loop_asks_of_distributions_and_of_what_modules_keep_is_its_own
     file = make().steps(100, {("other", state): 6.0, ("optimizer", "native"): 1.0}, compute=5.0)
     f = only(file.detail("sample", 600, phase="other", state=state, stack=file.stack(inner, f"{TRAIN}:6 update")))
     assert (f.id, f.where) == ("TP302" if state == "python" else "TP310", "train.py:6")
-    assert f.fix.startswith("# an average or a copy of the weights") == ("module" in inner)
+    assert f.fix.startswith("# an average of the weights") == ("module" in inner)
     assert f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
 
 
@@ -409,3 +409,13 @@ def test_arrays_without_a_frame_are_told_with_those_that_have_one(
     layer = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:8 train")
     f = only(file.detail("sample", 300, phase="forward", state="native", stack=layer))
     assert (f.id, f.where) == ("TP310", "train.py:6") and f.cost_ms_per_step == pytest.approx(10 * told, rel=0.01)
+    assert f.confidence == ("high" if second else "medium")  # they may be tensors
+
+
+def test_one_look_at_the_parameters_is_no_average_of_the_weights(make: Make) -> None:
+    """`next(model.parameters()).device`, and then the work."""
+    file = make().steps(100, {("other", "python"): 6.0, ("optimizer", "native"): 1.0}, compute=5.0)
+    asks = "/x/site-packages/torch/nn/modules/module.py:9 Module.parameters"
+    file.detail("sample", 10, phase="other", state="python", stack=file.stack(asks, f"{TRAIN}:6 update"))
+    f = only(file.detail("sample", 590, phase="other", state="python", stack=file.stack(f"{TRAIN}:7 update")))
+    assert f.fix.startswith("# what only looks")

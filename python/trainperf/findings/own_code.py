@@ -100,8 +100,8 @@ def _before_the_model(stack: Sequence[Frame]) -> bool:
 
 
 def _of_arrays(facts: Facts) -> Keeps:
-    """What a function outside of any module computes that was seen to ask NumPy or its like for a third of it or more,
-    and PyTorch for nothing: `a - b` of arrays has no frame of the library's."""
+    """What a function beside the model computes that was seen to ask NumPy or its like for a third of it or more, and
+    nothing that PyTorch writes in Python: `a - b` of arrays has no frame of the library's."""
     by_library: dict[Function, int] = {}
     on_its_lines: dict[Function, int] = {}
     others = functions_that_call_modules(facts)
@@ -117,7 +117,8 @@ def _of_arrays(facts: Facts) -> Keeps:
             of = by_library if called and is_array_library(called[0].file) else on_its_lines
             of[function_of(at)] = of.get(function_of(at), 0) + d.ns
     known = {f for f, ns in by_library.items() if ns >= limit("half_share") * on_its_lines.get(f, 0)} - others
-    return lambda stack: (at := user_frame(stack)) is not None and function_of(at) in known
+    beside = _beside_the_model(facts)
+    return lambda stack: (at := user_frame(stack)) is not None and function_of(at) in known and beside(stack)
 
 
 def _arrays_in_model(stack: Sequence[Frame]) -> bool:
@@ -313,16 +314,28 @@ def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | Non
 
 
 def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """One of these functions was seen to ask modules for what they keep: an average of the weights, or a copy."""
-    return any(reads_module(f) for _, stack in of_function(facts, mine, spot) for f in below_users(stack))
+    """One of these functions was notably often seen to ask modules for what they keep: an average of the weights, or a
+    copy."""
+    seen = of_function(facts, mine, spot)
+    reads = sum(d.ns for d, stack in seen if any(map(reads_module, below_users(stack))))
+    return reads >= limit("warn_share") * sum(d.ns for d, _ in seen)
 
 
-def follows_the_model(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """Most of one of these functions is seen after the step's model was called, and before its backward."""
+def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
+    """Of one of these functions notably much is told as of arrays on lines of its own: tensors would look the same."""
+    seen, of_arrays = of_function(facts, mine, spot), _of_arrays(facts)
+    bare = sum(d.ns for d, s in seen if d.phase == "forward" and not below_users(s) and of_arrays(s))
+    return bare >= limit("warn_share") * sum(d.ns for d, _ in seen)
+
+
+def share_after_the_model(facts: Facts, mine: OwnCode, spot: Spot) -> float:
+    """Of one of these functions what is seen between the model and the backward; 0.0 where some of forward may come
+    before the model is called."""
     seen = of_function(facts, mine, spot)
     within = [(d, stack) for d, stack in seen if d.phase == "forward"]
-    most = sum(d.ns for d, _ in within) > limit("most_share") * sum(d.ns for d, _ in seen)
-    return most and facts.batch_work.follows(stack for _, stack in within)
+    if not facts.batch_work.follows(stack for _, stack in within):
+        return 0.0
+    return sum(d.ns for d, _ in within) / sum(d.ns for d, _ in seen)
 
 
 def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

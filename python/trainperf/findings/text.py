@@ -7,7 +7,7 @@ from __future__ import annotations
 SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
 
 
-OF_WEIGHTS = "# an average or a copy of the weights: of all at once (torch._foreach_lerp_), or every N steps"
+OF_WEIGHTS = "# an average of the weights: of all at once (torch._foreach_lerp_); a copy of them: more rarely"
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:

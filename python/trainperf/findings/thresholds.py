@@ -300,7 +300,8 @@ _TABLE = (
         "competing_cpus",
         0.50,
         "CPUs",
-        "what is beside the run, and uses this much and half of what the run uses, is who takes the CPUs",
+        "what is beside the run, and uses this much (of one CPU a child process half of it) and half of what the run "
+        "uses, is who takes the CPUs",
         "a choice: half of a CPU, as free_cpus; not measured",
     ),
     Threshold(

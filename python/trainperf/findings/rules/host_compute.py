@@ -13,11 +13,12 @@ from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severi
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
-    follows_the_model,
     forward_without_layers,
+    may_be_of_tensors,
     native_cells,
     of_library,
     own_code,
+    share_after_the_model,
     share_in_hooks,
     too_few_samples,
     works_on_weights,
@@ -151,12 +152,14 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
             advice, doing = _BEFORE_THE_MODEL, "before the model is called"
-            if follows_the_model(facts, mine, top):
+            if share_after_the_model(facts, mine, top) > 0.0:
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
+            if may_be_of_tensors(facts, mine, top):
+                doubt = "what it computes on lines of its own may be of tensors, and a part of the loss"
         elif affected.rare(facts.steps):
             advice = _NOW_AND_THEN
         elif works_on_weights(facts, mine, top):
-            advice = (_BETWEEN_PHASES[0], OF_WEIGHTS, _BETWEEN_PHASES[2])
+            advice = (_BETWEEN_PHASES[0], f"{OF_WEIGHTS}\n{_BETWEEN_PHASES[1]}", _BETWEEN_PHASES[2])
         both = python >= limit("warn_share")
         what = f"native code {'' if on_files else '(NumPy, pandas, tensors) '}{doing}"
         if both and not on_files:

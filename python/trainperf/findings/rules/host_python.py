@@ -16,12 +16,12 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
-    follows_the_model,
     may_free_a_batch,
     of_function,
     of_library,
     own_code,
     python_cells,
+    share_after_the_model,
     too_few_samples,
     unread_share,
     untold_of_line,
@@ -102,12 +102,12 @@ class HostPython:
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
         before = self._before_the_model(facts, top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        if usual is _ELSEWHERE and follows_the_model(facts, mine, top):
+        if usual is _ELSEWHERE and share_after_the_model(facts, mine, top) >= limit("held_share"):
             before, usual = False, _AFTER_THE_MODEL
-        elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
-            before, usual = False, OF_WEIGHTS
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL
+        elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
+            usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),

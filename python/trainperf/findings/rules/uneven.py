@@ -170,19 +170,19 @@ class Uneven:
         if by_machine := self._may_be_the_machine(table.index[keep], count, wall, slow, cause):
             return Abstained(self.id, self.slug, by_machine)
         change = mean_in - mean_out
-        if change[top] < limit("uneven_explained") * (slow.inside_ns - slow.outside_ns):
-            first, last = self._steps(table.index[keep], count, slow)
-            return Abstained(self.id, self.slug, f"no cause explains why steps {first:,} to {last:,} are slower")
         steps_in = int(count[slow.first : slow.end].sum())
         excess = int((slow.inside_ns - slow.outside_ns) * steps_in)
         severity = facts.grade(excess, self.limits)
         if severity is None:
             return None
+        if change[top] < limit("uneven_explained") * (slow.inside_ns - slow.outside_ns):
+            first, last = self._steps(table.index[keep], count, slow)
+            return Abstained(self.id, self.slug, f"no cause explains why steps {first:,} to {last:,} are slower")
         if cause in ("compute", "gpu_wait", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         first, last = self._steps(table.index[keep], count, slow)
         grown = max(1.0, float(change.clip(min=0).sum()))
-        claims: dict[Cell, int] = loaders.spread(facts.cells(cause), min(excess, int(max(0.0, change[top]) * steps_in)))
+        claims: dict[Cell, int] = loaders.spread(facts.cells(cause), min(excess, int(change[top] * steps_in)))
         part = self._part(first, last, int(table.index[-1] + table.count[-1]))
         holders = facts.holders() if cause == "gil_wait" and not facts.off("gil_waits") else []
         spot = holders[0].spot if holders else None
