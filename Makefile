@@ -30,7 +30,7 @@ demo: setup
 	@python examples/demo.py
 
 test:
-	@scripts/setup.sh --tests
+	@scripts/setup.sh --build
 	@cmake --preset release >/dev/null
 	@scripts/test.sh
 

@@ -3,16 +3,18 @@
 # Does nothing, in a fraction of a second, when all is there.
 #
 #   scripts/setup.sh --tests                            also what only tests need: Chromium, MLflow, W&B
+#   scripts/setup.sh --build                            only what the build needs
 #   PYTHON=/usr/bin/python3.12 scripts/setup.sh        another Python than the first suitable one
 #   TORCH_REQUIREMENT="torch==2.13.0+cpu" scripts/setup.sh   another torch, say of an index that pip is set up for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-tests=no
+tests=no build_only=no
 case "${1:-}" in
   --tests) tests=yes ;;
+  --build) build_only=yes ;;
   "") ;;
-  *) printf 'setup: %s is no option: there is --tests\n' "$1" >&2; exit 2 ;;
+  *) printf 'setup: %s is no option: there are --tests and --build\n' "$1" >&2; exit 2 ;;
 esac
 torch=${TORCH_REQUIREMENT:-torch==2.13.0}
 venv=.venv
@@ -95,7 +97,6 @@ if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
 else
   say "not a Debian system: Abseil, SQLite, simdjson, ISA-L, GoogleTest and a C++ compiler must be there already"
 fi
-[ $tests = no ] || install_chromium
 [ -n "$python" ] || die "no CPython >= 3.10 found; name one with PYTHON=..."
 
 if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
@@ -103,13 +104,30 @@ if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
   "$python" -m venv --clear "$venv"
 fi
 
+pip_install() { "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$@"; }
+
+stamp=$venv/.trainperf-setup-build
+key=$({ cat scripts/requirements-native.txt; "$venv/bin/python" -VV; } | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
+  say "installing what the build needs into $venv"
+  pip_install -r scripts/requirements-native.txt
+  echo "$key" >"$stamp"
+fi
+[ $build_only = no ] || exit 0
+
+chromium=
+if [ $tests = yes ]; then
+  install_chromium &  # apt-get and pip wait for the network, each by itself
+  chromium=$!
+fi
+
 stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements.txt
-  "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$torch"
-  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-frameworks.txt "$torch"
+  pip_install -r scripts/requirements.txt
+  pip_install "$torch"
+  pip_install -r scripts/requirements-frameworks.txt "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   # And what an installed package would bring: the command.
@@ -123,10 +141,11 @@ if [ $tests = yes ]; then
   key=$({ cat scripts/requirements-trackers.txt; echo "$key"; } | sha256sum)
   if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     say "installing what only tests need into $venv"
-    if "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-trackers.txt; then
+    if pip_install -r scripts/requirements-trackers.txt; then
       echo "$key" >"$stamp"
     else
       say "pip could not install MLflow and W&B; tests of the exports to them are skipped"
     fi
   fi
+  wait "$chromium"
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that `make test` runs after set-up and build: C++ tests, Python tests, native tests on the other CPythons.
+# Everything that `make test` runs once the build can begin: the build and the rest of the set-up beside it, C++ tests,
+# Python tests, native tests on the other CPythons.
 # Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
 # beside them. All others share the machine, a test or a CPython for each core.
 set -uo pipefail
@@ -30,7 +31,17 @@ on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
     printf "%s\n" "-- $tag" "$said"' - '{}' "$@"
 }
 
-part "build" cmake --build --preset release -j "$(nproc)" --target all gil_truth
+build() {
+  local built=0 building
+  mkdir -p build
+  cmake --build --preset release -j "$(nproc)" --target all gil_truth >build/build.log 2>&1 &
+  building=$!
+  scripts/setup.sh --tests || { kill "$building"; exit 1; }
+  wait "$building" || built=$?
+  cat build/build.log
+  return "$built"
+}
+part "build, and set-up of what only tests need" build
 part "C++ tests" ctest --preset release -j "$(nproc)"
 part "tests that share the machine, $(python -V)" \
   python -m pytest -q -m "not alone" -n "$(nproc)" --dist loadfile --durations=8 tests
