@@ -49,7 +49,7 @@ class RunFile(DeviceParts):
             "torch": "2.13.0",
             "cpus": "2",
             "torch_threads": "2",
-            "argv": "train.py",
+            "argv": '["/home/user/train.py"]',
             "lead_ns": "0",
             "incomplete_steps": "0",
         } | meta

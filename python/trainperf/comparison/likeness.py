@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +40,7 @@ def notes(before: RunReader, after: RunReader) -> Iterator[str]:
         a, b = before.meta.get(key, ""), after.meta.get(key, "")
         if a and b and a != b:
             yield f"not the same {what}: {a} -> {b}"
-    a, b = _script(before), _script(after)
+    a, b = before.script, after.script
     if a and b and a != b:
         yield f"not the same script: {a} -> {b}"
     for which, run, other in (("first", before, after), ("second", after, before)):
@@ -78,16 +76,6 @@ def _per_step(run: RunReader, field: str) -> float:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def _script(run: RunReader) -> str:
-    """The script's name, without its folder: the same program may lie elsewhere."""
-    text = run.meta.get("argv", "")
-    try:
-        words = json.loads(text)
-    except ValueError:
-        words = [text]
-    return os.path.basename(str(words[0])) if isinstance(words, list) and words else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,6 +158,14 @@ class Facts(Places):
     def of_step(self, ns: int) -> str:
         """ "8.1 ms of each step's 14 ms": means over all steps."""
         return f"{ms(ns / self.steps)} of each step's {ms(self.wall_ns / self.steps)}"
+
+    def command(self, prefix: str) -> str:
+        """ "OMP_NUM_THREADS=1 python train.py": how the program is to be started; of a notebook, the server."""
+        if self.run.is_notebook:
+            return f"{prefix} jupyter lab"
+        script = self.run.script
+        known = script.endswith(".py") and script != "__main__.py"  # python -m has the package's
+        return f"{prefix} python {shlex.quote(script) if known else 'train.py'}"
 
     @cached_property
     def too_few(self) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,12 +129,7 @@ class Places:
         found = self.run.meta.get("cwd", "")
         if found:
             return found
-        argv = self.run.meta.get("argv", "")
-        try:
-            words = json.loads(argv) if argv.startswith("[") else shlex.split(argv)
-        except ValueError:
-            words = []
-        script = str(words[0]) if words else ""
+        script = self.run.argv[0] if self.run.argv else ""
         return os.path.dirname(script) if os.path.isabs(script) else ""
 
     def where(self, spot: Spot | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 DATA_STARVED, GIL_CONTENDED, HOST_STALLED, INCOMPLETE = 1, 2, 4, 8
 WARM_UP, HAS_VALIDATION, HAS_CHECKPOINT, HAS_LOADER_START = 16, 32, 64, 128
 
+_KERNELS = ("ipykernel_launcher.py", "colab_kernel_launcher.py")
+
 OUTSIDE_STEPS: Final = -1  # Detail.section, Span.step: before the first step, or on another thread
 ALL_SECTIONS: Final = -2  # Detail.section of Run.detail_totals()
 
@@ -95,6 +98,25 @@ class RunReader:
     def meta(self) -> Mapping[str, str]:
         """Facts about the process: "started", "host", "python", "torch", "cpus", "torch_threads", "argv", "name" ..."""
         return dict(self._database.rows("meta", "ss"))
+
+    @cached_property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments, as in sys.argv; () where none are known."""
+        try:
+            words = json.loads(self.meta.get("argv", ""))
+        except (ValueError, RecursionError):
+            return ()
+        return tuple(map(str, words)) if isinstance(words, list) else ()
+
+    @property
+    def script(self) -> str:
+        """ "train.py", without its folder; "" in a notebook, or where it is not known."""
+        name = os.path.basename(self.argv[0]) if self.argv else ""
+        return "" if name in _KERNELS else name
+
+    @property
+    def is_notebook(self) -> bool:
+        return bool(self.argv) and os.path.basename(self.argv[0]) in _KERNELS
 
     @property
     def ended(self) -> Literal["normally", "exception", "killed"]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.gpu import Gpu
 
-_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
+_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 # An out-of-memory error that a program catches (to find its batch size) fails at first and after each making of room.
 _OF_ONE_ERROR = 3
 _CALLS = ("alloc", "free", "pinned_alloc", "pinned_free")
@@ -43,7 +43,7 @@ class AllocatorChurn(DeviceRule):
                 f"{device.name}'s memory is full: the allocator frees what it kept, and tries again",
                 f"{plural(allocs.failed, 'allocation')} failed at first: too little memory, or too fragmented",
             )
-            fix = f"# a smaller batch, or less fragmentation:\n{_EXPANDABLE}"
+            fix = f"# a smaller batch, or less fragmentation:\n{facts.command(_EXPANDABLE)}"
             wont = "torch.cuda.empty_cache(): the allocator does that by itself, and what it frees is allocated again"
         elif emptied:
             title, why = "torch.cuda.empty_cache() is called in the loop", "what it frees is allocated again at once"
@@ -53,7 +53,7 @@ class AllocatorChurn(DeviceRule):
                 "device memory is allocated and freed while steps run",
                 "each cudaMalloc and cudaFree stops the host, and cudaFree waits for the device",
             )
-            fix = f"{_EXPANDABLE}  # and pad batches to few shapes"
+            fix = f"{facts.command(_EXPANDABLE)}  # and pad batches to few shapes"
             wont = "torch.cuda.empty_cache(): it makes more of it"
         if not lasts and not retried:
             title += " at the run's start"

@@ -61,7 +61,7 @@ class CompileWarmup:
             ),
             who=(facts.step_thread_name,),
             why=f"compiling took {ms(total)} in {steps:,} of {facts.steps:,} steps",
-            fix="TORCH_LOGS=recompiles python train.py  # says why; then: torch.compile(model, dynamic=True)"
+            fix=f"{facts.command('TORCH_LOGS=recompiles')}  # says why; then: torch.compile(model, dynamic=True)"
             if again
             else "# nothing, in a longer run; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
             will_not_help="faster data or a larger batch",

@@ -62,7 +62,7 @@ class Descheduled:
             if load.elsewhere:
                 why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
             why += "; nothing in this program makes them do so"
-            fix = self._room(wants.cpus, threads, load.others)
+            fix = self._room(facts, wants.cpus, threads, load.others)
             shared = threads > 1
             wont = "more threads or workers: they compete for the same CPUs"
         elif whose == "both":
@@ -147,7 +147,7 @@ class Descheduled:
             why = f"{own.native_text}, beside torch's{others}: libraries start them (OpenMP, OpenBLAS, tokenizers)"
             if at:
                 why += f"; {holder.name} may do so{at}" if holder is not None else ""
-            return title, why, _limit_them(own.pools), named, where
+            return title, why, _limit_them(facts, own.pools), named, where
         known = "; ".join(text for text in (own.python_text, own.native_text) if text)
         why = f"{known or f'own threads (beside torch) use {load.threads:.1f} CPUs'}{others}"
         if holder is None:
@@ -161,18 +161,18 @@ class Descheduled:
         return title, why, fix, named, where
 
     @staticmethod
-    def _room(cpus: int, threads: int, others: float) -> str:
+    def _room(facts: Facts, cpus: int, threads: int, others: float) -> str:
         """What leaves the others' CPUs to them, as far as this machine has CPUs to divide."""
         if 1 < cpus <= threads:
             fewer = max(1, cpus - math.ceil(others - 0.25))
             return f"torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them"
         if cpus > 2:
             last = min(4, cpus - 1) - 1
-            return f"# stop them, or give this run its own CPUs:\ntaskset -c 0-{last} python train.py"
+            return f"# stop them, or give this run its own CPUs:\n{facts.command(f'taskset -c 0-{last}')}"
         return "# stop them, or run them at another time"
 
 
-def _limit_them(pools: Sequence[tuple[str, str]]) -> str:
+def _limit_them(facts: Facts, pools: Sequence[tuple[str, str]]) -> str:
     """How each library is told: by a variable, before the program starts, or by a call."""
     variables = [setting for _, setting in pools if "(" not in setting]
     calls = [setting for _, setting in pools if "(" in setting]
@@ -181,5 +181,5 @@ def _limit_them(pools: Sequence[tuple[str, str]]) -> str:
     names = ", ".join(library for library, _ in pools)
     lines = [f"# limit their number; imported here, with threads of their own: {names}"]
     if variables:
-        lines.append(f"{' '.join(dict.fromkeys(variables))} python train.py")
+        lines.append(facts.command(" ".join(dict.fromkeys(variables))))
     return "\n".join([*lines, *calls])

@@ -85,8 +85,10 @@ class HeapChurn:
             ),
             who=(facts.step_thread_name,),
             why=f"what {facts.step_thread_name} frees is given back to the kernel, and the next step needs it again",
-            fix=f"MALLOC_TRIM_THRESHOLD_={_NO_TRIM} MALLOC_MMAP_THRESHOLD_={_MOST_MMAP} MALLOC_TOP_PAD_={pad} "
-            "python train.py  # glibc's malloc reads them as Python starts",
+            fix=facts.command(
+                f"MALLOC_TRIM_THRESHOLD_={_NO_TRIM} MALLOC_MMAP_THRESHOLD_={_MOST_MMAP} MALLOC_TOP_PAD_={pad}"
+            )
+            + "  # glibc's malloc reads them as Python starts",
             saves_more=True,  # to give it back costs too, and what was cleared is in no cache
             will_not_help="MALLOC_TRIM_THRESHOLD_ alone: more tensors are then mapped anew each time; jemalloc as it "
             "comes: it gives back large blocks at once; a faster disk or more memory",

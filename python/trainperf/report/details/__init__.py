@@ -66,20 +66,8 @@ def _by_reason(model: ReportModel) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((why, tuple(rules)) for why, rules in reasons.items())
 
 
-_KERNELS = ("ipykernel_launcher.py", "colab_kernel_launcher.py")
-
-
 def _script(run: Run) -> str:
     """ "train.py --epochs 3"."""
-    import json
-    import os
-
-    argv = run.meta.get("argv", "")
-    try:
-        words = json.loads(argv) if argv.startswith("[") else [argv]
-    except (ValueError, RecursionError):
-        words = [argv]
-    words = [str(word) for word in words]
-    if words and os.path.basename(words[0]) in _KERNELS:
+    if run.is_notebook:
         return "a notebook"  # its arguments are the kernel's
-    return " ".join([os.path.basename(words[0]), *words[1:]]) if words and words[0] else ""
+    return " ".join([run.script, *run.argv[1:]]) if run.script else ""
