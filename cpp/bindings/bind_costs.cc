@@ -315,8 +315,8 @@ bool LeaveStretch(StretchMeter* meter) {
       break;
   }
   const int64_t apart_ns = stretch.apart_before_ns < 0 ? ns : apart->ns - stretch.apart_before_ns;
-  const int64_t named_ns =
-      marks::NamedTimeHere().Since(stretch.named_before);  // after the mark, which reads the clocks
+  // Less than none: a watch has ended since, and what is counted began anew.
+  const int64_t named_ns = std::max<int64_t>(0, marks::NamedTimeHere().Since(stretch.named_before));
   if (!meter->stack->empty()) {
     meter->stack->back().inner_ns += ns;
     meter->stack->back().inner_apart_ns += apart_ns;

@@ -31,6 +31,7 @@ struct ThreadInfo {
   std::atomic<int64_t> waiting_since_ns{0};  // 0: not waiting
   std::atomic<int64_t> gil_wait_ns{0};
   std::atomic<int64_t> gil_waits{0};
+  std::atomic<int64_t> gil_delay_ns{0};  // of gil_wait_ns, what it waited for a CPU: a watched thread
 
   // Set by the marks when the thread first writes one: a watched thread. Its ring's producer is the thread itself.
   std::atomic<SpscRing<Event>*> ring{nullptr};

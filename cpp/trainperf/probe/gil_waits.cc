@@ -203,6 +203,7 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   const int64_t end_ns = event.end_ns = NowNs();
   if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) {
     event.run_delay_ns = std::min(run_delay_ns - wait.run_delay_ns, end_ns - wait.start_ns);
+    AddOwn(self->gil_delay_ns, event.run_delay_ns);
   }
   wait.ring->TryPush(event);
   AddWait(kind, self, end_ns - wait.start_ns);

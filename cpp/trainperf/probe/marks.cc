@@ -154,6 +154,11 @@ bool MakesThreadWatched(EventKind kind, Bracket bracket) {
   }
 }
 
+void SetRunDelay(Local& local, int64_t ever_ns) {
+  if (!std::exchange(local.delay_known, true)) local.first_delay_ns = ever_ns;
+  local.run_delay_ns = ever_ns - local.first_delay_ns;
+}
+
 // The thread was off CPU since its last mark, or it cannot be known: the system calls.
 void ReadClocks(Local& local, Event* event) {
   local.off_cpu.Arm();  // before the clocks: who is preempted between them reads again at the next mark
@@ -173,8 +178,7 @@ void ReadClocks(Local& local, Event* event) {
   if (ReadInts(local.schedstat_fd, fields, 2) != 2) return;
   event->run_delay_ns = fields[1];
   event->flags |= kHasRunDelay;
-  if (!std::exchange(local.delay_known, true)) local.first_delay_ns = fields[1];
-  local.run_delay_ns = fields[1] - local.first_delay_ns;
+  SetRunDelay(local, fields[1]);
   local.delay_read_wall_ns = event->end_ns;
   local.delay_read_cpu_ns = read_cpu_ns;
 }
@@ -302,9 +306,13 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns) {
 }
 
 NamedTime NamedTimeHere() {
-  const Local& local = Current();
-  const int64_t gil_wait_ns = local.info != nullptr ? local.info->gil_wait_ns.load(std::memory_order_relaxed) : 0;
-  return {local.gc_ns, gil_wait_ns, local.run_delay_ns};
+  Local& local = Current();
+  if (local.info == nullptr) return {local.gc_ns, 0, 0};
+  int64_t fields[2];
+  const int fd = local.info->schedstat_fd.load(std::memory_order_acquire);
+  if (fd >= 0 && !local.off_cpu.StillOn() && ReadInts(fd, fields, 2) == 2) SetRunDelay(local, fields[1]);
+  return {local.gc_ns, local.info->gil_wait_ns.load(std::memory_order_relaxed),
+          local.run_delay_ns - local.info->gil_delay_ns.load(std::memory_order_relaxed)};
 }
 
 void CollectionBegins(int64_t generation) {

@@ -61,15 +61,15 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 Event ClocksHere(EventKind kind);
 
 // How long the calling thread has been, so far, in what keeps its name in every phase: collections, waits for the GIL,
-// and for a CPU as far as its marks have read that: between two of them it stays behind. Only differences mean
-// anything. A wait for the GIL may have waited for a CPU in it: the longer of the two stands for both.
+// and for a CPU. Only differences mean anything.
 struct NamedTime {
   int64_t gc_ns;
   int64_t gil_wait_ns;
-  int64_t run_delay_ns;
+  int64_t run_delay_ns;  // but what it waited for a CPU within a wait for the GIL
 
   int64_t Since(const NamedTime& before) const {
-    return gc_ns - before.gc_ns + std::max(gil_wait_ns - before.gil_wait_ns, run_delay_ns - before.run_delay_ns);
+    return gc_ns - before.gc_ns + gil_wait_ns - before.gil_wait_ns +
+           std::max<int64_t>(0, run_delay_ns - before.run_delay_ns);
   }
 };
 NamedTime NamedTimeHere();

@@ -1,12 +1,14 @@
 #include "trainperf/probe/marks.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -77,6 +79,75 @@ TEST_F(MarksTest, ClocksAreReadWithoutAMark) {
     EXPECT_LE(before.cpu_ns, events[0].cpu_ns);
     EXPECT_LE(events[0].cpu_ns - before.cpu_ns, events[0].end_ns - before.end_ns + 100'000);  // of the same clock
   }).join();
+}
+
+// Until `over`, on one CPU with a thread that leaves it no rest.
+void ComputeBeside(const std::function<bool()>& over) {
+  cpu_set_t before, one;
+  sched_getaffinity(0, sizeof(before), &before);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  sched_setaffinity(0, sizeof(one), &one);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+    }
+  });
+  while (!over()) {
+  }
+  stop.store(true);
+  other.join();
+  sched_setaffinity(0, sizeof(before), &before);
+}
+
+TEST_F(MarksTest, NamedTimeHasTheWaitsForACpuSinceTheLastMark) {
+  if (!marks::CanReadRunDelay()) GTEST_SKIP() << "this kernel does not tell the run delay";
+  constexpr int64_t kGilNs = 5'000'000;
+  marks::Step();
+  ThreadInfo* self = marks::CurrentThread();
+  const marks::RunDelay delay;
+  // Each reading lies between two of the kernel's.
+  const int64_t first_ns = delay.Ns();
+  const marks::NamedTime before = marks::NamedTimeHere();
+  const int64_t start_ns = delay.Ns();
+  ComputeBeside([&] { return delay.Ns() - start_ns > 4 * kGilNs; });
+  self->gil_wait_ns += kGilNs;  // at another time: both count
+  const int64_t end_ns = delay.Ns();
+  const int64_t both_ns = marks::NamedTimeHere().Since(before);
+  self->gil_delay_ns += kGilNs;  // that wait was one for a CPU: once
+  const int64_t once_ns = marks::NamedTimeHere().Since(before);
+  const int64_t last_ns = delay.Ns();
+  EXPECT_GE(both_ns, end_ns - start_ns + kGilNs);
+  EXPECT_LE(both_ns, last_ns - first_ns + kGilNs);
+  EXPECT_GE(once_ns, end_ns - start_ns);
+  EXPECT_LE(once_ns, last_ns - first_ns);
+}
+
+TEST_F(MarksTest, NamedTimeIsNeverLessThanItsWaitsForTheGil) {
+  marks::Step();
+  ThreadInfo* self = marks::CurrentThread();
+  const marks::NamedTime before = marks::NamedTimeHere();
+  self->gil_wait_ns += 7;
+  self->gil_delay_ns += 1'000'000'000;  // which this thread's own clock does not show, or not yet
+  EXPECT_EQ(marks::NamedTimeHere().Since(before), 7);
+}
+
+TEST_F(MarksTest, AWaitWithinACollectionCountsOnce) {
+  constexpr int64_t kGilNs = 2'000'000;
+  marks::Step();
+  ThreadInfo* self = marks::CurrentThread();
+  const marks::NamedTime before = marks::NamedTimeHere();
+  const int64_t start_ns = NowNs();
+  marks::CollectionBegins(2);
+  while (NowNs() < start_ns + 2 * kGilNs) {
+  }
+  self->gil_wait_ns += kGilNs;
+  marks::CollectionEnds(0);
+  const int64_t ns = NowNs() - start_ns;
+  const marks::NamedTime after = marks::NamedTimeHere();
+  EXPECT_GE(after.Since(before), 2 * kGilNs - 50'000);
+  EXPECT_LE(after.Since(before), ns);
+  EXPECT_LE(after.gc_ns - before.gc_ns, ns - kGilNs);
 }
 
 TEST_F(MarksTest, DoesNothingWhenDisabled) {
