@@ -65,6 +65,51 @@ def test_what_another_library_does_after_the_model_is_not_said_to_make_the_batch
     assert "what only looks" in f.fix and "DataLoader" not in f.fix and "between the model" in f.evidence[0]
 
 
+def in_stages(file: RunFile, *work: tuple[float, str, int]) -> RunFile:
+    """Two functions of one script train in turn; `work`: ms of each step, function, line it is called on."""
+    rest = 10.0 - sum(ms for ms, _, _ in work)
+    file.steps(100, {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 0.5})
+    for stage, line in (("pretrain", 40), ("finetune", 41)):
+        for ms, function, called in work:
+            at = file.stack(f"{TRAIN}:4 {function}", f"{TRAIN}:{called} {stage}", f"{TRAIN}:{line} main")
+            file.detail("sample", 50 * ms, phase="forward", state="native", stack=at)
+        at = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 {stage}", f"{TRAIN}:{line} main")
+        file.detail("sample", 50 * rest, phase="forward", state="native", stack=at)
+    return file
+
+
+def test_what_a_later_stage_does_before_its_model_is_before_it(make: Make) -> None:
+    f = only(in_stages(make(), (6.0, "augment", 8)))
+    assert "before it calls the model" in f.title and "Dataset.__getitem__" in f.fix
+
+
+def test_what_comes_between_two_calls_of_the_model_is_not_said_to_follow_it(make: Make) -> None:
+    file = in_stages(make(), (3.0, "augment", 8), (1.0, "again", 12))
+    at = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:14 finetune", f"{TRAIN}:41 main")
+    file.detail("sample", 50.0, phase="forward", state="native", stack=at)
+    assert "between" not in next(f for f in said(file).findings if f.id == "TP310").title
+
+
+def both_sides(file: RunFile) -> RunFile:
+    file.steps(100, {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 0.5})
+    for ms, frames, line in (
+        (2.4, (NUMPY, f"{TRAIN}:4 metric"), 10),
+        (2.0, (f"{TRAIN}:5 crop",), 7),
+        (2.0, (f"{TRAIN}:6 flip",), 8),
+        (3.6, (LINEAR, CALL.format(1832)), 9),
+    ):
+        at = file.stack(*frames, f"{TRAIN}:{line} train")
+        file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    return file
+
+
+def test_what_is_done_on_both_sides_of_the_model_is_said_of_both(make: Make) -> None:
+    """The largest function alone does not place the others."""
+    f = only(both_sides(make()))
+    assert f.title == "the loop computes before it calls the model, and after"
+    assert "Dataset.__getitem__" in f.fix and "38% of it between that and the backward" in f.evidence[0]
+
+
 def test_its_severity_is_by_its_share(make: Make) -> None:
     shares = {ms: [f.severity for f in said(batches(make, ms, f"{TRAIN}:4 augment")).findings] for ms in (1.0, 2.0)}
     assert shares == {1.0: [], 2.0: ["warning"]}

@@ -362,8 +362,9 @@ def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:
     def tokens(*outer: str) -> str:
         file = make().steps(100, compute=6.0, python=4.0)
         file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens", *outer))
+        layer = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
         call = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
-        file.detail("sample", 20, state="python", stack=file.stack(f"{TRAIN}:70 Net.forward", call))
+        file.detail("sample", 20, state="python", stack=file.stack(layer, call, f"{TRAIN}:9 train"))
         f = only(file)
         return " ".join((*f.evidence, f.fix.partition("\n")[0]))
 
@@ -371,6 +372,7 @@ def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:
     assert tokens(f"{TRAIN}:8 train").endswith("# what makes the batch: in a DataLoader worker")
     inside = tokens("/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl", f"{TRAIN}:8 train")
     assert "before the model" not in inside
+    assert "before the model" not in tokens(f"{TRAIN}:10 train")  # a loss
 
 
 def test_host_python_abstains_without_samples(make: Make) -> None:

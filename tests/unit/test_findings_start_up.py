@@ -53,6 +53,18 @@ def test_one_start_in_two_steps_is_no_start_at_each_epoch(make: Make, persistent
     assert (f.severity, f.steps_affected) == ("info", 2) and "start-up took" in f.title
 
 
+def test_two_iterators_of_one_loader_in_one_epoch_are_no_start_at_each(make: Make) -> None:
+    """zip(loader, loader)"""
+    file = make()
+    for step in range(400):
+        file.step(data_wait=900.0 if step == 0 else 0.1, compute=4.0)
+    for kind in ("loader_start", "loader_start", "first_fetch", "first_fetch"):
+        file.span(kind, 225, step=0, object=1)
+    file.loader(1, fetches=798, wait=39.9, ready={2: (798, 39.9)}, num_workers=2)
+    f = next(f for f in said(file).findings if f.id == "TP104")
+    assert (f.severity, f.steps_affected) == ("info", 1) and "start-up took" in f.title
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_do_not_persist_beyond_their_loader(make: Make, persistent: bool) -> None:
     """A DataLoader is made in each epoch."""

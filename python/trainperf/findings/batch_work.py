@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,34 +26,46 @@ if TYPE_CHECKING:
     from trainperf.runfile import Frame
 
 
+@dataclass(slots=True)
+class Lines:
+    """Of a function's calls of layers."""
+
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True)
 class BatchWork:
     """Native code in forward, outside of any module, of functions that come to their first call of a layer on a later
     line."""
 
-    first: dict[Function, int]  # the line of that call
+    calls: dict[Function, Lines]
     of_batch: frozenset[Function]
     of_model: frozenset[Function]  # those that may be a part of the model itself
 
     def is_one(self, stack: Sequence[Frame]) -> bool:
-        if in_module(stack) or in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
+        if in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
             return False
-        return _is_before(stack, self.first) and _function(stack) in self.of_batch
+        return self.is_before(stack) and _function(stack) in self.of_batch
 
-    def follows(self, stacks: Iterable[Sequence[Frame]]) -> bool:
-        """Whether functions that call layers run them on later lines, all of them, than their first call of one."""
-        after = [_is_after(stack, self.first) for stack in stacks if not in_module(stack)]
-        return bool(after) and all(after)
+    def is_before(self, stack: Sequence[Frame]) -> bool:
+        """Whether the function comes to its first call of a layer on a later line."""
+        return not in_module(stack) and _is_before(stack, self.calls)
+
+    def is_after(self, stack: Sequence[Frame]) -> bool:
+        """Whether its last call of one is on an earlier line."""
+        found = None if in_module(stack) else _innermost(stack, self.calls)
+        return found is not None and found[0] > found[1].last
 
     def may_be_the_model(self, stack: Sequence[Frame]) -> bool:
-        return _is_before(stack, self.first) and _function(stack) in self.of_model
+        return self.is_before(stack) and _function(stack) in self.of_model
 
 
 def batch_work(facts: Facts) -> BatchWork:
     """A function may be a part of the model where it runs PyTorch's functional layers, or is most of what is called
     forward and backward is as long as if it went through that too."""
     native = facts.samples(phases=["forward"], states=["native"])
-    first = _first_calls(facts)
+    calls = _calls(facts)
     model_ns = 0
     ns_of: dict[Function, int] = {}
     with_layers: set[Function] = set()
@@ -61,7 +73,7 @@ def batch_work(facts: Facts) -> BatchWork:
         stack = facts.run.stack(d.stack)
         if in_module(stack):
             model_ns += d.ns
-        elif _is_before(stack, first):
+        elif _is_before(stack, calls):
             function = _function(stack)
             own = [f for f in below_users(stack) if is_trainings_own(f)]
             if any(is_functional(f) for f in own):
@@ -75,12 +87,12 @@ def batch_work(facts: Facts) -> BatchWork:
         for function, ns in ns_of.items()
         if ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each
     }
-    return BatchWork(first, frozenset(ns_of.keys() - of_model), frozenset(of_model))
+    return BatchWork(calls, frozenset(ns_of.keys() - of_model), frozenset(of_model))
 
 
-def _first_calls(facts: Facts) -> dict[Function, int]:
-    """Of the user's functions that a layer was seen to be called through: the first line of such a call."""
-    first: dict[Function, int] = {}
+def _calls(facts: Facts) -> dict[Function, Lines]:
+    """Of the user's functions that a layer was seen to be called through."""
+    calls: dict[Function, Lines] = {}
     for d in facts.samples(phases=["forward"]):
         stack = facts.run.stack(d.stack)
         if not runs_layer(stack):
@@ -88,22 +100,23 @@ def _first_calls(facts: Facts) -> dict[Function, int]:
         outermost = max(i for i, f in enumerate(stack) if calls_module(f))
         for f in stack[outermost + 1 :]:
             if is_users(f, stack):
-                function = function_of(f)
-                first[function] = min(f.line, first.get(function, f.line))
-    return first
+                lines = calls.setdefault(function_of(f), Lines(f.line, f.line))
+                lines.first, lines.last = min(f.line, lines.first), max(f.line, lines.last)
+    return calls
 
 
-def _is_before(stack: Sequence[Frame], first: dict[Function, int]) -> bool:
-    """By the innermost of the functions through which layers are called."""
+def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[int, Lines] | None:
+    """The line that the innermost of the functions through which layers are called is at, and those of its calls."""
     for f in stack:
-        line = first.get(function_of(f))
-        if line is not None and is_users(f, stack):
-            return f.line < line
-    return False
+        lines = calls.get(function_of(f))
+        if lines is not None and is_users(f, stack):
+            return f.line, lines
+    return None
 
 
-def _is_after(stack: Sequence[Frame], first: dict[Function, int]) -> bool:
-    return any(f.line > first.get(function_of(f), f.line) and is_users(f, stack) for f in stack)
+def _is_before(stack: Sequence[Frame], calls: dict[Function, Lines]) -> bool:
+    found = _innermost(stack, calls)
+    return found is not None and found[0] < found[1].first
 
 
 def _function(stack: Sequence[Frame]) -> Function:

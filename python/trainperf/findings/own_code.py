@@ -328,14 +328,11 @@ def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     return bare >= limit("warn_share") * sum(d.ns for d, _ in seen)
 
 
-def share_after_the_model(facts: Facts, mine: OwnCode, spot: Spot) -> float:
-    """Of one of these functions what is seen between the model and the backward; 0.0 where some of forward may come
-    before the model is called."""
-    seen = of_function(facts, mine, spot)
-    within = [(d, stack) for d, stack in seen if d.phase == "forward"]
-    if not facts.batch_work.follows(stack for _, stack in within):
-        return 0.0
-    return sum(d.ns for d, _ in within) / sum(d.ns for d, _ in seen)
+def share_after_the_model(facts: Facts, details: Sequence[Detail]) -> float:
+    """What is seen between the last call of the model and the backward."""
+    whole = sum(d.ns for d in details)
+    of_forward = [d for d in details if d.phase == "forward"]
+    return sum(d.ns for d in of_forward if facts.batch_work.is_after(facts.run.stack(d.stack))) / max(1, whole)
 
 
 def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

@@ -66,6 +66,11 @@ _AFTER_THE_MODEL = (
     f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
     "a faster model; more DataLoader workers: it is of what the model has computed",
 )
+_AROUND_THE_MODEL = (
+    "the loop computes before it calls the model, and after",
+    f"{SELDOM}\n# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
+    "a faster model",
+)
 _IN_HOOKS = (
     "the loop computes in forward hooks",
     "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
@@ -152,8 +157,11 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
             advice, doing = _BEFORE_THE_MODEL, "before the model is called"
-            if share_after_the_model(facts, mine, top) > 0.0:
+            after = share_after_the_model(facts, [d for d in mine.details if d.phase == "forward"])
+            if after >= limit("held_share"):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
+            elif after > 1 - limit("held_share"):
+                advice, doing = _AROUND_THE_MODEL, f"around the model, {after:.0%} of it between that and the backward"
             if may_be_of_tensors(facts, mine, top):
                 doubt = "what it computes on lines of its own may be of tensors, and a part of the loss"
         elif affected.rare(facts.steps):

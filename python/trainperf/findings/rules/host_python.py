@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import (
-    function_of,
     in_backward_hook,
     in_closure,
     in_module,
     label,
     makes_text,
-    user_frame,
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
@@ -33,6 +32,7 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.own_code import OwnCode
+    from trainperf.runfile import Detail
 
 
 _RUNS = "the loop's own Python code"
@@ -100,9 +100,10 @@ class HostPython:
         if rare:
             each = ms(mine.ns * affected.share / affected.steps)
             took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
-        before = self._before_the_model(facts, top)
+        of_top = [d for d, _ in of_function(facts, mine, top)]
+        before = self._before_the_model(facts, of_top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        if usual is _ELSEWHERE and share_after_the_model(facts, mine, top) >= limit("held_share"):
+        if usual is _ELSEWHERE and share_after_the_model(facts, of_top) >= limit("held_share"):
             before, usual = False, _AFTER_THE_MODEL
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL
@@ -187,9 +188,7 @@ class HostPython:
         return text > limit("most_share") * top.ns
 
     @staticmethod
-    def _before_the_model(facts: Facts, top: Spot) -> bool:
-        """Of forward, and never below a module, though other samples of forward are."""
-        stacks = [facts.run.stack(d.stack) for d in facts.samples(phases=["forward"], states=["python"])]
-        function = function_of(top.frame)
-        mine = [s for s in stacks if (at := user_frame(s)) is not None and function_of(at) == function]
-        return bool(mine) and not any(in_module(s) for s in mine) and any(in_module(s) for s in stacks)
+    def _before_the_model(facts: Facts, details: Sequence[Detail]) -> bool:
+        """All that was seen of it in forward."""
+        stacks = [facts.run.stack(d.stack) for d in details if d.phase == "forward"]
+        return bool(stacks) and all(map(facts.batch_work.is_before, stacks))

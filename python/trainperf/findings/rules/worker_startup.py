@@ -4,7 +4,7 @@ each batch."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -230,6 +230,12 @@ class WorkerStartup:
         )
 
 
+def _belongs(time: Sequence[Span], s: Span) -> bool:
+    """Whether it is of that time too: each start has its first fetch, and zip(loader, loader) starts a loader twice."""
+    fetched = sum(t.kind == "first_fetch" for t in time)
+    return fetched == 0 if s.kind == "loader_start" else fetched < len(time) - fetched
+
+
 def _waits(facts: Facts) -> _Waits | None:
     trained = {k: v for k, v in facts.run.loaders.items() if not loaders.only_validates(v)}
     with_workers = {k: v for k, v in trained.items() if loaders.num_workers(v) > 0}
@@ -239,7 +245,7 @@ def _waits(facts: Facts) -> _Waits | None:
     for s in sorted(spans, key=lambda s: s.start_ns):
         if s.object in with_workers and s.step >= 0:
             began = first.setdefault(s.object, [])
-            if s.kind == "first_fetch" and began and began[-1][-1].kind == "loader_start":
+            if began and _belongs(began[-1], s):
                 began[-1].append(s)
             else:
                 began.append([s])
