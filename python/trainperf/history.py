@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainperf.errors import RunFileError
+from trainperf.log import log
 from trainperf.runfile.schema import CAUSES, RunDatabase
 from trainperf.settings import file_stem
-
-log = logging.getLogger("trainperf")
 
 LAST: Final = 5  # runs that a run is held against
 _LOOKED_AT: Final = 64  # files: a start must not wait for a folder of thousands

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainperf.log import log
 from trainperf.watching.closed_steps import FLAGS
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
@@ -240,9 +241,7 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
     """Not an error: another version of trainperf may know the variable."""
     for variable in environ:
         if variable.startswith("TRAINPERF_") and variable not in ENVIRONMENT:
-            logging.getLogger("trainperf").warning(
-                "%s is set, but trainperf does not know it%s", variable, _nearest(variable, ENVIRONMENT)
-            )
+            log.warning("%s is set, but trainperf does not know it%s", variable, _nearest(variable, ENVIRONMENT))
 
 
 def _nearest(word: object, words: tuple[str, ...]) -> str:

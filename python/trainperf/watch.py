@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainperf.log import log
 from trainperf.watching import process
 from trainperf.watching.lifetime import Lifetime
 from trainperf.watching.phases import NO_BRACKET, PHASES, PhaseBracket
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-log = logging.getLogger("trainperf")
 
 _clock = time.monotonic
 

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from trainperf.log import log
 from trainperf.watching.closed_steps import ClosedStep
-from trainperf.watching.telling import log, warn
+from trainperf.watching.telling import warn
 
 if TYPE_CHECKING:
     from trainperf.hooks.core import Native, Session

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.saves import Saves
+from trainperf.log import log
 
 if TYPE_CHECKING:
     from trainperf.hooks.between import Between
     from trainperf.hooks.core import Native, Session
 
-log = logging.getLogger("trainperf")
 
 # Objects of one kind that get an id of their own. A program that makes a new one each epoch goes on under the id of an
 # earlier, dead one of the same description, so that a run stays bounded.
@@ -59,10 +58,7 @@ class Context:
         text = f"the {hook} hook is off: {type(error).__name__}: {error}"
         self.session.note(text)
         self.session.set_tier(f"hook_{hook}", "off", f"{type(error).__name__}: {error}")
-        try:
-            log.warning("%s; training goes on, but the run lacks what it would have told", text)
-        except Exception as logging_error:  # a filter of the program's: the hooks' caller is its training
-            self.session.note(f"that could not be logged: {type(logging_error).__name__}: {logging_error}")
+        log.warning("%s; training goes on, but the run lacks what it would have told", text)
 
 
 class Ticker:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
 from trainperf.integrations.fit_watch import FitWatch, placed
+from trainperf.log import log
 from trainperf.settings import resolve
 from trainperf.watching import process
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trainperf.findings.model import Finding
     from trainperf.run import Run
     from trainperf.watch import Watch
-
-log = logging.getLogger("trainperf")
 
 
 class FitCallback:

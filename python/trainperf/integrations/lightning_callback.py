@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from trainperf.integrations.fit_callback import FitCallback
 from trainperf.integrations.lightning_fit import LightningFit
-
-log = logging.getLogger("trainperf")
+from trainperf.log import log
 
 _TUNERS = frozenset({"LearningRateFinder", "BatchSizeFinder"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from functools import partial
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from trainperf.integrations.costs import Cost, CostMeter
     from trainperf.watching.closed_steps import StepTotals
 
-log = logging.getLogger("trainperf")
 
 # Of the budget: what the loggers may take for our figures, by whose calls trainperf is slow with a slow logger.
 _FIGURES_SHARE = 0.5

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ast
 import json
-import logging
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from trainperf.log import log
+
 if TYPE_CHECKING:
     from trainperf.watch import Watch
 
-log = logging.getLogger("trainperf")
 
 _MOST_CELLS: Final = 400  # in the run file: the latest
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+
+from trainperf.log import log
 
 if TYPE_CHECKING:
     from trainperf.run import Run
 
-log = logging.getLogger("trainperf")
 
 _HEIGHT: Final = 680
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import logging
 import os
 import sys
 import weakref
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
+from trainperf.log import log
 from trainperf.watching import process
 from trainperf.watching.live import LiveSteps
 from trainperf.watching.outcome import Outcome, absolute
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainperf.run import Run
     from trainperf.settings import Settings
 
-log = logging.getLogger("trainperf")
 
 _said_why_off = False
 
@@ -79,7 +78,7 @@ class Lifetime(LiveSteps, Outcome):
         if isinstance(native, str):
             self._why_off = native
             self._state = "running"
-            log.log(logging.INFO if settings.disabled else logging.WARNING, "not watching: %s", native)
+            (log.info if settings.disabled else log.warning)("not watching: %s", native)
             return
         from trainperf.meta import of_group
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
+from trainperf.log import log
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from trainperf.findings.model import Finding
     from trainperf.run import Run
-
-log = logging.getLogger("trainperf")
 
 
 class Outcome:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainperf.errors import TrainperfWarning
+from trainperf.log import logger
 
 if TYPE_CHECKING:
     from trainperf.settings import Settings
-
-log = logging.getLogger("trainperf")
 
 
 def start_logging(settings: Settings) -> Callable[[], None] | None:
@@ -25,14 +24,14 @@ def start_logging(settings: Settings) -> Callable[[], None] | None:
     handler = logging.StreamHandler()
     handler.setLevel(settings.log_level)
     handler.setFormatter(logging.Formatter("trainperf: %(levelname)s: %(message)s"))
-    level = log.level
+    level = logger.level
 
     def undo() -> None:
-        log.removeHandler(handler)
-        log.setLevel(level)
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
-    log.addHandler(handler)
-    log.setLevel(settings.log_level)
+    logger.addHandler(handler)
+    logger.setLevel(settings.log_level)
     return undo
 
 

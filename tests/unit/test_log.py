@@ -1,0 +1,69 @@
+"""What the program's own set-up of logging raises does not reach its training."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+import trainperf
+from recorder import Recorder
+from trainperf.errors import TrainperfWarning
+from trainperf.hooks.between import Between
+from trainperf.log import log
+from trainperf.watching.closed_steps import ClosedStep
+
+
+@pytest.fixture
+def strict() -> Iterator[None]:
+    """A filter that raises."""
+
+    def refuse(record: logging.LogRecord) -> bool:
+        raise ValueError("no such record")
+
+    logger = logging.getLogger("trainperf")
+    logger.addFilter(refuse)
+    yield
+    logger.removeFilter(refuse)
+
+
+def test_it_is_told_on_stderr_instead(strict: None, capsys: pytest.CaptureFixture[str]) -> None:
+    log.warning("%s is off", "a hook")
+    log.error("100% gone")
+    assert capsys.readouterr().err.splitlines() == [
+        "trainperf: a hook is off (the log failed: ValueError: no such record)",
+        "trainperf: 100% gone (the log failed: ValueError: no such record)",
+    ]
+
+
+@pytest.mark.parametrize("stderr", [None, "closed"])
+def test_without_a_stderr_it_is_silent(strict: None, monkeypatch: pytest.MonkeyPatch, stderr: str | None) -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(sys, "stderr", Closed() if stderr else None)
+    log.error("gone")
+
+
+def test_a_callback_that_fails(strict: None, recorder: Recorder) -> None:
+    def on_flag(step: ClosedStep) -> None:
+        raise KeyError("gone")
+
+    session = recorder.Session("")
+    session.flagged = [(7, 100_000_000, 1, (60_000_000, 0, 40_000_000))]
+    with pytest.warns(TrainperfWarning, match="on_flag raised KeyError"):
+        Between(recorder, session, on_flag).at_fetch()
+    assert len(session.notes) == 1
+
+
+def test_a_bracket_that_is_none_and_a_watch_that_ends(strict: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with trainperf.watch(None) as run, run.phase("typo"):
+        pass
+    assert "'typo') is not a phase" in capsys.readouterr().err
+
+
+def test_the_place_of_a_line_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
+    log.warning("here")
+    assert [r.filename for r in caplog.records] == ["test_log.py"]
