@@ -90,6 +90,20 @@ def test_gradient_accumulation(tmp_path: Path, every: int) -> None:
     assert int(run.steps.optimizer_steps.sum()) == N // every
 
 
+def test_a_backward_for_each_sample(tmp_path: Path) -> None:
+    """As for gradients clipped one by one (DP-SGD)."""
+    task = Task()
+
+    def loop(_: Any) -> None:
+        for b in task.loader():
+            for _ in range(40):
+                task.loss(b).backward()
+            task.optimizer.step()
+
+    run = watch(loop, tmp_path)
+    assert run.step_count == N and (run.steps.backwards == 40).all()
+
+
 def test_gan(tmp_path: Path) -> None:
     generator, critic = Task(), Task(torch.optim.Adam)
 

@@ -209,6 +209,21 @@ TEST(LoopShapes, NoLoaderWithMicroBatches) {
   }
 }
 
+TEST(LoopShapes, ABackwardForEachSampleOfABatch) {
+  for (const bool by_loader : {true, false}) {
+    Script loop;
+    for (int i = 0; i < 5; ++i) {
+      if (by_loader) loop.Fetch(kTrain, 1_ms);
+      for (int j = 0; j < 200; ++j) loop.Forward(1_ms).Backward(2_ms);
+      loop.Optimizer(kAdam, 1_ms);
+    }
+    if (by_loader) loop.Exhausted(kTrain);
+    loop.Finish();
+    ASSERT_EQ(loop.steps().size(), 5u) << by_loader;
+    for (const auto& step : loop.steps()) EXPECT_EQ(step.backwards, 200);
+  }
+}
+
 TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
   Script loop;
   for (int i = 0; i < 50; ++i) loop.Forward(2_ms).Backward(2_ms).Cpu(1_ms);
@@ -216,6 +231,16 @@ TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
   ASSERT_EQ(loop.steps().size(), 50u);
   EXPECT_EQ(loop.steps()[30].wall(), 5_ms);
   EXPECT_EQ(loop.steps()[49].wall(), 6_ms);  // to the end of the watch
+}
+
+TEST(LoopShapes, NoOptimizerInALongRunIsPutOutAsItGoes) {
+  for (const int64_t step : {5_ms, 300_ms}) {  // by number, and by time
+    Script loop;
+    for (int i = 0; i < 3000; ++i) loop.Forward(step / 2).Backward(step / 2);
+    EXPECT_GT(loop.steps().size(), 2900u);
+    loop.Finish();
+    EXPECT_EQ(loop.steps().size(), 3000u);
+  }
 }
 
 TEST(LoopShapes, NoOptimizerAndFewStepsOnly) {

@@ -375,8 +375,10 @@ void StepCutter::Decide(bool finishing) {
     if (optimizer >= kMaxHeld || (long_enough && alone)) mode_ = Mode::kOptimizer;
     return;
   }
+  // An optimizer that is yet to come, or a second fetch, may show that these are micro-batches of one step.
+  const int enough = long_enough && fetched_.empty() ? kMaxHeld : kMaxHeldBackwards;
   const int backward = Count(Cut::kBackward);
-  if (backward >= kMaxHeld || (finishing && backward > 0)) mode_ = Mode::kBackward;
+  if (backward >= enough || (finishing && backward > 0)) mode_ = Mode::kBackward;
 }
 
 void StepCutter::Release(bool finishing) {
