@@ -16,11 +16,31 @@ FETCH = "/x/site-packages/torch/utils/data/_utils/fetch.py:52 _MapDatasetFetcher
 
 def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) -> None:
     """Lightning's sanity check."""
-    file = make().span("validation", 30).steps(40, compute=10.0, validation=12.0)
+    file = lightning(make).span("validation", 30).steps(40, compute=10.0, validation=12.0)
     for step in (9, 19, 29, 39):
         file.span("validation", 120, step=step)
     f = only(file)
     assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_what_no_loader_feeds_may_be_a_rollout(make: Make, every: int) -> None:
+    """Or pseudo-labels: whether it is validation, only the user knows."""
+    file = make()
+    for step in range(40):
+        file.step(compute=10.0, validation=12.0 if step % every == 0 else 0.0)
+        if step % every == 0:
+            file.span("validation", 12, step=step)
+    for ms, frames in ((300, (f"{TRAIN}:61 Env.step", f"{TRAIN}:50 collect")), (180, (f"{TRAIN}:52 collect",))):
+        at = file.stack(*frames, f"{TRAIN}:9 main")
+        file.detail("sample", ms / every, phase="validation", state="native", stack=at)
+    file.detail("sample", 400, phase="forward", state="native", stack=file.stack(f"{TRAIN}:12 main"))
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert f.title == "what runs in eval() is a large part of the run" and f.why.startswith("collect runs in eval() ")
+    if every == 1:
+        assert "in each step and takes 12.0 ms" in f.why and "if its result is trained on" in f.fix
+    else:
+        assert "about every 4 steps" in f.why and "such as a rollout" in f.fix
 
 
 def test_validation_is_mentioned_then_warned_of(make: Make) -> None:

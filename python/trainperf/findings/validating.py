@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.frames import Function
     from trainperf.runfile import Detail, Frame
 
 
@@ -80,6 +81,30 @@ def _is_own_work(facts: Facts, detail: Detail) -> bool:
         return False
     # For another thread, which may make the data.
     return not (detail.state == "blocked" and waiting_kind(call_of([detail], facts.machine)) == "lock")
+
+
+def stretch(facts: Facts) -> str:
+    """The outermost function of the user's that most of the validations are in, and little else: "collect"; "" for
+    none."""
+    whole: dict[Function, int] = {}
+    within: dict[Function, int] = {}
+    outermost: dict[Function, int] = {}
+    for d in facts.samples():
+        stack = facts.run.stack(d.stack)
+        mine = [function_of(f) for f in stack if is_users(f, stack)]
+        for function in set(mine):
+            whole[function] = whole.get(function, 0) + d.ns
+            within[function] = within.get(function, 0) + (d.ns if d.phase == "validation" else 0)
+    for d in facts.samples(phases=["validation"]):
+        stack = facts.run.stack(d.stack)
+        for f in reversed(stack):
+            function = function_of(f)
+            if is_users(f, stack) and within[function] >= limit("held_share") * whole[function]:
+                outermost[function] = outermost.get(function, 0) + d.ns
+                break
+    most = max(outermost, key=lambda function: outermost[function], default=None)
+    validations = sum(d.ns for d in facts.samples(phases=["validation"]))
+    return "" if most is None or outermost[most] < limit("most_share") * validations else most[1]
 
 
 def data_made_in(facts: Facts) -> Spot | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Hooks that the trainer's own validation calls.
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
+_NO_LOADER = "it reads no DataLoader: a rollout, or pseudo-labels, look the same"
 
 
 class Validation:
@@ -41,25 +42,35 @@ class Validation:
         every = max(1, round(facts.steps / times))
         callback = framework.callback_of(facts, top)
         by_itself = "" if callback.rpartition(".")[2].startswith(_IN_VALIDATION) else callback
+        # In a loop of the user's own, without a loader: a rollout or pseudo-labels look like it.
+        fetches = sum(v.fetches.validation_count for v in facts.run.loaders.values())
+        if not fetches and not framework.trainer(facts) and not trainer_words.arguments(facts.run.meta) and own is None:
+            title, fix = "what runs in eval() is a large part of the run", _unless_it_makes_data(every)
+            counted, doubts = plural(times, "stretch", "es"), (_NO_LOADER,)
+            does = f"{validating.stretch(facts) or 'the model'} runs in eval()"
+        else:
+            title, does = "validation is a large part of the run", "validation runs"
+            counted, doubts = plural(times, "validation"), ()
+            fix = _less_of_it(facts, by_itself, every)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="validation",
             claims=claims,
             by_device=False,
-            title="validation is a large part of the run",
+            title=title,
             affected=affected,
-            confidence=facts.confidence(samples=own.spot.samples if own is not None else None),
+            confidence=facts.confidence(samples=own.spot.samples if own is not None else None, doubts=doubts),
             evidence=(
-                f"{plural(times, 'validation')} in {facts.steps:,} steps, {ms(cost / times)} each",
+                f"{counted} in {facts.steps:,} steps, {ms(cost / times)} each",
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"validation runs about every {plural(every, 'step')} and takes {ms(cost / times)}"
+            why=f"{does} {_often(every)} and takes {ms(cost / times)}"
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
             + (f", most of it waiting for data, made in {facts.label(for_data)}" if for_data is not None else ""),
-            fix=_less_of_it(facts, by_itself, every)
+            fix=fix
             if own is None
             else f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
             + _less_often(facts, by_itself, every),
@@ -79,8 +90,21 @@ def _less_of_it(facts: Facts, callback: str, every: int) -> str:
     return f"{rarely}, or on half of the data"
 
 
+def _often(every: int) -> str:
+    return "in each step" if every == 1 else f"about every {every:,} steps"
+
+
+def _unless_it_makes_data(every: int) -> str:
+    if every == 1:
+        return "# if its result is trained on: of fewer samples; if it validates: every N steps"
+    return (
+        f"# if it validates: half as often (now {_often(every)}); if it makes data, such as a rollout: in larger "
+        "batches, of several environments at once"
+    )
+
+
 def _less_often(facts: Facts, callback: str, every: int) -> str:
-    now = f"now about every {plural(every, 'step')}"
+    now = f"now {_often(every)}"
     if callback:
         return f"# in {callback}: validate half as often ({now})"
     if framework.trainer(facts):
