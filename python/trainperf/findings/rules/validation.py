@@ -44,13 +44,14 @@ class Validation:
         by_itself = "" if callback.rpartition(".")[2].startswith(_IN_VALIDATION) else callback
         # In a loop of the user's own, without a loader: a rollout or pseudo-labels look like it.
         fetches = sum(v.fetches.validation_count for v in facts.run.loaders.values())
+        doubts: tuple[str, ...] = ()
         if not fetches and not framework.trainer(facts) and not trainer_words.arguments(facts.run.meta) and own is None:
             title, fix = "what runs in eval() is a large part of the run", _unless_it_makes_data(every)
             counted, doubts = plural(times, "stretch", "es"), (_NO_LOADER,)
             does = f"{validating.stretch(facts) or 'the model'} runs in eval()"
         else:
             title, does = "validation is a large part of the run", "validation runs"
-            counted, doubts = plural(times, "validation"), ()
+            counted = plural(times, "validation")
             fix = _less_of_it(facts, by_itself, every)
         return facts.finding(
             (self.id, self.slug),
