@@ -56,15 +56,22 @@ def median_interval(values: Sequence[float], *, rounds: int = 2000) -> tuple[flo
     return statistics.median(values), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 
-def pooled_interval(groups: Sequence[Sequence[float]], *, rounds: int = 2000) -> tuple[float, float, float]:
-    """The median of all values and its 95 % interval, for which whole groups are drawn: values of one are alike."""
-    rng = random.Random(0)
+def paired_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Hodges and Lehmann's estimate of what `values` lie around, and its interval of 95 % or more.
 
-    def median(drawn: Sequence[Sequence[float]]) -> float:
-        return statistics.median(itertools.chain.from_iterable(drawn))
-
-    medians = sorted(median(rng.choices(groups, k=len(groups))) for _ in range(rounds))
-    return median(groups), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
+    The interval is that of Wilcoxon's signed ranks, exact for independent values that lie symmetrically around it. None
+    for its ends with fewer than 6 values, of which not even the whole range is one of 95 %.
+    """
+    averages = sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))  # Walsh's
+    ways = [1] + [0] * len(averages)  # in which some of the ranks sum to 0, 1, ...
+    for rank in range(1, len(values) + 1):
+        for total in range(len(averages), rank - 1, -1):
+            ways[total] += ways[total - rank]
+    end = 0  # the interval's, counted from either end of `averages`
+    while sum(ways[: end + 1]) <= 0.025 * 2 ** len(values):
+        end += 1
+    middle = statistics.median(averages)
+    return (middle, averages[end - 1], averages[-end]) if end else (middle, None, None)
 
 
 def paired(base: Callable[[], T], other: Callable[[], T], pairs: int) -> list[tuple[T, T]]:
@@ -157,7 +164,7 @@ def framework_figures(
         return [Figure(f"{name} step with / without", None, note=f"not installed: {', '.join(missing)}")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return measure(2 if quick else 8)
+        return measure(2 if quick else 10)
 
 
 def perceptron() -> Any:

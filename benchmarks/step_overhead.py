@@ -54,7 +54,7 @@ def figures(*, quick: bool = False) -> list[Figure]:
         plain = turns.Training(loop.train)
         ours = turns.Training(within(watch, loop))
         others = {turns.OURS: ours, turns.NOTHING: plain}
-        pairs = 2 if quick else 8
+        pairs = 2 if quick else 10
         measured = turns.in_turns(plain, others, step_ms=loop.step_ms, pairs=pairs, rounds=rounds)
         result += turns.figures(name, measured, target=target)
         for peer, context in PEERS.items():

@@ -2,8 +2,10 @@
 
 A shared machine's speed changes by the second, by far more than what is measured: what both do within half a second has
 that in it alike. Each has a process of its own, which stands still in the other's laps (SIGSTOP), with the threads of
-whoever watches it. Where its memory came to lie makes one process steadily faster than another: so the two change
-roles, and the figure is the geometric mean of both ratios. Several pairs do so, forked from a process that is warm.
+whoever watches it. Where its memory came to lie makes one process steadily faster than another: so both train plain
+first, and the figure is the later ratio over that one. They do not change roles: a process that was watched stays 0.3
+to 0.6 % slower, and a plain training in it would flatter whoever watched. Several pairs do so, forked from a process
+that is warm.
 What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so each process
 scatters its heap at random, anew before each lap (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
@@ -20,12 +22,15 @@ import multiprocessing
 import os
 import random
 import signal
+import statistics
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import NoReturn
 
-from benchmarks.harness import Block, Figure, Mark, block_of, mark, pin, pooled_interval
+from benchmarks.harness import Block, Figure, Mark, block_of, mark, paired_interval, pin
 
 StepEnded = Callable[[], None]
 
@@ -39,7 +44,6 @@ _SHORTEST_LAP_S, _LONGEST_LAP_S = 0.13, 0.33  # at random: what is due at regula
 # at first.
 _SKIPPED_S, _MEASURED_S = 0.4, 2.0
 _CHANCE = random.SystemRandom()  # a framework seeds the others
-_FEWEST_PAIRS = 6  # of fewer no interval is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,19 @@ class _Runner:
         self._pipe.close()
 
 
-def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> None:
-    """A runner's process."""
+def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> NoReturn:
+    """A runner's process. Ends at the first error: a thread left over would keep the pipe open, its parent waiting."""
+    try:
+        _serve(trainings, step_ms, pipe)
+    except BaseException:
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def _serve(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> NoReturn:
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # else it would load the machine when whoever asked is gone
     if not (libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)):
@@ -200,17 +215,23 @@ def _run(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> Non
         pipe.send(laps.block())
 
 
+Turn = tuple[Block, Block]  # of one process, and of the plain training beside it
+
+
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A training held against a plain one beside it: once in either process, with the plain one in the other."""
+class Turns:
+    """What one pair of processes took. The first is the same one in all turns; the second was never watched."""
 
-    pairs: Sequence[tuple[Block, Block]]  # the training's, the plain one's
+    plain: Sequence[Turn]  # both plain, before all others
+    others: Mapping[str, Sequence[Turn]]
 
-    def ratio(self, what: Callable[[Block], float]) -> float:
-        return math.prod(what(block) / what(plain) for block, plain in self.pairs) ** (1 / len(self.pairs))
+    def log_ratio(self, name: str, what: Callable[[Block], float]) -> float:
+        """ln of how much longer the training takes, less that of the pair's own difference."""
+        return _log_ratio(self.others[name], what) - _log_ratio(self.plain, what)
 
 
-Turns = Mapping[str, list[Turn]]  # of one pair of processes: one per round
+def _log_ratio(turns: Sequence[Turn], what: Callable[[Block], float]) -> float:
+    return statistics.fmean(math.log(what(block) / what(plain)) for block, plain in turns)
 
 
 def _train(runners: Sequence[_Runner], trainings: Sequence[int]) -> list[Block]:
@@ -225,42 +246,49 @@ def _train(runners: Sequence[_Runner], trainings: Sequence[int]) -> list[Block]:
     return [blocks[runner] for runner in runners]
 
 
-def _rounds(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
-    trainings = [plain, *others.values()]
-    result: dict[str, list[Turn]] = {name: [] for name in others}
+OURS = "trainperf"
+NOTHING = "nothing"  # half of the turns in which both train plain, held against the other half: the measurement's noise
+
+
+def _turns(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
+    watched = [name for name in others if name != NOTHING]
+    trainings = [plain, *(others[name] for name in watched)]
     runners: list[_Runner] = []
+    first = _CHANCE.randrange(2)  # the other one is never watched
+
+    def turn(training: int) -> Turn:
+        blocks = _train(runners, [training if runner == first else 0 for runner in range(2)])
+        return blocks[first], blocks[1 - first]
+
     try:
         for _ in range(2):
             runners.append(_Runner(trainings, step_ms))
-        _train(runners, [0, 0])
+        turn(0)
+        both_plain = [turn(0) for _ in range(2 * rounds if NOTHING in others else rounds)]
+        _CHANCE.shuffle(both_plain)
+        result: dict[str, list[Turn]] = {name: [] for name in others}
+        if NOTHING in others:
+            result[NOTHING] = both_plain[rounds:]
         for _ in range(rounds):
-            for name in _CHANCE.sample(list(others), len(others)):
-                other = 1 + list(others).index(name)
-                turn = []
-                for one, beside in _CHANCE.sample([(0, 1), (1, 0)], 2):
-                    blocks = _train(runners, [other if runner == one else 0 for runner in (0, 1)])
-                    turn.append((blocks[one], blocks[beside]))
-                result[name].append(Turn(turn))
+            for name in _CHANCE.sample(watched, len(watched)):
+                result[name].append(turn(1 + watched.index(name)))
     finally:
         for runner in runners:
             runner.kill()
         for runner in runners:
             runner.close()
-    return result
+    return Turns(both_plain[:rounds], result)
 
 
 def in_turns(
     plain: Training, others: Mapping[str, Training], *, step_ms: float, pairs: int, rounds: int
 ) -> list[Turns]:
-    """Each of so many pairs of processes gives every one of `others` a turn in each of `rounds`, beside a plain one.
+    """In each of so many pairs of processes every one of `others` has so many turns beside a plain one.
 
-    Raises RuntimeError when a training failed; its error is on stderr.
+    NOTHING among them is `plain`. Raises RuntimeError when a training failed; its error is on stderr.
     """
-    return [_rounds(plain, others, rounds, step_ms) for _ in range(pairs)]
+    return [_turns(plain, others, rounds, step_ms) for _ in range(pairs)]
 
-
-OURS = "trainperf"
-NOTHING = "nothing"  # a training that nobody watches, held against the plain ones: the noise of the measurement
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
     ("median step", lambda block: block.middle_ns),
@@ -277,19 +305,14 @@ _NOTES = {  # of ours
 
 def figures(title: str, measured: list[Turns], *, target: float | None = None) -> list[Figure]:
     """Rows of "trainperf" and "nothing" in each view, and of the others in the first and third."""
-    known = len(measured) >= _FEWEST_PAIRS
-
-    def figure(name: str, view: str, ratio: Callable[[Turn], float], **more: Any) -> Figure:
-        value, low, high = pooled_interval([list(map(ratio, its[name])) for its in measured])
-        more.setdefault(
-            "note", f"{sum(len(its[name]) for its in measured)} turns in {len(measured)} pairs of processes"
-        )
-        return Figure(f"{title}: {view}", value, "x", low if known else None, high if known else None, **more)
-
     result = []
-    for name in measured[0]:
+    for name in measured[0].others:
         for view, what in VIEWS if name in (OURS, NOTHING) else VIEWS[0::2]:
             goal = target if name == OURS and view != "CPU time of the process" else None
-            note = {"note": _NOTES[view]} if name == OURS and view in _NOTES else {}
-            result.append(figure(name, f"{name}, {view}", lambda b, what=what: b.ratio(what), target=goal, **note))
+            logs = [turns.log_ratio(name, what) for turns in measured]
+            value, low, high = (None if log is None else math.exp(log) for log in paired_interval(logs))
+            note = f"{len(logs)} pairs: {math.exp(min(logs)):.4f} .. {math.exp(max(logs)):.4f}"
+            if name == OURS and view in _NOTES:
+                note += f"; {_NOTES[view]}"
+            result.append(Figure(f"{title}: {name}, {view}", value, "x", low, high, goal, note=note))
     return result

@@ -1,0 +1,97 @@
+"""Of the benchmarks: who trains beside whom when trainings take turns, and the interval of their figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.harness import Block, paired_interval  # the line above makes it importable
+from benchmarks.turns import NOTHING, OURS, Turns, figures
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import json, os, sys, threading
+from benchmarks import turns
+
+def training(name):
+    def train(step_ended, steps):
+        print(os.getpid(), name, file=open(sys.argv[1], "a"))
+        for _ in range(steps):
+            step_ended()
+        if name == "fails":
+            threading.Thread(target=threading.Event().wait).start()  # nobody ends it
+            raise OSError("no space left")
+    return turns.Training(train)
+
+names = sys.argv[2:]
+others = {name: training("plain" if name == turns.NOTHING else name) for name in names}
+measured = turns.in_turns(training("plain"), others, step_ms=500, pairs=1, rounds=2)
+print(json.dumps([len(measured[0].plain), {name: len(its) for name, its in measured[0].others.items()}]))
+"""
+
+
+def in_turns(told: Path, *others: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(told), *others],
+        check=False, cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_the_plain_training_beside_is_in_a_process_that_was_never_watched(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    done = in_turns(told, "ours", NOTHING, "peer")
+    assert json.loads(done.stdout) == [2, {"ours": 2, NOTHING: 2, "peer": 2}], done.stderr
+    trained: dict[str, list[str]] = {}
+    for pid, name in map(str.split, told.read_text().splitlines()):
+        trained.setdefault(pid, []).append(name)
+    watched, beside = sorted(trained.values(), key=lambda names: names.count("plain"))
+    assert beside == ["plain"] * 9  # once to be warm, four times for the pair's own ratio and NOTHING's, beside four
+    assert watched[:5] == ["plain"] * 5
+    assert [sorted(watched[5:7]), sorted(watched[7:])] == [["ours", "peer"]] * 2
+
+
+def test_a_training_that_fails_ends_them_whatever_threads_it_leaves(tmp_path: Path) -> None:
+    done = in_turns(tmp_path / "told", "fails")
+    assert "OSError: no space left" in done.stderr
+    assert "RuntimeError: a training failed: its process ended with 1" in done.stderr
+
+
+def block(ns: float) -> Block:
+    return Block(ns, ns, ns, ns)
+
+
+def test_a_figure_is_free_of_what_makes_one_process_faster() -> None:
+    measured = [
+        Turns(
+            plain=[(block(100 * faster), block(100)), (block(200 * faster), block(200))],
+            others={OURS: [(block(102 * faster), block(100))], NOTHING: [(block(100 * faster), block(100))]},
+        )
+        for faster in (0.9, 1.0, 1.2)
+    ]
+    rows = figures("steps", measured, target=1.01)
+    assert [row.value for row in rows] == pytest.approx([1.02] * 4 + [1.0] * 4)
+    assert {row.note.split(";")[0] for row in rows} == {"3 pairs: 1.0200 .. 1.0200", "3 pairs: 1.0000 .. 1.0000"}
+    assert [row.target for row in rows] == [1.01, 1.01, 1.01, None, *[None] * 4]
+
+
+def test_interval_of_signed_ranks() -> None:
+    # Wilcoxon's tables: with 8 values the 4th of the 36 averages from either end, with 10 the 9th of 55.
+    powers = [2.0**n for n in range(10)]
+    assert paired_interval(powers[:8]) == (19.0, 2.5, 72.0)
+    assert paired_interval(powers) == (64.0, 6.0, 257.0)
+    # Symmetric around 0, moved by 3.
+    assert paired_interval([3 + x for x in (-4, -2, -1, 1, 2, 4)]) == (3, -1, 7)
+
+
+def test_no_interval_of_few_values() -> None:
+    assert paired_interval([1.0, 2.0, 9.0]) == (3.5, None, None)
+    assert paired_interval([1.0, 2.0, 3.0, 4.0, 5.0])[1:] == (None, None)
+    assert not any(math.isnan(value or 0) for value in paired_interval([0.0] * 6))
