@@ -85,11 +85,11 @@ def test_healthy(make: Make) -> None:
     assert found.findings == ()
     assert (
         found.verdict.text
-        == "compute-bound: 93% of step time is compute, most of it in backward; nothing found above 10%"
+        == "compute-bound: 93% of step time is compute, most of it in backward; no trouble found above 10%"
     )
     spread = make().steps(100, {("forward", "native"): 5.0, ("backward", "native"): 5.0})
     spread.detail("sample", 1000, phase="backward", state="native")
-    assert said(spread).verdict.text == "compute-bound: 100% of step time is compute; nothing found above 10%"
+    assert said(spread).verdict.text == "compute-bound: 100% of step time is compute; no trouble found above 10%"
 
 
 def test_unknown_time_is_said_in_the_verdict(make: Make) -> None:
@@ -220,7 +220,7 @@ def test_few_samples_do_not_tell_python_from_compute(make: Make, cause: str) -> 
     state = "python" if cause == "python" else "native"
     few = said(file.detail("sample", 8, state=state, count=2)).verdict.text
     told = few.startswith("on the CPU: 99% of step time; too few samples to tell Python from compute")
-    assert told and few.endswith("; nothing found above 10%") == (cause == "compute")
+    assert told and few.endswith("; no trouble found above 10%") == (cause == "compute")
     enough = said(file.detail("sample", 32, state=state, count=8)).verdict.text
     assert enough.startswith("mostly python" if cause == "python" else "compute-bound")
 
@@ -242,10 +242,10 @@ def test_validation_that_is_not_worth_a_word_yet_keeps_no_verdict_from_being_cle
     verdict = said(seen(make().steps(100, {("backward", "native"): 8.2}, validation=1.8))).verdict
     assert verdict.kind == "healthy" and verdict.text == (
         "compute-bound: 82% of step time is compute, most of it in backward; validation is 18%; "
-        "nothing else found above 10%"
+        "no other trouble found above 10%"
     )
     little = said(seen(make().steps(100, {("backward", "native"): 9.5}, validation=0.5))).verdict
-    assert little.text.endswith("; nothing found above 10%") and "validation" not in little.text
+    assert little.text.endswith("; no trouble found above 10%") and "validation" not in little.text
 
 
 def test_a_verdict_that_is_not_clear_names_the_largest_part(make: Make) -> None:

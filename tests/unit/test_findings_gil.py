@@ -146,6 +146,22 @@ def test_many_holders(make: Make) -> None:
     assert f.id == "TP202" and set(f.who) == {"poller-0", "poller-1", "poller-2"} and f.where.startswith("train.py:5")
 
 
+@pytest.mark.parametrize("holders", [1, 3])
+@pytest.mark.parametrize(("workers", "helps"), [(0, True), (2, False)])
+def test_workers_help_where_the_loop_makes_its_batches_and_waits_there(
+    make: Make, holders: int, workers: int, helps: bool
+) -> None:
+    """A pool of threads in collate_fn."""
+    file = make().steps(100, {("forward", "native"): 8.0, ("fetch", "gil_wait"): 3.0})
+    file.loader(1, fetches=100, num_workers=workers)
+    for i in range(holders):
+        at = file.stack(f"{TRAIN}:{50 + i} decode")
+        file.detail("gil_wait", 300 / holders, thread=file.thread(f"pool-{i}"), stack=at)
+    f = next(f for f in said(file).findings if f.id in ("TP201", "TP202"))
+    assert ("more DataLoader workers" not in f.will_not_help) == helps
+    assert holders == 1 or ("num_workers" in f.fix) == helps
+
+
 def test_an_estimate_is_said_to_be_one(make: Make) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     file.tier("gil_waits", "procfs", "the slot is not where it should be")

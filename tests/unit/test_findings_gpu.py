@@ -162,7 +162,7 @@ def test_an_info_that_the_device_idled_for_is_in_the_verdict(make: Make) -> None
     file.steps(99, launch=1.0, gpu_wait=12.0)
     file.span("compile", 1200, step=0)
     found = said(file.gpu({"python": 6.0, "launch": 2.2}))
-    assert loud(file) == [] and "; nothing else found above 10%" in found.verdict.text
+    assert loud(file) == [] and "; no other trouble found above 10%" in found.verdict.text
     assert ": torch.compile warmed up, " in found.verdict.text
 
 
@@ -414,4 +414,4 @@ def test_gpu_bound_is_healthy_and_says_what_helps(make: Make) -> None:
     (f,) = [f for f in found.findings if f.id == "TP513"]
     assert f.severity == "info" and f.cost_ns == 0 and "300 launches waited for room" in f.evidence[1]
     assert "9.0 ms a step, which costs nothing" in f.evidence[2] and loud(file) == []
-    assert found.verdict.text == "GPU-bound: the GPU is busy 98% of the time; nothing found above 10%"
+    assert found.verdict.text == "GPU-bound: the GPU is busy 98% of the time; no trouble found above 10%"

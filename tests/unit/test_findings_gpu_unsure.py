@@ -97,7 +97,7 @@ def test_many_small_causes_are_no_finding(make: Make) -> None:
     file = make().steps(100, launch=20.0).gpu({"launch": 1.5, "python": 1.2, "data_wait": 0.8})
     found = said(file)
     assert loud(file) == []
-    assert found.verdict.text == "GPU idle 18%, busy 82%: nothing found above 10% (most: launch 8%, python 6%)"
+    assert found.verdict.text == "GPU idle 18%, busy 82%: no trouble found above 10% (most: launch 8%, python 6%)"
 
 
 def test_a_verdict_says_how_much_idleness_it_does_not_explain(make: Make) -> None:

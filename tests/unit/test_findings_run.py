@@ -161,7 +161,7 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     once.span("compile", 2990, step=0)
     assert [(f.slug, f.severity) for f in said(once).findings] == [("compile-warmup", "info")]
     assert said(once).findings[0].share == pytest.approx(2990 / 3155, abs=0.01)
-    told = "torch.compile warmed up: 95% of step time, most of it python; nothing else found above 10%"
+    told = "torch.compile warmed up: 95% of step time, most of it python; no other trouble found above 10%"
     assert said(once).verdict.text == told
     fed = make(feeds_device="1")  # where native time is called launch
     fed.step({("forward", "python"): 1000.0, ("forward", "native"): 2000.0}, compute=5.0, compile=3000.0, flags=16)
@@ -173,7 +173,7 @@ def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     waits.step(descheduled=300.0, compute=5.0, compile=300.0, flags=16)
     assert loud(waits) == []
     assert [(f.id, f.cause) for f in said(waits).findings] == [("TP402", "blocked_io")]
-    told = "torch.compile warmed up: 95% of step time, most of it blocked_io; nothing else found above 10%"
+    told = "torch.compile warmed up: 95% of step time, most of it blocked_io; no other trouble found above 10%"
     assert said(waits).verdict.text == told
     collects = make()
     collects.step(python=1600.0, gc=200.0, compute=5.0, compile=1800.0, flags=16)

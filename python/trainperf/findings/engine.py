@@ -264,7 +264,7 @@ def _nothing(found: list[Finding], nobodys: str, usual: str = "", told: Finding 
         return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
     if nobodys:
         return nobodys
-    return f"{usual}nothing {'else ' if told is not None or usual else ''}found above {limit('warn_share'):.0%}"
+    return f"{usual}no {'other ' if told is not None or usual else ''}trouble found above {limit('warn_share'):.0%}"
 
 
 def worth_a_look(found: Iterable[Finding]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainperf.findings import loaders
 from trainperf.findings.facts import Holder, ms, plural
 from trainperf.findings.model import Abstained, Cell, Severity
 from trainperf.findings.rule import Rule
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 WILL_NOT_HELP = "more DataLoader workers, a larger batch, a faster GPU"
+FETCHES_WILL_NOT_HELP = "a larger batch, a faster GPU"  # where the training thread makes the batches, and waits there
 THREAD_WILL_NOT_HELP = "more threads that make batches; a larger queue; a faster GPU"  # of a thread that feeds the loop
 
 # A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
@@ -33,6 +35,7 @@ class Waits:
     holders: tuple[Holder, ...]  # costliest first
     hog: bool  # the first of them causes most of it
     losing: int  # steps that lose 10 % or more
+    in_fetch: bool  # most of it where the training thread makes the batches itself: workers would not wait there
 
     def evidence(self, facts: Facts) -> str:
         losing = f"({self.losing:,} of {facts.steps:,} steps lose 10% or more)"
@@ -53,7 +56,9 @@ def look(facts: Facts, rule: Rule) -> Waits | Abstained | None:
         return None
     holders = tuple(facts.holders())
     hog = bool(holders) and holders[0].share >= limit("hog_share")
-    return Waits(claims, ns, severity, holders, hog, facts.run.steps_with("gil_wait"))
+    in_fetch = sum(of for (phase, _), of in claims.items() if phase == "fetch") >= limit("most_share") * ns
+    by_itself = any(not loaders.num_workers(v) and not loaders.only_validates(v) for v in facts.run.loaders.values())
+    return Waits(claims, ns, severity, holders, hog, facts.run.steps_with("gil_wait"), in_fetch and by_itself)
 
 
 def holder_text(facts: Facts, holder: Holder) -> str:

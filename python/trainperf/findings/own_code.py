@@ -431,14 +431,27 @@ def _of_kind(
     return kept
 
 
+def _lines_in_modules(facts: Facts) -> Keeps:
+    """What a module's function that calls no module computes on its own lines."""
+    loops = functions_that_call_modules(facts)
+
+    def keep(stack: Sequence[Frame]) -> bool:
+        at = user_frame(stack)
+        if at is None or not in_module(stack) or in_autograd_function(stack) or function_of(at) in loops:
+            return False
+        return not any(is_trainings_own(f) for f in below_users(stack))
+
+    return keep
+
+
 def _in_small_operations(facts: Facts) -> dict[Function, Parts]:
-    """Functions outside of any module whose Python is told by itself, and has little more native code between it: small
-    operations, needed or not. With all of that; where it is much more, it may be a loss."""
+    """Functions whose Python is told by itself, and has little more native code between it: small operations, needed or
+    not. With all of that; where it is much more, it may be a loss, or a part of the model."""
     where = native_cells(facts)
     if _FORWARD not in where:
         return {}
-    known, beside = where[_FORWARD], _beside_the_model(facts)
-    whole = _functions(facts, where | {_FORWARD: lambda stack: known(stack) or beside(stack)})
+    known, beside, of_module = where[_FORWARD], _beside_the_model(facts), _lines_in_modules(facts)
+    whole = _functions(facts, where | {_FORWARD: lambda stack: known(stack) or beside(stack) or of_module(stack)})
     kept: dict[Function, Parts] = {}
     for function, parts in _of_kind(facts, _functions(facts, where), "python").items():
         python, native = _split(facts, whole[function])

@@ -33,6 +33,8 @@ class GilHog:
         function = function_name(spot)
         feeds = feeds_the_loop(facts, hog)
         wont = gil.THREAD_WILL_NOT_HELP if feeds else gil.WILL_NOT_HELP
+        if waits.in_fetch and not feeds:
+            wont = gil.FETCHES_WILL_NOT_HELP
         phases = sorted(waits.claims.items(), key=lambda kv: -kv[1])[:2]
         return facts.finding(
             (self.id, self.slug),

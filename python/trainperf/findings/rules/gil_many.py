@@ -53,6 +53,8 @@ class GilMany:
                 if holders
                 else "who held the GIL could not be read"
             ),
-            fix="# fewer threads, or processes instead:\nconcurrent.futures.ProcessPoolExecutor(2)",
-            will_not_help=gil.WILL_NOT_HELP,
+            fix="# make the batches in processes: threads share one GIL\nDataLoader(..., num_workers=2)"
+            if waits.in_fetch
+            else "# fewer threads, or processes instead:\nconcurrent.futures.ProcessPoolExecutor(2)",
+            will_not_help=gil.FETCHES_WILL_NOT_HELP if waits.in_fetch else gil.WILL_NOT_HELP,
         )

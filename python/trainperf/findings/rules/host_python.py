@@ -45,7 +45,10 @@ _IN_TENSORS = {
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
 _OF_THE_BATCH, _NEEDED = "# what makes the batch: in a DataLoader worker", "# what each step needs: in tensors"
-_ELSEWHERE = f"{SELDOM}\n{_OF_THE_BATCH}\n{_NEEDED}"
+_ELSEWHERE = (
+    "# what only looks (a metric): every N steps; what makes the batch: in a DataLoader worker; the rest: in tensors\n"
+    "if step % 50 == 0: ..."
+)
 _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
 _AFTER_THE_MODEL = f"{SELDOM}\n{_NEEDED}"
 # What is done in few steps, such as once an epoch, is rare already.
