@@ -275,6 +275,38 @@ def test_only_hooks_that_a_callback_has_are_timed_and_other_time_is_not_forward(
     assert len(run.spans("callback")) == 2 * N
 
 
+def test_hooks_that_the_module_has_are_timed_in_the_phase_that_they_are_called_in(tmp_path: Path) -> None:
+    took = dict.fromkeys(("on_train_batch_start", "on_before_optimizer_step"), 0)
+
+    def sleep(hook: str, seconds: float) -> None:
+        start = time.perf_counter_ns()
+        time.sleep(seconds)
+        took[hook] += time.perf_counter_ns() - start
+
+    class Hooked(Net):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            sleep("on_train_batch_start", 0.002)
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            sleep("on_before_optimizer_step", 0.004)
+
+        def on_validation_start(self) -> None:
+            time.sleep(0.001)
+
+    run = wall_to_wall(fit(tmp_path, Hooked(8), val=loader(None, 2)).run, N)
+    (mine,) = [d for kind, d in run.objects.values() if kind == "lightning_module"]
+    assert mine["class"].endswith("Hooked") and mine["hooks"].keys() == took.keys()
+    for name, hook in mine["hooks"].items():
+        assert hook["count"] == N and hook["at"].rpartition(":")[0] == __file__
+        assert took[name] <= hook["own_ns"] <= 1.1 * took[name]
+    assert run.phase_ns("optimizer") >= took["on_before_optimizer_step"]
+    assert not run.spans("callback")
+    assert (run.steps.causes_ns.sum(axis=1) == run.steps.wall_ns).all()
+    f = next(f for f in find(run).findings if f.id == "TP701")
+    assert [who.partition("Hooked.")[2] for who in f.who] == ["on_before_optimizer_step", "on_train_batch_start"]
+    assert 0.9 * sum(took.values()) <= f.cost_ns <= 1.1 * sum(took.values())
+
+
 def test_a_private_name_that_is_gone_is_said(tmp_path: Path) -> None:
     prof = TrainPerf(verbose=False)
     made = trainer(tmp_path, prof)

@@ -102,9 +102,9 @@ class Facts(Places):
         return loaders.sampler_cells(self)
 
     @cached_property
-    def in_told_callback(self) -> Callable[[Sequence[FrameLike]], bool]:
-        """Whether a stack of the loop's is in the callback that TP701 tells."""
-        return framework.in_told_callback(self)
+    def in_told_hook(self) -> Callable[[str, Sequence[FrameLike]], bool]:
+        """Whether a stack, seen in that phase, is in the hooks that TP701 tells."""
+        return framework.in_told_hook(self)
 
     @cached_property
     def restarts(self) -> Restarts | None:

@@ -1,4 +1,5 @@
-"""What the parts of a framework's loop cost, as its integration measured them: callbacks, loggers, its own chores."""
+"""What the parts of a framework's loop cost, as its integration measured them: callbacks, hooks of the module, loggers,
+its own chores."""
 
 from __future__ import annotations
 
@@ -24,7 +25,16 @@ MONITORS = {
     "DeviceStatsMonitor": "reads all of the device's statistics before and after every logged batch",
 }
 CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
+MODULE = "lightning_module"  # the kind of a LightningModule, of which its hooks are measured
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
+# A hook of the module has the phase in which it is called: with automatic optimization these, and else the loop's.
+_MODULES_PHASES = ("other", "forward", "backward", "optimizer")
+_PHASE_OF_HOOK = {
+    "on_before_zero_grad": "forward",
+    "on_before_backward": "forward",
+    "on_after_backward": "optimizer",
+    "on_before_optimizer_step": "optimizer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,8 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A callback, a logger, or something that the framework does at each batch. Compared as the object that it is."""
+    """A callback, the module that is trained, a logger, or something that the framework does at each batch. Compared as
+    the object that it is."""
 
     number: int
     kind: str
@@ -67,15 +78,20 @@ class Part:
     def is_clear(self) -> bool:
         return all(hook.is_clear for hook in self.hooks)
 
-    def place(self, facts: Facts) -> str:
-        """The costliest hook's file:line."""
-        at = (self.hooks[0].at if self.hooks else "") or self.at
+    @property
+    def is_module(self) -> bool:
+        return self.kind == MODULE
+
+    def place(self, facts: Facts, hook: Hook | None = None) -> str:
+        """The hook's file:line, or the costliest one's."""
+        hook = hook or next(iter(self.hooks), None)
+        at = (hook.at if hook is not None else "") or self.at
         file, _, line = at.rpartition(":")
         return f"{frames.short_path(file, facts.base)}:{line}" if file else at
 
 
 def parts(facts: Facts, kind: str) -> list[Part]:
-    """Those of a kind ("callback", "logger", "lightning"), the costliest in the loop first."""
+    """Those of a kind ("callback", MODULE, "logger", "lightning"), the costliest in the loop first."""
     found = []
     for number, (object_kind, description) in facts.run.objects.items():
         hooks = description.get("hooks")
@@ -114,26 +130,28 @@ def is_monitor(part: Part) -> bool:
     return part.is_frameworks_own and part.name in MONITORS
 
 
-def callbacks(facts: Facts) -> list[Part]:
-    """Those that no rule of their own tells, the costliest first."""
+def hook_holders(facts: Facts) -> list[Part]:
+    """The callbacks that no rule of their own tells and the module with its hooks, the costliest first."""
     saves = around_saves(facts)  # TP304 tells it
-    return [part for part in parts(facts, "callback") if not is_monitor(part) and part != saves]
+    found = [part for part in parts(facts, "callback") if not is_monitor(part) and part != saves]
+    return sorted(found + parts(facts, MODULE), key=lambda part: -part.other_ns)
 
 
-def told_callbacks(facts: Facts) -> list[Part]:
+def told_hook_holders(facts: Facts) -> list[Part]:
     """The costliest, and others that are worth a warning by themselves."""
-    found = callbacks(facts)
+    found = hook_holders(facts)
     return found[:1] + [part for part in found[1:] if facts.grade(part.other_ns, CALLBACK_LIMITS) is not None]
 
 
-def in_told_callback(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
-    """Whether a stack of the loop's is in the hooks of the callbacks that TP701 tells: their time is exact, and not to
-    be told once more by samples."""
-    told = told_callbacks(facts)
+def in_told_hook(facts: Facts) -> Callable[[str, Sequence[frames.FrameLike]], bool]:
+    """Whether a stack, seen in that phase, is in the hooks that TP701 tells: their time is exact, and not to be told
+    once more by samples. Those of callbacks are the loop's; the module's are in the phases that they are called in."""
+    told = told_hook_holders(facts)
     if facts.grade(sum(claims_of_all(facts, [(p, p.other_ns) for p in told]).values()), CALLBACK_LIMITS) is None:
-        return lambda stack: False
+        return lambda phase, stack: False
     hooks = Hooks(facts)
-    return lambda stack: any(hooks.owner(frame) in told for frame in stack)
+    of_phase = {phase: [part for part in told if phase == "other" or part.is_module] for phase in _MODULES_PHASES}
+    return lambda phase, stack: bool(of_phase.get(phase)) and any(hooks.owner(f) in of_phase[phase] for f in stack)
 
 
 def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
@@ -171,7 +189,7 @@ class Hooks:
         self._tells_classes = all(map(str.isdecimal, version)) and tuple(map(int, version)) >= (3, 11)
         self._classes = {str(description.get("class")) for _, description in facts.run.objects.values()}
         self._known: dict[tuple[str, str], list[tuple[int, Part]]] = {}  # by file and name: the first line
-        for kind in ("callback", "logger", "lightning"):
+        for kind in ("callback", MODULE, "logger", "lightning"):
             for part in parts(facts, kind):
                 for hook in part.hooks:
                     file, _, line = hook.at.rpartition(":")
@@ -200,7 +218,7 @@ def callback_of(facts: Facts, spot: Spot | None) -> str:
     hooks = Hooks(facts)
     for frame in spot.frames:
         part = hooks.owner(frame) if frames.is_users(frame, spot.frames) else None
-        if part is not None:
+        if part is not None and not part.is_module:
             return f"{part.name}.{frame.function.rpartition('.')[2]}"
     return ""
 
@@ -212,30 +230,33 @@ def claims_of(
     measured.
 
     By the samples in its hooks where there are any, else in proportion to the whole phase; but nothing that is `told`.
+    A module's are in any phase in which they were seen; where they never were, in those that its hooks usually have.
     """
-    whole = {cell: n for cell, n in facts.matrix.items() if cell[0] == phase and n > 0}
+    phases = _MODULES_PHASES if part.is_module else (phase,)
+    whole = {cell: n for cell, n in facts.matrix.items() if cell[0] in phases and n > 0}
     cells = {cell: n for cell, n in whole.items() if cell[1] not in KEEP_NAME}
     if not whole:
         return {}
     if not part.is_clear:
         ns = ns * sum(cells.values()) // sum(whole.values())
     cells = {cell: n - (told or {}).get(cell, 0) for cell, n in cells.items()}
-    seen: dict[str, int] = {}
+    seen: dict[Cell, int] = {}
     hooks = Hooks(facts)
-    for detail in weighed(facts.samples(phases=[phase]), whole):
+    for detail in weighed(facts.samples(phases=phases), whole):
         if any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
-            mechanism = MECHANISM_OF[detail.state]
-            seen[mechanism] = seen.get(mechanism, 0) + detail.ns
+            cell = (detail.phase, MECHANISM_OF[detail.state])
+            seen[cell] = seen.get(cell, 0) + detail.ns
     out: dict[Cell, int] = {}
     every = sum(seen.values())
-    for mechanism, sampled in seen.items():
-        cell = (phase, mechanism)
+    for cell, sampled in seen.items():
         amount = min(ns * sampled // every, cells.get(cell, 0)) if every else 0
         if amount:
             out[cell] = amount
-    rest = {cell: n - out.get(cell, 0) for cell, n in cells.items()}
-    for cell, amount in spread(rest, ns - sum(out.values())).items():
-        out[cell] = out.get(cell, 0) + amount
+    usual = {_PHASE_OF_HOOK.get(hook.name, "other") for hook in part.hooks if hook.other_ns}
+    for among in ({at for at, _ in seen} or usual, phases):
+        rest = {cell: n - out.get(cell, 0) for cell, n in cells.items() if cell[0] in among}
+        for cell, amount in spread(rest, ns - sum(out.values())).items():
+            out[cell] = out.get(cell, 0) + amount
     return out
 
 
@@ -250,7 +271,8 @@ def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "
 
 def named(found: Sequence[Part]) -> str:
     """ "logger A holds", "callbacks A, B and C hold"."""
-    kind = found[0].kind if len({part.kind for part in found}) == 1 else "logger"
-    if len(found) == 1:
-        return f"{kind} {found[0].name} holds"
-    return f"{kind}s {', '.join(p.name for p in found[:-1])} and {found[-1].name} hold"
+    return hold(found[0].kind if len({part.kind for part in found}) == 1 else "logger", [p.name for p in found])
+
+
+def hold(kind: str, names: Sequence[str]) -> str:
+    return f"{kind} {names[0]} holds" if len(names) == 1 else f"{kind}s {', '.join(names[:-1])} and {names[-1]} hold"

@@ -389,7 +389,7 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, 
             if (at := user_frame(stack := facts.run.stack(d.stack))) is not None
             and keep(stack)
             and d not in saving
-            and not (cell[0] == "other" and facts.in_told_callback(stack))
+            and not facts.in_told_hook(cell[0], stack)
         ]
         each = facts.matrix[cell] / max(1, _stood_for(facts, samples, [d for d, _ in kept]))
         for d, at in kept:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.describe import describe_other_loader
 from trainperf.integrations.fit_watch import FitWatch
-from trainperf.integrations.lightning_patches import LightningPatches, describe_class, where
+from trainperf.integrations.lightning_patches import LightningPatches, describe_class, place_of, where
 from trainperf.integrations.lightning_tee import Action, make_tee
 from trainperf.watch import Watch
 from trainperf.watching.phases import PHASES
@@ -33,6 +33,15 @@ _FIGURES = (
     "validation",
     "logging",
     "descheduled",
+)
+# Of a LightningModule, in the loop: what trains (training_step, optimizer_step) or moves a batch is a phase, and so is
+# what is called while it validates or saves.
+_MODULE_HOOKS = frozenset(
+    f"on_{at}"
+    for at in (
+        *("train_epoch_start", "train_batch_start", "before_zero_grad", "before_backward"),
+        *("after_backward", "before_optimizer_step", "train_batch_end", "train_epoch_end"),
+    )
 )
 _FACTS = (
     *("accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch", "log_every_n_steps", "max_epochs"),
@@ -117,10 +126,22 @@ class LightningFit:
             # From the host to the host nothing moves.
             moves = name.endswith(".batch_to_device") and self._trainer.strategy.root_device.type != "cpu"
             return self._transfer if moves else None
-        if name.endswith(".on_after_batch_transfer") and name.startswith("[LightningModule]"):
-            module = self._trainer.lightning_module
-            return self._other if _overrides(module, "on_after_batch_transfer", "DataHooks") else None
+        if name.startswith("[LightningModule]"):
+            return self._module_hook(name.rpartition(".")[2])
         return None
+
+    def _module_hook(self, hook: str) -> Action | None:
+        module, meter = self._trainer.lightning_module, self._meter
+        assert meter is not None
+        if hook == "on_after_batch_transfer":
+            return self._other if _overrides(module, hook, "DataHooks") else None
+        if hook not in _MODULE_HOOKS or not _overrides(module, hook, "ModelHooks"):
+            return None
+        cost = meter.cost_of(module, "lightning_module", lambda: describe_class(type(module)), hook)
+        if cost is None:
+            return None
+        cost.at = place_of(getattr(module, hook)) or where(type(module), hook)
+        return partial(meter.enter, cost, meter.PLAIN), meter.leave  # its phase stays what it is
 
     def _callback_cost(self, key: str, hook: str) -> Cost | None:
         meter = self._meter

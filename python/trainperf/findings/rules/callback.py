@@ -1,4 +1,4 @@
-"""TP701: a callback of the framework takes a notable part of the loop."""
+"""TP701: a callback of the framework, or a hook of the LightningModule, takes a notable part of the loop."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ _OPTIONS = {
     "LearningRateMonitor": 'LearningRateMonitor(logging_interval="epoch")',
 }
 
+# A module's hooks are where training itself may be: a clipping, an average of the weights, what shapes the batch.
+_NEEDED = "# what each step needs: by few operations on all tensors (torch._foreach_*), of the batch in the DataLoader"
+
 
 class Callback:
     id = "TP701"
@@ -29,7 +32,7 @@ class Callback:
     needs: tuple[str, ...] = ("lightning_profiler",)
 
     def check(self, facts: Facts) -> Outcome:
-        told = framework.told_callbacks(facts)
+        told = framework.told_hook_holders(facts)
         if not told:
             return None
         top = told[0]
@@ -39,14 +42,13 @@ class Callback:
         if severity is None:
             return None
         hook = top.hooks[0]
+        modules = any(p.is_module for p in framework.hook_holders(facts))
         others = [
             f"{p.name} {facts.share(p.other_ns):.1%}"
-            for p in framework.callbacks(facts)[len(told) : len(told) + 2]
+            for p in framework.hook_holders(facts)[len(told) : len(told) + 2]
             if facts.share(p.other_ns) >= limit("show_share")
         ]
-        second = max(top.hooks[1:], key=lambda h: h.other_ns, default=None)
-        if second is not None and second.other_ns < limit("felt_share") * top.other_ns:
-            second = None
+        more = _more_hooks(facts, top)
         fix_share = top.other_ns / whole_ns
         cause = facts.main_cause(claims)
         affected = _affected(facts, told, claims)
@@ -64,7 +66,7 @@ class Callback:
             fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
         else:
             hugging_face = bool(trainer_words.arguments(facts.run.meta))
-            fix = _less_often(f"{top.name}.{hook.name}", hook.name, beside, hugging_face=hugging_face)
+            fix = _less_often(top, hook.name, beside, hugging_face=hugging_face)
             fix_share = hook.other_ns / whole_ns
             if seldom:
                 fix = (
@@ -75,17 +77,18 @@ class Callback:
             severity=severity,
             cause=cause,
             claims=claims,
-            title=f"the {framework.named(told)} up the loop",
+            title=f"the {_named(facts, told)} up the loop",
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
-                f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks",
+                f"{facts.of_step(top.other_ns)} in {top.name}, all of its hooks"
+                + (" in the training loop" if top.is_module else ""),
                 _told(hook),
-                _told(second) if second is not None else "",
+                *(_told(h, top.place(facts, h) if top.is_module else "") for h in more),
                 *(f"{facts.of_step(p.other_ns)} in {p.name} ({p.place(facts)}): {_told(p.hooks[0])}" for p in told[1:]),
-                f"other callbacks: {', '.join(others)}" if others else "",
+                f"{'others' if modules else 'other callbacks'}: {', '.join(others)}" if others else "",
             ),
-            who=tuple(f"{p.name}.{p.hooks[0].name}" for p in told),
+            who=tuple(name for p in told for name in _names(facts, p)),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} runs on the training thread"
             + (
@@ -97,12 +100,33 @@ class Callback:
             )
             + f" ({top.place(facts)})"
             + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.other_ns):.0%}" for p in told[1:])
-            + (f"; {second.other_ns / top.other_ns:.0%} of its time is in {second.name}" if second is not None else ""),
+            + "".join(f"; {h.other_ns / top.other_ns:.0%} of its time is in {h.name}" for h in more),
             fix=fix,
             fix_share=fix_share,
-            will_not_help="more workers; where it stands in the list of callbacks"
+            will_not_help="more workers; "
+            + ("a callback that does the same" if top.is_module else "where it stands in the list of callbacks")
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
+
+
+def _more_hooks(facts: Facts, part: framework.Part) -> list[framework.Hook]:
+    """Beside the costliest: of the module those that are worth a warning, of a callback the one that it has notably."""
+    if part.is_module:
+        return [hook for hook in part.hooks[1:] if facts.grade(hook.other_ns, Callback.limits) is not None]
+    return [hook for hook in part.hooks[1:2] if hook.other_ns >= limit("felt_share") * part.other_ns]
+
+
+def _names(facts: Facts, part: framework.Part) -> list[str]:
+    """A callback is called by one of its hooks, the module by each that is told."""
+    more = _more_hooks(facts, part) if part.is_module else []
+    return [f"{part.name}.{hook.name}" for hook in (part.hooks[0], *more)]
+
+
+def _named(facts: Facts, told: Sequence[framework.Part]) -> str:
+    if not any(part.is_module for part in told):
+        return framework.named(told)
+    names = [name for part in told for name in _names(facts, part)]
+    return framework.hold("module's hook" if all(part.is_module for part in told) else "hook", names)
 
 
 def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cell, int]) -> Affected:
@@ -121,18 +145,26 @@ def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cel
     return Affected(calls, held / ns) if calls < few.steps else few
 
 
-def _less_often(place: str, hook: str, beside: str, *, hugging_face: bool) -> str:
+def _less_often(part: framework.Part, hook: str, beside: str, *, hugging_face: bool) -> str:
     """`beside`: where else it can be done."""
+    place = f"{part.name}.{hook}"
     if "epoch" in hook:
-        count, what = "round(state.epoch)" if hugging_face else "trainer.current_epoch", "epochs"
+        own = "self.current_epoch" if part.is_module else "trainer.current_epoch"
+        count, what = "round(state.epoch)" if hugging_face else own, "epochs"
     elif "batch" in hook or hook in ("on_step_begin", "on_step_end", "on_substep_end"):
         count, what = "state.global_step" if hugging_face else "batch_idx", "batches"
+    elif part.is_module:
+        count, what = "self.global_step", "steps"
     else:  # it is not given a number, or called for a reason of its own
         return f"# in {place}: do less, or do it {beside}"
-    step = 50 if what == "batches" else 5
-    return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return"
+    step = 5 if what == "epochs" else 50
+    if not part.is_module:
+        return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return"
+    needed = f"\n{_NEEDED}" if what != "epochs" else ""
+    return f"# in {place}: what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
 
 
-def _told(hook: framework.Hook) -> str:
+def _told(hook: framework.Hook, place: str = "") -> str:
     each = ms(hook.other_ns / max(1, hook.count))
-    return f"{hook.name}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"
+    at = f" ({place})" if place else ""
+    return f"{hook.name}{at}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame
 
 _MODULE = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
-_CAUSES = ("python", "compute", "launch")  # of validation, of a callback or a logger others tell
+_CAUSES = ("python", "compute", "launch")  # of validation, of a hook or a logger others tell
 
 
 def _logs(stack: Sequence[Frame]) -> bool:
@@ -77,7 +77,9 @@ class LightningLog:
             if exact <= 0 or cell[1] not in mechanisms or facts.cause_of(cell) not in _CAUSES:
                 continue
             read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
-            calls = [d for d in read if _logs(facts.run.stack(d.stack))]
+            calls = [
+                d for d in read if _logs(stack := facts.run.stack(d.stack)) and not facts.in_told_hook(d.phase, stack)
+            ]
             whole = sum(d.ns for d in read)
             if calls and whole:
                 claims[cell] = exact * sum(d.ns for d in calls) // whole
