@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sqlite3
 import subprocess
@@ -244,7 +245,7 @@ def test_watches_begin_and_end_while_threads_mark(tmp_path: Path) -> None:
 def test_a_look_that_takes_long_is_waited_for(tmp_path: Path) -> None:
     """The sampler reads /proc/self/maps of a thread that sleeps, once a second: 60 ms where there are this many."""
     body = """
-import mmap
+import json, mmap
 protections = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE  # two, or the kernel would merge them
 mappings = [mmap.mmap(-1, 4096, prot=protections[i % 2]) for i in range(50_000)]
 with trainperf.watch(path, verbose=False) as watch:
@@ -252,9 +253,11 @@ with trainperf.watch(path, verbose=False) as watch:
     while time.monotonic() < end:
         threading.Event().wait(0.002)
         watch.step()
-print({what: count for what, count in watch.run.dropped.items() if count})
+print(json.dumps({what: count for what, count in watch.run.dropped.items() if count}))
 """
-    assert child(body, tmp_path / "a.tpr").stdout == "{}\n"
+    dropped = json.loads(child(body, tmp_path / "a.tpr").stdout)
+    # Of 2,500: the thread itself may be kept from a CPU between its clock and its ring.
+    assert dropped.pop("late_events", 0) <= 5 and dropped == {}
 
 
 def test_a_flush_waits_for_a_sampler_that_is_kept_off_the_cpus(tmp_path: Path) -> None:
