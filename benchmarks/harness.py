@@ -56,13 +56,23 @@ def median_interval(values: Sequence[float], *, rounds: int = 2000) -> tuple[flo
     return statistics.median(values), medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 
+def _walsh_averages(values: Sequence[float]) -> list[float]:
+    """The averages of any two, and of each with itself; sorted."""
+    return sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))
+
+
+def hodges_lehmann(values: Sequence[float]) -> float:
+    """Hodges and Lehmann's estimate of what `values` lie around: a few that lie far off hardly move it."""
+    return statistics.median(_walsh_averages(values))
+
+
 def paired_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     """Hodges and Lehmann's estimate of what `values` lie around, and its interval of 95 % or more.
 
     The interval is that of Wilcoxon's signed ranks, exact for independent values that lie symmetrically around it. None
     for its ends with fewer than 6 values, of which not even the whole range is one of 95 %.
     """
-    averages = sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))  # Walsh's
+    averages = _walsh_averages(values)
     ways = [1] + [0] * len(averages)  # in which some of the ranks sum to 0, 1, ...
     for rank in range(1, len(values) + 1):
         for total in range(len(averages), rank - 1, -1):
@@ -117,7 +127,8 @@ class Block:
     """Some steps of a loop: ns per step."""
 
     mean_ns: float  # has everything in it, and the machine's noise
-    middle_ns: float  # the median step: steady on a busy machine, blind to what happens to few steps
+    middle_ns: float  # the median step: blind to what happens to few steps
+    calm_ns: float  # the tenth percentile: steps that nobody disturbed, our own helper threads neither
     cpu_ns: float  # of the whole process, helper threads too: steady, whatever else the machine does; mean
     thread_ns: float  # CPU time of the thread that trains: likewise, without the helpers
 
@@ -134,7 +145,8 @@ def block_of(runs: Sequence[Sequence[Mark]]) -> Block:
     """Of steps that follow one another within each run."""
     steps = [[b - a for a, b in zip(*ends, strict=True)] for run in runs for ends in itertools.pairwise(run)]
     wall, cpu, thread = zip(*steps, strict=True)
-    return Block(statistics.mean(wall), statistics.median(wall), statistics.mean(cpu), statistics.mean(thread))
+    calm = sorted(wall)[len(wall) // 10]
+    return Block(statistics.mean(wall), statistics.median(wall), calm, statistics.mean(cpu), statistics.mean(thread))
 
 
 FRAMEWORK_MS = 5.0  # a step of a training by a framework
@@ -174,7 +186,7 @@ def perceptron() -> Any:
 
 
 class Loop:
-    """A plain training loop on one thread of torch whose step takes about `target_ms`."""
+    """A plain training loop on one thread of torch whose step takes about `target_ms` where nobody disturbs it."""
 
     def __init__(self, target_ms: float) -> None:
         import torch
@@ -189,12 +201,12 @@ class Loop:
         for _ in range(4):  # the time of a step is nearly linear in its batch
             self.batch = (torch.randn(size, 64), torch.randint(0, 10, (size,)))
             self._step_ns(20)
-            step_ms = statistics.median(self._step_ns(40) for _ in range(5)) / 1e6
+            step_ms = statistics.median(self._step_ns(40) for _ in range(9)) / 1e6
             size = max(8, int(size * target_ms / step_ms))
         self.step_ms = step_ms
 
     def _step_ns(self, steps: int) -> float:
-        return block_of_steps(lambda step_ended: self.train(step_ended, steps), 0).middle_ns
+        return block_of_steps(lambda step_ended: self.train(step_ended, steps), 0).calm_ns
 
     def train(self, step_ended: Callable[[], None], steps: int) -> None:
         from torch.utils.data import DataLoader

@@ -40,8 +40,8 @@ class Healthy:
         self._size = fitting_size(lambda size: self.step_ns(size) / 1e6)
 
     def step_ns(self, size: int = 0) -> float:
-        """Of the median step of a short training."""
-        return block_of_steps(lambda step_ended: self.train(step_ended, size=size, steps=250)).middle_ns
+        """Of a step of a short training where nobody disturbs it."""
+        return block_of_steps(lambda step_ended: self.train(step_ended, size=size, steps=250)).calm_ns
 
     def train(self, step_ended: turns.StepEnded, callbacks: Sequence[Any] = (), *, size: int = 0, steps: int) -> None:
         import torch

@@ -63,8 +63,8 @@ class Healthy:
         self.size = size or fitting_size(lambda size: self.step_ns(size=size) / 1e6)
 
     def step_ns(self, **more: Any) -> float:
-        """Of the median step of a short training."""
-        return block_of_steps(lambda step_ended: self.fit(step_ended, steps=250, **more)).middle_ns
+        """Of a step of a short training where nobody disturbs it."""
+        return block_of_steps(lambda step_ended: self.fit(step_ended, steps=250, **more)).calm_ns
 
     def fit(
         self,

@@ -1,11 +1,11 @@
 """Two trainings take turns, laps of about a fifth of a second: one that is measured, and a plain one beside it.
 
-A shared machine's speed changes by the second, by far more than what is measured: what both do within half a second has
-that in it alike. Each has a process of its own, which stands still in the other's laps (SIGSTOP), with the threads of
-whoever watches it. Where its memory came to lie makes one process steadily faster than another: so both train plain
-first, and the figure is the later ratio over that one. They do not change roles: a process that was watched stays 0.3
-to 0.6 % slower, and a plain training in it would flatter whoever watched. Several pairs do so, forked from a process
-that is warm.
+A shared machine's speed changes by the second, by far more than what is measured: two laps that follow one another have
+that in them alike, and where it changed between the two, many others tell (Hodges and Lehmann's estimate). Each has a
+process of its own, which stands still in the other's laps (SIGSTOP), with the threads of whoever watches it. Where its
+memory came to lie makes one process steadily faster than another: so both train plain first, and the figure is the
+later ratio over that one. They do not change roles: a process that was watched stays 0.3 to 0.6 % slower, and a plain
+training in it would flatter whoever watched. Several pairs do so, forked from a process that is warm.
 What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so each process
 scatters its heap at random, anew before each lap (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import math
 import multiprocessing
 import os
 import random
 import signal
-import statistics
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from benchmarks.harness import Block, Figure, Mark, block_of, mark, paired_interval, pin
+from benchmarks.harness import Block, Figure, Mark, block_of, hodges_lehmann, mark, paired_interval, pin
 
 StepEnded = Callable[[], None]
 
@@ -38,6 +38,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _BLOCKS, _SMALLEST, _LARGEST = 400, 1 << 6, 1 << 21  # of the scattered heap; bytes
 _SHORTEST_LAP_S, _LONGEST_LAP_S = 0.13, 0.33  # at random: what is due at regular times is due anywhere in a lap
+_FEWEST_STEPS = 4  # of a lap
 # Of each training; at first the loop's functions are met for the first time. What is measured begins, with the other
 # one's laps between, 0.8 s after the first step and ends 4.8 s after it. What a watch of ours does each second, or was
 # to do while it stood still, is in it twice as often as in a training that never does; and samples are taken more often
@@ -90,19 +91,18 @@ class _ScatteredHeap:
 
 
 class _Laps:
-    """The step_ended() of one training: keeps the time of each step, and waits for its turn before each lap."""
+    """The step_ended() of one training: keeps the time of each step, and waits for its turn before each lap.
 
-    def __init__(self, step_ms: float, wait: Callable[[], None]) -> None:
-        self._skipped, measured = (max(4, round(s * 1e3 / step_ms)) for s in (_SKIPPED_S, _MEASURED_S))
+    `lap` steps are its first one's; `wait` returns when it is this process' turn again, and the next one's.
+    """
+
+    def __init__(self, step_ms: float, lap: int, wait: Callable[[], int]) -> None:
+        self._skipped, measured = (max(_FEWEST_STEPS, round(s * 1e3 / step_ms)) for s in (_SKIPPED_S, _MEASURED_S))
         self.steps = self._skipped + measured  # of the training
-        self._step_ms = step_ms
-        self._wait = wait  # until it is this process' turn again
+        self._wait = wait
         self._ended = 0
-        self._lap_ends = self._lap()
+        self._lap_ends = lap
         self._runs: list[list[Mark]] = [[]]
-
-    def _lap(self) -> int:
-        return max(4, round(_CHANCE.uniform(_SHORTEST_LAP_S, _LONGEST_LAP_S) * 1e3 / self._step_ms))
 
     def step_ended(self) -> None:
         now = mark()
@@ -112,15 +112,15 @@ class _Laps:
         if self._ended >= self._skipped:
             self._runs[-1].append(now)
         if self._ended == self._lap_ends and self._ended < self.steps:
-            self._lap_ends += self._lap()
-            self._wait()
+            self._lap_ends += self._wait()
             if self._ended >= self._skipped:
                 self._runs.append([mark()])
 
-    def block(self) -> Block:
+    def blocks(self) -> list[Block]:
+        """Of each lap, but for those that are cut short by the first step or the last that is measured."""
         if self._ended != self.steps:
             raise RuntimeError(f"a training ended after {self._ended} steps of {self.steps}")
-        return block_of(self._runs)
+        return [block_of([run]) for run in self._runs if len(run) > _FEWEST_STEPS]
 
 
 class _Runner:
@@ -139,23 +139,23 @@ class _Runner:
         """Takes effect with the first lap()."""
         self._tell(training)
 
-    def lap(self) -> Block | None:
-        """Lets it run to the end of a lap; the times of all laps after the last one."""
+    def lap(self, steps: int) -> list[Block] | None:
+        """Lets it run to the end of a lap of so many steps; the times of all laps after the last one."""
         pid = self._process.pid
         assert pid is not None
-        self._tell(None)  # so it goes on at once, and what is due in it by then is in its lap
+        self._tell(steps)  # so it goes on at once, and what is due in it by then is in its lap
         os.kill(pid, signal.SIGCONT)
-        block = self._hear()
+        blocks = self._hear()
         os.kill(pid, signal.SIGSTOP)
-        return block
+        return blocks
 
-    def _tell(self, what: int | None) -> None:
+    def _tell(self, what: int) -> None:
         try:
             self._pipe.send(what)
         except OSError:
             raise self._failed() from None
 
-    def _hear(self) -> Block | None:
+    def _hear(self) -> list[Block] | None:
         try:
             return self._pipe.recv()  # type: ignore[no-any-return]
         except (EOFError, OSError):
@@ -195,16 +195,16 @@ def _serve(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> N
     heap = _ScatteredHeap(libc)
     all_cpus = os.sched_getaffinity(0)
 
-    def wait() -> None:
+    def wait() -> int:
         heap.scatter()
         pipe.send(None)
-        pipe.recv()
+        steps: int = pipe.recv()
+        return steps
 
     pipe.send(None)  # it is ready
     while True:
         training = trainings[pipe.recv()]
-        pipe.recv()
-        laps = _Laps(step_ms, wait)
+        laps = _Laps(step_ms, pipe.recv(), wait)
         gc.collect()  # what a training leaves is not to be collected in the next one
         try:
             if training.one_cpu:
@@ -212,38 +212,37 @@ def _serve(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> N
             training.train(laps.step_ended, laps.steps)
         finally:
             os.sched_setaffinity(0, all_cpus)
-        pipe.send(laps.block())
+        pipe.send(laps.blocks())
 
 
-Turn = tuple[Block, Block]  # of one process, and of the plain training beside it
+Lap = tuple[Block, Block]  # of one process, and of the plain training beside it, of as many steps
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
     """What one pair of processes took. The first is the same one in all turns; the second was never watched."""
 
-    plain: Sequence[Turn]  # both plain, before all others
-    others: Mapping[str, Sequence[Turn]]
+    plain: Sequence[Lap]  # both plain, before all others; of all turns, as are those below
+    others: Mapping[str, Sequence[Lap]]
 
     def log_ratio(self, name: str, what: Callable[[Block], float]) -> float:
         """ln of how much longer the training takes, less that of the pair's own difference."""
         return _log_ratio(self.others[name], what) - _log_ratio(self.plain, what)
 
 
-def _log_ratio(turns: Sequence[Turn], what: Callable[[Block], float]) -> float:
-    return statistics.fmean(math.log(what(block) / what(plain)) for block, plain in turns)
+def _log_ratio(laps: Sequence[Lap], what: Callable[[Block], float]) -> float:
+    return hodges_lehmann([math.log(what(block) / what(plain)) for block, plain in laps])
 
 
-def _train(runners: Sequence[_Runner], trainings: Sequence[int]) -> list[Block]:
-    """Each runner its training, lap by lap in turn; what each took."""
+def _train(runners: Sequence[_Runner], trainings: Sequence[int], step_ms: float) -> list[Lap]:
+    """Two runners, each its training, lap by lap in turn; what each lap took."""
     for runner, training in zip(runners, trainings, strict=True):
         runner.begin(training)
-    blocks: dict[_Runner, Block] = {}
-    while len(blocks) < len(runners):
-        for runner in runners:
-            if runner not in blocks and (block := runner.lap()) is not None:
-                blocks[runner] = block
-    return [blocks[runner] for runner in runners]
+    while True:
+        steps = max(_FEWEST_STEPS, round(_CHANCE.uniform(_SHORTEST_LAP_S, _LONGEST_LAP_S) * 1e3 / step_ms))
+        blocks = [runner.lap(steps) for runner in runners]
+        if None not in blocks:  # they have as many steps: both end in the same lap
+            return list(zip(*blocks, strict=True))
 
 
 OURS = "trainperf"
@@ -256,9 +255,9 @@ def _turns(plain: Training, others: Mapping[str, Training], rounds: int, step_ms
     runners: list[_Runner] = []
     first = _CHANCE.randrange(2)  # the other one is never watched
 
-    def turn(training: int) -> Turn:
-        blocks = _train(runners, [training if runner == first else 0 for runner in range(2)])
-        return blocks[first], blocks[1 - first]
+    def turn(training: int) -> list[Lap]:
+        laps = _train(runners, [training if runner == first else 0 for runner in range(2)], step_ms)
+        return [(lap[first], lap[1 - first]) for lap in laps]
 
     try:
         for _ in range(2):
@@ -266,18 +265,18 @@ def _turns(plain: Training, others: Mapping[str, Training], rounds: int, step_ms
         turn(0)
         both_plain = [turn(0) for _ in range(2 * rounds if NOTHING in others else rounds)]
         _CHANCE.shuffle(both_plain)
-        result: dict[str, list[Turn]] = {name: [] for name in others}
+        result: dict[str, list[Lap]] = {name: [] for name in others}
         if NOTHING in others:
-            result[NOTHING] = both_plain[rounds:]
+            result[NOTHING] = list(itertools.chain(*both_plain[rounds:]))
         for _ in range(rounds):
             for name in _CHANCE.sample(watched, len(watched)):
-                result[name].append(turn(1 + watched.index(name)))
+                result[name] += turn(1 + watched.index(name))
     finally:
         for runner in runners:
             runner.kill()
         for runner in runners:
             runner.close()
-    return Turns(both_plain[:rounds], result)
+    return Turns(list(itertools.chain(*both_plain[:rounds])), result)
 
 
 def in_turns(
@@ -291,23 +290,25 @@ def in_turns(
 
 
 VIEWS: tuple[tuple[str, Callable[[Block], float]], ...] = (
+    ("step that nobody disturbs", lambda block: block.calm_ns),
     ("median step", lambda block: block.middle_ns),
     ("mean step", lambda block: block.mean_ns),
     ("CPU time of the training thread", lambda block: block.thread_ns),
     ("CPU time of the process", lambda block: block.cpu_ns),
 )
 _NOTES = {  # of ours
-    "mean step": "with what hits few steps, and all of the machine's noise",
+    "step that nobody disturbs": "tenth percentile of a lap: with our hooks, without what our threads disturb",
+    "mean step": "with what hits few steps of most laps",
     "CPU time of the training thread": "what others run is not in it",
     "CPU time of the process": "with our own threads, which sample more often when a watch is young",
 }
 
 
 def figures(title: str, measured: list[Turns], *, target: float | None = None) -> list[Figure]:
-    """Rows of "trainperf" and "nothing" in each view, and of the others in the first and third."""
+    """Rows of "trainperf" and "nothing" in each view, and of the others in the first two."""
     result = []
     for name in measured[0].others:
-        for view, what in VIEWS if name in (OURS, NOTHING) else VIEWS[0::2]:
+        for view, what in VIEWS if name in (OURS, NOTHING) else VIEWS[:2]:
             goal = target if name == OURS and view != "CPU time of the process" else None
             logs = [turns.log_ratio(name, what) for turns in measured]
             value, low, high = (None if log is None else math.exp(log) for log in paired_interval(logs))
