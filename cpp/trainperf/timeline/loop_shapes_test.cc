@@ -224,6 +224,21 @@ TEST(LoopShapes, ABackwardForEachSampleOfABatch) {
   }
 }
 
+TEST(LoopShapes, ManyLongMicroBatchesBeforeTheFirstOptimizerStep) {
+  for (const bool by_loader : {true, false}) {
+    Script loop;
+    for (int i = 0; i < 3; ++i) {
+      if (by_loader) loop.Fetch(kTrain, 1_ms);
+      for (int j = 0; j < 40; ++j) loop.Forward(400_ms).Backward(800_ms);
+      loop.Optimizer(kAdam, 1_ms);
+    }
+    if (by_loader) loop.Exhausted(kTrain);
+    loop.Finish();
+    ASSERT_EQ(loop.steps().size(), 3u) << by_loader;
+    for (const auto& step : loop.steps()) EXPECT_EQ(step.backwards, 40);
+  }
+}
+
 TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
   Script loop;
   for (int i = 0; i < 50; ++i) loop.Forward(2_ms).Backward(2_ms).Cpu(1_ms);
@@ -234,12 +249,18 @@ TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
 }
 
 TEST(LoopShapes, NoOptimizerInALongRunIsPutOutAsItGoes) {
-  for (const int64_t step : {5_ms, 300_ms}) {  // by number, and by time
-    Script loop;
-    for (int i = 0; i < 3000; ++i) loop.Forward(step / 2).Backward(step / 2);
-    EXPECT_GT(loop.steps().size(), 2900u);
-    loop.Finish();
-    EXPECT_EQ(loop.steps().size(), 3000u);
+  for (const bool one_batch : {false, true}) {
+    for (const int64_t step : {5_ms, 300_ms}) {  // by number, and by time
+      Script loop;
+      if (one_batch) loop.Fetch(kTrain, 1_ms);
+      const int most_held = step == 5_ms ? 1100 : 250;
+      for (int i = 0; i < 3000; ++i) {
+        loop.Forward(step / 2).Backward(step / 2);
+        ASSERT_GE(static_cast<int>(loop.steps().size()), i - most_held);
+      }
+      loop.Finish();
+      EXPECT_EQ(loop.steps().size(), 3000u);
+    }
   }
 }
 

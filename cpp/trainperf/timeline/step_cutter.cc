@@ -364,7 +364,8 @@ bool StepCutter::IsFinal(size_t index) const {
 
 // Which rule holds for this loop.
 void StepCutter::Decide(bool finishing) {
-  const bool long_enough = finishing || now_ns_ - pieces_[0]->start_ns > kMaxHeldNs;
+  const int64_t held_ns = now_ns_ - pieces_[0]->start_ns;
+  const bool long_enough = finishing || held_ns > kMaxHeldNs;
   if (fetch_cut_seen_) {
     if (long_enough || Count(Cut::kFetch) >= kMaxHeld) mode_ = Mode::kFetch;
     return;
@@ -376,7 +377,7 @@ void StepCutter::Decide(bool finishing) {
     return;
   }
   // An optimizer that is yet to come, or a second fetch, may show that these are micro-batches of one step.
-  const int enough = long_enough && fetched_.empty() ? kMaxHeld : kMaxHeldBackwards;
+  const int enough = held_ns > kMaxHeldBackwardsNs ? kMaxHeld : kMaxHeldBackwards;
   const int backward = Count(Cut::kBackward);
   if (backward >= enough || (finishing && backward > 0)) mode_ = Mode::kBackward;
 }

@@ -24,9 +24,11 @@ namespace trainperf {
 class StepCutter {
  public:
   static constexpr int kMaxHeld = 32;                   // cuts held back until the rule is certain
-  static constexpr int kMaxHeldBackwards = 1024;        // likewise: they may be one step's micro-batches, or samples
   static constexpr int64_t kMaxHeldNs = 5'000'000'000;  // unless only a second look could tell
-  static constexpr int64_t kChainNs = 10'000'000;       // from iter(loader) to the fetch that it belongs to
+  // Backwards may be one step's micro-batches, or samples.
+  static constexpr int kMaxHeldBackwards = 1024;
+  static constexpr int64_t kMaxHeldBackwardsNs = 60'000'000'000;  // then kMaxHeld are enough
+  static constexpr int64_t kChainNs = 10'000'000;                 // from iter(loader) to the fetch that it belongs to
 
   StepCutter(StepWriter* writer, LoaderLog* loaders)
       : writer_(writer), loaders_(loaders), steps_before_(writer->steps_put()) {}
