@@ -118,7 +118,8 @@ fi
 
 chromium=
 if [ $tests = yes ]; then
-  install_chromium &  # apt-get and pip wait for the network, each by itself
+  exec 3<&0                # by itself a job in the background has no terminal, which sudo may ask
+  install_chromium <&3 &  # apt-get and pip wait for the network, each by itself
   chromium=$!
 fi
 

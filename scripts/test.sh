@@ -36,7 +36,7 @@ build() {
   mkdir -p build
   cmake --build --preset release -j "$(nproc)" --target all gil_truth >build/build.log 2>&1 &
   building=$!
-  scripts/setup.sh --tests || { kill "$building"; exit 1; }
+  scripts/setup.sh --tests || built=$?
   wait "$building" || built=$?
   cat build/build.log
   return "$built"

@@ -30,7 +30,9 @@ class _Log:
         try:
             logger.log(level, text, *args, exc_info=exc_info, stacklevel=3)
         except Exception as error:
-            with suppress(OSError, ValueError):  # where stderr is closed, nobody is left to be told
+            if sys.stderr is None:  # print() would write to stdout, which is the program's
+                return
+            with suppress(Exception):  # where stderr or an argument fails too, nobody is left to be told
                 said = text % args if args else text
                 print(f"trainperf: {said} (the log failed: {type(error).__name__}: {error})", file=sys.stderr)
 

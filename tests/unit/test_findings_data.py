@@ -192,7 +192,7 @@ def test_a_small_in_process_fetch_is_no_warning(make: Make) -> None:
     found = said(file)
     assert [(f.id, f.severity) for f in found.findings] == [("TP101", "info")]
     assert found.verdict.finding == "" and "compute-bound" in found.verdict.text
-    assert "no warning, but data-starved costs 21%" in found.verdict.text and "nothing found" not in found.verdict.text
+    assert "no warning, but data-starved costs 21%" in found.verdict.text and "trouble found" not in found.verdict.text
 
 
 @pytest.mark.parametrize(

@@ -37,14 +37,27 @@ def test_it_is_told_on_stderr_instead(strict: None, capsys: pytest.CaptureFixtur
     ]
 
 
-@pytest.mark.parametrize("stderr", [None, "closed"])
-def test_without_a_stderr_it_is_silent(strict: None, monkeypatch: pytest.MonkeyPatch, stderr: str | None) -> None:
-    class Closed:
+@pytest.mark.parametrize("fails", [None, ValueError("closed file"), AttributeError("a Tee whose file is gone")])
+def test_without_a_stderr_it_is_silent(
+    strict: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: Exception | None
+) -> None:
+    class Fails:
         def write(self, text: str) -> None:
-            raise ValueError("I/O operation on closed file")
+            assert fails is not None
+            raise fails
 
-    monkeypatch.setattr(sys, "stderr", Closed() if stderr else None)
-    log.error("gone")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Fails() if fails else None)
+        log.error("gone")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_argument_that_has_no_text(strict: None) -> None:
+    class Fails:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    log.error("%s is gone", Fails())
 
 
 def test_a_callback_that_fails(strict: None, recorder: Recorder) -> None:

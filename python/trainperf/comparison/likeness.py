@@ -40,7 +40,7 @@ def notes(before: RunReader, after: RunReader) -> Iterator[str]:
         a, b = before.meta.get(key, ""), after.meta.get(key, "")
         if a and b and a != b:
             yield f"not the same {what}: {a} -> {b}"
-    a, b = before.script, after.script
+    a, b = ("a notebook" if run.is_notebook else run.script for run in (before, after))
     if a and b and a != b:
         yield f"not the same script: {a} -> {b}"
     for which, run, other in (("first", before, after), ("second", after, before)):

@@ -57,7 +57,9 @@ def look(facts: Facts, rule: Rule) -> Waits | Abstained | None:
     holders = tuple(facts.holders())
     hog = bool(holders) and holders[0].share >= limit("hog_share")
     in_fetch = sum(of for (phase, _), of in claims.items() if phase == "fetch") >= limit("most_share") * ns
-    by_itself = any(not loaders.num_workers(v) and not loaders.only_validates(v) for v in facts.run.loaders.values())
+    trains = [v for v in facts.run.loaders.values() if not loaders.only_validates(v)]
+    in_workers = sum(v.fetches.count for v in trains if loaders.num_workers(v))
+    by_itself = sum(v.fetches.count for v in trains if not loaders.num_workers(v)) > in_workers
     return Waits(claims, ns, severity, holders, hog, facts.run.steps_with("gil_wait"), in_fetch and by_itself)
 
 

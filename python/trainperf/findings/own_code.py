@@ -335,6 +335,13 @@ def share_after_the_model(facts: Facts, details: Sequence[Detail]) -> float:
     return sum(d.ns for d in of_forward if facts.batch_work.is_after(facts.run.stack(d.stack))) / max(1, whole)
 
 
+def share_before_the_model(facts: Facts, details: Sequence[Detail]) -> float:
+    """Likewise before the first call of the model."""
+    whole = sum(d.ns for d in details)
+    of_forward = [d for d in details if d.phase == "forward"]
+    return sum(d.ns for d in of_forward if facts.batch_work.is_before(facts.run.stack(d.stack))) / max(1, whole)
+
+
 def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     """Of the loop itself nearly all was seen on one line, with no function of Python's below it, and workers make the
     batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks

@@ -53,7 +53,8 @@ class GilMany:
                 if holders
                 else "who held the GIL could not be read"
             ),
-            fix="# make the batches in processes: threads share one GIL\nDataLoader(..., num_workers=2)"
+            fix="# make the batches in processes, where they wait for no thread; or use fewer threads\n"
+            "DataLoader(..., num_workers=2)"
             if waits.in_fetch
             else "# fewer threads, or processes instead:\nconcurrent.futures.ProcessPoolExecutor(2)",
             will_not_help=gil.FETCHES_WILL_NOT_HELP if waits.in_fetch else gil.WILL_NOT_HELP,

@@ -19,6 +19,7 @@ from trainperf.findings.own_code import (
     of_library,
     own_code,
     share_after_the_model,
+    share_before_the_model,
     share_in_hooks,
     too_few_samples,
     works_on_weights,
@@ -160,7 +161,9 @@ class HostCompute:
             after = share_after_the_model(facts, [d for d in mine.details if d.phase == "forward"])
             if after >= limit("held_share"):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
-            elif after > 1 - limit("held_share"):
+            elif after > 1 - limit("held_share") and share_before_the_model(facts, mine.details) > 1 - limit(
+                "held_share"
+            ):
                 advice, doing = _AROUND_THE_MODEL, f"around the model, {after:.0%} of it between that and the backward"
             if may_be_of_tensors(facts, mine, top):
                 doubt = "what it computes on lines of its own may be of tensors, and a part of the loss"

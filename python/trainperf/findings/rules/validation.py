@@ -45,14 +45,19 @@ class Validation:
         # In a loop of the user's own, without a loader: a rollout or pseudo-labels look like it.
         fetches = sum(v.fetches.validation_count for v in facts.run.loaders.values())
         doubts: tuple[str, ...] = ()
-        if not fetches and not framework.trainer(facts) and not trainer_words.arguments(facts.run.meta) and own is None:
+        if not fetches and not framework.trainer(facts) and not trainer_words.arguments(facts.run.meta):
             title, fix = "what runs in eval() is a large part of the run", _unless_it_makes_data(every)
+            if own is not None:
+                fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less\n{fix}"
             counted, doubts = plural(times, "stretch", "es"), (_NO_LOADER,)
             does = f"{validating.stretch(facts) or 'the model'} runs in eval()"
         else:
             title, does = "validation is a large part of the run", "validation runs"
             counted = plural(times, "validation")
             fix = _less_of_it(facts, by_itself, every)
+            if own is not None:
+                fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
+                fix += _less_often(facts, by_itself, every)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -68,13 +73,10 @@ class Validation:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{does} {_often(every)} and takes {ms(cost / times)}"
+            why=f"{does} {_often(every, times / facts.steps)} and takes {ms(cost / times)}"
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
             + (f", most of it waiting for data, made in {facts.label(for_data)}" if for_data is not None else ""),
-            fix=fix
-            if own is None
-            else f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
-            + _less_often(facts, by_itself, every),
+            fix=fix,
             fix_share=0.5 if own is None else max(0.5, own.share),
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
@@ -91,7 +93,9 @@ def _less_of_it(facts: Facts, callback: str, every: int) -> str:
     return f"{rarely}, or on half of the data"
 
 
-def _often(every: int) -> str:
+def _often(every: int, times_a_step: float = 0.0) -> str:
+    if times_a_step >= 1.5:
+        return f"about {times_a_step:.0f} times in each step"
     return "in each step" if every == 1 else f"about every {every:,} steps"
 
 
