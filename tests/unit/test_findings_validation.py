@@ -43,6 +43,26 @@ def test_what_no_loader_feeds_may_be_a_rollout(make: Make, every: int) -> None:
         assert "about every 4 steps" in f.why and "such as a rollout" in f.fix
 
 
+def test_a_rollout_whose_environment_takes_most_of_it(make: Make) -> None:
+    """Its policy's layers were seen, so what the environment does is known to be the user's own."""
+    file = make()
+    for step in range(40):
+        file.step(compute=10.0, validation=12.0)
+        file.span("validation", 4, step=step).span("validation", 4, step=step).span("validation", 4, step=step)
+    for ms, frames in ((320, (f"{TRAIN}:61 Env.step",)), (160, (LINEAR, MODEL))):
+        at = file.stack(*frames, f"{TRAIN}:50 collect", f"{TRAIN}:9 main")
+        file.detail("sample", ms, phase="validation", state="native", stack=at)
+    file.detail("sample", 400, phase="forward", state="native", stack=file.stack(LINEAR, MODEL, f"{TRAIN}:12 main"))
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert f.title == "what runs in eval() is a large part of the run"
+    assert "about 3 times in each step and takes 4.0 ms" in f.why and "67% of it in Env.step" in f.why
+    assert (
+        "in Env.step" in f.fix
+        and "if its result is trained on" in f.fix
+        and "it reads no DataLoader" in f.confidence_why
+    )
+
+
 def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
     some = make().steps(40, compute=10.0, validation=3.0)
     assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]
