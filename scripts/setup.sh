@@ -104,8 +104,7 @@ if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
   "$python" -m venv --clear "$venv"
 fi
 
-# Python compiles what is imported when it is; pip would compile ten times as much, half a minute beside the build.
-pip_install() { "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile "$@"; }
+pip_install() { "$venv/bin/python" -m pip install -qq --disable-pip-version-check "$@"; }
 
 stamp=$venv/.trainperf-setup-build
 key=$({ cat scripts/requirements-native.txt; "$venv/bin/python" -VV; } | sha256sum)
