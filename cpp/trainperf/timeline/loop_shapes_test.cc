@@ -209,35 +209,24 @@ TEST(LoopShapes, NoLoaderWithMicroBatches) {
   }
 }
 
-TEST(LoopShapes, ABackwardForEachSampleOfABatch) {
+void ExpectOneStepEach(int optimizer_steps, int backwards, int64_t each_ns) {
   for (const bool by_loader : {true, false}) {
     Script loop;
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < optimizer_steps; ++i) {
       if (by_loader) loop.Fetch(kTrain, 1_ms);
-      for (int j = 0; j < 200; ++j) loop.Forward(1_ms).Backward(2_ms);
+      for (int j = 0; j < backwards; ++j) loop.Forward(each_ns / 3).Backward(each_ns * 2 / 3);
       loop.Optimizer(kAdam, 1_ms);
     }
     if (by_loader) loop.Exhausted(kTrain);
     loop.Finish();
-    ASSERT_EQ(loop.steps().size(), 5u) << by_loader;
-    for (const auto& step : loop.steps()) EXPECT_EQ(step.backwards, 200);
+    ASSERT_EQ(loop.steps().size(), static_cast<size_t>(optimizer_steps)) << by_loader;
+    for (const auto& step : loop.steps()) EXPECT_EQ(step.backwards, backwards);
   }
 }
 
-TEST(LoopShapes, ManyLongMicroBatchesBeforeTheFirstOptimizerStep) {
-  for (const bool by_loader : {true, false}) {
-    Script loop;
-    for (int i = 0; i < 3; ++i) {
-      if (by_loader) loop.Fetch(kTrain, 1_ms);
-      for (int j = 0; j < 40; ++j) loop.Forward(400_ms).Backward(800_ms);
-      loop.Optimizer(kAdam, 1_ms);
-    }
-    if (by_loader) loop.Exhausted(kTrain);
-    loop.Finish();
-    ASSERT_EQ(loop.steps().size(), 3u) << by_loader;
-    for (const auto& step : loop.steps()) EXPECT_EQ(step.backwards, 40);
-  }
-}
+TEST(LoopShapes, ABackwardForEachSampleOfABatch) { ExpectOneStepEach(5, 200, 3_ms); }
+
+TEST(LoopShapes, ManyLongMicroBatchesBeforeTheFirstOptimizerStep) { ExpectOneStepEach(3, 40, 1200_ms); }
 
 TEST(LoopShapes, NoOptimizerClosesAtTheBackward) {
   Script loop;

@@ -1,0 +1,85 @@
+"""Rules about what holds the loop up: collections of garbage, checkpoints, logging; on runs made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from verdicts import TRAIN, Make, only, said
+
+
+def test_gc_pauses(make: Make) -> None:
+    file = make()
+    for _ in range(10):
+        file.steps(9, compute=9.0)
+        file.span("gc", 20, step=file.step(gc=20.0, compute=9.0), value=2)
+    file.detail("gc", 200, code=2, count=10).detail("gc", 1, code=1, count=100)
+    found = said(file)
+    f = only(file)
+    assert f.id == "TP303" and f.steps_affected == 10 and "gc.freeze" in f.fix and "gc.disable" in f.will_not_help
+    assert "10 of 100 steps, 20.0 ms each" in found.verdict.text
+
+
+@pytest.mark.parametrize(("younger", "named"), [(0, True), (12, False)])
+def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) -> None:
+    """Full collections alone are asked for; among younger ones they come by themselves, whatever line that hits."""
+    file = make().steps(100, {("other", "gc"): 2.0}, compute=8.0)
+    file.detail("gc", 200, phase="other", code=2, count=5)
+    if younger:
+        file.detail("gc", 1, phase="other", code=1, count=younger)
+    file.detail("sample", 200, phase="other", stack=file.stack(f"{TRAIN}:88 train_epoch"))
+    file.detail("sample", 20, phase="other", stack=file.stack(f"{TRAIN}:20 build"))
+    f = only(file)
+    assert f.id == "TP303" and f.where == ("train.py:88" if named else "")
+    assert ("gc.collect()" in f.title) == ("train_epoch (train.py:88)" in f.why) == named
+
+
+@pytest.mark.parametrize(("full", "asked"), [(2, False), (3, True)])
+def test_full_collections_alone_are_asked_for_also_without_a_sample(make: Make, full: int, asked: bool) -> None:
+    """As those of a library are, which no line of the user's calls."""
+    file = make().steps(100, gc=5.0, compute=8.0)
+    file.detail("gc", 500, code=2, count=full).detail("gc", 0.1, code=0, count=90)
+    f = only(file)
+    assert (f"gc.collect() is called in the loop ({full} times)" in f.title) == asked
+    assert f.fix.startswith("# remove gc.collect()") == asked and ("gc.freeze" in f.fix) != asked
+    file.detail("gc", 1, code=1, count=300)
+    by_itself = only(file)
+    assert "gc.collect()" not in by_itself.title and "gc.freeze" in by_itself.fix
+
+
+def test_checkpoint_says_bytes_speed_and_how_often(make: Make) -> None:
+    file = make()
+    at = file.stack("/x/site-packages/torch/serialization.py:900 save", f"{TRAIN}:70 save")
+    for step in range(24):
+        file.step(compute=10.0, checkpoint=60.0 if step % 12 == 11 else 0.0)
+    for step in (11, 23):
+        file.span("checkpoint", 60, step=step, value=120_000_000)
+    file.detail("sample", 110, phase="checkpoint", state="blocked", stack=at)
+    f = only(file)
+    assert f.id == "TP304" and f.where == "train.py:70" and f.steps_affected == 2
+    assert "120.0 MB each, 2.0 GB/s" in f.evidence[1] and "2 saves in 24 steps" in f.evidence[0]
+
+
+def test_logging(make: Make) -> None:
+    file = make()
+    for _ in range(100):
+        file.span("logging", 2, step=file.step(compute=8.0, logging=2.0))
+    file.detail(
+        "sample", 190, phase="logging", state="blocked", code=1, stack=file.stack(f"{TRAIN}:5 SlowHandler.emit")
+    )
+    f = only(file)
+    assert f.id == "TP305" and f.where == "train.py:5" and "QueueHandler" in f.fix
+    assert "100 log calls of 1 ms or more in 100 of 100 steps, 2.0 ms each" in f.evidence
+
+
+def test_formatting_in_python_is_not_handed_to_a_thread_which_would_take_the_gil(make: Make) -> None:
+    f = only(make().steps(100, {("forward", "native"): 8.0, ("logging", "python"): 4.0, ("logging", "blocked"): 0.5}))
+    assert f.id == "TP305" and "thread" not in f.fix and "less of it" in f.fix
+    assert "a thread: most of it is formatting" in f.will_not_help
+
+
+def test_log_calls_without_a_span_are_not_divided_among_those_with_one(make: Make) -> None:
+    file = make().steps(100, compute=8.0, logging=4.0)
+    assert any("no single log call takes 1 ms" in e for e in only(file).evidence)
+    file.span("logging", 3, step=50)
+    f = only(file)
+    assert "1 log call of 1 ms or more in 1 of 100 steps, 3.0 ms each" in f.evidence
+    assert f.steps_affected == 100 and "4.0 ms of each step's 12.0 ms the training thread writes logs" in f.evidence
