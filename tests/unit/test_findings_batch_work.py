@@ -90,6 +90,18 @@ def test_what_comes_between_two_calls_of_the_model_is_not_said_to_follow_it(make
     assert "between" not in next(f for f in said(file).findings if f.id == "TP310").title
 
 
+def test_what_most_of_is_between_two_calls_of_the_model_makes_no_batch(make: Make) -> None:
+    """It may need what the first one returned."""
+    file = make().steps(100, {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 0.5})
+    layer, refine = (LINEAR, CALL.format(1832)), (NUMPY, f"{TRAIN}:4 refine")
+    for ms, frames, line in ((1.0, layer, 9), (7.9, refine, 12), (1.1, layer, 14)):
+        at = file.stack(*frames, f"{TRAIN}:{line} train")
+        file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    f = only(file)
+    assert f.title == "the loop computes between its calls of the model" and "in Dataset" not in f.fix
+    assert "between calls of the model" in f.evidence[0]
+
+
 def both_sides(file: RunFile) -> RunFile:
     file.steps(100, {("forward", "native"): 10.0, ("backward", "native"): 4.0, ("optimizer", "native"): 0.5})
     for ms, frames, line in (

@@ -52,6 +52,11 @@ class BatchWork:
         """Whether the function comes to its first call of a layer on a later line."""
         return not in_module(stack) and _is_before(stack, self.calls)
 
+    def is_between(self, stack: Sequence[Frame]) -> bool:
+        """Whether it is on a line between its calls of layers."""
+        found = None if in_module(stack) else _innermost(stack, self.calls)
+        return found is not None and found[1].first < found[0] < found[1].last
+
     def is_after(self, stack: Sequence[Frame]) -> bool:
         """Whether its last call of one is on an earlier line."""
         found = None if in_module(stack) else _innermost(stack, self.calls)

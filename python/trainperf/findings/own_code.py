@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
@@ -328,18 +328,19 @@ def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     return bare >= limit("warn_share") * sum(d.ns for d, _ in seen)
 
 
-def share_after_the_model(facts: Facts, details: Sequence[Detail]) -> float:
-    """What is seen between the last call of the model and the backward."""
-    whole = sum(d.ns for d in details)
-    of_forward = [d for d in details if d.phase == "forward"]
-    return sum(d.ns for d in of_forward if facts.batch_work.is_after(facts.run.stack(d.stack))) / max(1, whole)
+class AroundTheModel(NamedTuple):
+    """Shares of what was seen, by the lines on which a function calls the model; the rest is on none of these."""
+
+    before: float
+    between: float  # two calls
+    after: float  # and before the backward
 
 
-def share_before_the_model(facts: Facts, details: Sequence[Detail]) -> float:
-    """Likewise before the first call of the model."""
-    whole = sum(d.ns for d in details)
-    of_forward = [d for d in details if d.phase == "forward"]
-    return sum(d.ns for d in of_forward if facts.batch_work.is_before(facts.run.stack(d.stack))) / max(1, whole)
+def around_the_model(facts: Facts, details: Sequence[Detail]) -> AroundTheModel:
+    whole, work = sum(d.ns for d in details), facts.batch_work
+    forward = [(d.ns, facts.run.stack(d.stack)) for d in details if d.phase == "forward"]
+    where = (work.is_before, work.is_between, work.is_after)
+    return AroundTheModel(*(sum(ns for ns, stack in forward if at(stack)) / max(1, whole) for at in where))
 
 
 def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

@@ -11,6 +11,7 @@ from trainperf.findings.frames import function_of, in_step_hook, saves
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
+    around_the_model,
     arrays_in_model,
     beside_the_model,
     forward_without_layers,
@@ -18,8 +19,6 @@ from trainperf.findings.own_code import (
     native_cells,
     of_library,
     own_code,
-    share_after_the_model,
-    share_before_the_model,
     share_in_hooks,
     too_few_samples,
     works_on_weights,
@@ -66,6 +65,11 @@ _AFTER_THE_MODEL = (
     "the loop computes between the model and the backward",
     f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
     "a faster model; more DataLoader workers: it is of what the model has computed",
+)
+_BETWEEN_CALLS = (
+    "the loop computes between its calls of the model",
+    _AFTER_THE_MODEL[1],
+    "a faster model; more DataLoader workers, where it is of what the model has computed",
 )
 _AROUND_THE_MODEL = (
     "the loop computes before it calls the model, and after",
@@ -158,13 +162,15 @@ class HostCompute:
                 doubt = "a hook that changes the gradients is a part of the training"
         elif mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
             advice, doing = _BEFORE_THE_MODEL, "before the model is called"
-            after = share_after_the_model(facts, [d for d in mine.details if d.phase == "forward"])
-            if after >= limit("held_share"):
+            at = around_the_model(facts, [d for d in mine.details if d.phase == "forward"])
+            notably = 1 - limit("held_share")
+            if at.after >= limit("held_share"):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
-            elif after > 1 - limit("held_share") and share_before_the_model(facts, mine.details) > 1 - limit(
-                "held_share"
-            ):
-                advice, doing = _AROUND_THE_MODEL, f"around the model, {after:.0%} of it between that and the backward"
+            elif at.between > limit("most_share"):
+                advice, doing = _BETWEEN_CALLS, "between calls of the model"
+            elif min(at.before, at.after) > notably:
+                advice = _AROUND_THE_MODEL
+                doing = f"around the model, {at.after:.0%} of it between that and the backward"
             if may_be_of_tensors(facts, mine, top):
                 doubt = "what it computes on lines of its own may be of tensors, and a part of the loss"
         elif affected.rare(facts.steps):

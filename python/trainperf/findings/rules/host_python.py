@@ -15,12 +15,12 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
+    around_the_model,
     may_free_a_batch,
     of_function,
     of_library,
     own_code,
     python_cells,
-    share_after_the_model,
     too_few_samples,
     unread_share,
     untold_of_line,
@@ -106,7 +106,7 @@ class HostPython:
         of_top = [d for d, _ in of_function(facts, mine, top)]
         before = self._before_the_model(facts, of_top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        if usual is _ELSEWHERE and share_after_the_model(facts, of_top) >= limit("held_share"):
+        if usual is _ELSEWHERE and around_the_model(facts, of_top).after >= limit("held_share"):
             before, usual = False, _AFTER_THE_MODEL
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL
