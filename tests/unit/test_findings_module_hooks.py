@@ -46,6 +46,22 @@ def test_a_hook_of_the_module_that_no_sample_met_is_told_where_lightning_calls_i
     assert f.cost_ms_per_step == pytest.approx(1.0, abs=0.01) and f.claims.keys() == {("optimizer", "native")}
 
 
+def test_what_a_hook_of_the_module_fetches_is_not_charged_to_what_trains(make: Make) -> None:
+    """Fetches within a hook are in its time, and in the fetches that TP101 tells."""
+    file = lightning(make).steps(100, {("fetch", "blocked"): 4.0, ("forward", "native"): 5.0, ("other", "native"): 0.1})
+    file.loader(2, fetches=100, wait=400)
+    assert [f.id for f in said(_module(file, {"on_train_batch_start": hook(400)})).findings] == ["TP101"]
+
+
+def test_of_two_that_are_told_each_has_its_own_figures(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 1.0, ("other", "blocked"): 9.0})
+    hooks = {"on_train_batch_end": hook(200), "on_train_batch_start": hook(190, at=f"{TRAIN}:60")}
+    file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": {"on_x": hook(500)}})
+    f = only(_module(file, hooks))
+    assert "so does Net.on_train_batch_end, 20%" in f.why
+    assert "on_train_batch_start (train.py:60): 100 calls, 1.9 ms each, the longest 1.9 ms" in f.evidence
+
+
 @pytest.mark.parametrize("mechanism", ["python", "native"])
 @pytest.mark.parametrize("phase", ["other", "optimizer"])
 @pytest.mark.parametrize(("share", "ids"), [(0.30, {"TP701"}), (0.01, {"host"})])

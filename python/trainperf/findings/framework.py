@@ -230,7 +230,8 @@ def claims_of(
     measured.
 
     By the samples in its hooks where there are any, else in proportion to the whole phase; but nothing that is `told`.
-    A module's are in any phase in which they were seen; where they never were, in those that its hooks usually have.
+    A module's are in any phase in which they were seen, or that its hooks usually have, and no more than these have:
+    what a hook fetches or moves to the device is in phases that others tell.
     """
     phases = _MODULES_PHASES if part.is_module else (phase,)
     whole = {cell: n for cell, n in facts.matrix.items() if cell[0] in phases and n > 0}
@@ -253,10 +254,10 @@ def claims_of(
         if amount:
             out[cell] = amount
     usual = {_PHASE_OF_HOOK.get(hook.name, "other") for hook in part.hooks if hook.other_ns}
-    for among in ({at for at, _ in seen} or usual, phases):
-        rest = {cell: n - out.get(cell, 0) for cell, n in cells.items() if cell[0] in among}
-        for cell, amount in spread(rest, ns - sum(out.values())).items():
-            out[cell] = out.get(cell, 0) + amount
+    among = {at for at, _ in seen} | usual if part.is_module else phases
+    rest = {cell: n - out.get(cell, 0) for cell, n in cells.items() if cell[0] in among}
+    for cell, amount in spread(rest, ns - sum(out.values())).items():
+        out[cell] = out.get(cell, 0) + amount
     return out
 
 

@@ -85,7 +85,7 @@ class Callback:
                 + (" in the training loop" if top.is_module else ""),
                 _told(hook),
                 *(_told(h, top.place(facts, h) if top.is_module else "") for h in more),
-                *(f"{facts.of_step(p.other_ns)} in {p.name} ({p.place(facts)}): {_told(p.hooks[0])}" for p in told[1:]),
+                *(line for p in told[1:] for line in _of_another(facts, p)),
                 f"{'others' if modules else 'other callbacks'}: {', '.join(others)}" if others else "",
             ),
             who=tuple(name for p in told for name in _names(facts, p)),
@@ -99,7 +99,7 @@ class Callback:
                 else " at every call"
             )
             + f" ({top.place(facts)})"
-            + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.other_ns):.0%}" for p in told[1:])
+            + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.hooks[0].other_ns):.0%}" for p in told[1:])
             + "".join(f"; {h.other_ns / top.other_ns:.0%} of its time is in {h.name}" for h in more),
             fix=fix,
             fix_share=fix_share,
@@ -114,6 +114,12 @@ def _more_hooks(facts: Facts, part: framework.Part) -> list[framework.Hook]:
     if part.is_module:
         return [hook for hook in part.hooks[1:] if facts.grade(hook.other_ns, Callback.limits) is not None]
     return [hook for hook in part.hooks[1:2] if hook.other_ns >= limit("felt_share") * part.other_ns]
+
+
+def _of_another(facts: Facts, part: framework.Part) -> list[str]:
+    more = _more_hooks(facts, part) if part.is_module else []
+    first = f"{facts.of_step(part.other_ns)} in {part.name} ({part.place(facts)}): {_told(part.hooks[0])}"
+    return [first, *(_told(hook, part.place(facts, hook)) for hook in more)]
 
 
 def _names(facts: Facts, part: framework.Part) -> list[str]:
