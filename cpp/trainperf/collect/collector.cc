@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& p
   TRAINPERF_RETURN_IF_ERROR(OnOwnHeap([&] { made = make(); }));
   TRAINPERF_ASSIGN_OR_RETURN(std::unique_ptr<Collector> collector, std::move(made));
   collector->gil_.Start(collector->writer_.get());
+  if (collector->gil_.samples()) collector->timeline_.AwaitSample();
 
   // Our thread must not run the user's signal handlers: it inherits this mask.
   sigset_t all, before;

@@ -31,6 +31,7 @@ class GilProbes {
   void Start(RunWriter* writer);  // Requires GIL.
   void RemoveWaits();             // Requires GIL. Idempotent.
   void StopSampler() { sampler_.reset(); }
+  bool samples() const { return sampler_ != nullptr; }
   void Abandon() { (void)sampler_.release(); }  // in a forked child its thread does not exist: joining it would hang
 
   // The rest is the collector's thread's.

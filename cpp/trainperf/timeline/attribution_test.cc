@@ -151,6 +151,38 @@ TEST(Attribution, FirstStepsGoByTheSamplesOfLaterOnes) {
   EXPECT_EQ(loop.steps()[0].at(Phase::kForward, Mechanism::kNative), 1_ms);
 }
 
+// The sampler may come late, on a machine that is busy.
+TEST(Attribution, StepsWaitForTheFirstSample) {
+  Script loop;
+  loop.timeline().AwaitSample();
+  int64_t before = -1;
+  int64_t after = -1;
+  Loop(loop, 300, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 150) loop.Sample(SampleState::kNative);
+    if (i == 149) before = loop.timeline().steps_closed();
+    if (i == 152) after = loop.timeline().steps_closed();
+  });
+  EXPECT_EQ(before, 0);
+  EXPECT_GE(after, 100);
+  ASSERT_EQ(loop.steps().size(), 300u);
+  for (const Step& step : loop.steps()) ASSERT_EQ(step.mechanism(Mechanism::kUnknown), 0) << step.index;
+}
+
+TEST(Attribution, StepsWaitTwoSecondsAndNoneLaterWhereNoSampleComes) {
+  Script loop;
+  loop.timeline().AwaitSample();
+  std::vector<int64_t> closed;
+  Loop(loop, 100, [&](int) {
+    loop.Cpu(50_ms);
+    closed.push_back(loop.timeline().steps_closed());
+  });
+  EXPECT_EQ(closed[30], 0);
+  EXPECT_GT(closed[45], 0);
+  EXPECT_GE(closed[99], 98);
+  EXPECT_EQ(loop.steps().size(), 100u);
+}
+
 TEST(Attribution, BriefBlockingIsNotSplit) {
   Script loop;
   Loop(loop, 40, [&](int) { loop.Cpu(1_ms).Blocked(40_us).Sample(SampleState::kParallel); });

@@ -129,4 +129,11 @@ int64_t Piece::unsettled_delay() const {
   return sum;
 }
 
+bool Piece::has_cpu() const {
+  for (uint32_t rest = used; rest != 0; rest &= rest - 1) {
+    if (rows[__builtin_ctz(rest)].cpu > 0) return true;
+  }
+  return false;
+}
+
 }  // namespace trainperf

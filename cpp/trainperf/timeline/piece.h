@@ -96,6 +96,7 @@ class Piece {
   void Confirm();
   void Refute();
   int64_t unsettled_delay() const;
+  bool has_cpu() const;
   int64_t end_ns() const { return end; }
 
   int64_t start_ns = 0;

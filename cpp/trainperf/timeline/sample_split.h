@@ -18,6 +18,8 @@ class SampleSplit {
 
   // A sample of a step that is not yet closed: what the first steps, which have none of their own, go by.
   void SeeAhead(SampleState state, int64_t ns);
+  // Whether there is any that a step's time on CPU can be split by.
+  bool tells_cpu() const { return ahead_.python + ahead_.native > 0; }
   // Takes in the samples of the step whose only, plain piece this is.
   void AddSamples(const Piece& step);
   // Writes the row of `phase`; its mechanisms sum to measures.total().

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxSpare = 64;
 constexpr size_t kMaxWaiting = 1024;
-constexpr int64_t kMaxWaitNs = 2'000'000'000;  // readings come every second, or more often
+constexpr int64_t kMaxWaitNs = 2'000'000'000;  // readings come every second, or more often; the first sample sooner
 constexpr int64_t kWorthWaitingNs = 100'000;   // the kernel throttles for milliseconds
 constexpr int64_t kMaxThrottledNs = int64_t{1} << 61;
 
@@ -85,17 +85,30 @@ void StepWriter::PutOutside(std::unique_ptr<Piece> piece) { Put(std::move(piece)
 void StepWriter::Put(std::unique_ptr<Piece> piece, bool step) {
   if (device_->active()) device_->OpenCell(piece->end_ns());
   waiting_steps_ += step;
-  if (!host_seen_ || (waiting_.empty() && piece->unsettled_delay() < kWorthWaitingNs)) {
+  if (waiting_.empty() && !MustWait(*piece)) {
     Release(std::move(piece), step);
     return;
   }
   waiting_.push_back({std::move(piece), step});
   while (waiting_.size() > kMaxWaiting ||
          waiting_.front().piece->end_ns() < waiting_.back().piece->end_ns() - kMaxWaitNs) {
+    if (awaits_sample_) {  // it does not come
+      Flush();
+      return;
+    }
     Waiting first = std::move(waiting_.front());
     waiting_.pop_front();
     Release(std::move(first.piece), first.step);
   }
+}
+
+bool StepWriter::MustWait(const Piece& piece) const {
+  return (host_seen_ && piece.unsettled_delay() >= kWorthWaitingNs) || (awaits_sample_ && piece.has_cpu());
+}
+
+void StepWriter::SawSample(SampleState state, int64_t ns) {
+  split_.SeeAhead(state, ns);
+  if (awaits_sample_ && split_.tells_cpu()) Flush();
 }
 
 void StepWriter::Release(std::unique_ptr<Piece> piece, bool step) {
@@ -125,6 +138,7 @@ void StepWriter::AdvanceTo(int64_t watermark_ns) {
 }
 
 void StepWriter::Flush() {
+  awaits_sample_ = false;
   while (!waiting_.empty()) {
     Waiting first = std::move(waiting_.front());
     waiting_.pop_front();

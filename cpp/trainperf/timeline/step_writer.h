@@ -1,5 +1,6 @@
-// Gives finished pieces to the sink: as steps, numbered, or as what happened outside of steps. Where the cgroup is
-// watched, it first waits for the reading that tells whether time on the run queue was throttling; where a device is
+// Gives finished pieces to the sink: as steps, numbered, or as what happened outside of steps. Where there is a
+// sampler, the first ones wait for its first sample, which tells what their time on CPU was. Where the cgroup is
+// watched, a piece waits for the reading that tells whether time on the run queue was throttling; where a device is
 // fed, until its lane is whole up to the piece's end.
 
 #ifndef TRAINPERF_TIMELINE_STEP_WRITER_H_
@@ -32,7 +33,9 @@ class StepWriter {
   // The cgroup's throttled time so far. `open`: pieces not yet put; `marked_ns`: the step thread's last mark.
   void HostReading(int64_t at_ns, int64_t throttled_ns, const std::vector<std::unique_ptr<Piece>>& open,
                    int64_t marked_ns);
-  void SawSample(SampleState state, int64_t ns) { split_.SeeAhead(state, ns); }
+  // Somebody samples: pieces wait for the first one.
+  void AwaitSample() { awaits_sample_ = true; }
+  void SawSample(SampleState state, int64_t ns);
   void AdvanceTo(int64_t watermark_ns);
   void Flush();
   // The device's lane has come further: writes what waited for it.
@@ -53,6 +56,7 @@ class StepWriter {
   };
 
   void Put(std::unique_ptr<Piece> piece, bool step);
+  bool MustWait(const Piece& piece) const;
   void Release(std::unique_ptr<Piece> piece, bool step);
   void Write(Piece& piece, bool step);
   uint32_t Flags(const Piece& piece) const;
@@ -63,13 +67,14 @@ class StepWriter {
   DeviceLane* const device_;
   std::array<std::array<Cause, kMechanismCount>, kPhaseCount> causes_;
   std::vector<std::unique_ptr<Piece>> spare_;
-  std::deque<Waiting> waiting_;    // for the cgroup's reading
+  std::deque<Waiting> waiting_;    // for the first sample, or the cgroup's reading
   std::deque<Waiting> unsettled_;  // then for the device
   int64_t waiting_steps_ = 0;      // in both
   DetailTable device_details_;
   SampleSplit split_;
   StepRecord record_{};
   int64_t next_index_ = 0;  // less options_.first_step_index
+  bool awaits_sample_ = false;
 
   bool host_seen_ = false;
   int64_t reading_ns_ = 0;

@@ -90,6 +90,7 @@ class Timeline::Impl {
   }
 
   void SetNames(const NameTable* names) { device_.SetNames(names); }
+  void AwaitSample() { writer_.AwaitSample(); }
   void MarkDeviceIncomplete(uint32_t device) { device_.MarkIncomplete(device); }
 
   void AdvanceTo(int64_t watermark_ns) {
@@ -284,6 +285,7 @@ void Timeline::Add(const DeviceOp& op) {
   if (!impl_->finished()) impl_->Add(op);
 }
 void Timeline::SetNames(const NameTable* names) { impl_->SetNames(names); }
+void Timeline::AwaitSample() { impl_->AwaitSample(); }
 void Timeline::MarkDeviceIncomplete(uint32_t device) {
   if (!impl_->finished()) impl_->MarkDeviceIncomplete(device);
 }

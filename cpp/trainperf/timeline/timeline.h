@@ -42,6 +42,8 @@ class Timeline {
   void Add(const DeviceOp& op);
   // Where the names of kernels are; must outlive this.
   void SetNames(const NameTable* names);
+  // There will be samples: the first steps wait for one, up to two seconds.
+  void AwaitSample();
   void AdvanceTo(int64_t watermark_ns);
   void Finish(int64_t end_ns);
   // Events were lost on the way here: the step that is open now is kIncomplete.
