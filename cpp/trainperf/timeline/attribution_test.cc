@@ -1,23 +1,11 @@
-// Which mechanism a nanosecond gets: clocks, GIL waits, collections, samples, throttling; flags, spans and details.
+// Which mechanism a nanosecond gets: clocks, GIL waits, collections, throttling; flags, spans and details.
 
 #include "gtest/gtest.h"
-#include "trainperf/timeline/sample_split.h"
 #include "trainperf/timeline/script.h"
 #include "trainperf/timeline/stretch_meter.h"
 
 namespace trainperf {
 namespace {
-
-// A step of 10 ms whose forward is what the test says.
-template <typename Forward>
-void Loop(Script& loop, int steps, Forward&& forward) {
-  for (int i = 0; i < steps; ++i) {
-    loop.Fetch(kTrain, 100_us);
-    forward(i);
-    loop.Backward(2_ms).Optimizer(kAdam, 1_ms);
-  }
-  loop.Exhausted(kTrain).Finish();
-}
 
 TEST(Attribution, CpuRunDelayAndBlockedAreExact) {
   Script loop;
@@ -97,96 +85,6 @@ TEST(Attribution, CollectionsCountWithoutTheGilWaitInside) {
     EXPECT_EQ(detail.count, 1);
     EXPECT_EQ(detail.phase, Phase::kForward);
   }
-}
-
-TEST(Attribution, SamplesSplitCpuByPhase) {
-  Script loop;
-  Loop(loop, 40, [&](int) {
-    loop.Cpu(2_ms).Sample(SampleState::kPython).Cpu(2_ms).Sample(SampleState::kNative).Sample(SampleState::kNative);
-    loop.Sample(SampleState::kNative);
-  });
-  const Step& step = loop.steps()[30];
-  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kPython), 1_ms);
-  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kNative), 3_ms);
-  // No sample fell into backward: the run's own ratio stands in.
-  EXPECT_EQ(step.at(Phase::kBackward, Mechanism::kPython), 500_us);
-  EXPECT_EQ(step.mechanism(Mechanism::kUnknown), 0);
-  EXPECT_EQ(loop.Details(DetailKind::kSample).size(), 80u);
-}
-
-TEST(Attribution, OwnSamplesCountMoreThanOldOnes) {
-  Script loop;
-  Loop(loop, 400, [&](int i) {
-    loop.Cpu(4_ms);
-    for (int j = 0; j < 10; ++j) loop.Sample(i < 300 ? SampleState::kNative : SampleState::kPython);
-  });
-  EXPECT_EQ(loop.steps()[299].at(Phase::kForward, Mechanism::kNative), 4_ms);
-  EXPECT_GT(loop.steps()[350].at(Phase::kForward, Mechanism::kPython), 3'300_us);  // half-life: 20 such steps
-}
-
-TEST(Attribution, WaitingForOpenMpIsCompute) {
-  Script loop;
-  Loop(loop, 40, [&](int) {
-    loop.Cpu(1_ms).Blocked(4_ms).Sample(SampleState::kParallel).Sample(SampleState::kBlocked, 4_ms, 1, 202);
-  });
-  const Step& step = loop.steps()[30];
-  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kNative), 2_ms);
-  EXPECT_EQ(step.at(Phase::kForward, Mechanism::kBlocked), 2_ms);
-  EXPECT_EQ(step.at(Phase::kFetch, Mechanism::kBlocked), 100_us);  // a fetch waits for its data whatever it waits for
-  int blocked = 0;
-  for (const Detail& detail : loop.Details(DetailKind::kSample)) {
-    blocked += detail.state == SampleState::kBlocked && detail.code == 202;
-  }
-  EXPECT_EQ(blocked, 40);
-}
-
-// The first steps are held back until it is sure where they end: by then later ones have been sampled.
-TEST(Attribution, FirstStepsGoByTheSamplesOfLaterOnes) {
-  Script loop;
-  Loop(loop, 40, [&](int i) {
-    loop.Cpu(1_ms);
-    if (i == 3) loop.Sample(SampleState::kNative);
-  });
-  EXPECT_EQ(loop.steps()[0].mechanism(Mechanism::kUnknown), 0);
-  EXPECT_EQ(loop.steps()[0].at(Phase::kForward, Mechanism::kNative), 1_ms);
-}
-
-// The sampler may come late, on a machine that is busy.
-TEST(Attribution, StepsWaitForTheFirstSample) {
-  Script loop;
-  loop.timeline().AwaitSample();
-  int64_t before = -1;
-  int64_t after = -1;
-  Loop(loop, 300, [&](int i) {
-    loop.Cpu(1_ms);
-    if (i == 150) loop.Sample(SampleState::kNative);
-    if (i == 149) before = loop.timeline().steps_closed();
-    if (i == 152) after = loop.timeline().steps_closed();
-  });
-  EXPECT_EQ(before, 0);
-  EXPECT_GE(after, 100);
-  ASSERT_EQ(loop.steps().size(), 300u);
-  for (const Step& step : loop.steps()) ASSERT_EQ(step.mechanism(Mechanism::kUnknown), 0) << step.index;
-}
-
-TEST(Attribution, StepsWaitTwoSecondsAndNoneLaterWhereNoSampleComes) {
-  Script loop;
-  loop.timeline().AwaitSample();
-  std::vector<int64_t> closed;
-  Loop(loop, 100, [&](int) {
-    loop.Cpu(50_ms);
-    closed.push_back(loop.timeline().steps_closed());
-  });
-  EXPECT_EQ(closed[30], 0);
-  EXPECT_GT(closed[45], 0);
-  EXPECT_GE(closed[99], 98);
-  EXPECT_EQ(loop.steps().size(), 100u);
-}
-
-TEST(Attribution, BriefBlockingIsNotSplit) {
-  Script loop;
-  Loop(loop, 40, [&](int) { loop.Cpu(1_ms).Blocked(40_us).Sample(SampleState::kParallel); });
-  EXPECT_EQ(loop.steps()[30].at(Phase::kForward, Mechanism::kBlocked), 40_us);
 }
 
 TEST(Attribution, RunDelayIsCarriedForwardWhenNotRead) {
@@ -290,6 +188,17 @@ TEST(Attribution, ThrottlingThatIsReadBeforeTheMarkOfTheStretchItStopped) {
   loop.Throttled(40 * 80_ms).Exhausted(kTrain).Finish();
   ASSERT_EQ(loop.steps().size(), 40u);
   for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kThrottled), 80_ms) << step.index;
+}
+
+TEST(Attribution, StepsThatWaitForASampleAreOfBeforeTheFirstReading) {
+  Script loop;
+  loop.timeline().AwaitSample();
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Cpu(1_ms).Descheduled(1_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Throttled(0).Throttled(1'000_ms).Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.mechanism(Mechanism::kThrottled), 0) << step.index;
 }
 
 TEST(Attribution, ThrottlingOfOthersIsNotOurs) {

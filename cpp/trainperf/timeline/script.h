@@ -368,6 +368,17 @@ class Script {
   std::map<ThreadId, int64_t> delay_;
 };
 
+// Steps whose forward is what the test says.
+template <typename Forward>
+void Loop(Script& loop, int steps, Forward&& forward) {
+  for (int i = 0; i < steps; ++i) {
+    loop.Fetch(kTrain, 100_us);
+    forward(i);
+    loop.Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+}
+
 }  // namespace trainperf
 
 #endif  // TRAINPERF_TIMELINE_SCRIPT_H_

@@ -153,7 +153,9 @@ void StepWriter::HostReading(int64_t at_ns, int64_t throttled_ns, const std::vec
     host_seen_ = true;
     reading_ns_ = at_ns;
     throttled_ns_ = now_ns;
-    for (const auto& piece : open) Settle(*piece, 0);  // before the first reading nothing is known
+    // Before the first reading nothing is known.
+    for (const Waiting& waiting : waiting_) Settle(*waiting.piece, 0);
+    for (const auto& piece : open) Settle(*piece, 0);
     return;
   }
   const int64_t here_ns = std::max<int64_t>(now_ns - throttled_ns_, 0);
