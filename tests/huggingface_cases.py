@@ -239,6 +239,16 @@ class SlowStep(TrainerCallback):  # type: ignore[misc]
         self.work()
 
 
+class FetchingSubstep(TrainerCallback):  # type: ignore[misc]
+    """Reads a loader of its own between two micro-batches."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.batches = iter(DataLoader(Rows(None, 1 << 20, lambda: truth.sleep(3)), batch_size=BATCH))
+
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
+        next(self.batches)
+
+
 class SlowLog(TrainerCallback):  # type: ignore[misc]
     def __init__(self, work: Callable[[], object]) -> None:
         self.work = work
@@ -250,6 +260,13 @@ class SlowLog(TrainerCallback):  # type: ignore[misc]
 def trainer_callback(n: int = 50) -> Case:
     case = Case("Trainer: 4 ms in another callback", "callback", n, "callback", "SlowStep", fix="state.global_step")
     return with_trainer(case, Rows(case.truth, n * BATCH), callbacks=[SlowStep(lambda: case.truth.sleep(4))])
+
+
+def trainer_fetching_callback(n: int = 25) -> Case:
+    case = Case("Trainer: another callback reads data of its own, 3 times a step", "data_wait", n, "data-starved",
+                "FetchingSubstep.on_substep_end", fix="of the loader that FetchingSubstep")  # fmt: skip
+    callbacks = [FetchingSubstep(case.truth)]
+    return with_trainer(case, Rows(case.truth, n * 4 * BATCH), callbacks=callbacks, gradient_accumulation_steps=4)
 
 
 def trainer_logging(n: int = 50) -> Case:
@@ -351,6 +368,7 @@ CASES = (
     trainer_evaluation,
     trainer_save,
     trainer_callback,
+    trainer_fetching_callback,
     trainer_logging,
     trainer_healthy,
     accelerate_data_wait,

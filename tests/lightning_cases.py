@@ -175,6 +175,28 @@ class SlowBackward(pl.Callback):
         self.work()
 
 
+class FetchingEnd(pl.Callback):
+    """Works on batches of a loader of its own: fetching them is no part of what it does itself."""
+
+    def __init__(self, batches: Iterator[Any], work: Callable[[], object]) -> None:
+        self.batches, self.work = batches, work
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        next(self.batches)
+        self.work()
+
+
+class EpochEnd(Net):
+    """What a module does at an epoch's end comes after all that is done for its last batch."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.work = work
+
+    def on_train_epoch_end(self) -> None:
+        self.work()
+
+
 @dataclass
 class Case(KnownTrouble):
     """One training."""
@@ -290,6 +312,23 @@ def callback_before(n: int = 60) -> Case:
         "callback_before", title, "callback", n, "callback", "SlowBackward", Net(), loader(truth, n),
         first=first, truth=truth,
     )  # fmt: skip
+
+
+def fetching_callback(n: int = 60) -> Case:
+    truth = Truth()
+    batches = iter(loader(None, 2 * n, lambda _: time.sleep(0.002)))
+    title = "4 ms of Python in another callback, which also waits for data of its own"
+    return Case(
+        "fetching_callback", title, "callback", n, "callback", "FetchingEnd", Net(), loader(truth, n),
+        first=[FetchingEnd(batches, lambda: truth.spin(4))], truth=truth,
+    )  # fmt: skip
+
+
+def epoch_end(n: int = 60) -> Case:
+    truth = Truth()
+    title = "200 ms in the module's on_train_epoch_end, of one epoch"
+    model = EpochEnd(lambda: truth.sleep(200))
+    return Case("epoch_end", title, "lightning_module", n, "callback", "EpochEnd", model, loader(truth, n), truth=truth)
 
 
 def manual(n: int = 60) -> Case:
@@ -427,6 +466,6 @@ def quick_validation(n: int = 100) -> Case:
 
 
 CASES: tuple[Callable[[], Case], ...] = (
-    healthy, data_wait, stream, other_loader, callback_after, callback_before, quick_callbacks, manual, quick_manual,
-    module_dict, validation, quick_validation, gil_hog, checkpoints, slow_logger,
+    healthy, data_wait, stream, other_loader, callback_after, callback_before, quick_callbacks, fetching_callback,
+    epoch_end, manual, quick_manual, module_dict, validation, quick_validation, gil_hog, checkpoints, slow_logger,
 )  # fmt: skip

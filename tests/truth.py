@@ -76,12 +76,13 @@ class Truth:
 
 
 TOLERANCE = 0.03  # of the loop's time
+_OF_OBJECTS = ("callback", "lightning_module", "logger")  # causes that are told as the cost of an object
 
 
 class KnownTrouble:
     """A training with one trouble that it times itself; its subclasses know how to train."""
 
-    cause: str  # where the trouble should be seen ("": healthy); "callback", "logger": in the cost of that object
+    cause: str  # where the trouble should be seen ("": healthy); of _OF_OBJECTS: in the cost of that object
     steps: int
     finding: str  # the slug of the first finding; "": none
     who: str
@@ -99,14 +100,14 @@ class KnownTrouble:
         if self.gil:  # the loop blocks in nothing else
             ns = truth.wall_ns - truth.cpu_ns
             return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
-        ns = truth.ns if self.cause in ("callback", "logger") else truth.ns - truth.delay_ns
+        ns = truth.ns if self.cause in _OF_OBJECTS else truth.ns - truth.delay_ns
         most_ns = max(ns, truth.fetch_ns) if self.cause == "data_wait" else ns
         return ns / truth.wall_ns, most_ns / truth.wall_ns
 
     def reported(self, run: Any) -> float:
         if not self.cause:
             return 0.0
-        if self.cause not in ("callback", "logger"):
+        if self.cause not in _OF_OBJECTS:
             return float(run.cause_ns(self.cause) / run.wall_ns)
         own = [d["hooks"] for kind, d in run.objects.values() if kind == self.cause and d["class"] == self.who]
         part = "own_ns" if self.cause == "logger" else "other_ns"  # what it logs is apart from the loop's other time

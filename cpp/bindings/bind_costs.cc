@@ -38,6 +38,8 @@ struct ApartState {
   Py_ssize_t depth;                    // of those that have begun and not ended
   int64_t ns;                          // of those that have ended; of nested ones the outermost counts
   int64_t since_ns;
+  int64_t fetched_ns;  // fetches within `ns`
+  int64_t fetched_since_ns;
   PyObject* evaluate;  // dict: modules that a callback has switched, and how deep it was then
 };
 
@@ -49,14 +51,25 @@ bool OnItsThread(const ApartState& apart) { return PyThread_get_thread_ident() =
 
 void BeginApart(ApartState* apart) {
   if (!OnItsThread(*apart)) return;
-  if (apart->depth == 0) apart->since_ns = NowNs();
+  if (apart->depth == 0) {
+    apart->fetched_since_ns = marks::FetchTimeHere();
+    apart->since_ns = NowNs();
+  }
   ++apart->depth;
+}
+
+void AddApart(ApartState* apart) {
+  apart->ns += NowNs() - apart->since_ns;
+  apart->fetched_ns += marks::FetchTimeHere() - apart->fetched_since_ns;
 }
 
 void EndApart(ApartState* apart) {
   if (apart->depth == 0 || !OnItsThread(*apart)) return;
-  if (--apart->depth == 0) apart->ns += NowNs() - apart->since_ns;
+  if (--apart->depth == 0) AddApart(apart);
 }
+
+// In phases of their own and in fetches, so far. Only differences mean anything, of when it is in none of the former.
+int64_t ElsewhereNs(const ApartState& apart) { return apart.ns + marks::FetchTimeHere() - apart.fetched_ns; }
 
 // Ends those that have begun since it was `depth`. Without memory the modules stay, and end it once more than they
 // began.
@@ -73,7 +86,7 @@ void LeaveApart(ApartState* apart, Py_ssize_t depth) {
   }
   if (apart->depth > depth) {
     apart->depth = depth;
-    if (depth == 0) apart->ns += NowNs() - apart->since_ns;
+    if (depth == 0) AddApart(apart);
   }
 }
 
@@ -141,6 +154,7 @@ PyMemberDef kApartMembers[] = {
     {"depth", T_PYSSIZET, offsetof(ApartState, depth), 0, nullptr},
     {"ns", T_LONGLONG, offsetof(ApartState, ns), 0, nullptr},
     {"since_ns", T_LONGLONG, offsetof(ApartState, since_ns), 0, nullptr},
+    {"fetched_since_ns", T_LONGLONG, offsetof(ApartState, fetched_since_ns), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 
@@ -169,9 +183,9 @@ struct StretchSums {
   int64_t count;
   int64_t ns;
   int64_t own_ns;    // without what was measured inside of it
-  int64_t other_ns;  // of that, what lies in the loop itself, and in no phase of its own
+  int64_t other_ns;  // of that, what lies in the loop itself: in no phase of its own, and in no fetch
   int64_t named_ns;  // of own_ns, what keeps its name in every phase: collections, waits for the GIL or a CPU
-  int64_t max_ns;    // of one call, without what is named
+  int64_t max_ns;    // of one call, without what is named or fetched
 };
 
 PyTypeObject* g_sums_type = nullptr;
@@ -203,12 +217,13 @@ struct Stretch {
   StretchSums* sums;  // owned; nullptr: it is not summed
   StretchKind kind;
   int phase;
-  int64_t apart_before_ns;  // -1: it lies in one
+  int64_t elsewhere_before_ns;  // -1: it lies in a phase of its own
   Py_ssize_t apart_depth;
-  int64_t inner_ns;        // of what is inside
-  int64_t inner_apart_ns;  // and of that what was apart
-  int64_t inner_named_ns;  // or named
+  int64_t inner_ns;            // of what is inside
+  int64_t inner_elsewhere_ns;  // and of that what was elsewhere
+  int64_t inner_named_ns;      // or named
   marks::NamedTime named_before;
+  int64_t fetched_before_ns;
   int64_t start_ns;
 };
 
@@ -243,7 +258,7 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   // Before it is marked: where a stand-in for the mark is interrupted, unwind() is to know of it.
   try {
     meter->stack->push_back(
-        {sums, kind, phase, apart->depth != 0 ? -1 : apart->ns, apart->depth, 0, 0, 0, {}, NowNs()});
+        {sums, kind, phase, apart->depth != 0 ? -1 : ElsewhereNs(*apart), apart->depth, 0, 0, 0, {}, 0, NowNs()});
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
     return false;
@@ -271,21 +286,26 @@ bool EnterStretch(StretchMeter* meter, StretchSums* sums, StretchKind kind, int 
   if (mine < meter->stack->size()) {
     Stretch& stretch = (*meter->stack)[mine];
     stretch.apart_depth = apart->depth;
-    stretch.inner_ns = stretch.inner_apart_ns = stretch.inner_named_ns = 0;
+    stretch.inner_ns = stretch.inner_elsewhere_ns = stretch.inner_named_ns = 0;
     stretch.named_before = marks::NamedTimeHere();
+    stretch.fetched_before_ns = marks::FetchTimeHere();
     stretch.start_ns = NowNs();
   }
   return done;
 }
 
-void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t apart_ns, int64_t named_ns) {
+void AddStretch(StretchSums* sums, const Stretch& stretch, int64_t ns, int64_t elsewhere_ns, int64_t named_ns) {
   const int64_t own_ns = ns - stretch.inner_ns;
   ++sums->count;
   sums->ns += ns;
   sums->own_ns += own_ns;
-  sums->other_ns += std::max<int64_t>(0, own_ns - (apart_ns - stretch.inner_apart_ns));
+  sums->other_ns += std::max<int64_t>(0, own_ns - (elsewhere_ns - stretch.inner_elsewhere_ns));
   sums->named_ns += std::clamp<int64_t>(named_ns - stretch.inner_named_ns, 0, std::max<int64_t>(own_ns, 0));
-  sums->max_ns = std::max(sums->max_ns, ns - std::clamp<int64_t>(named_ns, 0, ns));
+  const int64_t named_in_ns = std::clamp<int64_t>(named_ns, 0, ns);
+  const int64_t clear_ns = ns - std::clamp<int64_t>(marks::FetchTimeHere() - stretch.fetched_before_ns, 0, ns);
+  // What is named may lie in fetches as well as beside them.
+  const double beside = ns > 0 ? static_cast<double>(clear_ns) / static_cast<double>(ns) : 0.0;
+  sums->max_ns = std::max(sums->max_ns, clear_ns - static_cast<int64_t>(static_cast<double>(named_in_ns) * beside));
 }
 
 // False, with an exception set, when a mark failed: the stretch is over all the same.
@@ -314,16 +334,17 @@ bool LeaveStretch(StretchMeter* meter) {
     case kStretchKinds:
       break;
   }
-  const int64_t apart_ns = stretch.apart_before_ns < 0 ? ns : apart->ns - stretch.apart_before_ns;
+  const int64_t elsewhere_ns =
+      stretch.elsewhere_before_ns < 0 ? ns : std::max<int64_t>(0, ElsewhereNs(*apart) - stretch.elsewhere_before_ns);
   // Less than none: a watch has ended since, and what is counted began anew.
   const int64_t named_ns = std::max<int64_t>(0, marks::NamedTimeHere().Since(stretch.named_before));
   if (!meter->stack->empty()) {
     meter->stack->back().inner_ns += ns;
-    meter->stack->back().inner_apart_ns += apart_ns;
+    meter->stack->back().inner_elsewhere_ns += elsewhere_ns;
     meter->stack->back().inner_named_ns += named_ns;
   }
   if (stretch.sums != nullptr) {
-    if (meter->counting != 0) AddStretch(stretch.sums, stretch, ns, apart_ns, named_ns);
+    if (meter->counting != 0) AddStretch(stretch.sums, stretch, ns, elsewhere_ns, named_ns);
     Py_DECREF(stretch.sums);
   }
   return done;

@@ -44,6 +44,28 @@ def test_nor_is_one_where_there_is_no_other(make: Make) -> None:
     assert f.id == "TP101" and f.where == "train.py:39" and f.why.startswith("Slow computes"), f
 
 
+@pytest.mark.parametrize("share", [0.7, 0.3])
+def test_a_callbacks_own_loader_is_not_reached_by_the_trainers_arguments(make: Make, share: float) -> None:
+    file = make(transformers='{"logging_steps": 10}').steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, dataset="Rows", dataset_at=f"{TRAIN}:3")
+    hooks = {"on_substep_end": {"at": f"{TRAIN}:44", "count": 100, "ns": 0, "own_ns": 0, "other_ns": 0, "max_ns": 0}}
+    file.object(2, "callback", **{"class": "Mix", "module": "app", "at": f"{TRAIN}:43", "hooks": hooks})
+    read = f"{TRAIN}:5 Rows.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch"
+    samples = {
+        f"{TRAIN}:45 Mix.on_substep_end": share,
+        "/x/site-packages/transformers/trainer.py:9 get_batch": 1 - share,
+    }
+    for caller, part in samples.items():
+        file.detail("sample", 600 * part, phase="fetch", state="blocked", stack=file.stack(*read, caller))
+    f = only(file)
+    assert f.id == "TP101"
+    if share > 0.5:
+        assert f.fix.startswith("DataLoader(..., num_workers=") and "the loader that Mix.on_substep_end reads" in f.fix
+        assert "Mix.on_substep_end" in f.who and f.why.endswith("called by Mix.on_substep_end")
+    else:
+        assert f.fix.startswith("TrainingArguments(dataloader_num_workers=") and "Mix" not in f.fix + f.why
+
+
 @pytest.mark.parametrize(("others", "taken"), [(1.0, True), (0.1, False)])
 def test_workers_are_offered_with_the_cpus_that_others_leave(make: Make, others: float, taken: bool) -> None:
     file = make(cpus="2", torch_threads="1", wall_ns=str(3 * 10**9))

@@ -56,6 +56,9 @@ struct Local {
   int64_t gc_ns;
   int64_t gc_since_ns;  // 0: it is in no collection
   NamedTime named_at_gc;
+  int64_t fetch_ns;  // of those that have ended
+  int64_t fetch_since_ns;
+  int32_t fetches;  // that have begun and not ended
 };
 
 // In the static TLS block: reached without __tls_get_addr, which may allocate, so also from the GIL hook.
@@ -183,6 +186,16 @@ void ReadClocks(Local& local, Event* event) {
   local.delay_read_cpu_ns = read_cpu_ns;
 }
 
+bool IsFetch(Bracket bracket) { return bracket == Bracket::kFetch || bracket == Bracket::kLoaderStart; }
+
+void CountFetch(Local& local, EventKind kind, int64_t now_ns) {
+  if (kind == EventKind::kBegin) {
+    if (local.fetches++ == 0) local.fetch_since_ns = now_ns;
+  } else if (local.fetches > 0 && --local.fetches == 0) {
+    local.fetch_ns += now_ns - local.fetch_since_ns;
+  }
+}
+
 // Returns when; 0 when nothing was written.
 int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase,
               Source source, int64_t entered_ns) {
@@ -213,6 +226,7 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
   local.cpu_ns = event.cpu_ns;
   local.marked = true;
   local.ring->TryPush(event);
+  if (IsFetch(bracket)) CountFetch(local, kind, event.end_ns);
   // Summed here and not in one shared counter, which threads would fight for.
   int32_t& untimed = local.untimed[source];
   if (++untimed < kTimedMark) return event.end_ns;
@@ -313,6 +327,11 @@ NamedTime NamedTimeHere() {
   if (fd >= 0 && !local.off_cpu.StillOn() && ReadInts(fd, fields, 2) == 2) SetRunDelay(local, fields[1]);
   return {local.gc_ns, local.info->gil_wait_ns.load(std::memory_order_relaxed),
           local.run_delay_ns - local.info->gil_delay_ns.load(std::memory_order_relaxed)};
+}
+
+int64_t FetchTimeHere() {
+  const Local& local = Current();
+  return local.fetch_ns + (local.fetches > 0 ? NowNs() - local.fetch_since_ns : 0);
 }
 
 void CollectionBegins(int64_t generation) {

@@ -73,6 +73,8 @@ struct NamedTime {
   }
 };
 NamedTime NamedTimeHere();
+// How long it has been, so far, in fetches and in starting their loaders; of nested ones the outermost counts.
+int64_t FetchTimeHere();
 
 // A collection on the calling thread: leaves marks, and adds to its NamedTime what of it was no wait.
 void CollectionBegins(int64_t generation);

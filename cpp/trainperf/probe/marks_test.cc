@@ -132,6 +132,35 @@ TEST_F(MarksTest, NamedTimeIsNeverLessThanItsWaitsForTheGil) {
   EXPECT_EQ(marks::NamedTimeHere().Since(before), 7);
 }
 
+TEST_F(MarksTest, FetchTimeIsThatOfTheOutermost) {
+  constexpr int64_t kNs = 2'000'000;
+  const auto wait = [] {
+    for (const int64_t start_ns = NowNs(); NowNs() < start_ns + kNs;) {
+    }
+  };
+  marks::Begin(Bracket::kFetch, 1, -1, 0);
+  const int64_t before_ns = marks::FetchTimeHere();
+  wait();
+  marks::Begin(Bracket::kFetch, 2, -1, 0);  // the dataset reads another loader
+  wait();
+  marks::End(Bracket::kFetch, kFetchedBatch);
+  wait();
+  EXPECT_GE(marks::FetchTimeHere() - before_ns, 3 * kNs);  // it has not ended
+  wait();
+  marks::End(Bracket::kFetch, kFetchExhausted);
+  marks::End(Bracket::kFetch, kFetchExhausted);  // of none
+  const int64_t ended_ns = marks::FetchTimeHere();
+  EXPECT_GE(ended_ns - before_ns, 4 * kNs);
+  marks::Begin(Bracket::kUserPhase, 0, 0, 0, Phase::kValidation);
+  wait();
+  marks::End(Bracket::kUserPhase, 0, Phase::kValidation);
+  EXPECT_EQ(marks::FetchTimeHere(), ended_ns);
+  marks::Begin(Bracket::kLoaderStart, 1, 0, 0);
+  wait();
+  marks::End(Bracket::kLoaderStart, 0);
+  EXPECT_GE(marks::FetchTimeHere() - ended_ns, kNs);
+}
+
 TEST_F(MarksTest, AWaitWithinACollectionCountsOnce) {
   constexpr int64_t kGilNs = 2'000'000;
   marks::Step();

@@ -395,5 +395,44 @@ TEST(LoopShapes, IterableDatasetEndsWithoutWarning) {
   EXPECT_EQ(loop.steps()[2].fetches, 1);
 }
 
+TEST(LoopShapes, ACallbackThatFetchesBetweenMicroBatches) {
+  constexpr uint32_t kCallback = 40;
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 20; ++i) {
+    for (int batch = 0; batch < 4; ++batch) loop.Fetch(kTrain, 1_ms);
+    for (int batch = 0; batch < 4; ++batch) {
+      loop.Forward(2_ms).Backward(2_ms).Begin(Bracket::kCallback, kCallback);
+      if (i + batch == 0) loop.LoaderStart(kSecond, 5_ms);
+      loop.Fetch(kSecond, 3_ms).Cpu(1_ms).End(Bracket::kCallback);
+    }
+    loop.Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  for (size_t i = 1; i < 19; ++i) {
+    EXPECT_EQ(loop.steps()[i].phase(Phase::kFetch), 16_ms) << i;
+    EXPECT_EQ(loop.steps()[i].phase(Phase::kOther), 4_ms) << i;
+    EXPECT_EQ(loop.steps()[i].backwards, 4) << i;
+    EXPECT_EQ(loop.steps()[i].fetches, 4) << i;
+  }
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
+TEST(LoopShapes, WhatACallbackFetchesAfterTheLastStepIsNoBatchOfTraining) {
+  constexpr uint32_t kCallback = 40;
+  Script loop;
+  loop.LoaderStart(kTrain, 1_ms);
+  for (int i = 0; i < 20; ++i) {
+    loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Begin(Bracket::kCallback, kCallback).Fetch(kSecond, 3_ms).Cpu(1_ms).End(Bracket::kCallback);
+  }
+  loop.Begin(Bracket::kCallback, kCallback).Exhausted(kSecond).End(Bracket::kCallback).Finish();
+  ASSERT_EQ(loop.steps().size(), 20u);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(loop.steps()[i].phase(Phase::kOther), 1_ms) << i;
+  EXPECT_EQ(loop.steps().back().phase(Phase::kFetch), 4_ms + 100_us);
+  EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
+}
+
 }  // namespace
 }  // namespace trainperf

@@ -222,7 +222,7 @@ void StepLane::Begin(const Event& mark) {
     case Bracket::kLoaderStart:
       loaders_->Start(mark.object);
       if (!stack_.InUserValidation()) {
-        if (!stack_.open(Bracket::kFetch)) cutter_.OnLoaderStart(mark.object);
+        if (!stack_.open(Bracket::kFetch) && !stack_.open(Bracket::kCallback)) cutter_.OnLoaderStart(mark.object);
         (cutter_.validation_open() ? cutter_.current().tentative_loader_start : cutter_.current().loader_start) = true;
       }
       break;
@@ -276,7 +276,7 @@ void StepLane::PopFrame(const Event& mark, bool unwound) {
       break;
     case Bracket::kLoaderStart:
       if (!unwound) AddSpan(SpanKind::kLoaderStart, mark, frame, 0);
-      cutter_.OnLoaderStarted();
+      if (!stack_.open(Bracket::kCallback)) cutter_.OnLoaderStarted();
       break;
     case Bracket::kBackward:
       if (!stack_.open(Bracket::kBackward) && !stack_.open(Bracket::kFetch) && !stack_.open(Bracket::kOptimizer)) {
@@ -356,8 +356,8 @@ void StepLane::BeginFetch(const Event& mark) {
       cutter_.OnFetchBegin(can_cut);
       OpenValidation(0, false);
     }
-  } else {
-    cutter_.OnFetchBegin(cutter_.CanCutAtFetch());
+  } else {  // what a callback fetches begins no step: training has a loader of its own
+    cutter_.OnFetchBegin(!stack_.open(Bracket::kCallback) && cutter_.CanCutAtFetch());
     return;
   }
   if (validation_loader_ == 0) validation_loader_ = mark.object;
@@ -401,7 +401,7 @@ void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
     AddSpan(SpanKind::kFirstFetch, mark, frame, 0);
     if (!user_validation) (tentative ? piece.tentative_loader_start : piece.loader_start) = true;
   }
-  if (!outermost) return;
+  if (!outermost || (stack_.open(Bracket::kCallback) && !tentative)) return;
   if (fetched && !user_validation) ++(tentative ? piece.tentative_fetches : piece.fetches);
   if (user_validation) {
     cutter_.DropPending();

@@ -309,6 +309,12 @@ class Facts(Places):
 
         `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
         """
+        if hook := self.fetching_hook if cause == "data_wait" else "":
+            who = (*who, hook)
+            why = f"{why}, called by {hook}" if why else why
+            fix = loaders.read_by(fix, hook)
+        else:
+            fix = trainer_words.in_its_words(self.run.meta, fix)
         by_cause = self.by_cause(claims)
         cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (
@@ -334,7 +340,7 @@ class Facts(Places):
             who=tuple(dict.fromkeys(w for w in who if w)),
             where=where,
             why=why,
-            fix=trainer_words.in_its_words(self.run.meta, fix),
+            fix=fix,
             will_not_help=will_not_help,
             docs=f"docs/findings/{rule[0]}.md",
             claims=claims,
@@ -351,6 +357,10 @@ class Facts(Places):
         )
 
     # -- who and where
+
+    @cached_property
+    def fetching_hook(self) -> str:
+        return framework.fetching_hook(self)
 
     @cached_property
     def machine(self) -> str:

@@ -223,6 +223,22 @@ def callback_of(facts: Facts, spot: Spot | None) -> str:
     return ""
 
 
+def fetching_hook(facts: Facts) -> str:
+    """The hook, "A.on_substep_end", in which most of what is fetched is: from a loader of its own, which no option of
+    the framework's reaches; "" if there is none."""
+    hooks = Hooks(facts)
+    seen: dict[str, int] = {}
+    samples = weighed(facts.samples(phases=["fetch"]), facts.cells("data_wait", ["fetch"]))
+    for detail in samples:
+        for frame in facts.run.stack(detail.stack):
+            if (part := hooks.owner(frame)) is not None:
+                name = f"{part.name}.{frame.function.rpartition('.')[2]}"
+                seen[name] = seen.get(name, 0) + detail.ns
+                break
+    top = max(seen, key=seen.__getitem__, default="")
+    return top if top and seen[top] >= limit("half_share") * sum(detail.ns for detail in samples) else ""
+
+
 def claims_of(
     facts: Facts, part: Part, ns: int, phase: str = "other", told: Mapping[Cell, int] | None = None
 ) -> dict[Cell, int]:

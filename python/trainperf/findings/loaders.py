@@ -130,6 +130,15 @@ def with_workers(loader: Loader | None, workers: int, call: str, note: str = "")
     return f"# num_workers={workers}, {share}\n{code}"
 
 
+def read_by(fix: str, reader: str) -> str:
+    """A fix of a loader says whose it is: not the training's."""
+    before, call, after = fix.rpartition("DataLoader(")
+    if not call:
+        return fix
+    options, note, why = after.partition("  # ")
+    return f"{before}{call}{options}  # of the loader that {reader} reads{'; ' if note else ''}{why}"
+
+
 def sampler_samples(facts: Facts, cells: Mapping[Cell, int]) -> list[Detail]:
     """Weighed by the samplers' exact times, `cells`."""
     inside = [d for d in facts.samples(phases=["fetch"]) if frames.in_sampler(facts.run.stack(d.stack))]

@@ -11,7 +11,7 @@ from trainperf._native import ApartState
 if TYPE_CHECKING:
     from trainperf.hooks.patch import AnyFunction, Switch
 
-_Taken = tuple[int, int, int, dict[int, int], int]
+_Taken = tuple[int, int, int, dict[int, int], int, int]
 
 
 class Apart(ApartState):
@@ -56,9 +56,9 @@ class Apart(ApartState):
 
     def take(self) -> _Taken:
         """For this thread; give_back() takes what this returns."""
-        taken = self.thread, self.depth, self.measured, self.evaluate, self.since_ns
+        taken = self.thread, self.depth, self.measured, self.evaluate, self.since_ns, self.fetched_since_ns
         self.thread, self.depth, self.measured, self.evaluate = threading.get_ident(), 0, 0, {}
         return taken
 
     def give_back(self, taken: _Taken) -> None:
-        self.thread, self.depth, self.measured, self.evaluate, self.since_ns = taken
+        self.thread, self.depth, self.measured, self.evaluate, self.since_ns, self.fetched_since_ns = taken

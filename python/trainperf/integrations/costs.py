@@ -8,9 +8,9 @@
 
 Sums go into the run as the description of an object, about once a second and at the end: no table of their own, and
 a run that is killed has them too. A cost's own time is without what is measured inside of it (a checkpoint that a
-callback saves); `other_ns` is the part of it that lies in the loop itself, and not in validation, logging or a
-checkpoint, whoever marks these, and `named_ns` what keeps its name wherever it is: collections, waits for the GIL or
-for a CPU. Trainings under one watch go on with the sums of the one before.
+callback saves). `other_ns` is the part of it that lies in the loop itself: not in validation, logging or a checkpoint,
+whoever marks these, and not in a fetch; `named_ns` is what keeps its name wherever it is: collections, waits for the
+GIL or for a CPU. Trainings under one watch go on with the sums of the one before.
 """
 
 from __future__ import annotations

@@ -141,7 +141,9 @@ class LightningFit:
         if cost is None:
             return None
         cost.at = place_of(getattr(module, hook)) or where(type(module), hook)
-        return partial(meter.enter, cost, meter.PLAIN), meter.leave  # its phase stays what it is
+        # What is called between two phases is the loop's, as a callback's hook is; in one, its phase stays what it is.
+        kind = meter.CALLBACK if hook.startswith("on_train_") else meter.PLAIN
+        return partial(meter.enter, cost, kind), meter.leave
 
     def _callback_cost(self, key: str, hook: str) -> Cost | None:
         meter = self._meter
