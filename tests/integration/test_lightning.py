@@ -7,6 +7,7 @@ import csv
 import inspect
 import logging
 import pickle
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Lightning's own
     pytest.importorskip("lightning.pytorch")
     import lightning.pytorch as pl
-    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+    from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
     from lightning.pytorch.loggers import CSVLogger
     from lightning.pytorch.profilers import SimpleProfiler
     from lightning.pytorch.utilities.combined_loader import CombinedLoader
@@ -148,6 +149,30 @@ def test_a_logger_with_a_static_method_is_called_as_without_us(tmp_path: Path) -
     model = Net(8)
     fit(tmp_path, model, logger=Mine(str(tmp_path)))
     assert calls == [(model, ())]
+
+
+def test_what_the_program_logs_by_itself_is_summed_apart(tmp_path: Path) -> None:
+    class Mine(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.logger.log_metrics({"mine": 1.0}, trainer.global_step)
+
+    class Asks(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 5:
+                self.logger.log_metrics({"batch": batch_idx}, self.trainer.global_step)
+            return super().training_step(batch, batch_idx)
+
+    callbacks = [Mine(), LearningRateMonitor("step")]  # which logs as often as the trainer
+    prof = fit(tmp_path, Asks(8), logger=CSVLogger(str(tmp_path)), log_every_n_steps=4, callbacks=callbacks)
+    (logger,) = (d for kind, d in prof.run.objects.values() if kind == "logger")
+    counts = {hook.partition(" at ")[0]: told["count"] for hook, told in logger["hooks"].items()}
+    names = ("Mine.on_train_batch_end", "Asks.training_step") if sys.version_info >= (3, 11) else (
+        "on_train_batch_end", "training_step")  # fmt: skip
+    assert counts[f"log_metrics by {names[0]}"] == N and counts[f"log_metrics by {names[1]}"] == 1
+    assert counts["log_metrics"] == 2 * (N // 4)
+    (place,) = (hook.partition(" at ")[2] for hook in logger["hooks"] if "training_step" in hook)
+    file, _, line = place.rpartition(":")
+    assert file == __file__ and "self.logger.log_metrics" in Path(file).read_text().splitlines()[int(line) - 1]
 
 
 def test_the_users_profiler_goes_on_and_is_given_back(tmp_path: Path) -> None:
@@ -298,13 +323,14 @@ def test_hooks_that_the_module_has_are_timed_in_the_phase_that_they_are_called_i
             time.sleep(0.001)
 
     run = wall_to_wall(fit(tmp_path, Hooked(8), val=loader(None, 2)).run, N)
-    (mine,) = [d for kind, d in run.objects.values() if kind == "lightning_module"]
+    ((number, mine),) = [(n, d) for n, (kind, d) in run.objects.items() if kind == "lightning_module"]
     assert mine["class"].endswith("Hooked") and mine["hooks"].keys() == took.keys()
     for name, hook in mine["hooks"].items():
         assert hook["count"] == N and hook["at"].rpartition(":")[0] == __file__
         assert took[name] <= hook["own_ns"] <= 1.1 * took[name]
     assert run.phase_ns("optimizer") >= took["on_before_optimizer_step"]
-    assert not run.spans("callback")
+    assert run.phase_ns("other") >= took["on_train_batch_start"]
+    assert [s.object for s in run.spans("callback")] == N * [number]  # between two phases, as a callback's
     assert (run.steps.causes_ns.sum(axis=1) == run.steps.wall_ns).all()
     f = next(f for f in find(run).findings if f.id == "TP701")
     assert [who.partition("Hooked.")[2] for who in f.who] == ["on_before_optimizer_step", "on_train_batch_start"]

@@ -37,6 +37,25 @@ def test_each_of_several_loggers_is_told_with_its_cost(make: Make) -> None:
     assert f.evidence[-1] == "other loggers: Quick 0.1%"
 
 
+@pytest.mark.parametrize(("own", "asked"), [(30, 60), (60, 30)])
+def test_what_the_program_logs_by_itself_is_not_set_by_the_trainer(make: Make, own: float, asked: float) -> None:
+    file = lightning(make).steps(100, compute=9.0, logging=1.0)
+    hooks = {
+        "log_metrics": hook(own, count=10, other=0),
+        f"log_metrics by Mine.on_x at {TRAIN}:7": hook(asked, count=30, other=0),
+    }
+    file.object(1, "logger", **{"class": "SlowLogger", "hooks": hooks})
+    f = said(file).findings[0]
+    assert f.id == "TP702" and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
+    assert f.fix_share == pytest.approx(2 / 3)
+    if own > asked:
+        assert "log_every_n_steps=50" in f.fix and "6.0 ms a call, every 10 steps; 33%" in f.why
+        assert f.who == ("SlowLogger.log_metrics",) and f.why.endswith("called by Mine.on_x (train.py:7)")
+    else:
+        assert f.fix.startswith("# in Mine.on_x: log less often") and f.who == ("SlowLogger.log_metrics", "Mine.on_x")
+        assert f.why.startswith("SlowLogger.log_metrics takes 2.0 ms a call, called by Mine.on_x (train.py:7); 33%")
+
+
 @pytest.mark.parametrize("arguments", [{}, {"logging_steps": 20}])
 def test_what_a_callback_of_hugging_faces_does_in_on_log_is_told_as_a_loggers(make: Make, arguments: Any) -> None:
     file = make(transformers=json.dumps(arguments), python="3.11.7")

@@ -48,6 +48,8 @@ class Hook:
     # Whether other_ns and own_ns are without what keeps its name wherever it is: collections, waits for the GIL or for
     # a CPU. An older trainperf did not measure that.
     is_clear: bool
+    by: str = ""  # of a logger: the function of the program, "Mine.on_x", that called it; "" for the trainer
+    by_at: str = ""  # file:line
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,17 @@ class Part:
     def place(self, facts: Facts, hook: Hook | None = None) -> str:
         """The hook's file:line, or the costliest one's."""
         hook = hook or next(iter(self.hooks), None)
-        at = (hook.at if hook is not None else "") or self.at
-        file, _, line = at.rpartition(":")
-        return f"{frames.short_path(file, facts.base)}:{line}" if file else at
+        return _short(facts, (hook.at if hook is not None else "") or self.at)
+
+
+def called_by(facts: Facts, hook: Hook) -> str:
+    """ "Mine.on_x (train.py:12)"."""
+    return f"{hook.by} ({_short(facts, hook.by_at)})" if hook.by_at else hook.by
+
+
+def _short(facts: Facts, at: str) -> str:
+    file, _, line = at.rpartition(":")
+    return f"{frames.short_path(file, facts.base)}:{line}" if file else at
 
 
 def parts(facts: Facts, kind: str) -> list[Part]:
@@ -165,7 +175,9 @@ def _hook(name: str, read: Mapping[str, Any]) -> Hook:
     )
     clear_ns = max(0, own_ns - named_ns)
     other_ns = other_ns * clear_ns // own_ns if own_ns else other_ns
-    return Hook(name, str(read.get("at") or ""), count, other_ns, clear_ns, max_ns, "named_ns" in read)
+    name, _, caller = name.partition(" by ")
+    by, _, by_at = caller.partition(" at ")
+    return Hook(name, str(read.get("at") or ""), count, other_ns, clear_ns, max_ns, "named_ns" in read, by, by_at)
 
 
 def _count(value: object) -> int:

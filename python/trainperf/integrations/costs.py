@@ -74,7 +74,8 @@ class CostMeter(StretchMeter):
         context.ticker.add("costs", self._tick)
 
     def cost_of(self, thing: Any, kind: str, describe: Callable[[], Mapping[str, Any]], hook: str) -> Cost | None:
-        """None when there are too many already."""
+        """`hook`: its name, and of a logger's that the program calls itself "log_metrics by Mine.on_x at train.py:12".
+        None when there are too many already."""
         number = self._context.objects.id_of(thing, kind, describe)
         known = self._costs.get((number, hook))
         if known is not None:

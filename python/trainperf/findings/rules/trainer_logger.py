@@ -10,6 +10,8 @@ from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainperf.findings.facts import Facts
 
 
@@ -31,9 +33,7 @@ class TrainerLogger:
             return None
         hook = top.hooks[0]
         second = next((h for h in top.hooks[1:] if h.own_ns >= limit("felt_share") * top.own_ns), None)
-        arguments = trainer_words.arguments(facts.run.meta)  # of Hugging Face's
-        every = arguments.get("logging_steps") if arguments else framework.trainer(facts).get("log_every_n_steps")
-        option = "TrainingArguments(logging_steps" if arguments else "Trainer(log_every_n_steps"
+        often, fix, fix_share = _advice(facts, felt)
         others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[len(felt) : len(felt) + 2]]
         return facts.finding(
             (self.id, self.slug),
@@ -45,23 +45,47 @@ class TrainerLogger:
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(top.own_ns)} in {top.name}, which writes on the training thread",
-                _told(hook),
-                *(f"{facts.of_step(p.own_ns)} in {p.name}: {_told(p.hooks[0])}" for p in felt[1:]),
+                _told(facts, hook),
+                *(f"{facts.of_step(p.own_ns)} in {p.name}: {_told(facts, p.hooks[0])}" for p in felt[1:]),
                 f"other loggers: {', '.join(others)}" if others else "",
             ),
-            who=tuple(f"{p.name}.{p.hooks[0].name}" for p in felt),
+            who=(*(f"{p.name}.{p.hooks[0].name}" for p in felt), hook.by),
             where=top.place(facts),
             why=f"{top.name}.{hook.name} takes {ms(hook.own_ns / max(1, hook.count))} a call"
-            + (f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else "")
-            + (f"; {second.own_ns / top.own_ns:.0%} of its time is in {second.name}" if second is not None else ""),
-            fix=f"{option}={_less_often(every)})" + (f"  # now {every}" if isinstance(every, int) else ""),
+            + often
+            + (
+                f"; {second.own_ns / top.own_ns:.0%} of its time is in {_called(facts, second)}"
+                if second is not None
+                else ""
+            ),
+            fix=fix,
+            fix_share=fix_share,
             will_not_help="a faster model or more workers: it is the same for each log call",
         )
 
 
-def _told(hook: framework.Hook) -> str:
+def _advice(facts: Facts, felt: Sequence[framework.Part]) -> tuple[str, str, float]:
+    """How often the costliest calls come, what makes them fewer, and of what share of the cost: the trainer's options
+    set nothing of what the program logs by itself."""
+    hook, whole_ns = felt[0].hooks[0], sum(part.own_ns for part in felt)
+    if hook.by:
+        fix = f"# in {hook.by}: log less often, or several metrics in one call"
+        return f", called by {framework.called_by(facts, hook)}", fix, hook.own_ns / whole_ns
+    arguments = trainer_words.arguments(facts.run.meta)  # of Hugging Face's
+    every = arguments.get("logging_steps") if arguments else framework.trainer(facts).get("log_every_n_steps")
+    option = "TrainingArguments(logging_steps" if arguments else "Trainer(log_every_n_steps"
+    fix = f"{option}={_less_often(every)})" + (f"  # now {every}" if isinstance(every, int) else "")
+    often = f", every {plural(every, 'step')}" if isinstance(every, int) and every > 0 else ""
+    return often, fix, sum(h.own_ns for part in felt for h in part.hooks if not h.by) / whole_ns
+
+
+def _told(facts: Facts, hook: framework.Hook) -> str:
     each = ms(hook.own_ns / max(1, hook.count))
-    return f"{hook.name}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"
+    return f"{_called(facts, hook)}: {plural(hook.count, 'call')}, {each} each, the longest {ms(hook.max_ns)}"
+
+
+def _called(facts: Facts, hook: framework.Hook) -> str:
+    return f"{hook.name}, called by {framework.called_by(facts, hook)}" if hook.by else hook.name
 
 
 def _less_often(every: object) -> int:
