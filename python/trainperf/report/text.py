@@ -100,8 +100,9 @@ def fit_clauses(text: str, width: int, max_lines: int) -> str:
 
 
 def fit_places(text: str, width: int, max_lines: int) -> str:
-    """Shortened such that no "(train.py:41)" falls off: the chain of functions goes first, then folders, then what is
-    said after the last place, then whole clauses that name none, then words."""
+    """Shortened such that a "(train.py:41)" stays with what is said of it: the chain of functions goes first, then
+    folders, then what is said after the last place, then whole clauses that name none, then the last places, then
+    words."""
     text = _bounded(text)
 
     def fits(text: str) -> bool:
@@ -124,7 +125,12 @@ def fit_places(text: str, width: int, max_lines: int) -> str:
     text = "; ".join(clauses)
     if fits(text):
         return text
-    last = list(_PLACE.finditer(text))[-1].start()
+    ends = [place.end() for place in _PLACE.finditer(text)]
+    for end in reversed(ends[:-1]):
+        if fits(text[:end]):
+            return text[:end]
+    last = list(_PLACE.finditer(text))[0].start()
+    text = text[: ends[0]]
     head, tail = text[:last].split(" "), text[last:]
     while head and not fits(f"{' '.join(head)} ... {tail}"):
         head.pop()
