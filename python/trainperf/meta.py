@@ -32,6 +32,7 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
         "platform": platform.platform(),
         "cpus": str(_cpus()),
         "argv": json.dumps(sys.argv),
+        "command": json.dumps(_command()),
         "cwd": _cwd(),
         "pid": str(os.getpid()),
         "feeds_device": "0",  # until CUDA is seen
@@ -52,6 +53,16 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
     if settings.several_ranks:
         meta["launch"] = launch_id(settings.rank or 0)
     return {**meta, **torch_meta()}
+
+
+def _command() -> list[str]:
+    """As it was started, to be started so again: the interpreter by name, what lies beside it too (`trainperf run`)."""
+    words = [word for word in sys.orig_argv[1:] if word != "-u"]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return ["torchrun", "...", *words]
+    if words and os.path.isabs(words[0]) and os.path.dirname(words[0]) == os.path.dirname(sys.executable):
+        return [os.path.basename(words[0]), *words[1:]]
+    return ["python", *words]
 
 
 def torch_meta() -> Mapping[str, str]:

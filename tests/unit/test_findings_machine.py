@@ -328,6 +328,23 @@ def test_native_threads_are_to_be_limited_and_not_to_sleep(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ('["python", "-m", "pkg.train", "--name", "a b"]', "python -m pkg.train --name 'a b'"),
+        ('["torchrun", "...", "jobs/train.py"]', "torchrun ... jobs/train.py"),
+        (f'["python", "{"x" * 200}.py"]', "python train.py"),
+        ('["python", "a\\nb"]', "python train.py"),
+        ('["python"]', "python train.py"),  # from a pipe
+        ("{", "python train.py"),
+    ],
+)
+def test_a_variable_is_set_before_the_command_that_started_it(make: Make, command: str, told: str) -> None:
+    pools = '[["numpy", "OPENBLAS_NUM_THREADS=1"]]'
+    fix = only(with_threads(make, 200, 2000, pools=pools).meta(command=command)).fix
+    assert fix.endswith(f"\nOPENBLAS_NUM_THREADS=1 {told}"), fix
+
+
+@pytest.mark.parametrize(
     "odd",
     ["5", "x{", '{"python": 3}', '{"python": [[1, 2]], "native": [3]}', '{"native": [[7, "a", 1%s]]}' % ("0" * 400)],
 )

@@ -1,4 +1,4 @@
-"""What a run keeps of the PyTorch that it saw."""
+"""What a run keeps of its process, and of the PyTorch that it saw."""
 
 from __future__ import annotations
 
@@ -9,9 +9,31 @@ import weakref
 from typing import Any
 
 import pytest
-from trainperf.meta import torch_meta
+from trainperf.meta import process_meta, torch_meta
+from trainperf.settings import Settings
 
 torch = pytest.importorskip("torch")
+
+
+BIN = sys.executable.rpartition("/")[0]
+
+
+@pytest.mark.parametrize(
+    ("started", "command"),
+    [
+        (["train.py", "--lr", "0.1"], ["python", "train.py", "--lr", "0.1"]),
+        (["-u", "-m", "pkg.train"], ["python", "-m", "pkg.train"]),
+        ([f"{BIN}/trainperf", "run", "train.py"], ["trainperf", "run", "train.py"]),
+        (["/elsewhere/train.py"], ["python", "/elsewhere/train.py"]),
+        ([], ["python"]),
+    ],
+)
+def test_the_command_that_started_it(monkeypatch: pytest.MonkeyPatch, started: list[str], command: list[str]) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *started])
+    assert json.loads(process_meta(Settings(), "1")["command"]) == command
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert json.loads(process_meta(Settings(), "1")["command"])[:2] == ["torchrun", "..."]
 
 
 def _lines() -> dict[str, list[int]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import Int64Array, RunReader
 
 K = TypeVar("K")
+_LONGEST_COMMAND = 160  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,9 @@ class Facts(Places):
         """ "OMP_NUM_THREADS=1 python train.py": how the program is to be started; of a notebook, the server."""
         if self.run.is_notebook:
             return f"{prefix} jupyter lab"
+        started = shlex.join(self.run.command)
+        if started.isprintable() and len(self.run.command) > 1 and len(started) <= _LONGEST_COMMAND:
+            return f"{prefix} {started}"
         script = self.run.script
         known = script.endswith(".py") and script != "__main__.py"  # python -m has the package's
         return f"{prefix} python {shlex.quote(script) if known else 'train.py'}"

@@ -125,13 +125,12 @@ def fit_places(text: str, width: int, max_lines: int) -> str:
     text = "; ".join(clauses)
     if fits(text):
         return text
-    ends = [place.end() for place in _PLACE.finditer(text)]
-    for end in reversed(ends[:-1]):
-        if fits(text[:end]):
-            return text[:end]
-    last = list(_PLACE.finditer(text))[0].start()
-    text = text[: ends[0]]
-    head, tail = text[:last].split(" "), text[last:]
+    places = list(_PLACE.finditer(text))
+    for place in reversed(places[:-1]):
+        if fits(text[: place.end()]):
+            return text[: place.end()]
+    first = places[0]
+    head, tail = text[: first.start()].split(" "), text[first.start() : first.end()]
     while head and not fits(f"{' '.join(head)} ... {tail}"):
         head.pop()
     return f"{' '.join(head)} ... {tail}".strip()

@@ -102,8 +102,16 @@ class RunReader:
     @cached_property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments, as in sys.argv; () where none are known."""
+        return self._words("argv")
+
+    @cached_property
+    def command(self) -> tuple[str, ...]:
+        """What started it, "python", "-m", "pkg.train"; () where that is not known."""
+        return self._words("command")
+
+    def _words(self, key: str) -> tuple[str, ...]:
         try:
-            words = json.loads(self.meta.get("argv", ""))
+            words = json.loads(self.meta.get(key, ""))
         except (ValueError, RecursionError):
             return ()
         return tuple(map(str, words)) if isinstance(words, list) else ()
