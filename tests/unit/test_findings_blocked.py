@@ -83,6 +83,15 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
     assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
 
 
+@pytest.mark.parametrize(("code", "advice"), [(0, "# read it once"), (1, "# write or print less"), (74, "# write or")])
+def test_who_writes_is_not_told_to_read_ahead(make: Make, code: int, advice: str) -> None:
+    """read, write, fsync."""
+    file = make().steps(100, compute=8.0, blocked_io=4.0)
+    at = file.stack(f"{TRAIN}:37 report")
+    f = only(file.detail("sample", 390, phase="other", state="blocked", code=code, stack=at))
+    assert f.fix.startswith(advice)
+
+
 def test_an_event_loop_that_waits_is_no_socket_to_send_to(make: Make) -> None:
     file = make().steps(100, compute=8.0, blocked_io=4.0)
     at = file.stack(*EVENT_LOOP, f"{TRAIN}:42 <module>")

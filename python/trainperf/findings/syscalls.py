@@ -37,6 +37,10 @@ _NAMES_BY_KIND: dict[Waiting, str] = {
     "epoll_pwait",
     "process": "wait4 waitid",
 }
+_WRITES = {
+    *("write", "pwrite64", "writev", "pwritev", "fsync", "fdatasync", "msync"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat"),
+}
 _KINDS: dict[str, Waiting] = {name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()}
 
 
@@ -47,6 +51,11 @@ def syscall_name(number: int, machine: str) -> str:
 
 def waiting_kind(name: str) -> Waiting:
     return _KINDS.get(name, "other")
+
+
+def writes(name: str) -> bool:
+    """Of calls for a file: whether it is for what is written, and not to read."""
+    return name in _WRITES
 
 
 def call_of(samples: Iterable[Detail], machine: str) -> str:

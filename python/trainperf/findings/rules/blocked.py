@@ -12,7 +12,7 @@ from trainperf.findings.frames import below_backward, is_stdlib_file, stops_work
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
-from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
+from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind, writes
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -86,7 +86,14 @@ _FIXES = {
         "a faster GPU: the process at the other end sets the pace",
     ),
     "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
-    "file": ("# read ahead in a DataLoader worker; write from a thread", "a faster GPU: the loop waits for storage"),
+    "file": (
+        "# read it once and keep it, or ahead in a DataLoader worker",
+        "a faster GPU: the loop waits for storage",
+    ),
+    "written file": (
+        "# write or print less often, or from a thread: it waits for storage, or for who reads the pipe",
+        "a faster GPU: the loop does not compute",
+    ),
     "socket": (
         "# send from a background thread with a queue; wait only at the end",
         "a faster GPU: the loop waits for the network",
@@ -195,6 +202,8 @@ class Blocked:
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
         fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
+        if kind == "file" and writes(name):
+            fix, wont = _FIXES["written file"]
         pool = None
         if handed is not None and not fix:
             pool = pools.advice(facts, handed, beside)
