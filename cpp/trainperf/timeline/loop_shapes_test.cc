@@ -434,5 +434,43 @@ TEST(LoopShapes, WhatACallbackFetchesAfterTheLastStepIsNoBatchOfTraining) {
   EXPECT_EQ(loop.timeline().incomplete_steps(), 0);
 }
 
+TEST(LoopShapes, OptimizersThatAreReplaced) {
+  constexpr uint32_t kFirst = 100;
+  Script loop;
+  const auto iteration = [&loop](uint32_t optimizer) {
+    loop.Cpu(1_ms).Forward(2_ms).Backward(2_ms).Optimizer(optimizer, 1_ms);
+  };
+  for (uint32_t of = kFirst; of < kFirst + 80; ++of) {  // one for each task, as Reptile's
+    for (int i = 0; i < 5; ++i) iteration(of);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 400u);
+  for (size_t i = 1; i < 400; ++i) EXPECT_EQ(loop.steps()[i].optimizer_steps, 1) << i;
+}
+
+TEST(LoopShapes, TwoOptimizersThatAreReplaced) {
+  constexpr uint32_t kNewAdam = 100, kNewDiscriminator = 101;
+  Script loop;
+  for (int i = 0; i < 40; ++i) {
+    const bool first = i < 20;
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(first ? kDiscriminator : kNewDiscriminator, 1_ms);
+    loop.Forward(1_ms).Backward(1_ms).Optimizer(first ? kAdam : kNewAdam, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (const Step& step : loop.steps()) EXPECT_EQ(step.optimizer_steps, 2) << step.index;
+}
+
+TEST(LoopShapes, AnOptimizerThatJoinsLater) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) {
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    if (i >= 10 && i % 2 == 0) loop.Cpu(1_ms).Backward(1_ms).Optimizer(kDiscriminator, 1_ms);
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 40u);
+  for (size_t i = 0; i < 40; ++i) EXPECT_EQ(loop.steps()[i].optimizer_steps, i >= 10 && i % 2 == 0 ? 2 : 1) << i;
+}
+
 }  // namespace
 }  // namespace trainperf

@@ -23,6 +23,7 @@ enum class Cut : uint8_t {
   kMaybeFetch,          // rule 2, unless this is validation
   kDrained,             // the loader is exhausted, but a batch that was prefetched may still be trained on
   kOptimizerCandidate,  // rule 3, if no other optimizer steps before one steps again
+  kOptimizerReplaced,   // rule 3, if it steps again before those of the iteration before do
   kOptimizer,           // rule 3
   kBackward,            // rule 4
   kExplicit,            // rule 1

@@ -12,6 +12,11 @@ bool Contains(const std::vector<uint32_t>& ids, uint32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// Of ids without repeats.
+bool SameIds(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&b](uint32_t id) { return Contains(b, id); });
+}
+
 }  // namespace
 
 // ---- Pieces
@@ -147,7 +152,9 @@ void StepCutter::FetchCut(size_t index) {
   pieces_[index]->soft = false;
   MergeAll(Cut::kDrained);
   MergeAll(Cut::kOptimizerCandidate);
+  MergeAll(Cut::kOptimizerReplaced);
   stepped_.clear();
+  iteration_.clear();
   if (started_) {
     fetch_cut_seen_ = true;
     if (mode_ == Mode::kUndecided) {  // the other rules have no say any more
@@ -226,18 +233,39 @@ void StepCutter::OnOptimizerBegin(uint32_t optimizer) {
       mode_ = Mode::kOptimizer;
     }
   }
-  const size_t candidate = FindLast(Cut::kOptimizerCandidate);
-  if (Contains(stepped_, optimizer)) {
+  const auto again = std::find(stepped_.begin(), stepped_.end(), optimizer);
+  if (again != stepped_.end()) {
     ++repeats_;
-    stepped_.clear();
-    if (candidate != 0) {
-      pieces_[candidate]->cut = Cut::kOptimizer;
-      Release(false);
+    EndIteration(static_cast<size_t>(again - stepped_.begin()));
+  } else if (const size_t candidate = FindLast(Cut::kOptimizerCandidate); candidate != 0) {
+    // All have stepped that the iteration before had: it may come in their place, or beside them.
+    const bool whole = SameIds(stepped_, iteration_) && FindLast(Cut::kOptimizerReplaced) == 0;
+    if (whole) {
+      pieces_[candidate]->cut = Cut::kOptimizerReplaced;
+      replaced_ = stepped_.size();
+    } else {
+      Merge(candidate);
     }
-  } else if (candidate != 0) {
-    Merge(candidate);
   }
   if (stepped_.size() < kMaxRemembered) stepped_.push_back(optimizer);
+}
+
+// stepped_[again] steps again.
+void StepCutter::EndIteration(size_t again) {
+  if (const size_t replaced = FindLast(Cut::kOptimizerReplaced); replaced != 0) {
+    if (again >= replaced_) {
+      pieces_[replaced]->cut = Cut::kOptimizer;
+      stepped_.erase(stepped_.begin(), stepped_.begin() + static_cast<ptrdiff_t>(replaced_));
+    } else {
+      Merge(replaced);
+    }
+  }
+  iteration_ = std::move(stepped_);
+  stepped_.clear();
+  if (const size_t candidate = FindLast(Cut::kOptimizerCandidate); candidate != 0) {
+    pieces_[candidate]->cut = Cut::kOptimizer;
+    Release(false);
+  }
 }
 
 bool StepCutter::WantsOptimizerCuts() {
@@ -427,6 +455,7 @@ void StepCutter::Finish() {
   if (lead_held_) DropLead();  // a single call: it begins what follows
   MergeAll(Cut::kDrained);
   MergeAll(Cut::kOptimizerCandidate);
+  MergeAll(Cut::kOptimizerReplaced);
   if (mode_ == Mode::kUndecided) Decide(true);
   // What is left at the end without a backward is no step. The loop's own end belongs to the last step; a batch that
   // was fetched but never trained on does not.

@@ -99,6 +99,7 @@ class StepCutter {
   void FetchCut(size_t index);
   void Abandon();
   bool WantsOptimizerCuts();
+  void EndIteration(size_t again);
   void Decide(bool finishing);
   void Release(bool finishing);
   void Emit(size_t count);
@@ -135,6 +136,9 @@ class StepCutter {
   bool exhausted_ = false;
   std::vector<uint32_t> fetched_;  // loaders
   std::vector<uint32_t> stepped_;  // optimizers, in this iteration
+  // In the iteration before, while they cut:
+  std::vector<uint32_t> iteration_;
+  size_t replaced_ = 0;  // so many of stepped_ may have been replaced by those after them
 };
 
 }  // namespace trainperf
