@@ -122,6 +122,38 @@ def test_what_is_done_on_both_sides_of_the_model_is_said_of_both(make: Make) -> 
     assert "Dataset.__getitem__" in f.fix and "38% of it between that and the backward" in f.evidence[0]
 
 
+@pytest.mark.parametrize(
+    ("frames", "backward", "later", "told"),
+    [
+        ((), {10: 4.0}, False, True),  # tensor operations of the loop's own
+        ((f"{TRAIN}:4 knn",), {10: 4.0}, False, True),
+        ((), {10: 3.8, 12: 0.2}, False, True),  # a look that took a moment
+        ((), {}, False, False),  # not known to come after it: a loss looks the same
+        ((), {15: 4.0}, False, False),
+        ((), {10: 4.0}, True, False),  # the model is called there, too: of two phases of training
+    ],
+)
+def test_what_comes_after_the_update_is_no_loss(
+    make: Make, frames: tuple[str, ...], backward: dict[int, float], later: bool, told: bool
+) -> None:
+    file = batches(make, 3.0, *frames, line=12)
+    for line, ms in backward.items():
+        at = file.stack(
+            "/x/site-packages/torch/_tensor.py:630 Tensor.backward", f"{TRAIN}:{line} train", f"{TRAIN}:40 main"
+        )
+        file.detail("sample", 100 * ms, phase="backward", state="native", stack=at)
+    if later:
+        at = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:14 train", f"{TRAIN}:40 main")
+        file.detail("sample", 10, phase="forward", state="native", stack=at)
+    warned = [f for f in said(file).findings if f.severity != "info"]
+    if told:
+        (f,) = warned
+        assert f.id == "TP310" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.05)
+        assert "after the update" in f.evidence[0] and "Dataset" not in f.fix
+    else:
+        assert not warned
+
+
 def test_its_severity_is_by_its_share(make: Make) -> None:
     shares = {ms: [f.severity for f in said(batches(make, ms, f"{TRAIN}:4 augment")).findings] for ms in (1.0, 2.0)}
     assert shares == {1.0: [], 2.0: ["warning"]}

@@ -1,4 +1,4 @@
-"""What the loop does with a batch before it calls the model: told from the model by the lines that the loop runs."""
+"""What the loop does before it calls the model, and after its update: told from the model by the lines that it runs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class BatchWork:
     line."""
 
     calls: dict[Function, Lines]
+    updates: dict[Function, int]  # the last line of its backward and its optimizer's step
     of_batch: frozenset[Function]
     of_model: frozenset[Function]  # those that may be a part of the model itself
 
@@ -52,15 +53,25 @@ class BatchWork:
         """Whether the function comes to its first call of a layer on a later line."""
         return not in_module(stack) and _is_before(stack, self.calls)
 
+    def is_after_update(self, stack: Sequence[Frame]) -> bool:
+        """Whether a function that calls the model has made its update, on an earlier line: no loss comes after it."""
+        if in_module(stack) or in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
+            return False
+        at = next((f for f in stack if function_of(f) in self.calls and is_users(f, stack)), None)
+        if at is None:
+            return False
+        update = self.updates.get(function_of(at), -1)
+        return self.calls[function_of(at)].last <= update < at.line
+
     def is_between(self, stack: Sequence[Frame]) -> bool:
         """Whether it is on a line between its calls of layers."""
         found = None if in_module(stack) else _innermost(stack, self.calls)
         return found is not None and found[1].first < found[0] < found[1].last
 
     def is_after(self, stack: Sequence[Frame]) -> bool:
-        """Whether its last call of one is on an earlier line."""
+        """Whether its last call of one is on an earlier line, and its update is not."""
         found = None if in_module(stack) else _innermost(stack, self.calls)
-        return found is not None and found[0] > found[1].last
+        return found is not None and found[0] > found[1].last and not self.is_after_update(stack)
 
     def may_be_the_model(self, stack: Sequence[Frame]) -> bool:
         return self.is_before(stack) and _function(stack) in self.of_model
@@ -92,7 +103,7 @@ def batch_work(facts: Facts) -> BatchWork:
         for function, ns in ns_of.items()
         if ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each
     }
-    return BatchWork(calls, frozenset(ns_of.keys() - of_model), frozenset(of_model))
+    return BatchWork(calls, _updates(facts), frozenset(ns_of.keys() - of_model), frozenset(of_model))
 
 
 def _calls(facts: Facts) -> dict[Function, Lines]:
@@ -108,6 +119,26 @@ def _calls(facts: Facts) -> dict[Function, Lines]:
                 lines = calls.setdefault(function_of(f), Lines(f.line, f.line))
                 lines.first, lines.last = min(f.line, lines.first), max(f.line, lines.last)
     return calls
+
+
+def _updates(facts: Facts) -> dict[Function, int]:
+    """Of the user's functions that run a backward, or call who does; empty where no optimizer steps: what comes after a
+    backward may be the update itself."""
+    if not facts.run.steps.optimizer_steps.any():
+        return {}
+    lines: dict[Function, dict[int, int]] = {}  # ns
+    for d in facts.samples(phases=["backward", "optimizer"]):
+        stack = facts.run.stack(d.stack)
+        for f in stack:
+            if is_users(f, stack):
+                of = lines.setdefault(function_of(f), {})
+                of[f.line] = of.get(f.line, 0) + d.ns
+    # A look that took a moment may show what comes after.
+    return {
+        function: max(line for line, ns in of.items() if ns >= limit("felt_share") * sum(of.values()))
+        for function, of in lines.items()
+        if any(of.values())
+    }
 
 
 def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[int, Lines] | None:

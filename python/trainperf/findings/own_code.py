@@ -223,7 +223,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    in_hook, on_batch, of_arrays = _hooks(facts), facts.batch_work.is_one, _of_arrays(facts)
+    in_hook, work, of_arrays = _hooks(facts), facts.batch_work, _of_arrays(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
         ("backward", "native"): _in_backward_hook,
@@ -234,7 +234,8 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
             or of_average(stack)
             or _before_the_model(stack)
             or of_arrays(stack)
-            or on_batch(stack)
+            or work.is_one(stack)
+            or work.is_after_update(stack)
             or in_hook(stack)
             or _saves(stack)
         ),
@@ -334,12 +335,13 @@ class AroundTheModel(NamedTuple):
     before: float
     between: float  # two calls
     after: float  # and before the backward
+    updated: float  # after the update
 
 
 def around_the_model(facts: Facts, details: Sequence[Detail]) -> AroundTheModel:
     whole, work = sum(d.ns for d in details), facts.batch_work
     forward = [(d.ns, facts.run.stack(d.stack)) for d in details if d.phase == "forward"]
-    where = (work.is_before, work.is_between, work.is_after)
+    where = (work.is_before, work.is_between, work.is_after, work.is_after_update)
     return AroundTheModel(*(sum(ns for ns, stack in forward if at(stack)) / max(1, whole) for at in where))
 
 

@@ -166,11 +166,15 @@ class HostCompute:
             notably = 1 - limit("held_share")
             if at.after >= limit("held_share"):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
+            elif at.after + at.updated >= limit("held_share"):
+                advice, doing = _BETWEEN_PHASES, f"{'after the update' if at.updated >= limit('held_share') else 'after the model is called'}"
             elif at.between > limit("most_share"):
                 advice, doing = _BETWEEN_CALLS, "between calls of the model"
-            elif min(at.before, at.after) > notably:
+            elif min(at.before, at.after + at.updated) > notably:
                 advice = _AROUND_THE_MODEL
                 doing = f"around the model, {at.after:.0%} of it between that and the backward"
+                if at.updated > notably:
+                    doing = f"around the model, {at.after + at.updated:.0%} of it after that"
             if may_be_of_tensors(facts, mine, top):
                 doubt = "what it computes on lines of its own may be of tensors, and a part of the loss"
         elif affected.rare(facts.steps):

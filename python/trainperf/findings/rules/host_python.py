@@ -106,7 +106,8 @@ class HostPython:
         of_top = [d for d, _ in of_function(facts, mine, top)]
         before = self._before_the_model(facts, of_top)
         usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        if usual is _ELSEWHERE and around_the_model(facts, of_top).after >= limit("held_share"):
+        around = around_the_model(facts, of_top)
+        if usual is _ELSEWHERE and around.after + around.updated >= limit("held_share"):
             before, usual = False, _AFTER_THE_MODEL
         elif usual is _ELSEWHERE and before:
             usual = _BEFORE_THE_MODEL
