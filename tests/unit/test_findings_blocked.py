@@ -238,7 +238,7 @@ def test_of_two_places_each_is_told_and_the_fix_of_one_saves_its_own(make: Make)
         file.detail("sample", ms, phase="other", state="blocked", code=230, stack=stack)
     f = only(file)
     assert "sleeps" in f.title and f.fix_share == pytest.approx(0.6)
-    assert "write_row (train.py:31) for 60% of it, and for 40% in poll_api (train.py:31)" in f.why
+    assert "for 60% of it in write_row (train.py:31), and for 40% in poll_api (train.py:31)" in f.why
 
 
 def test_two_lines_of_one_function_are_two_places(make: Make) -> None:
@@ -248,7 +248,7 @@ def test_two_lines_of_one_function_are_two_places(make: Make) -> None:
         file.detail("sample", ms, phase="other", state="blocked", code=code, stack=stack)
     f = only(file)
     assert "sleeps" in f.title and f.fix_share == pytest.approx(0.6)
-    assert "(train.py:31) for 60% of it, and for 40% in <module> (train.py:35)" in f.why
+    assert "for 60% of it in <module> (train.py:31), and for 40% in <module> (train.py:35)" in f.why
 
 
 @pytest.mark.parametrize(("each_ms", "told"), [(3.1, True), (0.7, False)])

@@ -420,3 +420,21 @@ def test_one_look_at_the_parameters_is_no_average_of_the_weights(make: Make) -> 
     file.detail("sample", 10, phase="other", state="python", stack=file.stack(asks, f"{TRAIN}:6 update"))
     f = only(file.detail("sample", 590, phase="other", state="python", stack=file.stack(f"{TRAIN}:7 update")))
     assert f.fix.startswith("# what only looks")
+
+
+@pytest.mark.parametrize(("state", "rule"), [("python", "TP302"), ("native", "TP310")])
+@pytest.mark.parametrize("ms", [(6.0, 3.6), (9.0, 0.6)])
+def test_of_two_functions_each_is_named_and_the_fix_of_one_saves_its_own(
+    make: Make, state: str, rule: str, ms: tuple[float, float]
+) -> None:
+    file = make().steps(100, {("other", state): 9.6, ("optimizer", "native"): 0.5}, compute=9.0)
+    for function, each in zip(("make_features", "update"), ms, strict=True):
+        at = file.stack(f"{TRAIN}:5 {function}", f"{TRAIN}:20 train")
+        file.detail("sample", 100 * each, phase="other", state=state, stack=at)
+    f = only(file)
+    assert f.id == rule and f.cost_ms_per_step == pytest.approx(9.6, abs=0.05)
+    if ms[1] > 1:
+        assert "for 62% of it " in f.why and "and for 38% " in f.why and f.why.endswith("update (train.py:5)")
+        assert f.fix_share == pytest.approx(0.625)
+    else:
+        assert "update" not in f.why and f.fix_share == 1.0

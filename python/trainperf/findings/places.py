@@ -150,6 +150,18 @@ class Places:
             return f"{at} called by {callers[0][0]}"
         return f"{at} called " + " and ".join(f"for {share:.0%} by {by}" for by, share in callers)
 
+    @staticmethod
+    def second(spots: Sequence[Spot]) -> Spot | None:
+        """The place after the costliest, where it is felt: what is saved there is another matter."""
+        return spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
+
+    def label_of_two(self, first: Spot, second: Spot, before: str = "") -> str:
+        """ "for 60% of it in f (x.py:3), and for 40% in g (x.py:9)"; `before`: "in ", or nothing."""
+        return (
+            f"for {first.share:.0%} of it {before}{self.label(first)}, "
+            f"and for {second.share:.0%} {before}{self.label(second)}"
+        )
+
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
             return "a thread that is not known"

@@ -216,14 +216,13 @@ class Blocked:
         if fed:
             fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
         why = f"{facts.step_thread_name} {words}{call}"
-        second = spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
+        second = facts.second(spots)
         if top is None:
             why += f"; {self._unplaced(facts)}"
         elif second is None:
             why += f" in {facts.label_with_caller(top)}"
         else:
-            why += f" in {facts.label(top)} for {top.share:.0%} of it, and for {second.share:.0%} in "
-            why += facts.label(second)
+            why += f" {facts.label_of_two(top, second, 'in ')}"
         if len(awaited) == 1:  # of several it is not known who is waited for
             busiest = awaited[0].name
             why = f"{busiest} is in {facts.label(awaited[0].spot)} while {why}"

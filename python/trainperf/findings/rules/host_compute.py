@@ -109,6 +109,8 @@ _LOSS_IN_PIECES = (
 )
 
 
+_AFTER_UPDATE, _AFTER_CALL = "after the update", "after the model is called"
+
 # Lightning's hooks that are given a batch, and return it.
 _OF_A_BATCH = {"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"}
 
@@ -167,7 +169,7 @@ class HostCompute:
             if at.after >= limit("held_share"):
                 advice, doing = _AFTER_THE_MODEL, "between the model and the backward"
             elif at.after + at.updated >= limit("held_share"):
-                advice, doing = _BETWEEN_PHASES, f"{'after the update' if at.updated >= limit('held_share') else 'after the model is called'}"
+                advice, doing = _BETWEEN_PHASES, _AFTER_UPDATE if at.updated >= limit("held_share") else _AFTER_CALL
             elif at.between > limit("most_share"):
                 advice, doing = _BETWEEN_CALLS, "between calls of the model"
             elif min(at.before, at.after + at.updated) > notably:
@@ -263,6 +265,7 @@ class HostCompute:
     ) -> Finding:
         title, fix, will_not_help = advice
         top = mine.spots[0]
+        second = facts.second(mine.spots)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -274,8 +277,10 @@ class HostCompute:
             evidence=evidence,
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.step_thread_name} {does} in {facts.label(top)}",
+            why=f"{facts.step_thread_name} {does} "
+            + (f"in {facts.label(top)}" if second is None else facts.label_of_two(top, second, "in ")),
             fix=fix,
+            fix_share=1.0 if second is None else top.share,
             will_not_help=will_not_help,
             saves_more=saves_more,
             finds_out=advice is _MAY_BE_A_LOSS,

@@ -81,6 +81,7 @@ class HostPython:
             return self._blind(facts, mine)
         if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
             return self._blind(facts, mine)
+        second = facts.second(mine.spots)
         text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
         may_free = may_free_a_batch(facts, mine, top)
         does = (
@@ -90,7 +91,7 @@ class HostPython:
             if asked is not None
             else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
             if may_free
-            else f"runs {facts.label_with_caller(top)}"
+            else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
@@ -159,6 +160,7 @@ class HostPython:
             else fixes[rare]
             if fixes is not None
             else _IN_TENSORS.get(self._part(facts, mine, top), usual),
+            fix_share=1.0 if second is None else top.share,
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
