@@ -439,3 +439,20 @@ def test_deserialising_is_no_starvation(make: Make) -> None:
     file = make().steps(300, {("fetch", "native"): 1.5}, compute=1.5)
     file.loader(1, fetches=300, wait=450, ready={2: (300, 450)}, num_workers=2)
     assert [(f.slug, f.severity) for f in said(file).findings] == [("delivery-cost", "info")]
+
+
+@pytest.mark.parametrize(
+    ("slow", "advice"),
+    [(range(40), "if a cache fills in the first 40 steps"), (range(7, 400, 10), "40 batches take long")],
+)
+def test_what_few_steps_wait_for_is_not_mended_by_workers_alone(make: Make, slow: range, advice: str) -> None:
+    file = make(cpus="8")
+    for i in range(400):
+        ms = 34.0 if i in slow else 0.4  # a fifth of such a step: felt, and little
+        file.steps(1, {("fetch", "blocked"): ms}, compute=2.0)
+    file.loader(1, fetches=400, wait=40 * 34 + 360 * 0.4, dataset="Rows", dataset_at=f"{TRAIN}:39")
+    file.detail("sample", 1500, phase="fetch", state="blocked", stack=file.stack(f"{TRAIN}:41 Rows.__getitem__"))
+    f = only(file)
+    assert f.id == "TP101" and f.steps_affected == 40 and f.affected_share > 0.9
+    assert advice in f.fix.splitlines()[0] and "workers" in f.will_not_help
+    assert ("prefetch_factor=" in f.fix) == (slow.step > 1) and "num_workers=" in f.fix

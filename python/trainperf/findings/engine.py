@@ -214,9 +214,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         on_cpu = facts.share(sum(map(facts.cause_ns, both.causes)))
         few = f"too few samples to tell Python from {both.causes[1]}"
         look = _look(found)
-        rest = (
-            missing if nobodys and not look else f"; {_nothing(found, '', usual)}{missing}"
-        )  # whose it is, `few` says
+        # Whose it is, `few` says: trouble may be in it.
+        rest = missing if nobodys and not look else f"; beside that, {_nothing(found, '', usual)}{missing}"
         return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)

@@ -257,9 +257,23 @@ class Facts(Places):
         table = self.run.steps
         felt = (column > 0) & (column >= limit("felt_share") * table.wall_ns)
         steps, held, whole = int(table.count[felt].sum()), int(column[felt].sum()), int(column.sum())
-        if not steps or 2 * steps >= self.steps or held < limit("held_share") * whole:
+        if not steps or held < limit("held_share") * whole:
             return Affected(self.steps, 1.0)
-        return Affected(steps, held / whole)
+        # Of those, the fewest that hold nearly all of it, with those like them.
+        each = np.where(felt, column / table.count, 0)
+        order = np.argsort(-each)
+        enough = int(np.argmax(np.cumsum(column[order]) >= limit("held_share") * whole))
+        alike = felt & (each >= limit("half_share") * np.median(each[order[: enough + 1]]))
+        if (held_by_these := int(column[alike].sum())) >= limit("held_share") * whole:
+            steps, held = int(table.count[alike].sum()), held_by_these
+        return Affected(steps, held / whole) if 2 * steps < self.steps else Affected(self.steps, 1.0)
+
+    def is_of_the_first(self, affected: Affected, cause: str) -> bool:
+        """Whether a cost of so few steps, but more than one, is in the run's first that many, or few more."""
+        table = self.run.steps
+        first = 4 * np.cumsum(table.count) <= 5 * affected.steps
+        column = table.causes_ns[:, CAUSES.index(cause)]
+        return 1 < affected.steps < self.steps and int(column[first].sum()) >= limit("held_share") * int(column.sum())
 
     def is_in_first_step(self, cause: str) -> bool:
         """Whether nearly all of a cause is in the run's first step."""

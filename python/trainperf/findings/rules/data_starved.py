@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
@@ -17,10 +18,13 @@ from trainperf.findings.weights import weighed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Affected, Facts, Spot
     from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Confidence
     from trainperf.runfile import Detail, Loader
+
+
+_FARTHEST = 32  # batches that a worker may be ahead: all of them are in memory
 
 
 class DataStarved:
@@ -105,6 +109,9 @@ class DataStarved:
             call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
             fix = loaders.with_workers(main, want, call, _taken(facts))
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
+        affected = facts.affected("data_wait")
+        if restarts is None and affected.steps < facts.steps and "DataLoader(..., num_workers=" in fix:
+            fix, wont = _of_few(facts, affected, fix)
         if restarts is not None and "num_workers=" in fix:
             fix = f"# workers, and batches = iter(loader) once, before the loop: else they start for each batch\n{fix}"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
@@ -125,7 +132,7 @@ class DataStarved:
             cause="data_wait",
             claims=claims,
             title="the loop waits for data that it makes itself",
-            affected=facts.affected("data_wait"),
+            affected=affected,
             confidence=confidence,
             evidence=(
                 f"fetching takes {facts.of_step(cost)}"
@@ -169,6 +176,20 @@ class DataStarved:
         name = call_of(samples, facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
+
+
+def _of_few(facts: Facts, affected: Affected, fix: str) -> tuple[str, str]:
+    """For batches that few steps wait for: workers must be far ahead of them, and each has a cache of its own."""
+    if facts.is_of_the_first(affected, "data_wait"):
+        fills = f"# if a cache fills in the first {affected.steps:,} steps: fill it before training, or keep it on disk"
+        own = "workers, where a cache fills: each has its own, and fills it anew"
+        return f"{fills}\n# if files are read for the first time: by workers, ahead\n{fix}", own
+    workers = re.search(r"num_workers=(\d+)", fix)
+    between = facts.steps / affected.steps / int(workers[1] if workers else 1)
+    ahead = f"prefetch_factor={min(_FARTHEST, max(2, math.ceil(between)))}, persistent_workers"
+    call = fix.partition("  # ")[0].replace("persistent_workers", ahead)
+    few = f"# {affected.steps:,} batches take long: see what their samples have, or let workers run ahead of them"
+    return f"{few}\n{call}", "more workers alone: batches come in order, and each worker is only two ahead"
 
 
 def _inferred(confidence: tuple[Confidence, str]) -> tuple[Confidence, str]:
