@@ -413,7 +413,7 @@ def test_a_short_run_that_does_not_tell_whose_the_python_is_does_not_deny_it(
     if mine + others == 35:  # too few for any split
         told = "on the CPU: 100% of step time; too few samples to tell Python from compute"
         assert found.verdict.look == ""
-        assert found.verdict.text == told + ("" if why else "; no trouble found above 10%")
+        assert found.verdict.text == told + ("" if why else "; no other trouble found above 10%")
         assert found.verdict.kind == "none"
         return
     whose = f"; the run is too short to say whose the {python_ms / 4:.0%} python is"

@@ -215,7 +215,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         few = f"too few samples to tell Python from {both.causes[1]}"
         look = _look(found)
         # Whose it is, `few` says: trouble may be in it.
-        rest = missing if nobodys and not look else f"; beside that, {_nothing(found, '', usual)}{missing}"
+        rest = missing if nobodys and not look else f"; {_nothing(found, '', usual, other=True)}{missing}"
         return Verdict(f"on the CPU: {on_cpu:.0%} of step time; {few}{rest}", "", "none", look)
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
@@ -254,16 +254,18 @@ def _usual(facts: Facts) -> str:
     return f"validation is {share:.0%}; " if limit("warn_share") <= share < limit("validation_info_share") else ""
 
 
-def _nothing(found: list[Finding], nobodys: str, usual: str = "", told: Finding | None = None) -> str:
+def _nothing(
+    found: list[Finding], nobodys: str, usual: str = "", told: Finding | None = None, *, other: bool = False
+) -> str:
     """That there is no warning, and what is as large as one beside an info that is `told` already, is `nobodys`, or
-    `usual`."""
+    `usual`. `other`: than what it is said of."""
     look = _look(found, told)
     large = next((f for f in found if f.id == look), None)
     if large is not None:
         return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
     if nobodys:
         return nobodys
-    return f"{usual}no {'other ' if told is not None or usual else ''}trouble found above {limit('warn_share'):.0%}"
+    return f"{usual}no {'other ' if other or told is not None or usual else ''}trouble found above {limit('warn_share'):.0%}"
 
 
 def worth_a_look(found: Iterable[Finding]) -> bool:
