@@ -265,7 +265,8 @@ def _nothing(
         return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
     if nobodys:
         return nobodys
-    return f"{usual}no {'other ' if other or told is not None or usual else ''}trouble found above {limit('warn_share'):.0%}"
+    which = "other trouble" if other or usual or told is not None else "trouble"
+    return f"{usual}no {which} found above {limit('warn_share'):.0%}"
 
 
 def worth_a_look(found: Iterable[Finding]) -> bool:
