@@ -200,11 +200,14 @@ def test_figures_go_on_after_a_training_within_another_ones_callback(tmp_path: P
                 inner = TrainPerfCallback(verbose=False, log_metrics=False)
                 trainer(tmp_path, [inner]).train()
 
-    slow = Rows(None, N * BATCH, lambda: time.sleep(0.08))  # until steps have closed
-    outer = trainer(tmp_path, [TrainPerfCallback(tmp_path / "a.tpr", verbose=False), Nests()], slow, logging_steps=1)
+    steps = 48  # the first close after 32
+    slow = Rows(None, steps * BATCH, lambda: time.sleep(0.03))
+    callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
+    outer = trainer(tmp_path, [callback, Nests()], slow, logging_steps=1)
     outer.train()
     later = [entry for entry in outer.state.log_history if "loss" in entry and entry["step"] > 10]
     assert any("trainperf/step_ms" in entry for entry in later)
+    assert callback.run.step_count == steps  # the inner one's are a part of the step that it was called in
 
 
 def test_a_training_within_another_ones_callback_is_part_of_that(tmp_path: Path) -> None:
