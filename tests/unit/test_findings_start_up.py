@@ -243,7 +243,7 @@ def test_what_the_data_set_takes_is_not_what_beginning_costs(make: Make) -> None
     found = said(drawn_each_batch(make(), starts=60, own=20.0)).findings
     assert [(f.slug, f.where) for f in found] == [("data-starved", "train.py:5"), ("loader-restarts", "train.py:12")]
     assert [f.cost_ms_per_step for f in found] == pytest.approx([20.0, 12.0], rel=0.01)
-    assert "else they start for each batch" in found[0].fix and "num_workers=" in found[0].fix
+    assert found[0].fix.startswith("# batches = iter(loader) once") and "num_workers=" in found[0].fix
 
 
 def test_a_validation_batch_now_and_then_is_no_restart(make: Make) -> None:

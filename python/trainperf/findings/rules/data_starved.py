@@ -113,7 +113,7 @@ class DataStarved:
         if restarts is None and affected.steps < facts.steps and "DataLoader(..., num_workers=" in fix:
             fix, wont = _of_few(facts, affected, fix)
         if restarts is not None and "num_workers=" in fix:
-            fix = f"# workers, and batches = iter(loader) once, before the loop: else they start for each batch\n{fix}"
+            fix = f"# batches = iter(loader) once, before the loop; if it waits then, workers that start once:\n{fix}"
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
