@@ -175,6 +175,25 @@ def test_what_the_program_logs_by_itself_is_summed_apart(tmp_path: Path) -> None
     assert file == __file__ and "self.logger.log_metrics" in Path(file).read_text().splitlines()[int(line) - 1]
 
 
+@pytest.mark.parametrize("hook", ["on_train_start", "on_validation_epoch_end"])
+def test_what_a_callback_trains_before_the_loop_is_no_step(tmp_path: Path, hook: str) -> None:
+    """Also in the sanity check."""
+
+    def train(*_: Any) -> None:
+        with torch.inference_mode(False), torch.enable_grad():
+            probe = nn.Linear(4, 1)
+            optimizer = torch.optim.SGD(probe.parameters(), 0.01)
+            for x in DataLoader(torch.randn(40, 4), batch_size=2):
+                optimizer.zero_grad()
+                probe(x).pow(2).mean().backward()
+                optimizer.step()
+
+    trains = type("Trains", (pl.Callback,), {hook: train})()
+    prof = fit(tmp_path, val=loader(None, 2), callbacks=[trains], num_sanity_val_steps=2)
+    wall_to_wall(prof.run, N)
+    assert prof.run.incomplete == 0 and [s.step for s in prof.run.spans("validation")] == [-1, N - 1]
+
+
 def test_the_users_profiler_goes_on_and_is_given_back(tmp_path: Path) -> None:
     class Mine(SimpleProfiler):
         answer = 42

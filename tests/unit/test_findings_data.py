@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -42,6 +43,24 @@ def test_nor_is_one_where_there_is_no_other(make: Make) -> None:
     file.detail("sample", 100, phase="fetch", state="python", stack=file.stack(*backward))
     f = only(file)
     assert f.id == "TP101" and f.where == "train.py:39" and f.why.startswith("Slow computes"), f
+
+
+def test_a_trainer_that_makes_its_own_loader_is_told_where(make: Make) -> None:
+    for own in ("", "Mine.get_train_dataloader"):
+        file = make(transformers=json.dumps({"logging_steps": 10, "own_loader": own}))
+        file.steps(100, {("fetch", "blocked"): 6.0}, compute=6.0).loader(1, fetches=100, wait=600, dataset="Rows")
+        file.detail("sample", 600, phase="fetch", state="blocked", stack=file.stack(f"{TRAIN}:5 Rows.__getitem__"))
+        fix = only(file).fix
+        assert fix.startswith("DataLoader(" if own else "TrainingArguments(") and (f"# in {own}" in fix) == bool(own)
+
+
+@pytest.mark.parametrize(("count", "first", "share"), [(99, 1, 0.99), (300, 100, 0.75)])
+def test_an_iterators_first_batch_is_not_made_ahead(make: Make, count: int, first: int, share: float) -> None:
+    file = make(cpus="4", framework="lightning.pytorch 2.6.0").steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=count, wait=450, first=(first, 150), dataset="Rows")
+    file.detail("sample", 600, phase="fetch", state="blocked", stack=file.stack(f"{TRAIN}:5 Rows.__getitem__"))
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert "num_workers=" in f.fix and f.fix_share == pytest.approx(share)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.3])

@@ -19,7 +19,7 @@ def test_a_callback_is_named_with_its_hook_and_file(make: Make) -> None:
     f = only(file)
     assert (f.id, f.cause, f.severity) == ("TP701", "blocked_io", "critical")
     assert f.who == ("Slow.on_train_batch_end",) and f.where == "train.py:41"
-    assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01) and f.fix_share == pytest.approx(10 / 11)
+    assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01) and f.fix_share == pytest.approx(0.98 * 10 / 11)
     assert f.why.endswith("at every call (train.py:41)")
 
 
@@ -28,7 +28,7 @@ def test_of_two_hooks_both_are_told_and_the_fix_of_one_saves_its_own(make: Make)
     hooks = {"on_train_batch_end": hook(300), "on_after_backward": hook(200, at=f"{TRAIN}:44")}
     file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": hooks})
     f = only(file)
-    assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.fix_share == pytest.approx(0.6)
+    assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.fix_share == pytest.approx(0.98 * 0.6)
     assert f.why.endswith("; 40% of its time is in on_after_backward")
     assert "on_after_backward: 100 calls, 2.0 ms each, the longest 2.0 ms" in f.evidence
 
@@ -352,6 +352,13 @@ def test_remedies_speak_of_the_trainer(make: Make) -> None:
     file = lightning(make).steps(100, compute=4.0, checkpoint=2.0, validation=4.0)
     fixes = {f.id: f.fix for f in said(file).findings}
     assert "ModelCheckpoint(every_n_train_steps=" in fixes["TP304"] and "val_check_interval" in fixes["TP306"]
+
+
+@pytest.mark.parametrize(("setting", "told"), [(30, "val_check_interval=60"), (1.0, "val_check_interval=200")])
+def test_how_often_it_validates_is_as_it_was_set(make: Make, setting: float, told: str) -> None:
+    file = lightning(make, val_check_interval=setting).steps(100, compute=4.0, validation=4.0)
+    fix = next(f.fix for f in said(file.span("validation", 400, step=50)).findings if f.id == "TP306")
+    assert told in fix and f"now {'30' if setting == 30 else 'about every 100 steps'}" in fix, fix
 
 
 def test_a_remedy_that_halves_promises_half(make: Make) -> None:

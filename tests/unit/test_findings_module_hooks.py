@@ -35,7 +35,7 @@ def test_a_hook_of_the_module_is_told_in_the_phase_that_it_is_called_in(make: Ma
     assert f.cost_ms_per_step == pytest.approx(4.05, abs=0.01) and f.cause == "compute"
     assert f.claims[("optimizer", "native")] == pytest.approx(3.08e8, rel=0.02)
     assert f.claims.keys() == {("optimizer", "native"), ("other", "python")}
-    assert f.fix_share == pytest.approx(300 / 405) and "if self.global_step % 50 == 0: ..." in f.fix
+    assert f.fix_share == pytest.approx(0.98 * 300 / 405) and "if self.global_step % 50 == 0: ..." in f.fix
     assert "on_train_batch_start (train.py:60): 100 calls, 1.0 ms each, the longest 1.0 ms" in f.evidence
 
 
@@ -115,3 +115,16 @@ def test_how_to_do_it_less_often_in_a_hook_of_the_module(make: Make, name: str, 
     file.steps(calls, {("forward", "native"): 2.0, (phase, "blocked"): 300 / calls})
     f = only(_module(file, {name: hook(300, count=calls)}))
     assert f.fix.startswith(f"# in Net.{name}: what only looks (metrics, plots) every ") and fix in f.fix
+
+
+@pytest.mark.parametrize(("epochs", "left_out"), [(1, None), (2, 0.5), (3, 2 / 3), (10, 0.8)])
+def test_a_hook_of_few_epochs_saves_what_its_condition_leaves_out(
+    make: Make, epochs: int, left_out: float | None
+) -> None:
+    """`if self.current_epoch % 5 == 0` is true of the first."""
+    file = lightning(make).steps(99, compute=5.0).steps(1, {("other", "blocked"): 400.0}, compute=5.0)
+    hooks = {"on_train_epoch_end": hook(400, count=epochs)}
+    file.object(1, "lightning_module", **{"class": "Net", "module": "app", "at": f"{TRAIN}:3", "hooks": hooks})
+    f = only(file)
+    assert f.id == "TP701" and f.fix_share == pytest.approx(left_out or 1.0)
+    assert ("every 5 epochs" in f.fix) == (left_out is not None) == ("do less" not in f.fix)

@@ -150,7 +150,8 @@ bool MakesThreadWatched(EventKind kind, Bracket bracket) {
     case Bracket::kBackward:
     case Bracket::kOptimizer:
     case Bracket::kUserPhase:
-    case Bracket::kCompile:  // without a DataLoader, all that a first step has before its backward
+    case Bracket::kCompile:   // without a DataLoader, all that a first step has before its backward
+    case Bracket::kCallback:  // what it trains before the loop is no step
       return true;
     default:
       return false;

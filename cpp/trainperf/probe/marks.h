@@ -6,7 +6,7 @@
 //   marks::Disable();
 //
 // Begin/End/Step: any thread, with the GIL or without; they never wait, and allocate only at a thread's first mark (its
-// ring). A thread gets a ring when it fetches, trains or brackets a phase: that makes it a watched thread. Garbage
+// ring). A thread gets a ring when it fetches, trains, brackets a phase or a callback: it is a watched thread. Garbage
 // collections, log records and checkpoints of other threads are not marked. Enable/Disable/ReleaseRings: one thread.
 
 #ifndef TRAINPERF_PROBE_MARKS_H_

@@ -176,6 +176,28 @@ std::vector<Step> CallsFirst(int64_t lead_ns, int64_t tail_ns) {
   return loop.steps();
 }
 
+TEST(FirstStep, IsNotWhatACallbackTrainsBeforeTheLoop) {
+  constexpr uint32_t kCallback = 40;
+  for (const bool validating : {false, true}) {
+    Script loop;
+    if (validating) {
+      loop.Begin(Bracket::kUserPhase, 0, -1, 0, Phase::kValidation);
+    } else {
+      loop.Begin(Bracket::kCallback, kCallback);
+    }
+    loop.LoaderStart(kSecond, 1_ms);
+    for (int i = 0; i < 50; ++i) loop.Fetch(kSecond, 1_ms).Forward(1_ms).Backward(1_ms).Optimizer(kDiscriminator, 1_ms);
+    loop.Exhausted(kSecond);
+    validating ? loop.End(Bracket::kUserPhase, 0, Phase::kValidation) : loop.End(Bracket::kCallback);
+    loop.LoaderStart(kTrain, 1_ms);
+    for (int i = 0; i < 40; ++i) loop.Fetch(kTrain, 1_ms).Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+    loop.Exhausted(kTrain).Finish();
+    ASSERT_EQ(loop.steps().size(), 40u) << validating;
+    EXPECT_EQ(loop.steps()[0].wall(), 7_ms) << validating;
+    EXPECT_EQ(loop.timeline().incomplete_steps(), 0) << validating;
+  }
+}
+
 TEST(LastStep, OfALoopThatCallsStepFirstEndsWithTheWatch) {
   const std::vector<Step> steps = CallsFirst(100_us, 6_ms);
   ASSERT_EQ(steps.size(), 10u);

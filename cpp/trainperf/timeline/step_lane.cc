@@ -227,7 +227,7 @@ void StepLane::Begin(const Event& mark) {
       }
       break;
     case Bracket::kBackward:
-      if (!stack_.open(Bracket::kBackward) && !stack_.open(Bracket::kFetch)) {
+      if (!stack_.open(Bracket::kBackward) && !stack_.open(Bracket::kFetch) && !TrainsAside()) {
         if (cutter_.validation_open()) {
           const Piece* soft = cutter_.soft_end();
           CloseValidation(soft != nullptr ? soft : cutter_.pieces().front().get());
@@ -238,19 +238,24 @@ void StepLane::Begin(const Event& mark) {
       }
       break;
     case Bracket::kOptimizer:
-      if (!stack_.open(Bracket::kOptimizer)) cutter_.OnOptimizerBegin(mark.object);
+      if (!stack_.open(Bracket::kOptimizer) && !TrainsAside()) cutter_.OnOptimizerBegin(mark.object);
       break;
     case Bracket::kGc:
       gc_generation_ = Narrow(mark.value);
       break;
     case Bracket::kCompile:
-      if (!stack_.open(Bracket::kFetch) && !stack_.InUserValidation()) cutter_.OnCompileBegin();
+      if (!stack_.open(Bracket::kFetch) && !stack_.InUserValidation() && !TrainsAside()) cutter_.OnCompileBegin();
       cutter_.current().compiled = true;
       break;
     default:
       break;
   }
   stack_.Push(frame);
+}
+
+// Before the first step what a callback or a validation trains is another model: the loop has yet to begin.
+bool StepLane::TrainsAside() const {
+  return !cutter_.started() && (stack_.open(Bracket::kCallback) || stack_.InUserValidation());
 }
 
 void StepLane::End(const Event& mark) {

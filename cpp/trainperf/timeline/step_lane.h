@@ -76,6 +76,7 @@ class StepLane {
   void FlushStretchDetails(Piece& piece);
   void Begin(const Event& mark);
   void End(const Event& mark);
+  bool TrainsAside() const;
   void PopFrame(const Event& mark, bool unwound);
   void SettleGap(Row row) { cutter_.current().SettleGap(row); }
   void UpdateRow();

@@ -332,7 +332,8 @@ class Facts(Places):
             why = f"{why}, called by {hook}" if why else why
             fix = loaders.read_by(fix, hook)
         else:
-            fix = trainer_words.in_its_words(self.run.meta, fix)
+            own = trainer_words.own_loader(self.run.meta) if cause == "data_wait" else ""
+            fix = loaders.made_in(fix, own) if own else trainer_words.in_its_words(self.run.meta, fix)
         by_cause = self.by_cause(claims)
         cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (

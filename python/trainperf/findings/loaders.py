@@ -132,11 +132,19 @@ def with_workers(loader: Loader | None, workers: int, call: str, note: str = "")
 
 def read_by(fix: str, reader: str) -> str:
     """A fix of a loader says whose it is: not the training's."""
+    return _noted(fix, f"of the loader that {reader} reads")
+
+
+def made_in(fix: str, method: str) -> str:
+    return _noted(fix, f"in {method}")
+
+
+def _noted(fix: str, what: str) -> str:
     before, call, after = fix.rpartition("DataLoader(")
     if not call:
         return fix
     options, note, why = after.partition("  # ")
-    return f"{before}{call}{options}  # of the loader that {reader} reads{'; ' if note else ''}{why}"
+    return f"{before}{call}{options}  # {what}{'; ' if note else ''}{why}"
 
 
 def sampler_samples(facts: Facts, cells: Mapping[Cell, int]) -> list[Detail]:

@@ -20,6 +20,12 @@ def arguments(meta: Mapping[str, str]) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
+def own_loader(meta: Mapping[str, str]) -> str:
+    """The method, "Mine.get_train_dataloader", in which a Trainer of the user's makes it; "" where none does."""
+    own = arguments(meta).get("own_loader")
+    return own if isinstance(own, str) else ""
+
+
 def in_its_words(meta: Mapping[str, str], fix: str) -> str:
     """DataLoader(..., num_workers=4) -> TrainingArguments(dataloader_num_workers=4)."""
     if "DataLoader(" not in fix or not arguments(meta):

@@ -34,7 +34,7 @@ _FACTS = (
     ),
 )
 _EVENTS = (
-    *("on_epoch_begin", "on_epoch_end", "on_step_begin", "on_substep_end", "on_pre_optimizer_step"),
+    *("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_substep_end", "on_pre_optimizer_step"),
     *("on_optimizer_step", "on_step_end", "on_evaluate", "on_predict", "on_save", "on_log", "on_prediction_step"),
 )
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction_step")
@@ -53,6 +53,7 @@ class TransformersFit:
         self._args = args
         self._state = state
         self._first_step = 0
+        self._own_loader = ""
         self._meter: CostMeter | None = None
         self._wrapped = OnObjects()
         self._callbacks: list[Any] = []  # the Trainer's own list of them
@@ -70,6 +71,7 @@ class TransformersFit:
         self._context.add_figures = self._add_figures
         try:
             self._first_step = _global_step(self._state)
+            self._own_loader = _own_loader(type(trainer))
             self._logged = self._watch.step_totals if log_metrics else None
             self._describe()
             self._time_callbacks(trainer)
@@ -210,6 +212,7 @@ class TransformersFit:
         facts: dict[str, Any] = {"version": version, "first_step": self._first_step}
         facts |= {name: getattr(self._args, name, None) for name in _FACTS}
         facts["last_step"] = _global_step(self._state)
+        facts["own_loader"] = self._own_loader
         self._context.session.set_meta("framework", f"transformers {version}".strip())
         self._context.session.set_meta("transformers", json.dumps(facts, default=str))
 
@@ -220,6 +223,17 @@ class TransformersFit:
 
 def _global_step(state: Any) -> int:
     return int(getattr(state, "global_step", 0) or 0)
+
+
+def _own_loader(kind: type) -> str:
+    """ "Mine.get_train_dataloader", where a Trainer makes its loader itself: the arguments do not set how."""
+    for base in kind.__mro__:
+        found = vars(base).get("get_train_dataloader")
+        if found is not None:
+            names = getattr(getattr(found, "__code__", None), "co_names", ())
+            is_its = base.__module__.startswith("transformers.") or "get_train_dataloader" in names
+            return "" if is_its else f"{base.__qualname__}.get_train_dataloader"
+    return ""
 
 
 def _overrides(callback: Any, event: str) -> bool:

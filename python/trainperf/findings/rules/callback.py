@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, trainer_words
@@ -66,12 +67,13 @@ class Callback:
             fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
         else:
             hugging_face = bool(trainer_words.arguments(facts.run.meta))
-            fix = _less_often(top, hook.name, beside, hugging_face=hugging_face)
-            fix_share = hook.other_ns / whole_ns
+            fix, saved = _less_often(top, hook, beside, hugging_face=hugging_face)
+            fix_share = saved * hook.other_ns / whole_ns
             if seldom:
                 fix = (
                     f"# in {top.name}.{hook.name}: what only few of its calls do: more rarely still, less, or {beside}"
                 )
+                fix_share = hook.other_ns / whole_ns
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -151,23 +153,27 @@ def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cel
     return Affected(calls, held / ns) if calls < few.steps else few
 
 
-def _less_often(part: framework.Part, hook: str, beside: str, *, hugging_face: bool) -> str:
-    """`beside`: where else it can be done."""
-    place = f"{part.name}.{hook}"
-    if "epoch" in hook:
+def _less_often(part: framework.Part, hook: framework.Hook, beside: str, *, hugging_face: bool) -> tuple[str, float]:
+    """And the share of the hook's calls that are then left out. `beside`: where else it can be done."""
+    place = f"{part.name}.{hook.name}"
+    if "epoch" in hook.name:
         own = "self.current_epoch" if part.is_module else "trainer.current_epoch"
         count, what = "round(state.epoch)" if hugging_face else own, "epochs"
-    elif "batch" in hook or hook in ("on_step_begin", "on_step_end", "on_substep_end"):
+    elif "batch" in hook.name or hook.name in ("on_step_begin", "on_step_end", "on_substep_end"):
         count, what = "state.global_step" if hugging_face else "batch_idx", "batches"
     elif part.is_module:
         count, what = "self.global_step", "steps"
     else:  # it is not given a number, or called for a reason of its own
-        return f"# in {place}: do less, or do it {beside}"
+        return f"# in {place}: do less, or do it {beside}", 1.0
     step = 5 if what == "epochs" else 50
+    left = 1 - math.ceil(hook.count / step) / max(1, hook.count)  # the first call is of number 0
+    if left < limit("half_share"):
+        return f"# in {place}: do less, or do it {beside}", 1.0
     if not part.is_module:
-        return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return"
+        return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return", left
     needed = f"\n{_NEEDED}" if what != "epochs" else ""
-    return f"# in {place}: what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
+    fix = f"# in {place}: what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
+    return fix, left
 
 
 def _told(hook: framework.Hook, place: str = "") -> str:

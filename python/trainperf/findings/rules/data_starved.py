@@ -156,6 +156,7 @@ class DataStarved:
             where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=why,
             fix=fix,
+            fix_share=_ahead_share(main) if "num_workers=" in fix else 1.0,
             will_not_help=wont,
         )
 
@@ -176,6 +177,14 @@ class DataStarved:
         name = call_of(samples, facts.machine)
         kind = waiting_kind(name)
         return f"{kind}: {name}" if kind != "other" else name
+
+
+def _ahead_share(loader: Loader | None) -> float:
+    """The share of its fetches that workers could make ahead: not an iterator's first."""
+    fetches = loader.fetches if loader is not None else None
+    if fetches is None or not fetches.count:
+        return 1.0
+    return fetches.count / (fetches.count + fetches.first_count)
 
 
 def _of_few(facts: Facts, affected: Affected, fix: str) -> tuple[str, str]:

@@ -59,16 +59,25 @@ class FrameworkPython:
         if facts.grade(sum(claims.values()), self.limits) is None:
             return None
         share = sum(d.ns for d in profilers) / other
+        fix, fix_share = _fix(facts, theirs, _caller(facts, theirs))
         return self._finding(
             facts,
             claims,
             theirs,
-            (_TITLE, _WHY, _fix(facts, theirs, _caller(facts, theirs))),
-            f"{share:.0%} of it is torch.profiler's" if share >= limit("warn_share") else "",
+            (_TITLE, _WHY, fix),
+            fix_share=fix_share,
+            beside=f"{share:.0%} of it is torch.profiler's" if share >= limit("warn_share") else "",
         )
 
     def _finding(
-        self, facts: Facts, claims: dict[Cell, int], seen: list[Detail], words: tuple[str, str, str], beside: str = ""
+        self,
+        facts: Facts,
+        claims: dict[Cell, int],
+        seen: list[Detail],
+        words: tuple[str, str, str],
+        *,
+        fix_share: float = 1.0,
+        beside: str = "",
     ) -> Finding:
         title, why, fix = words
         caller, count = _caller(facts, seen), sum(d.count for d in seen)
@@ -88,6 +97,7 @@ class FrameworkPython:
             where=facts.where(caller),
             why=why + (f": most of it in {facts.label(caller)}" if caller is not None else ""),
             fix=fix,
+            fix_share=fix_share,
             will_not_help="more DataLoader workers",
         )
 
@@ -114,21 +124,23 @@ def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
     return spots[0] if below < limit("held_share") * sum(d.ns for d in samples) else None
 
 
-def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
-    """By the part of the step that most of it is in; before that, what makes each operation keep a stack."""
+def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, float]:
+    """By the part of the step that most of it is in, and that part's share; before that, what makes each operation keep
+    a stack."""
     if facts.run.meta.get("anomaly_mode") == "1":
-        return f"{_NO_ANOMALY}\n{_fix_of_most(facts, theirs, caller)}"
+        return f"{_NO_ANOMALY}\n{_fix_of_most(facts, theirs, caller)[0]}", 1.0
     return _fix_of_most(facts, theirs, caller)
 
 
-def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> str:
+def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, float]:
     parts: dict[str, int] = {}
     for d in theirs:
         part = "model" if d.phase == "backward" or in_module(facts.run.stack(d.stack)) else d.phase
         parts[part] = parts.get(part, 0) + d.ns
     most = max(parts, key=lambda part: parts[part])
+    share = parts[most] / sum(parts.values())
     if most == "optimizer":
-        return "torch.optim.AdamW(..., fused=True)  # or foreach=True, or a larger batch"
+        return "torch.optim.AdamW(..., fused=True)  # or foreach=True, or a larger batch", share
     if most == "model" or caller is None:
-        return _COMPILE
-    return f"# make these calls less often, or for more at once: {facts.where(caller)}"
+        return _COMPILE, share
+    return f"# make these calls less often, or for more at once: {facts.where(caller)}", caller.share

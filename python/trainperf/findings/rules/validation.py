@@ -113,6 +113,9 @@ def _less_often(facts: Facts, callback: str, every: int) -> str:
     if callback:
         return f"# in {callback}: validate half as often ({now})"
     if framework.trainer(facts):
+        interval = framework.trainer(facts).get("val_check_interval")  # 1.0: once an epoch
+        if isinstance(interval, int) and not isinstance(interval, bool):
+            every, now = interval, f"now {interval}"
         return f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)  # {now}"
     if trainer_words.arguments(facts.run.meta):
         return f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})  # {now}'
