@@ -40,7 +40,7 @@ version() {
 
 transformers() {  # VERSION ACCELERATE
   version transformers "$1" "transformers==$1" "accelerate==$2" \
-    tests/integration/test_transformers.py tests/integration/test_huggingface_truth.py
+    tests/integration/test_transformers.py tests/integration/test_transformers_nested.py tests/integration/test_huggingface_truth.py
 }
 
 lightning() {  # VERSION

@@ -45,9 +45,7 @@ class BatchWork:
     of_model: frozenset[Function]  # those that may be a part of the model itself
 
     def is_one(self, stack: Sequence[Frame]) -> bool:
-        if in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
-            return False
-        return self.is_before(stack) and _function(stack) in self.of_batch
+        return not _is_trainings(stack) and self.is_before(stack) and _function(stack) in self.of_batch
 
     def is_before(self, stack: Sequence[Frame]) -> bool:
         """Whether the function comes to its first call of a layer on a later line."""
@@ -55,23 +53,21 @@ class BatchWork:
 
     def is_after_update(self, stack: Sequence[Frame]) -> bool:
         """Whether a function that calls the model has made its update, on an earlier line: no loss comes after it."""
-        if in_module(stack) or in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack))):
+        found = None if in_module(stack) or _is_trainings(stack) else _innermost(stack, self.calls)
+        if found is None:
             return False
-        at = next((f for f in stack if function_of(f) in self.calls and is_users(f, stack)), None)
-        if at is None:
-            return False
-        update = self.updates.get(function_of(at), -1)
-        return self.calls[function_of(at)].last <= update < at.line
+        at, lines = found
+        return lines.last <= self.updates.get(function_of(at), -1) < at.line
 
     def is_between(self, stack: Sequence[Frame]) -> bool:
         """Whether it is on a line between its calls of layers."""
         found = None if in_module(stack) else _innermost(stack, self.calls)
-        return found is not None and found[1].first < found[0] < found[1].last
+        return found is not None and found[1].first < found[0].line < found[1].last
 
     def is_after(self, stack: Sequence[Frame]) -> bool:
         """Whether its last call of one is on an earlier line, and its update is not."""
         found = None if in_module(stack) else _innermost(stack, self.calls)
-        return found is not None and found[0] > found[1].last and not self.is_after_update(stack)
+        return found is not None and found[0].line > found[1].last and not self.is_after_update(stack)
 
     def may_be_the_model(self, stack: Sequence[Frame]) -> bool:
         return self.is_before(stack) and _function(stack) in self.of_model
@@ -141,18 +137,19 @@ def _updates(facts: Facts) -> dict[Function, int]:
     }
 
 
-def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[int, Lines] | None:
-    """The line that the innermost of the functions through which layers are called is at, and those of its calls."""
-    for f in stack:
-        lines = calls.get(function_of(f))
-        if lines is not None and is_users(f, stack):
-            return f.line, lines
-    return None
+def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[Frame, Lines] | None:
+    """The innermost of the functions through which layers are called, and the lines of its calls."""
+    at = next((f for f in stack if function_of(f) in calls and is_users(f, stack)), None)
+    return None if at is None else (at, calls[function_of(at)])
+
+
+def _is_trainings(stack: Sequence[Frame]) -> bool:
+    return in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack)))
 
 
 def _is_before(stack: Sequence[Frame], calls: dict[Function, Lines]) -> bool:
     found = _innermost(stack, calls)
-    return found is not None and found[0] < found[1].first
+    return found is not None and found[0].line < found[1].first
 
 
 def _function(stack: Sequence[Frame]) -> Function:
