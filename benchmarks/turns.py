@@ -4,8 +4,9 @@ A shared machine's speed changes by the second, by far more than what is measure
 that in them alike, and where it changed between the two, many others tell (Hodges and Lehmann's estimate). Each has a
 process of its own, which stands still in the other's laps (SIGSTOP), with the threads of whoever watches it. Where its
 memory came to lie makes one process steadily faster than another: so both train plain first, and the figure is the
-later ratio over that one. They do not change roles: a process that was watched stays 0.3 to 0.6 % slower, and a plain
-training in it would flatter whoever watched. Several pairs do so, forked from a process that is warm.
+later ratio over that one. They do not change roles: a plain training in a process that was watched would flatter
+whoever watched by what a watch leaves behind (0.3 to 0.6 % when it was first looked for, 0.0 at 20 ms since). Several
+pairs do so, forked from a process that is warm.
 What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so each process
 scatters its heap at random, anew before each lap (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a

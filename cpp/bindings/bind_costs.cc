@@ -1,7 +1,7 @@
 // What parts of a framework's loop cost, added up as they come and go: a callback's hook is some ten microseconds when
 // its cost is added up in Python, most of it cold caches just after torch's kernels, and a step may have thirty.
 //
-//   apart = Apart()                   # of hooks/apart.py: an ApartState
+//   apart = Apart()                   # of hooks/apart.py: an ApartState, of bind_apart.cc
 //   meter = CostMeter(...)            # of integrations/costs.py: a StretchMeter(apart, begin, end, ...)
 //   meter.enter(cost, meter.CALLBACK)
 //   meter.leave()
@@ -16,11 +16,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <utility>
 #include <vector>
 
+#include "bindings/apart.h"
 #include "bindings/bind.h"
 #include "bindings/c_function.h"
+#include "bindings/c_type.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/marks.h"
@@ -29,152 +30,6 @@ namespace py = pybind11;
 
 namespace trainperf {
 namespace {
-
-// Apart: what a thread was in phases of their own.
-
-struct ApartState {
-  PyObject_HEAD unsigned long thread;  // of who measures; 0: nobody does
-  Py_ssize_t measured;                 // stretches that it is in the middle of measuring
-  Py_ssize_t depth;                    // of those that have begun and not ended
-  int64_t ns;                          // of those that have ended; of nested ones the outermost counts
-  int64_t since_ns;
-  int64_t fetched_ns;  // fetches within `ns`
-  int64_t fetched_since_ns;
-  PyObject* evaluate;  // dict: modules that a callback has switched, and how deep it was then
-};
-
-PyTypeObject* g_apart_type = nullptr;
-
-ApartState* AsApart(PyObject* object) { return reinterpret_cast<ApartState*>(object); }
-
-bool OnItsThread(const ApartState& apart) { return PyThread_get_thread_ident() == apart.thread; }
-
-void BeginApart(ApartState* apart) {
-  if (!OnItsThread(*apart)) return;
-  if (apart->depth == 0) {
-    apart->fetched_since_ns = marks::FetchTimeHere();
-    apart->since_ns = NowNs();
-  }
-  ++apart->depth;
-}
-
-void AddApart(ApartState* apart) {
-  apart->ns += NowNs() - apart->since_ns;
-  apart->fetched_ns += marks::FetchTimeHere() - apart->fetched_since_ns;
-}
-
-void EndApart(ApartState* apart) {
-  if (apart->depth == 0 || !OnItsThread(*apart)) return;
-  if (--apart->depth == 0) AddApart(apart);
-}
-
-// In phases of their own and in fetches, so far. Only differences mean anything, of when it is in none of the former.
-int64_t ElsewhereNs(const ApartState& apart) { return apart.ns + marks::FetchTimeHere() - apart.fetched_ns; }
-
-// Ends those that have begun since it was `depth`. Without memory the modules stay, and end it once more than they
-// began.
-void LeaveApart(ApartState* apart, Py_ssize_t depth) {
-  if (PyDict_GET_SIZE(apart->evaluate) != 0) {
-    PyObject* kept = PyDict_New();
-    PyObject *module, *at;
-    for (Py_ssize_t i = 0; kept != nullptr && PyDict_Next(apart->evaluate, &i, &module, &at) != 0;) {
-      const Py_ssize_t was = PyLong_AsSsize_t(at);
-      if (PyErr_Occurred() != nullptr || (was < depth && PyDict_SetItem(kept, module, at) != 0)) Py_CLEAR(kept);
-    }
-    if (kept != nullptr) Py_DECREF(std::exchange(apart->evaluate, kept));
-    PyErr_Clear();
-  }
-  if (apart->depth > depth) {
-    apart->depth = depth;
-    if (depth == 0) AddApart(apart);
-  }
-}
-
-PyObject* NewApart(PyTypeObject* type, PyObject* args, PyObject* names) {
-  if (PyTuple_GET_SIZE(args) != 0 || (names != nullptr && PyDict_GET_SIZE(names) != 0)) {
-    return PyErr_Format(PyExc_TypeError, "%s() takes no arguments", type->tp_name);
-  }
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  AsApart(self)->evaluate = PyDict_New();
-  if (AsApart(self)->evaluate != nullptr) return self;
-  Py_DECREF(self);
-  return nullptr;
-}
-
-int TraverseApart(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(AsApart(self)->evaluate);
-  return 0;
-}
-
-// It holds numbers alone, and is in no cycle by them.
-void DeallocApart(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  Py_XDECREF(AsApart(self)->evaluate);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
-PyObject* PyBeginApart(PyObject* self, PyObject*) {
-  BeginApart(AsApart(self));
-  Py_RETURN_NONE;
-}
-
-PyObject* PyEndApart(PyObject* self, PyObject*) {
-  EndApart(AsApart(self));
-  Py_RETURN_NONE;
-}
-
-PyObject* GetEvaluate(PyObject* self, void*) {
-  Py_INCREF(AsApart(self)->evaluate);
-  return AsApart(self)->evaluate;
-}
-
-int SetEvaluate(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || !PyDict_CheckExact(value)) {
-    PyErr_SetString(PyExc_TypeError, "evaluate is a dict");
-    return -1;
-  }
-  Py_INCREF(value);
-  Py_DECREF(std::exchange(AsApart(self)->evaluate, value));
-  return 0;
-}
-
-PyMethodDef kApartMethods[] = {
-    {"begin", PyBeginApart, METH_NOARGS, "begin()"},
-    {"end", PyEndApart, METH_NOARGS, "end()"},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-PyMemberDef kApartMembers[] = {
-    {"thread", T_ULONG, offsetof(ApartState, thread), 0, nullptr},
-    {"measured", T_PYSSIZET, offsetof(ApartState, measured), 0, nullptr},
-    {"depth", T_PYSSIZET, offsetof(ApartState, depth), 0, nullptr},
-    {"ns", T_LONGLONG, offsetof(ApartState, ns), 0, nullptr},
-    {"since_ns", T_LONGLONG, offsetof(ApartState, since_ns), 0, nullptr},
-    {"fetched_since_ns", T_LONGLONG, offsetof(ApartState, fetched_since_ns), 0, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
-PyGetSetDef kApartGetSet[] = {
-    {"evaluate", GetEvaluate, SetEvaluate, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
-
-PyType_Slot kApartSlots[] = {
-    {Py_tp_new, reinterpret_cast<void*>(&NewApart)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(&DeallocApart)},
-    {Py_tp_traverse, reinterpret_cast<void*>(&TraverseApart)},
-    {Py_tp_methods, kApartMethods},
-    {Py_tp_members, kApartMembers},
-    {Py_tp_getset, kApartGetSet},
-    {0, nullptr},
-};
-
-PyType_Spec kApartSpec = {"trainperf._native.ApartState", sizeof(ApartState), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, kApartSlots};
 
 // The sums of one hook of one object.
 
@@ -408,8 +263,7 @@ int InitMeter(PyObject* self, PyObject* args, PyObject* names) {
     PyErr_SetString(PyExc_TypeError, "StretchMeter() takes no keyword arguments");
     return -1;
   }
-  if (PyArg_ParseTuple(args, "O!OOOO:StretchMeter", g_apart_type, &apart, &begin, &end, &begin_phase, &end_phase) ==
-      0) {
+  if (PyArg_ParseTuple(args, "O!OOOO:StretchMeter", ApartType(), &apart, &begin, &end, &begin_phase, &end_phase) == 0) {
     return -1;
   }
   StretchMeter& meter = *AsMeter(self);
@@ -482,17 +336,9 @@ PyType_Slot kMeterSlots[] = {
 PyType_Spec kMeterSpec = {"trainperf._native.StretchMeter", sizeof(StretchMeter), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, kMeterSlots};
 
-PyTypeObject* AddType(py::module_* module, const char* name, PyType_Spec* spec) {
-  PyObject* type = PyType_FromSpec(spec);
-  if (type == nullptr) throw py::error_already_set();
-  module->attr(name) = py::handle(type);
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
 }  // namespace
 
 void BindCosts(py::module_& module) {
-  g_apart_type = AddType(&module, "ApartState", &kApartSpec);
   g_sums_type = AddType(&module, "StretchSums", &kSumsSpec);
   AddType(&module, "StretchMeter", &kMeterSpec);
   module.attr("StretchMeter").attr("PLAIN") = static_cast<int>(kPlainStretch);

@@ -28,6 +28,7 @@ PYBIND11_MODULE(_native, module, py::mod_gil_not_used()) {
   trainperf::BindMarks(module);
   trainperf::BindBrackets(module);
   trainperf::BindActions(module);
+  trainperf::BindApart(module);
   trainperf::BindCosts(module);
   trainperf::BindSession(module);
   trainperf::BindTrace(module);
