@@ -66,6 +66,7 @@ absl::StatusOr<GilView> GilView::Locate() {
                      " times in _PyRuntime, not once: another interpreter than the main one, or an unknown layout"));
   }
   GilView view;
+  view.interval_us_ = reinterpret_cast<const uint64_t*>(hits[0] + offsets.gil_interval);
   view.last_holder_ = reinterpret_cast<const void* const*>(hits[0] + offsets.gil_last_holder);
   view.locked_ = reinterpret_cast<const int32_t*>(hits[0] + offsets.gil_locked);
   view.cond_ = hits[0] + offsets.gil_cond;

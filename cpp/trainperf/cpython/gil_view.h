@@ -27,12 +27,18 @@ class GilView {
   // The one that took it last, whether it still holds it or not.
   const void* last_holder() const { return __atomic_load_n(last_holder_, __ATOMIC_RELAXED); }
 
+  // How long a taker waits before it asks the holder to let go: sys.getswitchinterval().
+  int64_t switch_interval_ns() const {
+    return static_cast<int64_t>(__atomic_load_n(interval_us_, __ATOMIC_RELAXED)) * 1000;
+  }
+
   const void* cond() const { return cond_; }                // takers wait on it
   const void* switch_cond() const { return switch_cond_; }  // who gave it up on request waits until another has it
   // Whether a futex at `address` belongs to a wait for the GIL.
   bool IsWaitAddress(uint64_t address) const;
 
  private:
+  const uint64_t* interval_us_ = nullptr;
   const int32_t* locked_ = nullptr;
   const void* const* last_holder_ = nullptr;
   const void* cond_ = nullptr;

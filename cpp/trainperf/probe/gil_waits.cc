@@ -29,6 +29,12 @@ using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*);
 constexpr int64_t kCaptureEveryNs = 500'000;
 constexpr int64_t kCaptureBurst = 32;
 
+// Where the holder is when a wait begins is where it took the GIL, which is seldom what keeps it: it has just returned
+// from queue.get(). So a watched thread wakes in the midst of a wait, and looks again. At random: at regular times it
+// would meet the same line of a holder that does the same each time.
+constexpr int64_t kLooksAfterNs[] = {300'000, 1'200'000};  // the wait's begin, the look before; +-75 %
+constexpr int kLooks = sizeof(kLooksAfterNs) / sizeof(kLooksAfterNs[0]);
+
 // What a wait that timed out leaves to the next: the thread does not let go of the GIL mutex in between. The capture is
 // made at the end of the slice and not at the begin of the next because there the holder has just been asked to let go:
 // it would find us with the mutex, and awake, and hand over faster than it does without us.
@@ -54,6 +60,7 @@ struct Hook {
   SelfMemory* memory = nullptr;     // nullptr: not even identities
   int64_t captures_paid_until = 0;  // under the GIL mutex
   Carry carry{};                    // under the GIL mutex
+  uint32_t random = 0x9E3779B9;     // under the GIL mutex
   int64_t cost_unwatched_ns = 0;    // calibrated
   bool at_fork_registered = false;
 
@@ -77,7 +84,11 @@ struct OpenWait {
   int64_t run_delay_ns;  // -1: not known
   ThreadId holder;
   StackId stack;
+  int looks;  // yet to be made
 };
+
+// How a slice of a wait ended: the last two go on.
+enum class Over { kWoken, kTimedOut, kLook };
 
 void Add(std::atomic<int64_t>& counter, int64_t value) { counter.fetch_add(value, std::memory_order_relaxed); }
 
@@ -115,6 +126,23 @@ StackId CaptureStack(const ThreadState& state, int64_t now_ns) {
   return stack;
 }
 
+// When to look next, `*look_ns` after the begin of the wait; false: it ends before, at `until`.
+bool NextLook(int looks, const timespec& until, int64_t* look_ns, timespec* look) {
+  if (looks == 0) return false;
+  const int64_t mean_ns = kLooksAfterNs[kLooks - looks];
+  uint32_t& random = g_hook.random;
+  random ^= random << 13;
+  random ^= random >> 17;
+  random ^= random << 5;
+  *look_ns += mean_ns / 4 + static_cast<int64_t>(random % 1024) * mean_ns * 3 / 2048;
+  // `until` is a switch interval after the begin, by a clock of CPython's choice.
+  const int64_t sooner_ns = g_hook.view.switch_interval_ns() - *look_ns;
+  if (sooner_ns <= 0) return false;
+  const int64_t at_ns = until.tv_sec * 1'000'000'000 + until.tv_nsec - sooner_ns;
+  *look = {at_ns / 1'000'000'000, at_ns % 1'000'000'000};
+  return true;
+}
+
 // Called with the GIL mutex held for kTake, with the switch mutex held for kHandOff.
 void RecordBefore(GilWaitKind kind, ThreadInfo* self, OpenWait* wait) {
   *wait = OpenWait{};
@@ -138,6 +166,7 @@ void RecordBefore(GilWaitKind kind, ThreadInfo* self, OpenWait* wait) {
   wait->start_ns = NowNs();
   self->waiting_since_ns.store(wait->start_ns, std::memory_order_release);
   if (wait->ring == nullptr) return;
+  wait->looks = kind == GilWaitKind::kTake ? kLooks : 0;
   wait->run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
   if (ThreadState state; holder != nullptr && ReadHolder(holder, &state)) {
     wait->holder = IdOf(state);
@@ -162,8 +191,9 @@ void CarryOver(const OpenWait& wait, int64_t end_ns, int64_t run_delay_ns) {
   carry.stack = CaptureStack(state, end_ns);
 }
 
-void AddWait(GilWaitKind kind, ThreadInfo* self, int64_t wait_ns) {
+void AddWait(GilWaitKind kind, Over over, ThreadInfo* self, int64_t wait_ns) {
   AddOwn(self->gil_wait_ns, wait_ns);
+  if (over == Over::kLook) return;
   AddOwn(self->gil_waits, 1);
   Add(g_hook.calls, 1);
   if (kind == GilWaitKind::kHandOff) {
@@ -172,15 +202,16 @@ void AddWait(GilWaitKind kind, ThreadInfo* self, int64_t wait_ns) {
   }
 }
 
-void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
+void RecordAfter(GilWaitKind kind, const OpenWait& wait, Over over) {
   ThreadInfo* self = wait.self;
   if (ThreadTable::Get().generation() != wait.generation) return;  // the slot is another thread's by now
   const int64_t woken_ns = NowNs();
   self->waiting_since_ns.store(0, std::memory_order_release);
+  const bool goes_on = over != Over::kWoken;
   if (wait.ring == nullptr) {
-    AddWait(kind, self, woken_ns - wait.start_ns);
+    AddWait(kind, over, self, woken_ns - wait.start_ns);
     Add(g_hook.cost_ns, g_hook.cost_unwatched_ns);
-    if (timed_out) CarryOver(wait, woken_ns, -1);
+    if (goes_on) CarryOver(wait, woken_ns, -1);
     return;
   }
   Event event{};
@@ -190,7 +221,7 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
   event.thread = marks::CurrentThreadId();
   event.object = wait.holder;
   event.stack = wait.stack;
-  if (timed_out) event.flags |= kGilStillHeld;
+  if (goes_on) event.flags |= kGilStillHeld;
   if (kind == GilWaitKind::kHandOff) {
     ThreadState state;
     const void* holder = g_hook.view.holder();
@@ -206,12 +237,12 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
     AddOwn(self->gil_delay_ns, event.run_delay_ns);
   }
   wait.ring->TryPush(event);
-  AddWait(kind, self, end_ns - wait.start_ns);
+  AddWait(kind, over, self, end_ns - wait.start_ns);
   // What is done while the GIL is another's costs the thread nothing: what follows a wait that timed out, and what came
   // before one, unless the wait was over by then.
   const bool before_hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
-  Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (timed_out ? 0 : end_ns - woken_ns));
-  if (timed_out) CarryOver(wait, end_ns, run_delay_ns);
+  Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (goes_on ? 0 : end_ns - woken_ns));
+  if (goes_on) CarryOver(wait, end_ns, run_delay_ns);
 }
 
 bool Before(GilWaitKind kind, OpenWait* wait) {
@@ -230,11 +261,11 @@ bool Before(GilWaitKind kind, OpenWait* wait) {
   return open;
 }
 
-void After(GilWaitKind kind, const OpenWait& wait, bool timed_out) {
+void After(GilWaitKind kind, const OpenWait& wait, Over over) {
   g_hook.recording.fetch_add(1);
   if (g_hook.enabled.load()) {
     const int saved_errno = errno;
-    RecordAfter(kind, wait, timed_out);
+    RecordAfter(kind, wait, over);
     errno = saved_errno;
   } else {
     wait.self->waiting_since_ns.store(0, std::memory_order_release);
@@ -248,8 +279,18 @@ int HookTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* 
   if (cond != g_hook.cond.load(std::memory_order_relaxed) || !Before(GilWaitKind::kTake, &wait)) {
     return next(cond, mutex, until);
   }
+  timespec look;
+  int64_t look_ns = 0;
+  for (int looks = wait.looks; NextLook(looks, *until, &look_ns, &look); --looks) {
+    const int result = next(cond, mutex, &look);
+    const bool held = g_hook.view.holder() != nullptr;
+    After(GilWaitKind::kTake, wait, held && result == ETIMEDOUT ? Over::kLook : Over::kWoken);
+    if (result != ETIMEDOUT) return result;
+    if (!held) return 0;  // let go as we woke: the signal for it found nobody
+    if (!Before(GilWaitKind::kTake, &wait)) return next(cond, mutex, until);
+  }
   const int result = next(cond, mutex, until);
-  After(GilWaitKind::kTake, wait, result == ETIMEDOUT);
+  After(GilWaitKind::kTake, wait, result == ETIMEDOUT ? Over::kTimedOut : Over::kWoken);
   return result;
 }
 
@@ -260,7 +301,7 @@ int HookWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
     return next(cond, mutex);
   }
   const int result = next(cond, mutex);
-  After(GilWaitKind::kHandOff, wait, false);
+  After(GilWaitKind::kHandOff, wait, Over::kWoken);
   return result;
 }
 
@@ -281,7 +322,7 @@ int64_t CalibrateUnwatchedNs() {
     RecordBefore(GilWaitKind::kTake, &scratch, &wait);
     g_hook.recording.fetch_sub(1);
     g_hook.recording.fetch_add(1);
-    RecordAfter(GilWaitKind::kTake, wait, false);
+    RecordAfter(GilWaitKind::kTake, wait, Over::kWoken);
     g_hook.recording.fetch_sub(1);
   }
   return (NowNs() - start) / kRounds;

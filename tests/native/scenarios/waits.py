@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import queue
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
@@ -77,3 +79,34 @@ def truth_100us() -> dict[str, Any]:
 
 def truth_two_hogs() -> dict[str, Any]:
     return compare(40, 1_000_000, hog(6_000_000, 0, 1), hog(3_000_000, 0, 1))
+
+
+def woken_holder() -> dict[str, Any]:
+    """A thread that is given work asks for the GIL, and works with it: this one's wait begins as it hands it over."""
+    truth.begin()
+    truth.install()
+    truth.watch_this_thread()
+    work: queue.Queue[int] = queue.Queue()
+
+    def writer(stop: threading.Event) -> None:
+        while not stop.is_set():
+            hold_ns = work.get()
+            truth.spin(hold_ns)
+
+    with running(writer):
+        for _ in range(100):
+            work.put(2_000_000)
+            until_ns = truth.now_ns() + 10_000_000
+            while truth.now_ns() < until_ns:
+                pass
+        events = truth.drain_rings()
+        work.put(0)
+    truth.uninstall()
+    at: dict[str, int] = {}
+    for e in events:
+        frames = truth.stack(e["stack"])
+        if e["kind"] == GIL_WAIT and e["what"] == TAKE and frames:
+            line = linecache.getline(frames[0][0], frames[0][2]).strip()
+            at[line] = at.get(line, 0) + e["end_ns"] - e["start_ns"]
+    truth.end()
+    return at
