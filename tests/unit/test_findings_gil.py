@@ -18,6 +18,20 @@ def test_gil_hog_names_thread_function_and_line(make: Make) -> None:
     assert "more DataLoader workers" in f.will_not_help
 
 
+def test_what_a_thread_was_started_with_is_started_in_a_process_and_not_submitted(make: Make) -> None:
+    file = make()
+    hog, helper = file.thread("writer"), file.thread("helper")
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    run = "/usr/lib/python3.11/threading.py:982 Thread.run"
+    file.detail("gil_wait", 240, thread=hog, stack=file.stack(f"{TRAIN}:88 write", run))
+    file.detail("gil_wait", 60, thread=helper, stack=file.stack(f"{TRAIN}:99 dump", run))
+    assert "multiprocessing.Process(target=write, ...).start()" in only(file).fix
+    file = make()
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    file.detail("gil_wait", 300, thread=file.thread("w"), stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:9 write", run))
+    assert "ProcessPoolExecutor(1).submit(dump, ...)" in only(file).fix
+
+
 def test_what_other_threads_hold_is_not_saved(make: Make) -> None:
     file = make()
     hog, other = file.thread("sorter"), file.thread("dumper")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import Holder, ms, plural
 from trainperf.findings.model import Abstained, Cell, Severity
+from trainperf.findings.places import Spot, function_name, is_body_of_thread
 from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
 
@@ -66,6 +67,15 @@ def look(facts: Facts, rule: Rule) -> Waits | Abstained | None:
 def holder_text(facts: Facts, holder: Holder) -> str:
     at = f", in {facts.label(holder.spot)}" if holder.spot is not None else ""
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
+
+
+def in_a_process(spot: Spot | None) -> str:
+    """A fix: the holder's function, or what a thread was started with, where no other thread's GIL is in its way."""
+    function = function_name(spot)
+    first = f"# run {function} in a process: threads share one GIL\n"
+    if is_body_of_thread(spot):
+        return f"{first}multiprocessing.Process(target={function}, ...).start()  # and a multiprocessing.Queue to it"
+    return f"{first}concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
 
 
 def device_text(facts: Facts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -376,6 +377,19 @@ def function_name(spot: Spot | None) -> str:
             if frames.is_users(f, spot.frames) and enclosing:
                 return enclosing[-1]
     return "your_function"
+
+
+def is_body_of_thread(spot: Spot | None) -> bool:
+    """Whether what function_name() names is the function that its thread was started with."""
+    if spot is None:
+        return False
+    name = function_name(spot)
+    return any(
+        frames.short_function(inner.function).rpartition(".")[2] == name
+        and frames.is_users(inner, spot.frames)
+        and outer.file.endswith("/threading.py")
+        for inner, outer in itertools.pairwise(spot.frames)
+    )
 
 
 def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:

@@ -63,8 +63,7 @@ class GilHog:
                 f"# run {function} in several processes, as a DataLoader's workers do: threads share one GIL\n"
                 "DataLoader(..., num_workers=2)"
                 if feeds
-                else f"# run {function} in a process: threads share one GIL\n"
-                f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+                else gil.in_a_process(spot)
             )
             + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
             fix_share=hog.share,  # what others hold remains

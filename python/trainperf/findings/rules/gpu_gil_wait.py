@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gil
-from trainperf.findings.facts import function_name, ms
+from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
@@ -32,7 +32,6 @@ class GpuGilWait(DeviceRule):
         holders = facts.holders(kind="idle_gil_wait")
         spot = holders[0].spot if holders else None
         who = holders[0].name if holders else "another thread"
-        function = function_name(spot)
         at = f" in {facts.label(spot)}" if spot is not None else ""
         return facts.finding(
             (self.id, self.slug),
@@ -50,7 +49,6 @@ class GpuGilWait(DeviceRule):
             who=[h.name for h in holders[:3]],
             where=facts.where(spot),
             why=f"{who} holds the GIL{at}, and nobody can launch work",
-            fix=f"# run {function} in a process: threads share one GIL\n"
-            f"concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",
+            fix=gil.in_a_process(spot),
             will_not_help=gil.WILL_NOT_HELP,
         )
