@@ -225,6 +225,21 @@ def test_what_the_callback_that_saves_does_beside_is_told_with_the_saves(
     assert saving.steps_affected == 40
 
 
+@pytest.mark.parametrize("file_of_hook", ["lightning/pytorch/callbacks/model_checkpoint.py", ""])
+def test_a_checkpoint_callback_that_overrides_nothing_is_the_frameworks_own(make: Make, file_of_hook: str) -> None:
+    file = lightning(make)
+    for step in range(200):
+        saves = step % 5 == 4
+        file.step({("other", "blocked"): 16.0 * saves, ("checkpoint", "native"): 24.0 * saves}, compute=28.0)
+        if saves:
+            file.span("checkpoint", 24.0, step=step, value=32_000_000)
+    at = f"/x/site-packages/{file_of_hook}:339" if file_of_hook else "/home/me/train.py:12"
+    hooks = {"on_train_batch_end": {**hook(640), "at": at}}
+    file.object(1, "callback", **{"class": "MyCheckpoint", "module": "app", "hooks": hooks})
+    found = {f.id for f in said(file).findings if f.severity != "info"}
+    assert found == ({"TP304"} if file_of_hook else {"TP304", "TP701"})
+
+
 def test_what_it_hardly_does_beside_is_not_told(make: Make) -> None:
     file = lightning(make).steps(100, {("other", "python"): 0.1}, compute=28.0, checkpoint=7.0)
     module = "lightning.pytorch.callbacks.model_checkpoint"

@@ -4,6 +4,7 @@ its own chores."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ MONITORS = {
 CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
 MODULE = "lightning_module"  # the kind of a LightningModule, of which its hooks are measured
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
+_FRAMEWORKS_FILE = re.compile(r"-packages/(lightning/pytorch|pytorch_lightning|transformers)/")
 # A hook of the module has the phase in which it is called: with automatic optimization these, and else the loop's.
 _MODULES_PHASES = ("other", "forward", "backward", "optimizer")
 _PHASE_OF_HOOK = {
@@ -74,7 +76,15 @@ class Part:
 
     @property
     def is_frameworks_own(self) -> bool:
-        return self.module.startswith(_FRAMEWORKS)
+        """Or a class of the user's that inherits what costs most."""
+        inherited = bool(self.hooks) and _FRAMEWORKS_FILE.search(self.hooks[0].at) is not None
+        return self.module.startswith(_FRAMEWORKS) or inherited
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is Lightning's ModelCheckpoint, or inherits what costs most from it."""
+        inherited = bool(self.hooks) and "/callbacks/model_checkpoint.py:" in self.hooks[0].at
+        return self.is_frameworks_own and (self.name == "ModelCheckpoint" or inherited)
 
     @property
     def is_clear(self) -> bool:
@@ -127,11 +137,7 @@ def around_saves(facts: Facts) -> Part | None:
     that belongs to the checkpoint. None where that is more than the saves themselves."""
     saving = sum(facts.cells("checkpoint").values())
     return next(
-        (
-            part
-            for part in parts(facts, "callback")
-            if part.is_frameworks_own and part.name == "ModelCheckpoint" and 0 < part.other_ns <= saving
-        ),
+        (part for part in parts(facts, "callback") if part.saves and 0 < part.other_ns <= saving),
         None,
     )
 

@@ -123,10 +123,9 @@ class Descheduled:
         counted = {"workers": plural(wants.workers, "worker")}
         used = ", ".join(f"its {counted.get(name, name)} used {used:.1f} CPUs" for name, used in named.items())
         why = f"{used}, other processes {load.others:.1f}{' or more' if load.elsewhere else ''}"
-        fewer = max(1, wants.cpus - 1)
         fix = "# stop the others, or run them at another time"
-        if "workers" in named and fewer < wants.workers:
-            fix = f"DataLoader(..., num_workers={fewer})  # and stop the others"
+        if "workers" in named and wants.workers > wants.cpus:  # fewer than CPUs, and the loop waits for its data
+            fix = f"DataLoader(..., num_workers={wants.cpus})  # and stop the others"
         return title, f"{why}, of the {wants.cpus} that it may use", fix
 
     @staticmethod
