@@ -160,6 +160,13 @@ def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
     f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=60))
     assert f.why.endswith("takes 20.0 ms, most of it waiting for data, made in Test.__getitem__ (train.py:8)")
     assert any("75% of it waits for validation data" in e for e in f.evidence) and "smaller eval_dataset" in f.fix
+    assert f.fix.startswith("TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)  # of")
+
+
+def test_workers_that_a_validation_has_already_are_not_asked_for(make: Make) -> None:
+    file = hugging_face(make, 0.75, "blocked")
+    file.loader(2, dataset="Test", num_workers=2, validation=(20, 300))
+    assert "num_workers" not in only(file).fix
 
 
 @pytest.mark.parametrize("state", ["native", "blocked", "python"])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames, framework, trainer_words, validating
+from trainperf.findings import frames, framework, loaders, trainer_words, validating
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Loader
 
 # Hooks that the trainer's own validation calls.
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
+_WORKERS = "DataLoader(..., num_workers=2, persistent_workers=True)"
 _NO_LOADER = "it reads no DataLoader: a rollout, or pseudo-labels, look the same"
 
 
@@ -38,7 +40,9 @@ class Validation:
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         spots = [own.spot] if own is not None else facts.spots(facts.samples(phases=["validation"]))
         top = spots[0] if spots else None
-        for_data = validating.data_made_in(facts) if cost <= 2 * waits <= 2 * cost else None
+        waits_mostly = cost <= 2 * waits <= 2 * cost
+        for_data = validating.data_made_in(facts) if waits_mostly else None
+        made_in = facts.label_with_caller(for_data) if for_data is not None else ""
         every = max(1, round(facts.steps / times))
         callback = framework.callback_of(facts, top)
         by_itself = "" if callback.rpartition(".")[2].startswith(_IN_VALIDATION) else callback
@@ -58,6 +62,8 @@ class Validation:
             if own is not None:
                 fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
                 fix += _less_often(facts, by_itself, every)
+            elif waits_mostly and not any(loaders.num_workers(v) for v in _that_validate(facts)):
+                fix = f"{_WORKERS}  # of the validation's loader; or less of it:\n{fix}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -75,12 +81,16 @@ class Validation:
             where=facts.where(top),
             why=f"{does} {_often(every, times / facts.steps)} and takes {ms(cost / times)}"
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
-            + (f", most of it waiting for data, made in {facts.label(for_data)}" if for_data is not None else ""),
+            + (f", most of it waiting for data, made in {made_in}" if made_in else ""),
             fix=fix,
             fix_share=0.5 if own is None else max(0.5, own.share),
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
         )
+
+
+def _that_validate(facts: Facts) -> list[Loader]:
+    return [v for v in facts.run.loaders.values() if v.fetches.validation_count]
 
 
 def _less_of_it(facts: Facts, callback: str, every: int) -> str:
