@@ -25,7 +25,7 @@ namespace trainperf {
 
 class FrameCopies {
  public:
-  using Others = std::array<iovec, 2>;
+  using Others = std::array<iovec, 3>;
 
   void Clear();
   size_t pieces() const { return 2 * count_ + std::tuple_size_v<Others>; }  // that a read consists of

@@ -20,10 +20,10 @@ bool IsSame(const CodePosition& a, const CodePosition& b) {
 
 FrameReader::FrameReader(SelfMemory memory) : memory_(std::move(memory)) {}
 
-StackId FrameReader::Read(const ThreadState& state) {
+StackId FrameReader::Read(const ThreadState& state, const GilView* gil, const void** holder) {
   if (state.frame == 0) return 0;
   Known& known = KnownOf(state.id);
-  const size_t count = known.walk.Read(memory_, state, positions_);
+  const size_t count = known.walk.Read(memory_, state, positions_, gil, holder);
   if (count == 0) return 0;
 
   const size_t most = std::min(count, known.count);

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/cpython/code_cache.h"
+#include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/self_memory.h"
 #include "trainperf/cpython/stack_walk.h"
 #include "trainperf/cpython/thread_state.h"
@@ -31,7 +32,8 @@ class FrameReader {
   static absl::StatusOr<std::unique_ptr<FrameReader>> Create(SelfMemory::Way best = SelfMemory::Way::kVmRead);
 
   const SelfMemory& memory() const { return memory_; }
-  StackId Read(const ThreadState& state);
+  // `gil`: nullptr, or what tells who held the GIL as the stack was read, in `holder`, which stays when it cannot be.
+  StackId Read(const ThreadState& state, const GilView* gil = nullptr, const void** holder = nullptr);
 
  private:
   explicit FrameReader(SelfMemory memory);

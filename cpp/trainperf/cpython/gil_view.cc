@@ -42,6 +42,18 @@ bool GilView::IsWaitAddress(uint64_t address) const {
          address - reinterpret_cast<uint64_t>(switch_cond_) < size;
 }
 
+iovec GilView::where() const {
+  const auto* begin = reinterpret_cast<const char*>(last_holder_);
+  const auto* end = reinterpret_cast<const char*>(locked_) + sizeof(*locked_);
+  return {const_cast<char*>(begin), static_cast<size_t>(end - begin)};
+}
+
+const void* GilView::HolderIn(const char* copy) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  const auto locked = At<int32_t>(copy, offsets.gil_locked - offsets.gil_last_holder);
+  return locked == 1 ? At<const void*>(copy, 0) : nullptr;
+}
+
 absl::StatusOr<GilView> GilView::Locate() {
   const TpPythonOffsets& offsets = tp_python_offsets;
   if (offsets.unsupported != nullptr) return absl::UnimplementedError(offsets.unsupported);

@@ -9,6 +9,8 @@
 #ifndef TRAINPERF_CPYTHON_GIL_VIEW_H_
 #define TRAINPERF_CPYTHON_GIL_VIEW_H_
 
+#include <sys/uio.h>
+
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -26,6 +28,10 @@ class GilView {
   }
   // The one that took it last, whether it still holds it or not.
   const void* last_holder() const { return __atomic_load_n(last_holder_, __ATOMIC_RELAXED); }
+
+  // Where it is told who holds it, to be copied together with other memory; and who did when that was copied.
+  iovec where() const;
+  static const void* HolderIn(const char* copy);
 
   // How long a taker waits before it asks the holder to let go: sys.getswitchinterval().
   int64_t switch_interval_ns() const {

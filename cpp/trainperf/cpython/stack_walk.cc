@@ -129,13 +129,14 @@ size_t StackWalk::FramesInUse(CodePosition* positions) const {
   return 0;
 }
 
-bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top) {
+bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   FrameCopies::Others others{};
   others[0] = {reinterpret_cast<void*>(state.address), static_cast<size_t>(offsets.tstate_read_size)};
   if (offsets.cframe_frame >= 0) {
     others[1] = {reinterpret_cast<void*>(top + static_cast<uint64_t>(offsets.cframe_frame)), sizeof(uint64_t)};
   }
+  if (gil != nullptr) others[2] = gil->where();
   const int64_t begin_ns = NowNs();
   if (!copies_.ReadTwice(memory, others)) return false;
   const int64_t longest_ns = memory.way() == SelfMemory::Way::kVmRead ? kLongestPieceNs : kLongestPieceByFileNs;
@@ -144,7 +145,8 @@ bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, ui
   return true;
 }
 
-size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions) {
+size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions, const GilView* gil,
+                       const void** holder) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const bool has_cframes = offsets.cframe_frame >= 0;
   uint64_t top = state.frame;
@@ -152,7 +154,7 @@ size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodeP
   bool found = !copies_.empty();  // the last time: of a thread that stands still, or goes on in one function, all
   for (int i = 0; i < kTries && top != 0 && count == 0; ++i) {
     const bool of_last_time = i == 0 && found;
-    found = (found || Find(memory, top) || FindAgain(memory)) && ReadTwice(memory, state, top);
+    found = (found || Find(memory, top) || FindAgain(memory)) && ReadTwice(memory, state, top, gil);
     if (!found) {
       const uint64_t field = state.address + static_cast<uint64_t>(offsets.tstate_frame);
       if (!memory.Read(field, &top, sizeof(top))) break;
@@ -167,6 +169,9 @@ size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodeP
     found = false;
   }
   if (count > 0) told_count_ = count;
+  if (count > 0 && gil != nullptr) {
+    *holder = GilView::HolderIn(copies_.others() + offsets.tstate_read_size + (has_cframes ? sizeof(uint64_t) : 0));
+  }
   for (size_t i = 0; i < count; ++i) told_[i] = positions[i].frame;
   return count;
 }

@@ -3,8 +3,8 @@
 //   StackWalk walk;
 //   const size_t count = walk.Read(memory, state, positions);   // innermost first
 //
-// The memory of the frames is copied twice, and between the two the thread state, which knows the innermost frame: in
-// one system call. A frame that is the same in both copies, and so are its callers and where they stand, was on the
+// The memory of the frames is copied twice, and between the two the thread state, which knows the innermost frame, and
+// who holds the GIL: in one system call. A frame that is the same in both copies, and so are its callers and where they stand, was on the
 // stack at that moment, as it is told. Where functions are called and return faster than memory is copied, the
 // innermost frames differ, and the stack is told without them: of the user's loop over small functions the loop's own
 // line.
@@ -19,6 +19,7 @@
 
 #include "trainperf/cpython/code_cache.h"
 #include "trainperf/cpython/frame_copies.h"
+#include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/self_memory.h"
 #include "trainperf/cpython/thread_state.h"
 
@@ -28,8 +29,10 @@ class StackWalk {
  public:
   static constexpr size_t kMaxFrames = 96;  // deeper stacks lose their outermost frames
 
-  // Into `positions`, of kMaxFrames; 0 when the stack cannot be read.
-  size_t Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions);
+  // Into `positions`, of kMaxFrames; 0 when the stack cannot be read. `gil`: nullptr, or what tells at the same moment
+  // who held the GIL, in `holder`.
+  size_t Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions, const GilView* gil = nullptr,
+              const void** holder = nullptr);
 
   // What was read was of another thread.
   void Forget();
@@ -51,7 +54,7 @@ class StackWalk {
 
   bool Find(const SelfMemory& memory, uint64_t top);
   bool FindAgain(const SelfMemory& memory);
-  bool ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top);
+  bool ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil);
   size_t FramesFrom(uint64_t frame, CodePosition* positions) const;
   size_t FramesInUse(CodePosition* positions) const;
 

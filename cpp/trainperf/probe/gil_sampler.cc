@@ -88,6 +88,7 @@ class Sampler : public GilSampler {
     ThreadState state{};
     ThreadId thread = 0;
     StackId stack = 0;
+    const void* then = nullptr;  // who held it as the stack was read
   };
 
   static void* Main(void* self);
@@ -98,7 +99,7 @@ class Sampler : public GilSampler {
   Holder LookAtHolder();
   bool LookAtWatched(const Holder& holder, Event* event);
   void LookBeside(Event event);
-  StackId StackOf(const ThreadState& state);
+  StackId StackOf(const ThreadState& state, const void** holder);
   bool FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, ThreadState* state);
   uint32_t Random();
 
@@ -269,9 +270,10 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns) {
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 
-StackId Sampler::StackOf(const ThreadState& state) {
+// `holder`: who held the GIL then; it stays as it is when that is not known.
+StackId Sampler::StackOf(const ThreadState& state, const void** holder) {
   if (reader_ == nullptr || state.frame == 0) return 0;
-  const StackId stack = reader_->Read(state);
+  const StackId stack = reader_->Read(state, options_.look_at_gil ? &gil_ : nullptr, holder);
   if (stack == 0) rejected_.fetch_add(1, std::memory_order_relaxed);
   return stack;
 }
@@ -289,7 +291,8 @@ Sampler::Holder Sampler::LookAtHolder() {
   holder.tstate = tstate;
   any_tstate_ = reinterpret_cast<uint64_t>(tstate);
   holder.thread = ThreadTable::Get().FindOrAdd(holder.state.native_tid, holder.state.id);
-  holder.stack = StackOf(holder.state);
+  holder.then = tstate;
+  holder.stack = StackOf(holder.state, &holder.then);
   return holder;
 }
 
@@ -322,8 +325,17 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
   const ThreadInfo& info = ThreadTable::Get().info(event->thread);
   const int32_t tid = info.native_tid.load(std::memory_order_relaxed);
   const uint64_t tstate_id = info.tstate_id.load(std::memory_order_relaxed);
-  const bool holds = holder.tstate != nullptr && holder.state.id == tstate_id && tstate_id != 0;
   const auto be = [event](SampleState state) { event->what = static_cast<uint8_t>(state); };
+
+  // Whether it holds the GIL is asked as its stack is read: between two small tensor operations a function of Python
+  // lasts no longer than a look takes.
+  const bool is_holder = holder.tstate != nullptr && holder.state.id == tstate_id && tstate_id != 0;
+  const void* then = holder.then;
+  ThreadState state = holder.state;
+  const bool found = !is_holder && FindThreadState(tstate_id, any_tstate_, event->end_ns, &state);
+  if (is_holder) event->stack = holder.stack;
+  if (found) event->stack = StackOf(state, &then);
+  const bool holds = (is_holder || found) && then != nullptr && then == reinterpret_cast<const void*>(state.address);
 
   look_.Follow(tid);
   const ThreadLook::State look = look_.Read();
@@ -344,14 +356,7 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
     event->value = look.syscall + (ThreadLook::EndsSoon(memory_, look, kTimedWaitNs) ? kTimedWait : 0);
   }
 
-  if (holds) {
-    event->stack = holder.stack;
-    return false;
-  }
-  ThreadState state;
-  if (!FindThreadState(tstate_id, any_tstate_, event->end_ns, &state)) return false;
-  event->stack = StackOf(state);
-  return event->what == static_cast<uint8_t>(SampleState::kBlocked) && ThreadLook::IsFutex(look.syscall);
+  return found && event->what == static_cast<uint8_t>(SampleState::kBlocked) && ThreadLook::IsFutex(look.syscall);
 }
 
 // Where the other threads are: one of them is to let the watched one go on. Its thread state is where the walk begins.
@@ -371,7 +376,8 @@ void Sampler::LookBeside(Event event) {
     for (; left > 0 && ReadThreadState(memory_, next, &state); --left) {  // what is read of a freed one may be a ring
       const uint64_t at = std::exchange(next, forward ? state.next : state.prev);
       if (at == watched_tstate_) continue;
-      event.stack = StackOf(state);
+      const void* nobody = nullptr;
+      event.stack = StackOf(state, &nobody);
       ThreadState again;  // it may have ended while it was read; or begun, and had no number before
       if (event.stack == 0 || !ReadThreadState(memory_, at, &again) || again.id != state.id) continue;
       if (again.native_tid == 0) continue;

@@ -466,7 +466,7 @@ def _in_small_operations(facts: Facts) -> dict[Function, Parts]:
     for function, parts in _of_kind(facts, _functions(facts, where), "python").items():
         python, native = _split(facts, whole[function])
         seen = sum(d.count for _, d, _ in parts) >= limit("min_samples")
-        told = seen and facts.share(int(python)) >= limit("one_function_share")
+        told = seen and facts.loop_share(int(python)) >= limit("one_function_share")
         if told and native <= limit("between_ratio") * python:
             kept[function] = whole[function]
     return kept

@@ -155,6 +155,33 @@ def states() -> dict[str, Any]:
     return result
 
 
+def count_in_python() -> int:
+    x = 0
+    for _ in range(1_500):
+        x += 1
+    return x
+
+
+def takes_turns() -> dict[str, int]:
+    """Python, and code without the GIL, some 40 us each: how often the former was met in which state."""
+    truth.begin()
+    truth.start_sampler(5_000_000)  # what a look needs has left the caches by the next one
+    truth.watch_this_thread()
+    truth.watch(truth.this_thread())
+    until_ns = truth.now_ns() + 2_000_000_000
+    while truth.now_ns() < until_ns:
+        count_in_python()
+        truth.spin_without_gil(40_000)
+    events = [e for e in truth.drain_sampler() if e["kind"] == SAMPLE]
+    truth.stop_sampler()
+    there: dict[str, int] = {"samples": len(events), "python": 0}
+    for e in events:
+        if any(name == "count_in_python" for _, name, _ in truth.stack(e["stack"])):
+            there[STATES[e["what"]]] = there.get(STATES[e["what"]], 0) + 1
+    truth.end()
+    return there
+
+
 def signs_beside() -> dict[str, list[int]]:
     """Of who ends each wait, and of one that does nothing: how often each BesideSign was seen."""
     lock = threading.Lock()

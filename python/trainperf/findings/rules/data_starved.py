@@ -53,7 +53,7 @@ class DataStarved:
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         batches = max(facts.steps, sum(v.fetches.count for v in own))  # several a step, where gradients are accumulated
         small = cost / batches < 1e6 * limit("in_process_min_ms")
-        if small and facts.share(cost) < limit("in_process_dominant_share"):
+        if small and facts.loop_share(cost) < limit("in_process_dominant_share"):
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
         samples = facts.samples(phases=["fetch"], states=["python", "native", "parallel", "blocked"])

@@ -79,7 +79,7 @@ class HostPython:
         top = mine.spots[0] if mine.spots else None
         if severity is None or top is None or top.samples < limit("min_samples"):
             return self._blind(facts, mine)
-        if facts.share(int(mine.ns * top.share)) < limit("one_function_share"):
+        if facts.loop_share(int(mine.ns * top.share)) < limit("one_function_share"):
             return self._blind(facts, mine)
         second = facts.second(mine.spots)
         text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
