@@ -4,10 +4,10 @@
 //   const size_t count = walk.Read(memory, state, positions);   // innermost first
 //
 // The memory of the frames is copied twice, and between the two the thread state, which knows the innermost frame, and
-// who holds the GIL: in one system call. A frame that is the same in both copies, and so are its callers and where they stand, was on the
-// stack at that moment, as it is told. Where functions are called and return faster than memory is copied, the
-// innermost frames differ, and the stack is told without them: of the user's loop over small functions the loop's own
-// line.
+// who holds the GIL: in one system call. A frame that is the same in both copies, and so are its callers and where they
+// stand, was on the stack at that moment, as it is told. Where functions are called and return faster than memory is
+// copied, the innermost frames differ, and the stack is told without them: of the user's loop over small functions the
+// loop's own line.
 //
 // One thread at a time. Allocates nothing after construction.
 
