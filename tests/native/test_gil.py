@@ -101,7 +101,7 @@ def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> Non
 def test_a_holder_is_told_where_it_stays_and_not_where_it_took_the_gil(python: tuple[str, Path]) -> None:
     at = play(python, "woken_holder")
     # 2 ms each; some 50 us of it in queue.get(), and what passes before the first look is told of where it began.
-    assert at["truth.spin(hold_ns)"] > 0.85 * sum(at.values()) > 100_000_000, at
+    assert at["truth.spin(hold_ns)"] > 0.85 * sum(at.values()) > 5_000_000, at
 
 
 def test_stacks_are_what_the_interpreter_says(python: tuple[str, Path]) -> None:

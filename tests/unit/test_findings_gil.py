@@ -32,6 +32,26 @@ def test_what_a_thread_was_started_with_is_started_in_a_process_and_not_submitte
     assert "ProcessPoolExecutor(1).submit(dump, ...)" in only(file).fix
 
 
+def test_a_holder_of_several_functions_is_told_with_two_and_all_of_it_is_moved(make: Make) -> None:
+    """A writer that serializes, cleans and sorts, in turn: the process of one of them would leave the others."""
+    file = make()
+    hog = file.thread("writer")
+    file.steps(100, compute=8.0, gil_wait=3.0)
+    run = (f"{TRAIN}:60 Writer.run", "/usr/lib/python3.11/threading.py:1045 Thread._bootstrap_inner")
+    file.detail("gil_wait", 150, thread=hog, stack=file.stack(f"{TRAIN}:88 Writer.clean", *run))
+    file.detail("gil_wait", 110, thread=hog, stack=file.stack(f"{TRAIN}:92 Writer.dump", *run))
+    file.detail("gil_wait", 40, thread=hog, stack=file.stack(f"{TRAIN}:99 Writer.sort", *run))
+    f = only(file)
+    two = "for 50% of it in Writer.clean (train.py:88), and for 37% in Writer.dump (train.py:92)"
+    assert f.why == f"writer holds the GIL {two}" and f.where == "train.py:88"
+    assert f"writer held it for 100% of the wait: {two}" in f.evidence
+    assert f.fix_share == 1.0
+    assert f.fix.splitlines() == [
+        "# run Writer.run in a process: threads share one GIL",
+        "class Writer(multiprocessing.Process): ...  # and a multiprocessing.Queue to it",
+    ]
+
+
 def test_what_other_threads_hold_is_not_saved(make: Make) -> None:
     file = make()
     hog, other = file.thread("sorter"), file.thread("dumper")

@@ -30,10 +30,11 @@ constexpr int64_t kCaptureEveryNs = 500'000;
 constexpr int64_t kCaptureBurst = 32;
 
 // Where the holder is when a wait begins is where it took the GIL, which is seldom what keeps it: it has just returned
-// from queue.get(). So a watched thread wakes in the midst of a wait, and looks again. At random: at regular times it
-// would meet the same line of a holder that does the same each time.
-constexpr int64_t kLooksAfterNs[] = {300'000, 1'200'000};  // the wait's begin, the look before; +-75 %
-constexpr int kLooks = sizeof(kLooksAfterNs) / sizeof(kLooksAfterNs[0]);
+// from queue.get(), and goes on to one function after the other. So a watched thread wakes in the midst of a wait, and
+// looks again. At random: at regular times it would meet the same line of a holder that does the same each time.
+constexpr int64_t kFirstLookNs = 300'000;  // after the wait's begin; +-75 %, as all
+constexpr int64_t kNextLookNs = 800'000;   // after the look before
+constexpr int kLooks = 12;                 // in a switch interval, as long as it may be set to
 
 // What a wait that timed out leaves to the next: the thread does not let go of the GIL mutex in between. The capture is
 // made at the end of the slice and not at the begin of the next because there the holder has just been asked to let go:
@@ -129,7 +130,7 @@ StackId CaptureStack(const ThreadState& state, int64_t now_ns) {
 // When to look next, `*look_ns` after the begin of the wait; false: it ends before, at `until`.
 bool NextLook(int looks, const timespec& until, int64_t* look_ns, timespec* look) {
   if (looks == 0) return false;
-  const int64_t mean_ns = kLooksAfterNs[kLooks - looks];
+  const int64_t mean_ns = looks == kLooks ? kFirstLookNs : kNextLookNs;
   uint32_t& random = g_hook.random;
   random ^= random << 13;
   random ^= random >> 17;

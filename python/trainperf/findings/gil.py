@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import Holder, ms, plural
 from trainperf.findings.model import Abstained, Cell, Severity
-from trainperf.findings.places import Spot, function_name, is_body_of_thread
+from trainperf.findings.places import body_of_thread, function_name
 from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
 
@@ -66,16 +66,24 @@ def look(facts: Facts, rule: Rule) -> Waits | Abstained | None:
 
 def holder_text(facts: Facts, holder: Holder) -> str:
     at = f", in {facts.label(holder.spot)}" if holder.spot is not None else ""
+    if holder.spot is not None and holder.second is not None:
+        at = f": {facts.label_of_two(holder.spot, holder.second, 'in ')}"
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
 
 
-def in_a_process(spot: Spot | None) -> str:
-    """A fix: the holder's function, or what a thread was started with, where no other thread's GIL is in its way."""
-    function = function_name(spot)
-    first = f"# run {function} in a process: threads share one GIL\n"
-    if is_body_of_thread(spot):
-        return f"{first}multiprocessing.Process(target={function}, ...).start()  # and a multiprocessing.Queue to it"
-    return f"{first}concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+def in_a_process(holder: Holder | None) -> str:
+    """A fix: the holder's function, or all that its thread does where that is not one, beside training's GIL."""
+    spot = holder.spot if holder is not None else None
+    function, body = function_name(spot), body_of_thread(spot)
+    several = holder is not None and holder.second is not None
+    if not body or not (several or body.rpartition(".")[2] == function):
+        first = f"# run {function} in a process: threads share one GIL\n"
+        return f"{first}concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
+    of_class, _, name = body.rpartition(".")
+    how = f"multiprocessing.Process(target={name}, ...).start()"
+    if of_class and name == "run":
+        how = f"class {of_class}(multiprocessing.Process): ..."
+    return f"# run {body} in a process: threads share one GIL\n{how}  # and a multiprocessing.Queue to it"
 
 
 def device_text(facts: Facts) -> str:

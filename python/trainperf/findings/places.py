@@ -53,6 +53,7 @@ class Holder:
     waits: int
     share: float
     spot: Spot | None
+    second: Spot | None = None  # where it is notably else, in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,8 @@ class Places:
                 not thread or not thread.name or len({d.thread.id for d in group if d.thread}) > 1
             ):
                 thread, name = None, f"a thread that runs {frames.short_function(who[1])}"
-            out.append(Holder(name, thread, ns, sum(d.count for d in group), ns / whole if whole else 0.0, spot))
+            waits, share = sum(d.count for d in group), ns / whole if whole else 0.0
+            out.append(Holder(name, thread, ns, waits, share, spot, self.second(spots)))
         return sorted(out, key=lambda h: -h.ns)
 
     def _by_thread(self, details: Sequence[Detail]) -> dict[int | frames.Function, list[Detail]]:
@@ -379,17 +381,12 @@ def function_name(spot: Spot | None) -> str:
     return "your_function"
 
 
-def is_body_of_thread(spot: Spot | None) -> bool:
-    """Whether what function_name() names is the function that its thread was started with."""
-    if spot is None:
-        return False
-    name = function_name(spot)
-    return any(
-        frames.short_function(inner.function).rpartition(".")[2] == name
-        and frames.is_users(inner, spot.frames)
-        and outer.file.endswith("/threading.py")
-        for inner, outer in itertools.pairwise(spot.frames)
-    )
+def body_of_thread(spot: Spot | None) -> str:
+    """The user's function that its thread was started with: "write", or "Writer.run"; "" where there is none."""
+    for inner, outer in itertools.pairwise(spot.frames if spot is not None else ()):
+        if spot is not None and frames.is_users(inner, spot.frames) and outer.file.endswith("/threading.py"):
+            return frames.short_function(inner.function)
+    return ""
 
 
 def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:

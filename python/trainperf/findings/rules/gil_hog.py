@@ -29,7 +29,9 @@ class GilHog:
         hog = waits.holders[0]
         yields = gil.gives_up(facts, hog)
         spot = hog.spot
-        what = facts.label(spot) if spot is not None else "code that could not be read"
+        what = f"in {facts.label(spot)}" if spot is not None else "in code that could not be read"
+        if spot is not None and hog.second is not None:
+            what = facts.label_of_two(spot, hog.second, "in ")
         function = function_name(spot)
         feeds = feeds_the_loop(facts, hog)
         wont = gil.THREAD_WILL_NOT_HELP if feeds else gil.WILL_NOT_HELP
@@ -58,12 +60,12 @@ class GilHog:
             ),
             who=(hog.name,),
             where=facts.where(spot),
-            why=f"{hog.name} holds the GIL in {what}",
+            why=f"{hog.name} holds the GIL {what}",
             fix=(
                 f"# run {function} in several processes, as a DataLoader's workers do: threads share one GIL\n"
                 "DataLoader(..., num_workers=2)"
                 if feeds
-                else gil.in_a_process(spot)
+                else gil.in_a_process(hog)
             )
             + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
             fix_share=hog.share,  # what others hold remains

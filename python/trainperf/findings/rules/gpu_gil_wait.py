@@ -49,6 +49,6 @@ class GpuGilWait(DeviceRule):
             who=[h.name for h in holders[:3]],
             where=facts.where(spot),
             why=f"{who} holds the GIL{at}, and nobody can launch work",
-            fix=gil.in_a_process(spot),
+            fix=gil.in_a_process(holders[0] if holders else None),
             will_not_help=gil.WILL_NOT_HELP,
         )
