@@ -35,6 +35,9 @@ constexpr int64_t kCaptureBurst = 32;
 constexpr int64_t kFirstLookNs = 300'000;  // after the wait's begin; +-75 %, as all
 constexpr int64_t kNextLookNs = 800'000;   // after the look before
 constexpr int kLooks = 12;                 // in a switch interval, as long as it may be set to
+// Who wakes loses its place among those that wait, and others that came later get the GIL before it. So nobody looks
+// where two threads have waited at the same time for so long.
+constexpr int64_t kAloneForNs = 1'000'000'000;
 
 // What a wait that timed out leaves to the next: the thread does not let go of the GIL mutex in between. The capture is
 // made at the end of the slice and not at the begin of the next because there the holder has just been asked to let go:
@@ -62,6 +65,8 @@ struct Hook {
   int64_t captures_paid_until = 0;  // under the GIL mutex
   Carry carry{};                    // under the GIL mutex
   uint32_t random = 0x9E3779B9;     // under the GIL mutex
+  int waiting = 0;                  // threads asleep in HookTimedWait; under the GIL mutex
+  int64_t crowded_ns = 0;           // when there were two of them; under the GIL mutex
   int64_t cost_unwatched_ns = 0;    // calibrated
   bool at_fork_registered = false;
 
@@ -274,23 +279,33 @@ void After(GilWaitKind kind, const OpenWait& wait, Over over) {
   g_hook.recording.fetch_sub(1);
 }
 
+// Requires the GIL mutex.
+bool MayLook() { return g_hook.waiting == 0 && NowNs() - g_hook.crowded_ns > kAloneForNs; }
+
+// Requires the GIL mutex.
+int SleepUntil(TimedWait next, pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until) {
+  if (g_hook.waiting++ > 0) g_hook.crowded_ns = NowNs();
+  const int result = next(cond, mutex, until);
+  --g_hook.waiting;
+  return result;
+}
+
 int HookTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until) {
   const TimedWait next = g_hook.next_timed_wait.load(std::memory_order_relaxed);
   OpenWait wait;
-  if (cond != g_hook.cond.load(std::memory_order_relaxed) || !Before(GilWaitKind::kTake, &wait)) {
-    return next(cond, mutex, until);
-  }
+  if (cond != g_hook.cond.load(std::memory_order_relaxed)) return next(cond, mutex, until);
+  if (!Before(GilWaitKind::kTake, &wait)) return SleepUntil(next, cond, mutex, until);
   timespec look;
   int64_t look_ns = 0;
-  for (int looks = wait.looks; NextLook(looks, *until, &look_ns, &look); --looks) {
-    const int result = next(cond, mutex, &look);
+  for (int looks = wait.looks; MayLook() && NextLook(looks, *until, &look_ns, &look); --looks) {
+    const int result = SleepUntil(next, cond, mutex, &look);
     const bool held = g_hook.view.holder() != nullptr;
     After(GilWaitKind::kTake, wait, held && result == ETIMEDOUT ? Over::kLook : Over::kWoken);
     if (result != ETIMEDOUT) return result;
     if (!held) return 0;  // let go as we woke: the signal for it found nobody
-    if (!Before(GilWaitKind::kTake, &wait)) return next(cond, mutex, until);
+    if (!Before(GilWaitKind::kTake, &wait)) return SleepUntil(next, cond, mutex, until);
   }
-  const int result = next(cond, mutex, until);
+  const int result = SleepUntil(next, cond, mutex, until);
   After(GilWaitKind::kTake, wait, result == ETIMEDOUT ? Over::kTimedOut : Over::kWoken);
   return result;
 }
@@ -310,6 +325,7 @@ int HookWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
 void DisableInChild() {
   g_hook.enabled.store(false);
   g_hook.recording.store(0);
+  g_hook.waiting = 0;
 }
 
 // What the hook costs a thread that is not watched, without the wait itself.
