@@ -32,9 +32,9 @@ constexpr int64_t kCaptureBurst = 32;
 // Where the holder is when a wait begins is where it took the GIL, which is seldom what keeps it: it has just returned
 // from queue.get(), and goes on to one function after the other. So a watched thread wakes in the midst of a wait, and
 // looks again. At random: at regular times it would meet the same line of a holder that does the same each time.
-constexpr int64_t kFirstLookNs = 300'000;  // after the wait's begin; +-75 %, as all
-constexpr int64_t kNextLookNs = 800'000;   // after the look before
-constexpr int kLooks = 12;                 // in a switch interval, as long as it may be set to
+constexpr int64_t kFirstLookNs = 300'000;   // after the wait's begin; +-75 %, as all
+constexpr int64_t kNextLookNs = 1'600'000;  // after the look before
+constexpr int kLooks = 12;                  // in a switch interval, as long as it may be set to
 // Who wakes loses its place among those that wait, and others that came later get the GIL before it. So nobody looks
 // where two threads have waited at the same time for so long.
 constexpr int64_t kAloneForNs = 1'000'000'000;
@@ -234,8 +234,9 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, Over over) {
     if (holder != nullptr && ReadHolder(holder, &state)) event.object = IdOf(state);
     if (event.object == event.thread) event.object = 0;
   }
-  // A thread that has just been woken has an up to date run delay.
-  const int64_t run_delay_ns = RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
+  // A thread that has just been woken has an up to date run delay. Where a look is late, nothing waits for it.
+  const int64_t run_delay_ns =
+      over == Over::kLook ? wait.run_delay_ns : RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
   // What we do still belongs to the wait, so that no time is lost between it and what follows.
   const int64_t end_ns = event.end_ns = NowNs();
   if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) {
