@@ -18,6 +18,17 @@ def test_gc_pauses(make: Make) -> None:
     assert "10 of 100 steps, 20.0 ms each" in found.verdict.text
 
 
+@pytest.mark.parametrize(
+    ("generation", "says"), [(0, "makes many objects"), (1, "stay alive"), (2, "keeps alive, but")]
+)
+def test_what_a_collection_walks_depends_on_its_generation(make: Make, generation: int, says: str) -> None:
+    """So does the mend: freezing does not help objects that the loop makes."""
+    file = make().steps(100, gc=5.0, compute=8.0)
+    file.detail("gc", 500, code=generation, count=9).detail("gc", 1, code=1, count=90)
+    f = only(file)
+    assert says in f.why and "gc.disable()" in f.fix and "gc.freeze() alone" in f.will_not_help
+
+
 @pytest.mark.parametrize(("younger", "named"), [(0, True), (12, False)])
 def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) -> None:
     """Full collections alone are asked for; among younger ones they come by themselves, whatever line that hits."""

@@ -12,6 +12,12 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
+_WALKS = {
+    0: "generation-0 collections walk what was made since the one before: the loop makes many objects",
+    1: "generation-1 collections walk what was made lately: the loop makes many objects that stay alive",
+    2: "generation-2 collections walk every object that the program keeps alive, but what gc.freeze() set apart",
+}
+
 
 def _collect_call(facts: Facts, claims: dict[Cell, int]) -> Spot | None:
     """The user's line that calls gc.collect()."""
@@ -69,15 +75,18 @@ class GcPauses:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(call),
-            why=f"generation-{worst} collections walk every object that the program keeps alive"
+            why=_WALKS.get(worst, _WALKS[2])
             if not asked
             else f"{facts.label(call) if call is not None else 'the loop, or a library in it,'} asks for full "
             "collections, which walk every object that the program keeps alive",
             fix="# remove gc.collect() from the loop (Python collects by itself), or call it every N steps:\n"
             "if step % 500 == 0: gc.collect()" + ("" if call is not None else "  # a library's: by an option of it")
             if asked
-            else "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again",
+            else "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again\n"
+            "gc.disable()  # and in the loop, for cycles:\n"
+            "if step % 500 == 0: gc.collect()",
             will_not_help="gc.disable(): the collections are asked for"
             if asked
-            else "gc.disable() alone: cycles then leak; with it, call gc.collect() every few hundred steps",
+            else "gc.freeze() alone, where the loop itself makes the objects: those are walked all the same; "
+            "gc.disable() alone: cycles then leak",
         )
