@@ -48,6 +48,8 @@ _AUTOGRAD_FUNCTION = re.compile(r"[/\\]torch[/\\]autograd[/\\]function\.py$")
 _TRAININGS_OWN = re.compile(r"[/\\]torch[/\\](nn|optim|autograd)[/\\]")
 # What shapes a batch, and is no loss and no layer.
 _FUNCTIONAL = re.compile(r"[/\\]torch[/\\]nn[/\\]functional\.py$")
+_LOSS = re.compile(r"_loss$|cross_entropy|kl_div")
+_LOSSES = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]loss\.py$")
 _OF_BATCHES = {"affine_grid", "fold", "grid_sample", "interpolate", "one_hot", "pad", "unfold"}
 # What print, repr and an f-string call for a tensor or a parameter.
 _TEXT_MAKER = re.compile(r"[/\\]torch[/\\]_tensor_str\.py$")
@@ -190,6 +192,13 @@ def _of_tensor(frame: FrameLike) -> bool:
 def reads_module(frame: FrameLike) -> bool:
     """PyTorch is asked for what a module keeps."""
     return _MODULE.search(frame.file) is not None and _OF_STATE.search(frame.function) is not None
+
+
+def of_loss(frames: Sequence[FrameLike]) -> bool:
+    """The user's code asks PyTorch for a loss."""
+    return any(
+        _LOSSES.search(f.file) or (_FUNCTIONAL.search(f.file) and _LOSS.search(f.function)) for f in below_users(frames)
+    )
 
 
 def in_closure(frames: Sequence[FrameLike]) -> bool:

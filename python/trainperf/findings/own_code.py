@@ -27,6 +27,7 @@ from trainperf.findings.frames import (
     is_users,
     makes_text,
     of_average,
+    of_loss,
     of_metric,
     reads_module,
     runs_layer,
@@ -320,6 +321,17 @@ def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     seen = of_function(facts, mine, spot)
     reads = sum(d.ns for d, stack in seen if any(map(reads_module, below_users(stack))))
     return reads >= limit("warn_share") * sum(d.ns for d, _ in seen)
+
+
+def computes_loss(facts: Facts, spot: Spot) -> bool:
+    """One of these functions was notably often seen to ask PyTorch for a loss, and never to call a module, as a whole
+    training_step does: what of it is Python asks for many."""
+    function = function_of(spot.frame)
+    if function in functions_that_call_modules(facts):
+        return False
+    seen = [(d, facts.run.stack(d.stack)) for d in facts.samples()]
+    of_it = [(d, s) for d, s in seen if (at := user_frame(s)) is not None and function_of(at) == function]
+    return sum(d.ns for d, s in of_it if of_loss(s)) >= limit("warn_share") * sum(d.ns for d, _ in of_it)
 
 
 def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

@@ -16,6 +16,7 @@ from trainperf.findings.frames import (
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
     around_the_model,
+    computes_loss,
     may_free_a_batch,
     of_function,
     of_library,
@@ -26,7 +27,7 @@ from trainperf.findings.own_code import (
     untold_of_line,
     works_on_weights,
 )
-from trainperf.findings.text import OF_WEIGHTS, SELDOM
+from trainperf.findings.text import IN_PIECES, OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class HostPython:
             usual = _BEFORE_THE_MODEL
         elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
+        if not may_free and computes_loss(facts, top):
+            usual = IN_PIECES
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
