@@ -395,6 +395,14 @@ def test_anomaly_detection_is_told_also_where_it_ended_before_the_watch(
     assert ("Note  anomaly detection was on: it slows forward and backward" in capsys.readouterr().err) == on
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_a_profiler_that_was_left_on_is_told(path: Path, capsys: pytest.CaptureFixture[str], on: bool) -> None:
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with trainperf.watch(path), profiler if on else ExitStack():
+        train(10)
+    assert ("Note  PyTorch's profiler was on for 100 % of the time" in capsys.readouterr().err) == on
+
+
 def test_import_is_light() -> None:
     program = "import sys, trainperf; print([m for m in ('torch', 'numpy', 'rich', 'sqlite3') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

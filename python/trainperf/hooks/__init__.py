@@ -34,6 +34,7 @@ from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
 from trainperf.hooks.optimizer import OptimizerHook
 from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
+from trainperf.hooks.slow_modes import SlowModesHook
 from trainperf.hooks.thread_cpu import ThreadCpuHook
 from trainperf.hooks.threads import ThreadNamesHook
 
@@ -70,6 +71,7 @@ def all_hooks() -> list[Hook]:
         EvalModeHook(),
         OptimizerHook(),
         BackwardHook(),
+        SlowModesHook(),
         CompileHook(),
     ]
 

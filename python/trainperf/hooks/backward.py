@@ -29,15 +29,6 @@ class BackwardHook(PatchHook):
         if callable(vars(torch.autograd).get("_engine_run_backward")):
             self.patch(torch.autograd, "_engine_run_backward", lambda original: self._wrap_engine(original, context))
             self._engine = self._patches[-1]
-        context.ticker.add(self.name, lambda: self._look_for_anomaly_mode(context))
-
-    def _look_for_anomaly_mode(self, context: Context) -> None:
-        """Just after a backward: a `with torch.autograd.detect_anomaly()` is often around no more than that."""
-        import torch
-
-        if torch.is_anomaly_enabled():
-            context.session.set_meta("anomaly_mode", "1")
-            context.ticker.discard(self.name)
 
     def _no_engine(self) -> None:
         """The loop has backward(): what calls grad() besides is a penalty, a force, an inner loop, and no step."""

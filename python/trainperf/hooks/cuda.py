@@ -32,7 +32,7 @@ def begin_tracing(context: Context) -> None:
 
 
 def profiler_runs() -> bool:
-    """Whether a torch.profiler runs, which began before the watch."""
+    """Whether a profiler of PyTorch's runs, whoever began it."""
     return bool(getattr(sys.modules.get("torch.autograd.profiler"), "_is_profiler_enabled", False))
 
 

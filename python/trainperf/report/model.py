@@ -88,7 +88,7 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
     found = engine.find(run, standing=standing) if standing else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
-    urgent = (*notes, *_anomaly_mode(run))
+    urgent = (*notes, *_slow_modes(run))
     # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.
     overhead_share = overhead / run.watched_ns if run.watched_ns else 0.0
     mean_ms = wall / steps / 1e6 if steps else 0.0
@@ -170,10 +170,16 @@ def _before(run: Run) -> tuple[str, ...]:
     return (told,)
 
 
-def _anomaly_mode(run: Run) -> tuple[str, ...]:
-    if run.meta.get("anomaly_mode") != "1":
-        return ()
-    return ("anomaly detection was on: it slows forward and backward; turn it off",)
+def _slow_modes(run: Run) -> tuple[str, ...]:
+    told = []
+    if run.meta.get("anomaly_mode") == "1":
+        told.append("anomaly detection was on: it slows forward and backward; turn it off")
+    if run.profiled_percent >= 100 * limit("warn_share"):
+        told.append(
+            f"PyTorch's profiler was on for {run.profiled_percent} % of the time: it slows every operation, and what "
+            "is told here is with it; turn it off"
+        )
+    return tuple(told)
 
 
 def _stopped(run: Run) -> tuple[str, ...]:

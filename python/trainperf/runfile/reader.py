@@ -149,6 +149,11 @@ class RunReader:
         """How long the whole process stood still from its first step on, at least: Ctrl-Z, a debugger, a pause."""
         return self._meta_int("stopped_ns")
 
+    @property
+    def profiled_percent(self) -> int:
+        """Of its time a profiler of PyTorch's was on."""
+        return self._meta_int("profiled_percent")
+
     def _meta_int(self, key: str) -> int:
         try:
             return int(self.meta.get(key, "0"))
