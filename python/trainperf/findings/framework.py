@@ -53,6 +53,11 @@ class Hook:
     by: str = ""  # of a logger: the function of the program, "Mine.on_x", that called it; "" for the trainer
     by_at: str = ""  # file:line
 
+    @property
+    def alike(self) -> bool:
+        """All of its calls may take about as long; else one of them, or a few, take much longer than most."""
+        return self.max_ns * self.count < limit("alike_ratio") * self.own_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -116,7 +121,7 @@ def parts(facts: Facts, kind: str) -> list[Part]:
     for number, (object_kind, description) in facts.run.objects.items():
         hooks = description.get("hooks")
         if object_kind == kind and isinstance(hooks, dict):
-            name = str(description.get("name") or description.get("class") or "?")
+            name = frames.short_function(str(description.get("name") or description.get("class") or "?"))
             module, at = str(description.get("module") or ""), str(description.get("at") or "")
             found.append(Part(number, kind, name, module, at, _hooks(hooks, kind)))
     return sorted(found, key=lambda part: -part.other_ns)
@@ -205,7 +210,9 @@ class Hooks:
     def __init__(self, facts: Facts) -> None:
         version = facts.run.meta.get("python", "").split(".")[:2]
         self._tells_classes = all(map(str.isdecimal, version)) and tuple(map(int, version)) >= (3, 11)
-        self._classes = {str(description.get("class")) for _, description in facts.run.objects.values()}
+        self._classes = {
+            frames.short_function(str(description.get("class"))) for _, description in facts.run.objects.values()
+        }
         self._known: dict[tuple[str, str], list[tuple[int, Part]]] = {}  # by file and name: the first line
         for kind in ("callback", MODULE, "logger", "lightning"):
             for part in parts(facts, kind):
@@ -216,7 +223,7 @@ class Hooks:
 
     def owner(self, frame: frames.FrameLike) -> Part | None:
         """Of a base class' hook it is who has no other; before CPython 3.11, which tells no class, the line says it."""
-        kind, _, function = frame.function.rpartition(".")
+        kind, _, function = frames.short_function(frame.function).rpartition(".")
         known = self._known.get((frame.file, function), ())
         if not kind and self._tells_classes:
             return None

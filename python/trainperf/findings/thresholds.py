@@ -332,6 +332,13 @@ _TABLE = (
         "a thread that runs where waits end, and not beside, is said to be waited for",
         "measured: 0.98 of who sleeps with a lock in hand, at most 0.5 of timers of 0.2 to 2 times the wait",
     ),
+    Threshold(
+        "alike_ratio",
+        5.0,
+        "ratio, the longest to the mean",
+        "a hook is not said to take its time at every call",
+        "1.5 to 4.4 in five hooks that work in each call, on 2 shared cores; 10 in two that work in each tenth",
+    ),
     Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),
     Threshold(
         "held_share",

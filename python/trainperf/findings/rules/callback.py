@@ -70,9 +70,7 @@ class Callback:
             fix, saved = _less_often(top, hook, beside, hugging_face=hugging_face)
             fix_share = saved * hook.other_ns / whole_ns
             if seldom:
-                fix = (
-                    f"# in {top.name}.{hook.name}: what only few of its calls do: more rarely still, less, or {beside}"
-                )
+                fix = f"# what only few of its calls do: more rarely still, less, or {beside}"
                 fix_share = hook.other_ns / whole_ns
         return facts.finding(
             (self.id, self.slug),
@@ -99,6 +97,8 @@ class Callback:
                 else " once an epoch"
                 if "epoch" in hook.name
                 else " at every call"
+                if hook.alike
+                else ""
             )
             + f" ({top.place(facts)})"
             + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.hooks[0].other_ns):.0%}" for p in told[1:])
@@ -155,7 +155,7 @@ def _affected(facts: Facts, found: Sequence[framework.Part], claims: Mapping[Cel
 
 def _less_often(part: framework.Part, hook: framework.Hook, beside: str, *, hugging_face: bool) -> tuple[str, float]:
     """And the share of the hook's calls that are then left out. `beside`: where else it can be done."""
-    place = f"{part.name}.{hook.name}"
+    less = f"# do less there, or do it {beside}"
     if "epoch" in hook.name:
         own = "self.current_epoch" if part.is_module else "trainer.current_epoch"
         count, what = "round(state.epoch)" if hugging_face else own, "epochs"
@@ -164,15 +164,15 @@ def _less_often(part: framework.Part, hook: framework.Hook, beside: str, *, hugg
     elif part.is_module:
         count, what = "self.global_step", "steps"
     else:  # it is not given a number, or called for a reason of its own
-        return f"# in {place}: do less, or do it {beside}", 1.0
+        return less, 1.0
     step = 5 if what == "epochs" else 50
     left = 1 - math.ceil(hook.count / step) / max(1, hook.count)  # the first call is of number 0
     if left < limit("half_share"):
-        return f"# in {place}: do less, or do it {beside}", 1.0
+        return less, 1.0
     if not part.is_module:
-        return f"# in {place}: do it every {step} {what}, or {beside}\nif {count} % {step}: return", left
+        return f"# do it every {step} {what}, or {beside}\nif {count} % {step}: return", left
     needed = f"\n{_NEEDED}" if what != "epochs" else ""
-    fix = f"# in {place}: what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
+    fix = f"# what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
     return fix, left
 
 

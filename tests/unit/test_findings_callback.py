@@ -1,0 +1,44 @@
+"""TP701 of callbacks, on runs made by hand: how often one does it, and how to do it less often."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from verdicts import TRAIN, Make, hook, lightning, only
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "hugging_face", "fix"),
+    [
+        ("on_train_batch_end", 100, False, "if batch_idx % 50: return"),
+        ("on_step_end", 100, True, "if state.global_step % 50: return"),
+        ("on_train_epoch_end", 5, False, "if trainer.current_epoch % 5: return"),
+        ("on_epoch_end", 5, True, "if round(state.epoch) % 5: return"),
+        ("on_save", 5, True, ""),
+        ("on_after_backward", 100, False, ""),
+    ],
+)
+def test_how_to_do_it_less_often_depends_on_when_it_is_called(
+    make: Make, name: str, calls: int, hugging_face: bool, fix: str
+) -> None:
+    file = make().meta(transformers=json.dumps({"logging_steps": 5})) if hugging_face else lightning(make)
+    file.steps(100 - calls, compute=2.0).steps(calls, {("forward", "native"): 2.0, ("other", "blocked"): 300 / calls})
+    called = hook(300, count=calls)
+    file.object(1, "callback", **{"class": "Plot", "module": "app", "at": f"{TRAIN}:40", "hooks": {name: called}})
+    f = only(file)
+    assert f.id == "TP701" and f.steps_affected == calls and f"Plot.{name} runs" in f.why
+    assert f.fix.endswith(fix) and ("return" in f.fix) == bool(fix)
+
+
+@pytest.mark.parametrize(("longest", "every"), [(10, True), (30, False)])
+def test_a_hook_with_a_call_much_longer_than_most_is_not_said_to_take_it_at_every_call(
+    make: Make, longest: float, every: bool
+) -> None:
+    """Nor is it said that few of them do: one long call, such as the first, looks the same."""
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
+    called = {**hook(300), "max_ns": int(longest * 1e6)}
+    described = {"class": "train.<locals>.Plot", "module": "app", "at": f"{TRAIN}:40"}
+    f = only(file.object(1, "callback", **described, hooks={"on_train_batch_end": called}))
+    assert f.who == ("Plot.on_train_batch_end",)
+    assert (" at every call " in f.why) == every and "few of its calls" not in f.why, f.why
