@@ -35,6 +35,7 @@ constexpr int64_t kCaptureBurst = 32;
 constexpr int64_t kFirstLookNs = 300'000;   // after the wait's begin; +-75 %, as all
 constexpr int64_t kNextLookNs = 1'600'000;  // after the look before
 constexpr int kLooks = 12;                  // in a switch interval, as long as it may be set to
+constexpr int64_t kLateNs = 100'000;        // a look that comes later than so was kept from a CPU
 // Who wakes loses its place among those that wait, and others that came later get the GIL before it. So nobody looks
 // where two threads have waited at the same time for so long.
 constexpr int64_t kAloneForNs = 1'000'000'000;
@@ -90,7 +91,8 @@ struct OpenWait {
   int64_t run_delay_ns;  // -1: not known
   ThreadId holder;
   StackId stack;
-  int looks;  // yet to be made
+  int looks;       // yet to be made; 0 as well: this goes on with a wait
+  int64_t due_ns;  // when the look is due that is slept for
 };
 
 // How a slice of a wait ended: the last two go on.
@@ -132,19 +134,27 @@ StackId CaptureStack(const ThreadState& state, int64_t now_ns) {
   return stack;
 }
 
-// When to look next, `*look_ns` after the begin of the wait; false: it ends before, at `until`.
-bool NextLook(int looks, const timespec& until, int64_t* look_ns, timespec* look) {
-  if (looks == 0) return false;
-  const int64_t mean_ns = looks == kLooks ? kFirstLookNs : kNextLookNs;
+// The looks into one wait.
+struct Looks {
+  int left;
+  int64_t begun_ns;     // the wait
+  int64_t interval_ns;  // it ends so long after; read once, as it may be set meanwhile
+  int64_t after_ns;     // when the last look was due, after the begin
+};
+
+// When to look next; false: not before `until`, when the wait ends.
+bool NextLook(const timespec& until, Looks* looks, timespec* look) {
+  if (looks->left == 0) return false;
+  const int64_t mean_ns = looks->left-- == kLooks ? kFirstLookNs : kNextLookNs;
   uint32_t& random = g_hook.random;
   random ^= random << 13;
   random ^= random >> 17;
   random ^= random << 5;
-  *look_ns += mean_ns / 4 + static_cast<int64_t>(random % 1024) * mean_ns * 3 / 2048;
+  looks->after_ns += mean_ns / 4 + static_cast<int64_t>(random % 1024) * mean_ns * 3 / 2048;
+  if (looks->after_ns >= looks->interval_ns || looks->after_ns <= NowNs() - looks->begun_ns) return false;
   // `until` is a switch interval after the begin, by a clock of CPython's choice.
-  const int64_t sooner_ns = g_hook.view.switch_interval_ns() - *look_ns;
-  if (sooner_ns <= 0) return false;
-  const int64_t at_ns = until.tv_sec * 1'000'000'000 + until.tv_nsec - sooner_ns;
+  const int64_t at_ns = until.tv_sec * 1'000'000'000 + until.tv_nsec - (looks->interval_ns - looks->after_ns);
+  if (at_ns <= 0) return false;  // the interval was set between CPython's look at it and ours
   *look = {at_ns / 1'000'000'000, at_ns % 1'000'000'000};
   return true;
 }
@@ -234,14 +244,22 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, Over over) {
     if (holder != nullptr && ReadHolder(holder, &state)) event.object = IdOf(state);
     if (event.object == event.thread) event.object = 0;
   }
-  // A thread that has just been woken has an up to date run delay. Where a look is late, nothing waits for it.
+  // A thread that has just been woken has an up to date run delay. Where only a look is late, nothing waits for it: its
+  // delay is left out, and read so that the next slice has none of it.
+  const bool looks_in_time = over == Over::kLook && woken_ns - wait.due_ns < kLateNs;
   const int64_t run_delay_ns =
-      over == Over::kLook ? wait.run_delay_ns : RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
+      looks_in_time ? wait.run_delay_ns : RunDelayNs(self->schedstat_fd.load(std::memory_order_acquire));
   // What we do still belongs to the wait, so that no time is lost between it and what follows.
   const int64_t end_ns = event.end_ns = NowNs();
-  if (wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) {
+  if (over != Over::kLook && wait.run_delay_ns >= 0 && run_delay_ns > wait.run_delay_ns) {
     event.run_delay_ns = std::min(run_delay_ns - wait.run_delay_ns, end_ns - wait.start_ns);
     AddOwn(self->gil_delay_ns, event.run_delay_ns);
+  }
+  if (goes_on) CarryOver(wait, end_ns, run_delay_ns);
+  // Where the holder was at the first look is where it has been since the wait began, but for the moment of that.
+  const Carry& carry = g_hook.carry;
+  if (over == Over::kLook && wait.looks > 0 && carry.self == self && carry.holder == wait.holder && carry.stack != 0) {
+    event.stack = carry.stack;
   }
   wait.ring->TryPush(event);
   AddWait(kind, over, self, end_ns - wait.start_ns);
@@ -249,7 +267,6 @@ void RecordAfter(GilWaitKind kind, const OpenWait& wait, Over over) {
   // before one, unless the wait was over by then.
   const bool before_hidden = end_ns - wait.start_ns > 2 * wait.before_ns;
   Add(g_hook.cost_ns, (before_hidden ? 0 : wait.before_ns) + (goes_on ? 0 : end_ns - woken_ns));
-  if (goes_on) CarryOver(wait, end_ns, run_delay_ns);
 }
 
 bool Before(GilWaitKind kind, OpenWait* wait) {
@@ -297,13 +314,14 @@ int HookTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* 
   if (cond != g_hook.cond.load(std::memory_order_relaxed)) return next(cond, mutex, until);
   if (!Before(GilWaitKind::kTake, &wait)) return SleepUntil(next, cond, mutex, until);
   timespec look;
-  int64_t look_ns = 0;
-  for (int looks = wait.looks; MayLook() && NextLook(looks, *until, &look_ns, &look); --looks) {
+  Looks looks{wait.looks, wait.start_ns, g_hook.view.switch_interval_ns(), 0};
+  while (MayLook() && NextLook(*until, &looks, &look)) {
+    wait.due_ns = looks.begun_ns + looks.after_ns;
     const int result = SleepUntil(next, cond, mutex, &look);
     const bool held = g_hook.view.holder() != nullptr;
-    After(GilWaitKind::kTake, wait, held && result == ETIMEDOUT ? Over::kLook : Over::kWoken);
-    if (result != ETIMEDOUT) return result;
-    if (!held) return 0;  // let go as we woke: the signal for it found nobody
+    const bool woken = result == 0 || !held;  // let go as we woke: the signal for it found nobody
+    After(GilWaitKind::kTake, wait, woken ? Over::kWoken : Over::kLook);
+    if (woken) return 0;
     if (!Before(GilWaitKind::kTake, &wait)) return SleepUntil(next, cond, mutex, until);
   }
   const int result = SleepUntil(next, cond, mutex, until);

@@ -4,11 +4,11 @@
 //   ...                                 // watched threads' waits arrive as kGilWait events in their rings
 //   waits->reset();                     // Requires GIL. Takes the hook out again, if it is still ours.
 //
-// A wait for the GIL arrives as one event per slice, since the holder may change in between, and where it is does: a
-// thread that waits wakes after 0.3 ms and then each 1.6 ms or so, to look, until a switch interval (5 ms) is over, and
-// then once in each further one. Event::what is a GilWaitKind. Where CPython asks a thread to give the GIL up, that
-// thread then waits until another has it (kHandOff): the wait for the GIL has begun, so it counts as one, and is summed
-// apart as well.
+// A wait for the GIL arrives as one event per slice, since the holder may change in between, and where it is does. A
+// watched thread that waits alone wakes after 0.3 ms and then each 1.6 ms or so, to look, until a switch interval (5
+// ms) is over; any thread that waits does so once in each further one. Event::what is a GilWaitKind. Where CPython asks
+// a thread to give the GIL up, that thread then waits until another has it (kHandOff): the wait for the GIL has begun,
+// so it counts as one, and is summed apart as well.
 
 #ifndef TRAINPERF_PROBE_GIL_WAITS_H_
 #define TRAINPERF_PROBE_GIL_WAITS_H_

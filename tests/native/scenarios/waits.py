@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import queue
+import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
@@ -95,18 +96,43 @@ def woken_holder() -> dict[str, Any]:
 
     with running(writer):
         for _ in range(100):
-            work.put(2_000_000)
+            work.put(1_000_000)
             until_ns = truth.now_ns() + 10_000_000
             while truth.now_ns() < until_ns:
                 pass
         events = truth.drain_rings()
         work.put(0)
-    truth.uninstall()
     at: dict[str, int] = {}
     for e in events:
         frames = truth.stack(e["stack"])
         if e["kind"] == GIL_WAIT and e["what"] == TAKE and frames:
             line = linecache.getline(frames[0][0], frames[0][2]).strip()
             at[line] = at.get(line, 0) + e["end_ns"] - e["start_ns"]
+    truth.uninstall()
     truth.end()
     return at
+
+
+def interval_set_meanwhile() -> dict[str, int]:
+    """The holder sets the switch interval far beyond the time since the machine was started, as this thread waits."""
+    truth.begin()
+    truth.install()
+    truth.watch_this_thread()
+    interval = sys.getswitchinterval()
+
+    def setter(stop: threading.Event) -> None:
+        while not stop.is_set():
+            truth.spin(100_000)
+            sys.setswitchinterval(1e9)
+            truth.spin(4_000_000)
+            sys.setswitchinterval(interval)
+            truth.spin_without_gil(1_000_000)
+
+    waited = 0
+    with running(setter):
+        for _ in range(200):
+            truth.spin_without_gil(500_000)
+            waited += sum(e["end_ns"] - e["start_ns"] for e in truth.drain_rings() if e["kind"] == GIL_WAIT)
+    truth.uninstall()
+    truth.end()
+    return {"waited_ns": waited, "restored": int(sys.getswitchinterval() == interval)}
