@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from trainperf.findings import framework
+from trainperf.findings.facts import Facts
+from trainperf.runfile.records import Frame
 from verdicts import TRAIN, Make, hook, lightning, only
 
 
@@ -42,3 +45,27 @@ def test_a_hook_with_a_call_much_longer_than_most_is_not_said_to_take_it_at_ever
     f = only(file.object(1, "callback", **described, hooks={"on_train_batch_end": called}))
     assert f.who == ("Plot.on_train_batch_end",)
     assert (" at every call " in f.why) == every and "few of its calls" not in f.why, f.why
+
+
+def test_two_classes_of_one_name_are_told_apart_by_their_lines(make: Make) -> None:
+    """Each in a function of its own."""
+    file = lightning(make).steps(100, compute=8.0)
+    for number, (of, line, ms) in enumerate([("a", 40, 100), ("b", 80, 300)], 1):
+        hooks = {"on_train_batch_end": hook(ms, at=f"{TRAIN}:{line + 1}")}
+        described = {"class": f"{of}.<locals>.Plot", "module": "app", "at": f"{TRAIN}:{line}"}
+        file.object(number, "callback", **described, hooks=hooks)
+    with file.open() as run:
+        hooks_of = framework.Hooks(Facts(run))
+    for of, line, number in [("a", 44, 1), ("b", 85, 2)]:
+        part = hooks_of.owner(Frame(TRAIN, f"{of}.<locals>.Plot.on_train_batch_end", line))
+        assert part is not None and part.number == number
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+def test_who_inherits_from_a_framework_is_not_said_to_be_its_own(make: Make, theirs: bool) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
+    at = "/x/site-packages/lightning/pytorch/callbacks/early_stopping.py:190"
+    name, module = ("EarlyStopping", "lightning.pytorch.callbacks.early_stopping") if theirs else ("MyStop", "app")
+    file.object(1, "callback", **{"class": name, "module": module, "hooks": {"on_train_batch_end": hook(300, at=at)}})
+    says = "EarlyStopping is" if theirs else "what MyStop inherits is"
+    assert f"# {says} the framework's own: let it work less often" in only(file).fix

@@ -32,6 +32,25 @@ def test_what_a_thread_was_started_with_is_started_in_a_process_and_not_submitte
     assert "ProcessPoolExecutor(1).submit(dump, ...)" in only(file).fix
 
 
+@pytest.mark.parametrize(
+    ("outer", "fix"),
+    [
+        ((f"{TRAIN}:9 main.<locals>.<lambda>",), "multiprocessing.Process(target=drain, ...).start()"),
+        ((f"{TRAIN}:9 <lambda>",), "multiprocessing.Process(target=drain, ...).start()"),
+        ((f"{TRAIN}:9 run",), "class ...(multiprocessing.Process): ..."),  # CPython 3.10 knows no class
+    ],
+)
+def test_what_a_thread_runs_may_have_no_name_or_no_class(make: Make, outer: tuple[str, ...], fix: str) -> None:
+    """Never is it the function that started the thread: that trains."""
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    hog = file.thread("w")
+    run = (f"{TRAIN}:20 drain", *outer, "/usr/lib/python3.11/threading.py:982 Thread.run")
+    file.detail("gil_wait", 180, thread=hog, stack=file.stack(f"{TRAIN}:88 dump", *run))
+    file.detail("gil_wait", 120, thread=hog, stack=file.stack(f"{TRAIN}:99 sort", *run))
+    f = only(file)
+    assert fix in f.fix and "main" not in f.fix and "run run" not in f.fix, f.fix
+
+
 def test_a_holder_of_several_functions_is_told_with_two_and_all_of_it_is_moved(make: Make) -> None:
     """A writer that serializes, cleans and sorts, in turn: the process of one of them would leave the others."""
     file = make()

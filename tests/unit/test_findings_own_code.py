@@ -214,26 +214,28 @@ def test_a_model_that_is_a_function_is_not_mentioned(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outer", "loss_ns", "in_pieces"),
+    ("layer", "loss_ns", "in_pieces"),
     [
         ((), 200, True),
         ((), 10, False),
-        ((CALL.format(1832), f"{TRAIN}:9 Net.forward"), 200, False),  # a whole step, not only its loss
+        (("/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", CALL.format(1832)), 200, False),
     ],
+    ids=["loss", "something else", "a whole step"],
 )
 def test_a_loss_by_sample_is_to_be_computed_at_once(
-    make: Make, outer: tuple[str, ...], loss_ns: float, in_pieces: bool
+    make: Make, layer: tuple[str, ...], loss_ns: float, in_pieces: bool
 ) -> None:
     """`every N steps` is no advice for what training needs."""
     file = make().steps(100, compute=6.0, python=4.0)
     file.detail("sample", 350, state="python", stack=file.stack(f"{TRAIN}:60 losses", f"{TRAIN}:12 train"))
-    torch = "/x/site-packages/torch/nn/functional.py:3494 cross_entropy"
-    file.detail("sample", loss_ns, state="native", stack=file.stack(torch, f"{TRAIN}:61 losses", f"{TRAIN}:12 train"))
-    if outer:
-        file.detail("sample", 200, state="native", stack=file.stack(*outer[::-1], f"{TRAIN}:61 losses"))
+    criterion = ("/x/site-packages/torch/nn/modules/loss.py:9 CrossEntropyLoss.forward", CALL.format(1832))
+    at = file.stack("/x/site-packages/torch/nn/functional.py:3494 cross_entropy", *criterion, f"{TRAIN}:61 losses")
+    file.detail("sample", loss_ns, state="native", stack=at)
+    if layer:
+        file.detail("sample", 200, state="native", stack=file.stack(*layer, f"{TRAIN}:61 losses"))
     f = only(file)
     assert f.id == "TP302" and f.where == "train.py:60"
-    assert f.fix.startswith("# compute it of the whole batch at once") == in_pieces
+    assert f.fix.startswith("# a loss: of the whole batch at once") == in_pieces and "what only looks" in f.fix
 
 
 def test_an_average_of_the_weights_reads_modules_and_is_not_in_one(make: Make) -> None:

@@ -56,7 +56,7 @@ class Hook:
     @property
     def alike(self) -> bool:
         """All of its calls may take about as long; else one of them, or a few, take much longer than most."""
-        return self.max_ns * self.count < limit("alike_ratio") * self.own_ns
+        return self.max_ns * self.count < limit("alike_ratio") * self.other_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,12 @@ class Part:
     def is_frameworks_own(self) -> bool:
         """Or a class of the user's that inherits what costs most."""
         inherited = bool(self.hooks) and _FRAMEWORKS_FILE.search(self.hooks[0].at) is not None
-        return self.module.startswith(_FRAMEWORKS) or inherited
+        return self.of_framework or inherited
+
+    @property
+    def of_framework(self) -> bool:
+        """A class of the framework's."""
+        return self.module.startswith(_FRAMEWORKS)
 
     @property
     def saves(self) -> bool:
@@ -232,7 +237,9 @@ class Hooks:
             return max(known, key=lambda at: at[0])[1] if known else None
         own = [part for _, part in known if part.name == kind]
         others = [part for _, part in known] if kind not in self._classes else []
-        return next(iter(own or others), None)
+        if own:  # classes of one name, each in a function of its own
+            return max((at for at in known if at[1] in own), key=lambda at: (at[0] <= frame.line, at[0]))[1]
+        return next(iter(others), None)
 
 
 def callback_of(facts: Facts, spot: Spot | None) -> str:

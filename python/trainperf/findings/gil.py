@@ -81,8 +81,9 @@ def in_a_process(holder: Holder | None) -> str:
         return f"{first}concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
     of_class, _, name = body.rpartition(".")
     how = f"multiprocessing.Process(target={name}, ...).start()"
-    if of_class and name == "run":
-        how = f"class {of_class}(multiprocessing.Process): ..."
+    if name == "run":  # without its class before CPython 3.11
+        how = f"class {of_class or '...'}(multiprocessing.Process): ..."
+        body = (of_class and body) or "that thread"
     return f"# run {body} in a process: threads share one GIL\n{how}  # and a multiprocessing.Queue to it"
 
 

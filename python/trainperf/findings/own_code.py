@@ -324,13 +324,13 @@ def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
 
 
 def computes_loss(facts: Facts, spot: Spot) -> bool:
-    """One of these functions was notably often seen to ask PyTorch for a loss, and never to call a module, as a whole
-    training_step does: what of it is Python asks for many."""
+    """One of these functions was notably often seen to ask PyTorch for a loss, and never to run a layer, as a whole
+    training_step does."""
     function = function_of(spot.frame)
-    if function in functions_that_call_modules(facts):
+    stacks = [(d, facts.run.stack(d.stack)) for d in facts.samples()]
+    if any(runs_layer(s) and function in map(function_of, s) for _, s in stacks):
         return False
-    seen = [(d, facts.run.stack(d.stack)) for d in facts.samples()]
-    of_it = [(d, s) for d, s in seen if (at := user_frame(s)) is not None and function_of(at) == function]
+    of_it = [(d, s) for d, s in stacks if (at := user_frame(s)) is not None and function_of(at) == function]
     return sum(d.ns for d, s in of_it if of_loss(s)) >= limit("warn_share") * sum(d.ns for d, _ in of_it)
 
 

@@ -382,10 +382,15 @@ def function_name(spot: Spot | None) -> str:
 
 
 def body_of_thread(spot: Spot | None) -> str:
-    """The user's function that its thread was started with: "write", or "Writer.run"; "" where there is none."""
+    """The user's function that its thread was started with: "write", or "Writer.run"; of a lambda the one that this
+    called; "" where there is none."""
+    named = ""
     for inner, outer in itertools.pairwise(spot.frames if spot is not None else ()):
-        if spot is not None and frames.is_users(inner, spot.frames) and outer.file.endswith("/threading.py"):
-            return frames.short_function(inner.function)
+        if spot is not None and frames.is_users(inner, spot.frames):
+            if not inner.function.endswith(">"):
+                named = frames.short_function(inner.function)
+            if outer.file.endswith("/threading.py"):
+                return named
     return ""
 
 

@@ -8,11 +8,6 @@ SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ...
 
 OF_WEIGHTS = "# an average of the weights: of all at once (torch._foreach_lerp_); a copy of them: more rarely"
 
-IN_PIECES = (
-    "# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
-    "# where no gradient is needed: with torch.no_grad(), every N steps"
-)
-
 
 def plural(n: int, word: str, ending: str = "s") -> str:
     return f"{n:,} {word}{ending if n != 1 else ''}"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
 from trainperf.hooks.context import Context
 from trainperf.hooks.cuda import profiler_runs
 
 
 class SlowModesHook:
-    """Anomaly detection, and a profiler (torch.profiler, torch.autograd.profiler), ten times a second. The looks are
-    just after a backward: a `with torch.autograd.detect_anomaly()` is often around no more than that."""
+    """Anomaly detection, and a profiler (torch.profiler, torch.autograd.profiler), at most ten times a second. The
+    looks are just after a backward: a `with torch.autograd.detect_anomaly()` is often around no more than that."""
 
     name = "slow_modes"
     needs = "torch"
 
     def __init__(self) -> None:
         self._context: Context | None = None
-        self._looks = self._profiled = 0
+        self._looked = self._profiled = self._first = 0.0
 
     def install(self, context: Context) -> None:
         self._context = context
+        self._first = self._looked = time.monotonic()
         context.ticker.add(self.name, self._look_for_anomaly_mode)
         context.ticker.add(self.name, self._look_for_profiler)
 
@@ -36,7 +39,8 @@ class SlowModesHook:
 
     def _look_for_profiler(self) -> None:
         assert self._context is not None
-        self._looks += 1
-        self._profiled += profiler_runs()
+        before, self._looked = self._looked, time.monotonic()
+        self._profiled += (self._looked - before) * profiler_runs()
         if self._profiled:
-            self._context.session.set_meta("profiled_percent", str(100 * self._profiled // self._looks))
+            share = self._profiled / (self._looked - self._first)
+            self._context.session.set_meta("profiled_percent", str(round(100 * share)))

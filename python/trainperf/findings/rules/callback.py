@@ -63,8 +63,10 @@ class Callback:
         if bar:
             fix = f"{top.name}(refresh_rate=50)  # draw the bar less often"
         elif top.is_frameworks_own:
-            fix = f"# {top.name} is the framework's own: let it work less often, by its options, or leave it out"
-            fix += f"\n{_OPTIONS[top.name]}" if top.name in _OPTIONS else ""
+            own = f"{top.name} is" if top.of_framework else f"what {top.name} inherits is"
+            fix = f"# {own} the framework's own: let it work less often, by its options, or leave it out"
+            option = _OPTIONS.get("ModelCheckpoint" if top.saves else top.name)
+            fix += f"\n{option}" if option else ""
         else:
             hugging_face = bool(trainer_words.arguments(facts.run.meta))
             fix, saved = _less_often(top, hook, beside, hugging_face=hugging_face)

@@ -18,6 +18,8 @@ _WALKS = {
     2: "generation-2 collections walk every object that the program keeps alive, but what gc.freeze() set apart",
 }
 
+_FREEZE = "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again\n"
+
 
 def _collect_call(facts: Facts, claims: dict[Cell, int]) -> Spot | None:
     """The user's line that calls gc.collect()."""
@@ -79,11 +81,11 @@ class GcPauses:
             if not asked
             else f"{facts.label(call) if call is not None else 'the loop, or a library in it,'} asks for full "
             "collections, which walk every object that the program keeps alive",
-            fix="# remove gc.collect() from the loop (Python collects by itself), or call it every N steps:\n"
+            fix="# remove gc.collect() from the loop (with gc enabled Python collects by itself), or call it every N "
+            "steps:\n"
             "if step % 500 == 0: gc.collect()" + ("" if call is not None else "  # a library's: by an option of it")
             if asked
-            else "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again\n"
-            "gc.disable()  # and in the loop, for cycles:\n"
+            else (_FREEZE if worst == 2 else "") + "gc.disable()  # and in the loop, for cycles:\n"
             "if step % 500 == 0: gc.collect()",
             will_not_help="gc.disable(): the collections are asked for"
             if asked

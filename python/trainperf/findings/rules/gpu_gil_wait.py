@@ -33,6 +33,8 @@ class GpuGilWait(DeviceRule):
         spot = holders[0].spot if holders else None
         who = holders[0].name if holders else "another thread"
         at = f" in {facts.label(spot)}" if spot is not None else ""
+        if spot is not None and holders[0].second is not None:
+            at = f": {facts.label_of_two(spot, holders[0].second, 'in ')}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,

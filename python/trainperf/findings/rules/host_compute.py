@@ -23,7 +23,7 @@ from trainperf.findings.own_code import (
     too_few_samples,
     works_on_weights,
 )
-from trainperf.findings.text import IN_PIECES, OF_WEIGHTS, SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ _MAY_BE_A_LOSS = (
 )
 _LOSS_IN_PIECES = (
     "the loop computes outside of any module, in operations that make backward long",
-    IN_PIECES,
+    "# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
+    "# where no gradient is needed: with torch.no_grad(), every N steps",
     "a faster model; DataLoader workers",
 )
 

@@ -27,7 +27,7 @@ from trainperf.findings.own_code import (
     untold_of_line,
     works_on_weights,
 )
-from trainperf.findings.text import IN_PIECES, OF_WEIGHTS, SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
 _AFTER_THE_MODEL = f"{SELDOM}\n{_NEEDED}"
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
+_OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
 _MAY_FREE = (
     "# if it frees a batch that a worker made (del, the next one takes its name): smaller samples, such as uint8\n"
     "# else do it in tensors, every N steps, or in a DataLoader worker"
@@ -116,7 +117,7 @@ class HostPython:
         elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
         if not may_free and computes_loss(facts, top):
-            usual = IN_PIECES
+            usual = f"{_OF_A_LOSS}\n{usual}"
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
