@@ -287,6 +287,23 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     assert any("12 looks at the workers" in e for e in f.evidence)
 
 
+@pytest.mark.parametrize(("torch", "in_order"), [("2.13.0+cpu", True), ("2.5.1", False)])
+@pytest.mark.parametrize("ready", [{0: (50, 780), 3: (50, 20)}, {3: (100, 800)}])
+def test_workers_wait_for_the_one_that_computes(
+    make: Make, ready: dict[int, tuple[int, float]], torch: str, in_order: bool
+) -> None:
+    """Batches are passed on in order: that others are ready, or counted before they are sent, is no delivery's fault;
+    nor do those workers wait for storage."""
+    file = make(cpus="8", torch=torch).steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready=ready, num_workers=2)
+    for pid, share in ((71, 0.9), (72, 0.1)):
+        file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
+    f = only(file)
+    assert f.id == "TP102" and "wait for the busiest of them, which computes all the time (on the CPU 90%" in f.why
+    assert "cost alike" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
+    assert f.fix_share == pytest.approx(1 - 0.5 / 0.9)
+
+
 @pytest.mark.parametrize(
     ("ready", "says"),
     [

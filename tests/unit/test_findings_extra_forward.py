@@ -134,3 +134,54 @@ def test_what_code_of_the_users_does_within_a_model_needs_no_backward(
     file.detail("sample", 150, phase="forward", state="native", stack=file.stack(*NET, f"{TRAIN}:12 train"))
     file.detail("sample", 1200, phase="forward", state=state, stack=file.stack(*frames, f"{TRAIN}:12 train"))
     assert "TP312" not in [f.id for f in said(file).findings]
+
+
+VALIDATE = (f"{TRAIN}:31 validate", f"{TRAIN}:12 train")
+
+
+def validates(make: Make, *frames: str, forward: float = 100.0, backward: float = 2.0, each: float = 1.5) -> RunFile:
+    """Each twentieth of 200 steps has a forward so much longer, in these frames, and such a backward."""
+    cells = {("forward", "native"): each, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    long = {**cells, ("forward", "native"): each + forward, ("backward", "native"): backward}
+    file = make()
+    for _ in range(10):
+        file.steps(19, cells).steps(1, long)
+    trained = file.stack(*NET, f"{TRAIN}:9 train")
+    file.detail("sample", 200 * each, phase="forward", state="native", stack=trained, count=60, steps=60)
+    evaluated = file.stack(*NET, *frames)
+    file.detail("sample", 10 * forward, phase="forward", state="native", stack=evaluated, count=40, steps=10)
+    called = file.stack("/x/site-packages/torch/autograd/graph.py:9 _engine_run_backward", f"{TRAIN}:10 train")
+    return file.detail("sample", 400, phase="backward", state="native", stack=called)
+
+
+def test_evaluation_with_gradients_is_told_by_the_steps_that_have_it(make: Make) -> None:
+    """No switch of mode and no loader show it, and all of it takes less than three times all of backward."""
+    f = only(validates(make, *VALIDATE))
+    assert (f.slug, f.severity, f.where, f.steps_affected) == ("extra-forward", "warning", "train.py:31", 10)
+    assert f.cost_ns == pytest.approx(1000e6, rel=0.01) and "evaluate less often" in f.fix
+    assert "validate (train.py:31) runs a model that no backward goes through" in f.why
+    assert any("in 10 of 200 steps, 100 ms each, forward is longer" in e for e in f.evidence)
+
+
+def test_evaluation_in_the_training_function_is_told_by_its_line(make: Make) -> None:
+    assert only(validates(make, f"{TRAIN}:31 train")).where == "train.py:31"
+
+
+@pytest.mark.parametrize("each", [4.0, 5.0, 6.0])
+def test_it_is_told_apart_from_a_training_that_takes_as_long(make: Make, each: float) -> None:
+    """Both take a second, or nearly so, in all: what is called in few steps has several samples in each."""
+    f = next(f for f in said(validates(make, *VALIDATE, each=each)).findings if f.id == "TP312")
+    assert f.where == "train.py:31"
+
+
+def test_longer_batches_have_a_longer_backward(make: Make) -> None:
+    assert "TP312" not in [f.id for f in said(validates(make, *VALIDATE, backward=60.0)).findings]
+
+
+def test_what_calls_no_module_is_no_evaluation(make: Make) -> None:
+    """A batch that is made anew in few steps."""
+    file = validates(make, *VALIDATE, forward=0.1)
+    file.steps(10, {("forward", "native"): 100.0, ("backward", "native"): 2.0})
+    made = file.stack("/x/site-packages/numpy/core.py:9 roll", f"{TRAIN}:40 reshard", f"{TRAIN}:12 train")
+    file.detail("sample", 1000, phase="forward", state="native", stack=made, count=40, steps=10)
+    assert "TP312" not in [f.id for f in said(file).findings]

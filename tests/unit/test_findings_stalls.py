@@ -29,7 +29,7 @@ def test_what_a_collection_walks_depends_on_its_generation(make: Make, generatio
     assert says in f.why and "gc.disable()" in f.fix and "gc.freeze() alone" in f.will_not_help
 
 
-@pytest.mark.parametrize(("younger", "named"), [(0, True), (12, False)])
+@pytest.mark.parametrize(("younger", "named"), [(0, True), (5, True), (12, False)])
 def test_a_call_of_gc_collect_is_named(make: Make, younger: int, named: bool) -> None:
     """Full collections alone are asked for; among younger ones they come by themselves, whatever line that hits."""
     file = make().steps(100, {("other", "gc"): 2.0}, compute=8.0)

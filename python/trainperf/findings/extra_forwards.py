@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.frames import (
@@ -17,7 +20,9 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.functions import Functions
+from trainperf.findings.text import ms
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import PHASES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     Line = tuple[Function, int]
 
 _STATES: Final = ("native", "python")
+_MOST_PLACES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +42,12 @@ class ExtraForwards(Functions):
 
     may_train: bool  # backward is as long as if it went through these modules too
     why: str  # no backward is thought to
+    steps: int = 0  # in few steps only; 0: in all
 
     @property
     def within_step(self) -> bool:
-        """In what counts as forward."""
-        return any(phase == "forward" for phase, _ in self.claims)
+        """In what counts as forward, of each step."""
+        return not self.steps and any(phase == "forward" for phase, _ in self.claims)
 
 
 def extra_forwards(facts: Facts) -> ExtraForwards | None:
@@ -50,7 +57,7 @@ def extra_forwards(facts: Facts) -> ExtraForwards | None:
     forwards = facts.samples(phases=["forward"], states=["native"])
     if facts.run.feeds_device or not any(runs_layer(facts.run.stack(d.stack)) for d in forwards):
         return None
-    found = [f for f in (_outside(facts, forwards), _untrained(facts)) if f is not None]
+    found = [f for f in (_outside(facts, forwards), _untrained(facts), _of_few_steps(facts)) if f is not None]
     return max(found, key=lambda f: (not f.may_train, f.ns), default=None)
 
 
@@ -94,6 +101,86 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
         f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
     )
     return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
+
+
+def _of_few_steps(facts: Facts) -> ExtraForwards | None:
+    """Where few steps have a forward that is much longer than most steps', and no longer backward: evaluation without a
+    loader, and with gradients. What is called there beside is what takes about so long in all."""
+    table = facts.run.steps
+    forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
+    more = forward - np.median(forward)
+    few = (more > limit("untrained_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
+    few[:1] = False  # what is made at the first call
+    steps, extra_ns = int(table.count[few].sum()), int((more * table.count)[few].sum())
+    if not steps or 2 * steps >= facts.steps:
+        return None
+    places = sorted(_places(facts).values(), key=lambda place: -place.ns)[:_MOST_PLACES]
+    fitting: list[tuple[_Place, ...]] = []
+    for n in range(1, len(places) + 1):
+        for some in itertools.combinations(places, n):
+            off = abs(sum(place.ns for place in some) - extra_ns) / extra_ns
+            if off <= limit("same_time_share") and not any(set(fewer) <= set(some) for fewer in fitting):
+                fitting.append(some)
+    fitting = [some for some in fitting if 2 * sum(p.layers_ns for p in some) >= sum(p.ns for p in some)]
+    if not fitting:
+        return None
+    # Of what is called in few steps a step has several samples.
+    found = max(fitting, key=lambda some: sum(p.samples for p in some) / max(1, sum(p.steps for p in some)))
+    whole = sum(place.ns for place in found)
+    claims = {
+        ("forward", state): min(
+            extra_ns * sum(p.by_state.get(state, 0) for p in found) // whole, facts.matrix["forward", state]
+        )
+        for state in _STATES
+    }
+    ns = sum(claims.values())
+    why = (
+        f"in {steps:,} of {facts.steps:,} steps, {ms(ns / steps)} each, forward is longer by so much than in most, and "
+        "backward is not"
+    )
+    details = [d for place in found for d in place.details]
+    return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why, steps)
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A function; of one that calls backward itself, a line."""
+
+    by_state: dict[str, int] = field(default_factory=dict)  # ns in forward
+    layers_ns: int = 0  # in modules that run layers
+    samples: int = 0
+    steps: int = 0
+    details: list[Detail] = field(default_factory=list)
+
+    @property
+    def ns(self) -> int:
+        return sum(self.by_state.values())
+
+
+def _places(facts: Facts) -> dict[Line, _Place]:
+    """Where the user's code calls modules in forward, or computes beside them."""
+    trains = {_user_function(facts.run.stack(d.stack)) for d in facts.samples(phases=["backward"])}
+    places: dict[Line, _Place] = {}
+    for state in _STATES:
+        samples = facts.samples(phases=["forward"], states=[state])
+        whole = max(1, sum(d.ns for d in samples))
+        for d in samples:
+            stack = facts.run.stack(d.stack)
+            line = _line(stack)
+            if line is None:
+                continue
+            place = places.setdefault(line if line[0] in trains else (line[0], 0), _Place())
+            ns = facts.matrix["forward", state] * d.ns // whole
+            place.by_state[state] = place.by_state.get(state, 0) + ns
+            place.layers_ns += ns if in_module(stack) else 0
+            place.samples, place.steps = place.samples + d.count, place.steps + d.steps
+            place.details.append(d)
+    return places
+
+
+def _user_function(stack: Sequence[Frame]) -> Function | None:
+    at = user_frame(stack)
+    return function_of(at) if at is not None else None
 
 
 def _claims(

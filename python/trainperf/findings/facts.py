@@ -392,6 +392,12 @@ class Facts(Places):
         """Of one operation; 0 when it is not known."""
         return int(self.number("torch_threads"))
 
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        """(2, 13); (0, 0) when it is not known."""
+        found = re.match(r"(\d+)\.(\d+)", self.run.meta.get("torch", ""))
+        return (int(found[1]), int(found[2])) if found is not None else (0, 0)
+
     def number(self, key: str) -> float:
         """A fact about the process; 0 when it is not known."""
         try:

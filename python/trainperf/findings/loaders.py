@@ -61,9 +61,16 @@ class WorkerView:
         return self.told and (self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share"))
 
     @property
+    def one_computes(self) -> bool:
+        """One does, if not all: batches are passed on in order, so that the others wait for it."""
+        return self.told and not self.computes and self.slowest >= limit("cpu_bound_share")
+
+    @property
     def waits(self) -> bool:
         """They hardly compute."""
-        return self.told and not self.computes and self.cpu_share <= 1 - limit("cpu_bound_share")
+        return (
+            self.told and not self.computes and not self.one_computes and self.cpu_share <= 1 - limit("cpu_bound_share")
+        )
 
     @property
     def short_of_cpu(self) -> bool:
@@ -249,10 +256,11 @@ def ready_mean_ns(loader: Loader) -> float:
 
 
 def mostly_starved(loader: Loader, slow_ns: float) -> bool:
-    """Where most fetches find nothing ready, or the workers never stop computing, a batch that is ready has only just
+    """Where most fetches find nothing ready, or a worker never stops computing, a batch that is ready has only just
     come (the worker counts it before its own thread has sent it): it tells nothing of delivery. So too where batches
     come late (`slow_ns`) and most fetches find one a worker at most: of a slow delivery workers run ahead."""
-    if starved_count(loader) > ready_count(loader) or worker_view(loader).computes:
+    view = worker_view(loader)
+    if starved_count(loader) > ready_count(loader) or view.computes or view.one_computes:
         return True
     if ready_ns(loader) - loader.fetches.gil_wait_ns < slow_ns * ready_count(loader):
         return False

@@ -51,10 +51,11 @@ class ExtraForward:
             cause=facts.main_cause(mine.claims),
             claims=mine.claims,
             title=title,
+            affected=mine.steps or None,
             confidence=facts.confidence(
                 samples=mine.samples,
                 doubts=("a forward whose backward comes after the next fetch of a batch would look the same",)
-                if not mine.within_step
+                if not mine.within_step and not mine.steps
                 else (),
             ),
             evidence=(

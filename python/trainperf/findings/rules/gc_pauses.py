@@ -52,8 +52,8 @@ class GcPauses:
         affected = facts.affected("gc")
         worst = max(by_generation, key=lambda g: by_generation[g][0], default=2)
         full, younger = (by_generation.get(g, [0, 0])[1] for g in (2, 1))
-        # By themselves full collections are the rarest; only a call makes them alone, a library's own as well.
-        asked = full >= limit("asked_collections") and full > younger
+        # By themselves full collections are half as many as the younger at most; a call makes more, also a library's.
+        asked = full >= limit("asked_collections") and full >= limit("held_share") * younger
         call = _collect_call(facts, claims) if asked else None
         return facts.finding(
             (self.id, self.slug),

@@ -23,6 +23,7 @@ _EMPTY = {
     False: "pin_memory, or a larger prefetch_factor: the queue is empty",
     True: "pin_memory: the wait is for a batch to be made",
 }
+_UNEVEN = "# make the batches of {} cost alike (shuffle, or mix long and short samples), and its long ones cheaper"
 
 
 def _call(loader: Loader, workers: int, ahead: int) -> str:
@@ -96,6 +97,13 @@ class WorkersTooSlow:
             if uneven:
                 fix = f"# let the workers run further ahead; if they wait, or CPUs are free, also more of them:\n{more}"
             wont = _EMPTY[uneven]
+        elif view.one_computes:
+            state = f"wait for the busiest of them, which computes all the time (on the CPU {view.slowest:.0%}, all of "
+            state += f"them {view.cpu_share:.0%} on average): batches are passed on in order"
+            fix = _UNEVEN.format(name)
+            if facts.torch_version >= (2, 6):
+                fix += "\nDataLoader(..., in_order=False)  # a batch is passed on when it is made"
+            wont = _EMPTY[uneven]
         elif view.waits:
             state = (
                 f"{'waits itself' if one else 'wait themselves'} (on the CPU only {view.cpu_share:.0%} of the time: "
@@ -153,6 +161,7 @@ class WorkersTooSlow:
             where=loaders.dataset_place(main, facts),
             why=f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
+            fix_share=1 - view.cpu_share / view.slowest if view.one_computes else 1.0,
             will_not_help=wont,
             finds_out=not view.told and not uneven,
         )
