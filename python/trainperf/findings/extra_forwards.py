@@ -105,7 +105,10 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
 
 def _of_few_steps(facts: Facts) -> ExtraForwards | None:
     """Where few steps have a forward that is much longer than most steps', and no longer backward: evaluation without a
-    loader, and with gradients. What is called there beside is what takes about so long in all."""
+    loader, and with gradients. What is called there beside is what takes about so long in all. Not told where threads
+    wait for a CPU in either phase, as above."""
+    if facts.torch_threads > usable_cpus(facts.run) > 0:
+        return None
     table = facts.run.steps
     forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
     more = forward - np.median(forward)
