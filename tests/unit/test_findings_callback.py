@@ -8,7 +8,7 @@ import pytest
 from trainperf.findings import framework
 from trainperf.findings.facts import Facts
 from trainperf.runfile.records import Frame
-from verdicts import TRAIN, Make, hook, lightning, only
+from verdicts import TRAIN, Make, hook, lightning, only, said
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,22 @@ def test_who_inherits_from_a_framework_is_not_said_to_be_its_own(make: Make, the
     file.object(1, "callback", **{"class": name, "module": module, "hooks": {"on_train_batch_end": hook(300, at=at)}})
     says = "EarlyStopping is" if theirs else "what MyStop inherits is"
     assert f"# {says} the framework's own: let it work less often" in only(file).fix
+
+
+@pytest.mark.parametrize("own_ms", [250, 20])
+def test_a_method_of_the_users_that_an_inherited_hook_calls_is_told(make: Make, own_ms: float) -> None:
+    """A ModelCheckpoint whose _save_checkpoint also hashes the file: to leave it out is no mend."""
+    library = "/x/site-packages/lightning/pytorch/callbacks/model_checkpoint.py"
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "native"): 3.0})
+    hooks = {"on_train_batch_end": hook(300, at=f"{library}:300")}
+    file.object(1, "callback", **{"class": "Best", "module": "app", "at": f"{TRAIN}:4", "hooks": hooks})
+    called = (f"{library}:339 ModelCheckpoint.on_train_batch_end", f"{TRAIN}:90 <module>")
+    mine = file.stack(f"{TRAIN}:60 digest", f"{TRAIN}:6 Best._save_checkpoint", *called)
+    file.detail("sample", own_ms, phase="other", state="native", stack=mine)
+    file.detail("sample", 300 - own_ms, phase="other", state="native", stack=file.stack(*called))
+    f = next(f for f in said(file).findings if f.id == "TP701")
+    if own_ms > 150:
+        assert f.where == "train.py:60" and "most of it in digest (train.py:60)" in f.why
+        assert f.fix == "# do less there, more rarely, or in a thread, of copies"
+    else:
+        assert "what Best inherits is the framework's own" in f.fix and "most of it" not in f.why

@@ -51,6 +51,13 @@ def test_what_a_thread_runs_may_have_no_name_or_no_class(make: Make, outer: tupl
     assert fix in f.fix and "main" not in f.fix and "run run" not in f.fix, f.fix
 
 
+def test_a_lambda_is_not_called_by_the_function_that_it_stands_in(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    run = (f"{TRAIN}:9 main.<locals>.<lambda>", "/usr/lib/python3.11/threading.py:982 Thread.run")
+    file.detail("gil_wait", 300, thread=file.thread("w"), stack=file.stack(*run))
+    assert only(file).fix == "# run what that lambda does in a process: threads share one GIL"
+
+
 def test_a_holder_of_several_functions_is_told_with_two_and_all_of_it_is_moved(make: Make) -> None:
     """A writer that serializes, cleans and sorts, in turn: the process of one of them would leave the others."""
     file = make()

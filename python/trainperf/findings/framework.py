@@ -255,6 +255,25 @@ def callback_of(facts: Facts, spot: Spot | None) -> str:
     return ""
 
 
+def method_of_users(facts: Facts, part: Part) -> Spot | None:
+    """Where a class of the user's inherits the hook that costs most: the method of the user's that takes most of it."""
+    if part.of_framework or not part.is_frameworks_own:
+        return None
+    hook = part.hooks[0]
+    file = hook.at.rpartition(":")[0]
+
+    def below(stack: Sequence[frames.FrameLike]) -> int | None:
+        """How many frames the hook has called; None where it is not in the stack."""
+        for i, f in enumerate(stack):
+            if f.file == file and f.function.rpartition(".")[2] == hook.name:
+                return i
+        return None
+
+    inside = [d for d in facts.samples() if below(facts.run.stack(d.stack)) is not None]
+    spots = facts.spots(inside, seen_from=lambda stack: stack[: below(stack)])
+    return spots[0] if spots and sum(spot.share for spot in spots) >= limit("most_share") else None
+
+
 def fetching_hook(facts: Facts) -> str:
     """The hook, "A.on_substep_end", in which most of what is fetched is: from a loader of its own, which no option of
     the framework's reaches; "" if there is none."""

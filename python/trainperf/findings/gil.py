@@ -77,6 +77,8 @@ def in_a_process(holder: Holder | None) -> str:
     function, body = function_name(spot), body_of_thread(spot)
     several = holder is not None and holder.second is not None
     if not body or not (several or body.rpartition(".")[2] == function):
+        if spot is not None and spot.frame.function.endswith("<lambda>"):  # it can be sent to no process
+            return "# run what that lambda does in a process: threads share one GIL"
         first = f"# run {function} in a process: threads share one GIL\n"
         return f"{first}concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)"
     of_class, _, name = body.rpartition(".")

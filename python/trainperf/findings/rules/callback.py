@@ -55,13 +55,15 @@ class Callback:
         affected = _affected(facts, told, claims)
         of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
         seldom = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
-        bar = "ProgressBar" in top.name
+        bar, method = "ProgressBar" in top.name, framework.method_of_users(facts, top)
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
         computes = in_python >= limit("half_share")
         beside = "in a process" if computes else "in a thread, of copies"
         if bar:
             fix = f"{top.name}(refresh_rate=50)  # draw the bar less often"
+        elif method is not None:
+            fix = f"# do less there, more rarely, or {beside}"
         elif top.is_frameworks_own:
             own = f"{top.name} is" if top.of_framework else f"what {top.name} inherits is"
             fix = f"# {own} the framework's own: let it work less often, by its options, or leave it out"
@@ -91,7 +93,7 @@ class Callback:
                 f"{'others' if modules else 'other callbacks'}: {', '.join(others)}" if others else "",
             ),
             who=tuple(name for p in told for name in _names(facts, p)),
-            where=top.place(facts),
+            where=top.place(facts) if method is None else facts.where(method),
             why=f"{top.name}.{hook.name} runs on the training thread"
             + (
                 ", and few of its calls take long"
@@ -102,7 +104,7 @@ class Callback:
                 if hook.alike
                 else ""
             )
-            + f" ({top.place(facts)})"
+            + (f" ({top.place(facts)})" if method is None else f": most of it in {facts.label(method)}")
             + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.hooks[0].other_ns):.0%}" for p in told[1:])
             + "".join(f"; {h.other_ns / top.other_ns:.0%} of its time is in {h.name}" for h in more),
             fix=fix,
