@@ -23,6 +23,7 @@ from trainperf.findings.functions import Functions
 from trainperf.findings.text import ms
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import PHASES
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -84,13 +85,10 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     if facts.torch_threads > usable_cpus(facts.run) > 0:
         return None
     ns: dict[Line, int] = {}
-    for state in _STATES:
-        samples = facts.samples(phases=["forward"], states=[state])
-        whole = max(1, sum(d.ns for d in samples))
-        for d in samples:
-            stack = facts.run.stack(d.stack)
-            if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
-                ns[line] = ns.get(line, 0) + facts.matrix["forward", state] * d.ns // whole
+    for d in _forward(facts):
+        stack = facts.run.stack(d.stack)
+        if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
+            ns[line] = ns.get(line, 0) + d.ns
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
     lines = {line for line, of_line in ns.items() if of_line > limit("untrained_ratio") * backward_ns > 0}
     claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
@@ -164,21 +162,23 @@ def _places(facts: Facts) -> dict[Line, _Place]:
     """Where the user's code calls modules in forward, or computes beside them."""
     trains = {_user_function(facts.run.stack(d.stack)) for d in facts.samples(phases=["backward"])}
     places: dict[Line, _Place] = {}
-    for state in _STATES:
-        samples = facts.samples(phases=["forward"], states=[state])
-        whole = max(1, sum(d.ns for d in samples))
-        for d in samples:
-            stack = facts.run.stack(d.stack)
-            line = _line(stack)
-            if line is None:
-                continue
-            place = places.setdefault(line if line[0] in trains else (line[0], 0), _Place())
-            ns = facts.matrix["forward", state] * d.ns // whole
-            place.by_state[state] = place.by_state.get(state, 0) + ns
-            place.layers_ns += ns if in_module(stack) else 0
-            place.samples, place.steps = place.samples + d.count, place.steps + d.steps
-            place.details.append(d)
+    for d in _forward(facts):
+        stack = facts.run.stack(d.stack)
+        line = _line(stack)
+        if line is None:
+            continue
+        place = places.setdefault(line if line[0] in trains else (line[0], 0), _Place())
+        place.by_state[d.state] = place.by_state.get(d.state, 0) + d.ns
+        place.layers_ns += d.ns if in_module(stack) else 0
+        place.samples, place.steps = place.samples + d.count, place.steps + d.steps
+        place.details.append(d)
     return places
+
+
+def _forward(facts: Facts) -> list[Detail]:
+    """Samples of it on the CPU, weighed by its exact times."""
+    cells: dict[Cell, int] = {("forward", state): facts.matrix["forward", state] for state in _STATES}
+    return weighed(facts.samples(phases=["forward"], states=_STATES), cells)
 
 
 def _user_function(stack: Sequence[Frame]) -> Function | None:
@@ -219,8 +219,7 @@ def _of_line(stack: Sequence[Frame]) -> tuple[Frame, ...]:
 
 def _function(stack: Sequence[Frame]) -> Function | None:
     """Of the user's, that called the outermost module."""
-    at = user_frame(_of_caller(stack))
-    return function_of(at) if at is not None else None
+    return _user_function(_of_caller(stack))
 
 
 def _line(stack: Sequence[Frame]) -> Line | None:
