@@ -112,6 +112,7 @@ class Recorder:
     CAUSES = ("data_wait", "gil_wait", "compute")
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3
+    FETCH_OTHERS_AT_THEIR_END, FETCH_AWAITED_SHIFT = 256, 9
     FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE, CALLBACK = range(len(BRACKETS))
 
     # Wrappers in C that call our begin and end.

@@ -301,7 +301,19 @@ class RunFile(DeviceParts):
             self._add("fetch_ready", loader=id, ready=batches, count=count, wall_ns=_ns(ms))
         return id
 
-    def worker(self, loader: int, pid: int, *, cpu_share: float, seconds: float, states: Mapping[str, int]) -> RunFile:
+    def worker(
+        self,
+        loader: int,
+        pid: int,
+        *,
+        cpu_share: float,
+        seconds: float,
+        states: Mapping[str, int],
+        awaited: int = 0,
+        wait: float = 0.0,
+        last: bool = False,
+    ) -> RunFile:
+        """`wait`: ms in all, of the fetches that waited for it alone; `last`: the others had read their parts."""
         id = len(self._rows["worker"]) + 1
         length = round(seconds * 1e9)
         self._add(
@@ -314,6 +326,10 @@ class RunFile(DeviceParts):
             first_cpu_ns=0,
             last_cpu_ns=round(cpu_share * length),
             readings=sum(states.values()),
+            awaited=awaited,
+            awaited_ns=_ns(wait),
+            awaited_last=awaited if last else 0,
+            awaited_last_ns=_ns(wait) if last else 0,
         )
         for state, readings in states.items():
             self._add("worker_state", worker=id, state=state, readings=readings)

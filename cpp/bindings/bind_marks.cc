@@ -155,6 +155,8 @@ void BindMarks(py::module_& module) {
   module.attr("FETCH_EXHAUSTED") = static_cast<int>(kFetchExhausted);
   module.attr("FETCH_RAISED") = static_cast<int>(kFetchRaised);
   module.attr("FETCHED_BEHIND") = static_cast<int>(kFetchedBehind);
+  module.attr("FETCH_OTHERS_AT_THEIR_END") = static_cast<int>(kOthersAtTheirEnd);
+  module.attr("FETCH_AWAITED_SHIFT") = kAwaitedShift;
 }
 
 }  // namespace trainperf

@@ -25,6 +25,8 @@ FETCHED_BATCH: Final[int]  # values of end(FETCH)
 FETCH_EXHAUSTED: Final[int]
 FETCH_RAISED: Final[int]
 FETCHED_BEHIND: Final[int]  # a batch, but those that were ready at its begin were later ones (head-of-line blocking)
+FETCH_AWAITED_SHIFT: Final[int]  # pid << this | value: the worker it waited for while the others had nothing to do
+FETCH_OTHERS_AT_THEIR_END: Final[int]  # with that: they had read their parts of a stream
 
 # Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument
 # parsing.

@@ -152,7 +152,8 @@ def test_with_a_device_it_says_nothing(make: Make) -> None:
 def older(path: Path) -> Path:
     """As version 2 wrote it."""
     with sqlite3.connect(path) as connection:
-        for table, column in schema.COLUMNS_SINCE_VERSION_3:
+        connection.execute("DROP VIEW loader_workers")
+        for table, column in schema.COLUMNS_SINCE:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from recorder import Recorder, Session
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, dataloader
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, dataloader, get_worker_info
 from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
 
 Install = Callable[..., Session]
@@ -138,8 +138,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def fetches(recorder: Recorder) -> list[tuple[int, int]]:
     """(ready at begin, how it ended) of each fetch."""
-    marks = recorder.of("FETCH")
-    return [(begin.value, end.value) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
+    marks, low = recorder.of("FETCH"), recorder.FETCH_OTHERS_AT_THEIR_END - 1
+    return [(begin.value, end.value & low) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
+
+
+def awaited(recorder: Recorder) -> list[int]:
+    """Of each fetch, the pid of the worker that alone had something to do."""
+    return [end.value >> recorder.FETCH_AWAITED_SHIFT for end in recorder.of("FETCH")[1::2]]
 
 
 def test_ready_counts_finished_batches(hooked: Install, recorder: Recorder) -> None:
@@ -173,6 +178,7 @@ def test_head_of_line_blocking_is_no_ready_batch(hooked: Install, recorder: Reco
     assert next(iterator).item() == 0
     opener.join()
     assert fetches(recorder) == [(2, recorder.FETCHED_BEHIND)]
+    assert awaited(recorder) == [iterator._workers[0].pid]  # worker 1 had nothing left to do
     assert next(iterator).item() == 1  # it lay in the iterator: ready, whatever the queue holds
     ready, ended = fetches(recorder)[1]
     assert ready >= 2 and ended == recorder.FETCHED_BATCH
@@ -202,7 +208,7 @@ def test_pinned_batches_count_on_both_sides_of_the_pin_thread(hooked: Install, r
     slow = dataloader._BaseDataLoaderIter.__next__.slow  # type: ignore[attr-defined]
     hook = inspect.getclosurevars(slow).nonlocals["known"].__self__
     known = hook[id(iterator)]
-    hook[id(iterator)] = _Fetches(known.loader, True, True, known.reference)
+    hook[id(iterator)] = _Fetches(known.loader, True, True, known.pids, known.reference)
     results, iterator._worker_result_queue = iterator._worker_result_queue, Waiting()
     data, iterator._data_queue = iterator._data_queue, Pinned()
     iterator._data_queue.queue.extend("ab")
@@ -232,6 +238,65 @@ def test_iterable_with_workers_to_its_end(hooked: Install, recorder: Recorder) -
     assert [ended for _, ended in fetches(recorder)][-1] == recorder.FETCH_EXHAUSTED
     assert all(ready >= 0 for ready, _ in fetches(recorder))
     assert session.notes == []
+
+
+class Parts(IterableDataset[int]):
+    """Worker 0 has one sample; worker 1 has 5, each of which it makes when told to."""
+
+    def __init__(self, gate: Any) -> None:
+        self.gate = gate
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        assert info is not None
+        if info.id == 0:
+            yield 0
+            return
+        for i in range(1, 6):
+            self.gate.acquire(timeout=20)
+            yield i
+
+
+def test_who_alone_still_reads(hooked: Install, recorder: Recorder) -> None:
+    hooked(DataLoaderHook())
+    gate = torch.multiprocessing.get_context("fork").Semaphore(0)
+    iterator = iter(DataLoader(Parts(gate), batch_size=None, num_workers=2, multiprocessing_context="fork"))
+    wait_for(lambda: iterator._data_queue.qsize() == 2)  # what worker 0 has, and that it is at its end
+    opener = threading.Timer(0.05, gate.release)
+    got = []
+    for _ in range(6):
+        if got:
+            opener = threading.Timer(0.05, gate.release)
+            opener.start()
+        got.append(next(iterator))
+        if opener.ident:
+            opener.join()
+    assert got == [0, 1, 2, 3, 4, 5]
+    lone = iterator._workers[1].pid
+    assert awaited(recorder)[0] == 0 and awaited(recorder)[2:] == [lone] * 4
+    ends = [mark.value for mark in recorder.of("FETCH")[1::2]]
+    assert all(end & recorder.FETCH_OTHERS_AT_THEIR_END for end in ends[2:])
+
+
+def test_nobody_is_awaited_alone_where_others_have_something_to_do(hooked: Install, recorder: Recorder) -> None:
+    """Both workers are stuck in their first batch; worker 0 is let go first."""
+    hooked(DataLoaderHook())
+    context = torch.multiprocessing.get_context("fork")
+    gates = [context.Event(), context.Event()]
+
+    class Gated(Numbers):
+        def __getitem__(self, i: int) -> int:
+            gates[i % 2].wait(20)
+            return i
+
+    iterator = iter(DataLoader(Gated(8), num_workers=2, multiprocessing_context="fork"))
+    opener = threading.Timer(0.05, gates[0].set)
+    opener.start()
+    assert next(iterator).item() == 0
+    opener.join()
+    assert fetches(recorder) == [(0, recorder.FETCHED_BATCH)] and awaited(recorder) == [0]
+    gates[1].set()
+    assert [batch.item() for batch in iterator] == list(range(1, 8))
 
 
 def test_description(hooked: Install, recorder: Recorder) -> None:

@@ -59,7 +59,7 @@ inline constexpr int kHostCallCount = 16;
 // What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
 enum class Bracket : uint8_t {
   kFetch,        // next() of a DataLoader iterator. object: loader. value: begin = batches ready (-1: not known); end =
-                 // FetchEnd
+                 // FetchEnd, and who was awaited
   kLoaderStart,  // iter(loader): worker start-up. object: loader
   kBackward,     // torch.autograd.backward
   kOptimizer,    // Optimizer.step. object: which optimizer
@@ -75,6 +75,13 @@ inline constexpr int kBracketCount = 11;
 
 // kFetchedBehind: a batch, but those that were ready at its begin were later ones: for this fetch none was ready.
 enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2, kFetchedBehind = 3 };
+
+// A fetch's end also tells the pid of the worker process that it waited for while the loader's others had nothing left
+// to do, and whether these had read their parts of a stream, or else were ahead. 0: there is none such.
+inline constexpr int64_t kOthersAtTheirEnd = 1 << 8;
+inline constexpr int kAwaitedShift = 9;
+inline constexpr FetchEnd FetchEndOf(int64_t value) { return static_cast<FetchEnd>(value & (kOthersAtTheirEnd - 1)); }
+inline constexpr int32_t AwaitedOf(int64_t value) { return static_cast<int32_t>(value >> kAwaitedShift); }
 
 // Event::flags
 inline constexpr uint8_t kGradDisabled = 1;  // kBegin of kFetch or kEval: torch.is_grad_enabled() was false

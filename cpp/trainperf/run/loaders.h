@@ -55,9 +55,14 @@ class Loaders : public RunPart {
     int64_t first_cpu_ns = 0;
     int64_t last_cpu_ns = 0;
     int64_t readings = 0;
+    CountAndTime awaited;  // steady fetches that waited for it alone
+    CountAndTime last;     // of these, as the others had read their parts
     std::map<char, int64_t> states;
     bool unwritten = true;
   };
+
+  // The latest of that pid; a new one where there is none. nullptr: the table is full.
+  Worker* LatestWorker(uint32_t loader, int32_t pid);
 
   std::map<uint32_t, Fetches> fetches_;
   std::vector<Worker> workers_;

@@ -48,7 +48,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 3);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 4);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }
@@ -304,6 +304,28 @@ TEST(RunWriterTest, EachFetchIsCountedInOnePlace) {
               ElementsAre("-1|1|100", "0|2|200", "2|1|100", "64|1|100"));
 }
 
+TEST(RunWriterTest, FetchesThatWaitedForOneWorkerAlone) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  FetchRecord fetch{};
+  fetch.loader = 1;
+  fetch.end_ns = 100;
+  fetch.on_step_thread = true;
+  fetch.awaited = 77;
+  writer->OnFetch(fetch);  // before its first reading
+  writer->AddWorkerReading({1, 77, 1000, 500, 'R'});
+  writer->AddWorkerReading({1, 77, 2000, 900, 'R'});
+  fetch.others_at_their_end = true;
+  writer->OnFetch(fetch);
+  fetch.awaited = 0;
+  writer->OnFetch(fetch);  // nobody
+  fetch.awaited = 77;
+  fetch.validation = true;
+  writer->OnFetch(fetch);
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker"), ElementsAre("1|1|77|1000|2000|500|900|2|2|200|1|100"));
+}
+
 TEST(RunWriterTest, AWorkersPidMayBeUsedAgain) {
   TestFolder folder;
   auto writer = Create(folder / "a.tpr");
@@ -315,7 +337,7 @@ TEST(RunWriterTest, AWorkersPidMayBeUsedAgain) {
   writer->AddWorkerReading({2, 78, 5000, 0, '?'});  // gone before it was ever seen
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker"),
-              ElementsAre("1|1|77|1000|2000|500|900|3", "2|1|77|4000|5000|10|60|2"));
+              ElementsAre("1|1|77|1000|2000|500|900|3|0|0|0|0", "2|1|77|4000|5000|10|60|2|0|0|0|0"));
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_state"), ElementsAre("1|?|1", "1|R|1", "1|S|1", "2|R|2"));
 }
 

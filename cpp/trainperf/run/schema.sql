@@ -1,10 +1,10 @@
--- The schema of a run file, version 3. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 4. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -155,6 +155,9 @@ CREATE TABLE fetch_ready (
   PRIMARY KEY (loader, ready)
 ) WITHOUT ROWID;
 
+-- One worker process. first_ns .. last_ns: its readings. awaited, awaited_ns: of fetch.count and fetch.wall_ns, those that
+-- waited for it while the loader's other workers had nothing left to do; awaited_last, awaited_last_ns: of these, those at which the others had
+-- read their parts of a stream.
 CREATE TABLE worker (
   id INTEGER PRIMARY KEY,
   loader INTEGER NOT NULL,
@@ -163,7 +166,11 @@ CREATE TABLE worker (
   last_ns INTEGER NOT NULL,
   first_cpu_ns INTEGER NOT NULL,
   last_cpu_ns INTEGER NOT NULL,
-  readings INTEGER NOT NULL
+  readings INTEGER NOT NULL,
+  awaited INTEGER NOT NULL,
+  awaited_ns INTEGER NOT NULL,
+  awaited_last INTEGER NOT NULL,
+  awaited_last_ns INTEGER NOT NULL
 );
 
 CREATE TABLE worker_state (
@@ -440,7 +447,8 @@ FROM fetch LEFT JOIN object ON object.id = fetch.loader ORDER BY wall_ns DESC;
 CREATE VIEW loader_workers AS
 SELECT loader, pid, ROUND((last_ns - first_ns) / 1e9, 1) AS seconds,
   ROUND(100.0 * (last_cpu_ns - first_cpu_ns) / NULLIF(last_ns - first_ns, 0), 1) AS cpu_percent,
-  (SELECT GROUP_CONCAT(state || ':' || worker_state.readings, ' ') FROM worker_state WHERE worker = worker.id) AS states
+  (SELECT GROUP_CONCAT(state || ':' || worker_state.readings, ' ') FROM worker_state WHERE worker = worker.id) AS states,
+  awaited, ROUND(awaited_ns / 1e9, 3) AS awaited_seconds
 FROM worker ORDER BY loader, pid;
 
 CREATE VIEW longest_spans AS

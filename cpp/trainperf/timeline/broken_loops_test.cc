@@ -1,5 +1,7 @@
 // Loops that break off, lose an end or go on after the last step.
 
+#include <tuple>
+
 #include "gtest/gtest.h"
 #include "trainperf/timeline/script.h"
 
@@ -74,6 +76,23 @@ TEST(BrokenLoops, FetchBehindBatchesThatWereReadyTooEarly) {
   ASSERT_EQ(loop.sink().fetches.size(), 6u);
   EXPECT_EQ(loop.sink().fetches[1].ready, 3);
   EXPECT_EQ(loop.sink().fetches[2].ready, 0);
+}
+
+TEST(BrokenLoops, FetchThatWaitsForOneWorkerAlone) {
+  Script loop;
+  const int64_t awaited[] = {0, int64_t{4'194'304} << kAwaitedShift,
+                             (int64_t{77} << kAwaitedShift) | kOthersAtTheirEnd};
+  for (const int64_t who : awaited) {
+    loop.Begin(Bracket::kFetch, kTrain, 2).Blocked(1_ms).End(Bracket::kFetch, who | kFetchedBehind);
+    loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
+  }
+  loop.Exhausted(kTrain).Finish();
+  ASSERT_EQ(loop.sink().fetches.size(), 4u);
+  for (const auto& [index, pid, at_their_end] : {std::tuple(0u, 0, false), {1u, 4'194'304, false}, {2u, 77, true}}) {
+    EXPECT_EQ(loop.sink().fetches[index].awaited, pid);
+    EXPECT_EQ(loop.sink().fetches[index].others_at_their_end, at_their_end);
+    EXPECT_EQ(loop.sink().fetches[index].ready, 0);
+  }
 }
 
 TEST(BrokenLoops, OptimizerThatRaisesLosesItsEnd) {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.base import PatchHook
@@ -32,13 +33,49 @@ _MAX_ORPHANS = 64
 class _Fetches:
     """What is known of one iterator."""
 
-    __slots__ = ("counts", "loader", "pinned", "reference")
+    __slots__ = ("counts", "loader", "pids", "pinned", "reference")
 
-    def __init__(self, loader: int, counts: bool, pinned: bool, reference: weakref.ref[Any]) -> None:
+    def __init__(
+        self, loader: int, counts: bool, pinned: bool, pids: Sequence[int], reference: weakref.ref[Any]
+    ) -> None:
         self.loader = loader
         self.counts = counts  # has workers, and the names by which ready batches are counted
         self.pinned = pinned
+        self.pids = pids  # of its workers; 0: not known
         self.reference = reference
+
+
+def _queued(iterator: Any, pinned: bool) -> int:
+    """Batches that are finished, and not taken out."""
+    if not pinned:
+        return int(iterator._data_queue.qsize())
+    # The data queue is a queue.Queue: its qsize() would take the lock that the pin-memory thread holds.
+    return len(iterator._data_queue.queue) + int(iterator._worker_result_queue.qsize())
+
+
+def _next_task(iterator: Any) -> Sequence[Any]:
+    """(worker, batch if it came before its turn) of the batch that is next; () where there is none. A worker that is at
+    the end of its stream leaves tasks behind that nobody does."""
+    tasks, working = iterator._task_info, iterator._workers_status
+    for index in range(iterator._rcvd_idx, iterator._send_idx):
+        task: Sequence[Any] = tasks.get(index, ())
+        if len(task) == 2 or (task and working[task[0]]):
+            return task
+    return ()
+
+
+def _waited_for(iterator: Any, worker: int, sent: int, queued: int) -> tuple[bool, bool]:
+    """Of a fetch that waited for this worker, as it ends: whether the others had nothing left to do (what is not taken
+    out of the queue yet is theirs), and whether they had read their parts of a stream. `sent`: tasks at its beginning;
+    one more is given out when the batch has come. A worker whose stream ended meanwhile has made no batch."""
+    tasks, working = iterator._task_info, iterator._workers_status
+    if not working[worker]:
+        return False, False
+    for index in range(iterator._rcvd_idx, sent):
+        task = tasks.get(index, ())
+        if len(task) == 1 and task[0] != worker and working[task[0]]:
+            queued -= 1
+    return queued >= 0, sum(working) == 1
 
 
 class DataLoaderHook(PatchHook):
@@ -74,7 +111,8 @@ class DataLoaderHook(PatchHook):
         batch_came, batch_came_behind = native.FETCHED_BATCH, native.FETCHED_BEHIND
         exhausted, raised, grad_disabled = native.FETCH_EXHAUSTED, native.FETCH_RAISED, native.GRAD_DISABLED
         is_grad_enabled, known, adopt, name = torch.is_grad_enabled, self._iterators.get, self._adopt, self.name
-        between = context.between
+        at_their_end, shift = native.FETCH_OTHERS_AT_THEIR_END, native.FETCH_AWAITED_SHIFT
+        between, next_task, queued, waited_for = context.between, _next_task, _queued, _waited_for
 
         def __next__(self: Any) -> Any:
             if not switch.on:
@@ -85,19 +123,16 @@ class DataLoaderHook(PatchHook):
                 state = known(id(self)) or adopt(self, 0)
                 if fast is not None and not state.counts:
                     fast.know(self, state.loader)  # the next fetch comes here no more
-                ready, stashed, may_be_behind = -1, 0, False
+                ready, stashed, sent, may_be_behind, awaited = -1, 0, 0, False, None
                 if state.counts:
-                    tasks = self._task_info
-                    stashed = len(tasks) - self._tasks_outstanding
-                    if state.pinned:
-                        # Its data queue is a queue.Queue: qsize() would take the lock that the pin-memory thread holds.
-                        ready = len(self._data_queue.queue) + self._worker_result_queue.qsize()
-                    else:
-                        ready = self._data_queue.qsize()
-                    if len(tasks.get(self._rcvd_idx, ())) == 2:
+                    stashed = len(self._task_info) - self._tasks_outstanding
+                    ready, task = queued(self, state.pinned), next_task(self)
+                    if len(task) == 2:
                         ready += stashed
                     else:
                         may_be_behind = ready > 0
+                        if task and len(state.pids) > 1:
+                            awaited, sent = task[0], self._send_idx
                 begin(fetch, state.loader, ready, 0 if is_grad_enabled() else grad_disabled)
             except Exception as error:
                 switch.off()
@@ -112,10 +147,15 @@ class DataLoaderHook(PatchHook):
                 end(fetch, raised)
                 raise
             how = batch_came
-            if may_be_behind:
+            if may_be_behind or awaited is not None:
                 try:
-                    if len(self._task_info) - self._tasks_outstanding - stashed >= ready:
+                    if may_be_behind and len(self._task_info) - self._tasks_outstanding - stashed >= ready:
                         how = batch_came_behind
+                    waited = ready == 0 or how == batch_came_behind
+                    if waited and awaited is not None:
+                        alone, last = waited_for(self, awaited, sent, queued(self, state.pinned))
+                        if alone:
+                            how |= state.pids[awaited] << shift | (at_their_end if last else 0)
                 except Exception as error:
                     switch.off()
                     context.fail(name, error)
@@ -182,18 +222,14 @@ class DataLoaderHook(PatchHook):
         if loader == 0:
             loader = self._adopt_orphan(iterator)
         has_workers = getattr(iterator, "_num_workers", 0) > 0  # not by its class: torchdata has one of its own
-        names = ["_task_info", "_tasks_outstanding", "_rcvd_idx", "_data_queue"]
+        names = ["_task_info", "_tasks_outstanding", "_rcvd_idx", "_send_idx", "_workers_status", "_data_queue"]
         pinned = has_workers and hasattr(iterator, "_pin_memory_thread")
         if pinned:
             names.append("_worker_result_queue")
         counts = has_workers and all(hasattr(iterator, name) for name in names)
         if counts:
             try:
-                if pinned:
-                    len(iterator._data_queue.queue)
-                    iterator._worker_result_queue.qsize()
-                else:
-                    iterator._data_queue.qsize()
+                _queued(iterator, pinned)
             except (AttributeError, NotImplementedError):  # another kind of queue; macOS has no sem_getvalue
                 counts = False
         key, iterators = id(iterator), self._iterators
@@ -203,11 +239,11 @@ class DataLoaderHook(PatchHook):
             if self._fast is not None:
                 self._fast.forget()
 
-        state = _Fetches(loader, counts, pinned, weakref.ref(iterator, forget))
+        pids = [getattr(worker, "pid", None) or 0 for worker in getattr(iterator, "_workers", ())]
+        state = _Fetches(loader, counts, pinned, pids, weakref.ref(iterator, forget))
         iterators[key] = state
-        for worker in getattr(iterator, "_workers", ()):
-            pid = getattr(worker, "pid", None)
-            if pid is not None:
+        for pid in pids:
+            if pid:
                 self._context.session.watch_worker(loader, pid)
         return state
 

@@ -33,9 +33,10 @@ def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
     for worker, state, readings in database.rows("worker_state", "isi"):
         states[worker][state] = readings
     workers: defaultdict[int, list[Worker]] = defaultdict(list)
-    for id, loader, pid, first, last, first_cpu, last_cpu, _ in database.rows("worker", "i" * 8, order="ORDER BY id"):
+    for row in database.rows("worker", "i" * 12, order="ORDER BY id"):
+        id, loader, pid, first, last, first_cpu, last_cpu, _, *awaited = row
         share = (last_cpu - first_cpu) / (last - first) if last > first else None
-        workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id]))
+        workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id], *awaited))
     return dict(workers)
 
 

@@ -119,6 +119,10 @@ class Worker:
     cpu_share: float | None  # of one CPU, between its first and last reading; None with fewer than two readings
     seconds: float  # watched
     states: Mapping[str, int]  # readings by state letter
+    awaited: int = 0  # of the loader's `count`, those that waited for it while the others had nothing left to do
+    awaited_ns: int = 0  # of its `wall_ns`
+    awaited_last: int = 0  # of `awaited`, those at which the others had read their parts of a stream
+    awaited_last_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -71,7 +71,10 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         *("exhausted_count", "exhausted_wall_ns"),
     ),
     "fetch_ready": ("loader", "ready", "count", "wall_ns"),
-    "worker": ("id", "loader", "pid", "first_ns", "last_ns", "first_cpu_ns", "last_cpu_ns", "readings"),
+    "worker": (
+        *("id", "loader", "pid", "first_ns", "last_ns", "first_cpu_ns", "last_cpu_ns", "readings"),
+        *("awaited", "awaited_ns", "awaited_last", "awaited_last_ns"),
+    ),
     "worker_state": ("worker", "state", "readings"),
     "thread": ("id", "native_tid", "name", "role", "gil_wait_ns", "gil_waits"),
     "object": ("id", "kind", "description"),
@@ -97,7 +100,15 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "call": ("thread", "call", "count", "failed", "ns", "max_ns", "steps"),
 }
 SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
-COLUMNS_SINCE_VERSION_3: Final = frozenset({("host", "faults"), ("host", "system_ns"), ("host", "returned_bytes")})
+COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the first
+    ("host", "faults"): 3,
+    ("host", "system_ns"): 3,
+    ("host", "returned_bytes"): 3,
+    ("worker", "awaited"): 4,
+    ("worker", "awaited_ns"): 4,
+    ("worker", "awaited_last"): 4,
+    ("worker", "awaited_last_ns"): 4,
+}
 
 _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
@@ -106,7 +117,7 @@ def columns_of(table: str, version: int) -> tuple[str, ...]:
     """Of a table in files of that version; none where it had no such table."""
     if version < 2 and table in SINCE_VERSION_2:
         return ()
-    return tuple(c for c in TABLES[table] if version >= 3 or (table, c) not in COLUMNS_SINCE_VERSION_3)
+    return tuple(c for c in TABLES[table] if version >= COLUMNS_SINCE.get((table, c), 1))
 
 
 class RunDatabase:

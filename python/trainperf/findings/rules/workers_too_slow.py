@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
+from trainperf.findings.lone_workers import lone_worker
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -76,6 +77,7 @@ class WorkersTooSlow:
             v for v in found if v is not main and (loaders.num_workers(v), loaders.dataset_name(v)) == (have, name)
         ]
         view = loaders.worker_view(main, *alike)
+        lone = lone_worker(facts, main, alike)
         cpus = usable_cpus(facts.run)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
@@ -89,7 +91,9 @@ class WorkersTooSlow:
         uneven = 0 < 2 * few < total and waited >= limit("held_share") * starved
         wider = max(need, have + 1)
         more = loaders.with_workers(main, wider, _call(main, wider, total // few if uneven else 0))
-        if not view.told:
+        if lone is not None:
+            state, fix, wont = "", lone.fix, lone.will_not_help
+        elif not view.told:
             verb, whether = ("is", "it computes or waits") if one else ("are", "they compute or wait")
             unseen = "is in no trace" if facts.of_trace else "was not seen for long enough"
             state = f"{verb} too slow; whether {whether} {unseen}"
@@ -137,6 +141,10 @@ class WorkersTooSlow:
             wont = _EMPTY[uneven]
         if not main.description.get("num_workers_known", True):
             fix = "DataLoader(..., num_workers=...)  # more than it has now"
+        what = "are CPU-bound" if cpu_bound else "wait for something" if view.waits else "are too slow"
+        saves = 1 - view.cpu_share / view.slowest if view.one_computes else 1.0
+        if lone is not None:
+            saves = lone.saves
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
         confidence: tuple[Confidence, str]
         if facts.of_trace:
@@ -148,20 +156,20 @@ class WorkersTooSlow:
             severity=severity,
             cause="data_wait",
             claims=claims,
-            title="the DataLoader's workers "
-            + ("are CPU-bound" if cpu_bound else "wait for something" if view.waits else "are too slow"),
+            title=lone.title if lone is not None else f"the DataLoader's workers {what}",
             affected=count,
             confidence=confidence,
             evidence=(
                 *_fetches(found, late, slow),
+                lone.evidence if lone is not None else "",
                 view.text if not facts.of_trace else "",
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
             who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
             where=loaders.dataset_place(main, facts),
-            why=f"{loaders.workers_text(main)} of {name} {state}",
+            why=lone.why if lone is not None else f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
-            fix_share=1 - view.cpu_share / view.slowest if view.one_computes else 1.0,
+            fix_share=saves,
             will_not_help=wont,
-            finds_out=not view.told and not uneven,
+            finds_out=lone is None and not view.told and not uneven,
         )
