@@ -77,7 +77,8 @@ def lone_worker(facts: Facts, main: Loader, alike: Sequence[Loader]) -> LoneWork
             fetches,
             alone_ns,
             "one DataLoader worker is slower than the others",
-            f"{fetches} of {of} batches wait for the same one of {count} workers of {name}{doing}: the others are ahead",
+            f"{fetches} of {of} batches wait for the same one of {count} workers of {name}{doing}: the others are "
+            "ahead",
             f"{fix}\n{_PARTS if loaders.is_stream(main) else _in_any_order(facts)}".rstrip(),
             "pin_memory, or a larger prefetch_factor: the others are ahead already",
             saves,
@@ -89,7 +90,7 @@ def lone_worker(facts: Facts, main: Loader, alike: Sequence[Loader]) -> LoneWork
         "some batches take the DataLoader's workers longer than others",
         f"{fetches} of {of} batches wait for one of {count} workers of {name}: the others are ahead, and batches are "
         "passed on in order",
-        f"{_in_any_order(facts)}DataLoader(..., prefetch_factor={ahead})  # workers go on while one makes a long batch\n"
+        f"{_in_any_order(facts)}DataLoader(..., prefetch_factor={ahead})  # others go on while one makes a long batch\n"
         f"# or make the batches of {name} cost alike: mix long and short samples",
         "pin_memory: the wait is for a batch to be made",
         saves,
