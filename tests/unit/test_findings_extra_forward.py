@@ -158,7 +158,7 @@ def test_evaluation_with_gradients_is_told_by_the_steps_that_have_it(make: Make)
     """No switch of mode and no loader show it, and all of it takes less than three times all of backward."""
     f = only(validates(make, *VALIDATE))
     assert (f.slug, f.severity, f.where, f.steps_affected) == ("extra-forward", "warning", "train.py:31", 10)
-    assert f.cost_ns == pytest.approx(1000e6, rel=0.01) and "evaluate less often" in f.fix
+    assert f.cost_ns == pytest.approx(1000e6, rel=0.01) and "run it less often" in f.fix
     assert "validate (train.py:31) runs a model that no backward goes through" in f.why
     assert any("in 10 of 200 steps, 100 ms each, forward is longer" in e for e in f.evidence)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Title, fix, what will not help.
 _OUTSIDE = (
     "a model runs outside of the training step: evaluation or extra forward passes",
-    "# evaluate less often, on a part of the data, in large batches, and without gradients:",
+    "# run it less often (evaluation, a memory bank), on a part of the data, in large batches, without gradients:",
     "anything that makes training steps faster; DataLoader workers",
 )
 _WITHIN_STEP = (
