@@ -48,6 +48,7 @@ class Session:
         self.tiers: dict[str, tuple[str, str]] = {}
         self.objects: dict[int, tuple[str, str]] = {}
         self.workers: list[tuple[int, int]] = []
+        self.at_work: list[tuple[int, int]] = []  # (loader, workers that were watched)
         self.unnamed: list[int] = []
         self.names: dict[int, str] = {}
         self.ended: list[str] = []
@@ -73,6 +74,9 @@ class Session:
 
     def watch_worker(self, loader: int, pid: int) -> None:
         self.workers.append((loader, pid))
+
+    def workers_at_work(self, loader: int) -> None:
+        self.at_work.append((loader, len(self.workers)))
 
     def unnamed_threads(self) -> list[int]:
         return [tid for tid in self.unnamed if tid not in self.names]
@@ -112,13 +116,13 @@ class Recorder:
     CAUSES = ("data_wait", "gil_wait", "compute")
     GRAD_DISABLED = 1
     FETCHED_BATCH, FETCH_EXHAUSTED, FETCH_RAISED, FETCHED_BEHIND = 0, 1, 2, 3
-    FETCH_OTHERS_AT_THEIR_END, FETCH_AWAITED_SHIFT = 256, 9
     FETCH, LOADER_START, BACKWARD, OPTIMIZER, CHECKPOINT, LOGGING, EVAL, GC, COMPILE, CALLBACK = range(len(BRACKETS))
 
     # Wrappers in C that call our begin and end.
     fetch_function = staticmethod(_native.fetch_function)
     backward_function = staticmethod(_native.backward_function)
     step_functions = staticmethod(_native.step_functions)
+    fetch_value = staticmethod(_native.fetch_value)
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []

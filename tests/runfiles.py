@@ -301,19 +301,12 @@ class RunFile(DeviceParts):
             self._add("fetch_ready", loader=id, ready=batches, count=count, wall_ns=_ns(ms))
         return id
 
-    def worker(
-        self,
-        loader: int,
-        pid: int,
-        *,
-        cpu_share: float,
-        seconds: float,
-        states: Mapping[str, int],
-        awaited: int = 0,
-        wait: float = 0.0,
-        last: bool = False,
-    ) -> RunFile:
-        """`wait`: ms in all, of the fetches that waited for it alone; `last`: the others had read their parts."""
+    def awaited(self, loader: int, worker: int, reading: int, count: int, wait: float) -> RunFile:
+        """Fetches that waited `wait` ms in all: for this worker alone (-1: for several), as so many still read."""
+        row = {"reading": reading, "count": count, "wait_ns": _ns(wait)}
+        return self._add("fetch_awaited", loader=loader, worker=worker, **row)
+
+    def worker(self, loader: int, pid: int, *, cpu_share: float, seconds: float, states: Mapping[str, int]) -> RunFile:
         id = len(self._rows["worker"]) + 1
         length = round(seconds * 1e9)
         self._add(
@@ -321,15 +314,13 @@ class RunFile(DeviceParts):
             id=id,
             loader=loader,
             pid=pid,
-            first_ns=0,
-            last_ns=length,
+            first_ns=1,
+            last_ns=1 + length,
             first_cpu_ns=0,
             last_cpu_ns=round(cpu_share * length),
             readings=sum(states.values()),
-            awaited=awaited,
-            awaited_ns=_ns(wait),
-            awaited_last=awaited if last else 0,
-            awaited_last_ns=_ns(wait) if last else 0,
+            at_work_ns=1,
+            at_work_cpu_ns=0,
         )
         for state, readings in states.items():
             self._add("worker_state", worker=id, state=state, readings=readings)

@@ -4,6 +4,7 @@
 #include <Python.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bindings/bind.h"
@@ -91,6 +92,22 @@ int64_t InfoInt(PyObject* info, const char* key) {
   return PyLong_AsLongLong(item);
 }
 
+PyObject* PyFetchValue(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 4) {
+    PyErr_SetString(PyExc_TypeError, "fetch_value(how, worker, reading, wait_ns) takes four arguments");
+    return nullptr;
+  }
+  int64_t values[4];
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    values[i] = PyLong_AsLongLong(args[i]);
+    if (values[i] == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  }
+  const auto worker = static_cast<int32_t>(std::clamp<int64_t>(values[1], -1, INT32_MAX));
+  const auto reading = static_cast<int32_t>(std::clamp<int64_t>(values[2], 0, INT32_MAX));
+  const Awaited awaited{worker, reading, std::max<int64_t>(values[3], 0)};
+  return PyLong_FromLongLong(FetchValue(static_cast<FetchEnd>(values[0] & 0xff), awaited));
+}
+
 PyObject* PyGcCallback(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 2) {
     PyErr_SetString(PyExc_TypeError, "gc_callback(phase, info) takes two arguments");
@@ -116,6 +133,8 @@ PyMethodDef kMarkFunctions[] = {
     {"end_phase", AsPyCFunction(PyEndPhase), METH_FASTCALL, "end_phase(phase, /)"},
     {"step", AsPyCFunction(PyStep), METH_NOARGS, "step()"},
     {"mute", AsPyCFunction(PyMute), METH_FASTCALL, "mute(on, /)"},
+    {"fetch_value", AsPyCFunction(PyFetchValue), METH_FASTCALL,
+     "fetch_value(how, worker, reading, wait_ns, /): for end(FETCH)"},
     {"gc_callback", AsPyCFunction(PyGcCallback), METH_FASTCALL, "gc_callback(phase, info, /): for gc.callbacks"},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -155,8 +174,6 @@ void BindMarks(py::module_& module) {
   module.attr("FETCH_EXHAUSTED") = static_cast<int>(kFetchExhausted);
   module.attr("FETCH_RAISED") = static_cast<int>(kFetchRaised);
   module.attr("FETCHED_BEHIND") = static_cast<int>(kFetchedBehind);
-  module.attr("FETCH_OTHERS_AT_THEIR_END") = static_cast<int>(kOthersAtTheirEnd);
-  module.attr("FETCH_AWAITED_SHIFT") = kAwaitedShift;
 }
 
 }  // namespace trainperf

@@ -167,6 +167,9 @@ class Session {
   void WatchWorker(uint32_t loader, int32_t pid) {
     if (Running()) collector_->WatchWorker(loader, pid);
   }
+  void WorkersAtWork(uint32_t loader) {
+    if (Running()) collector_->WorkersAtWork(loader);
+  }
   std::vector<int32_t> UnnamedThreads() { return Running() ? collector_->UnnamedThreads() : std::vector<int32_t>(); }
   void NameThread(int32_t native_tid, const std::string& name) {
     if (Running()) collector_->NameThread(native_tid, name);
@@ -253,6 +256,8 @@ void BindSession(py::module_& module) {
       .def("set_object", &Session::SetObject, py::arg("id"), py::arg("kind"), py::arg("description_json"))
       .def("watch_worker", &Session::WatchWorker, py::arg("loader"), py::arg("pid"),
            "A DataLoader worker process, to be read from /proc once a second until it is gone.")
+      .def("workers_at_work", &Session::WorkersAtWork, py::arg("loader"),
+           "Those of this loader that are watched have started, and each made a batch.")
       .def("unnamed_threads", &Session::UnnamedThreads,
            "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
       .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"))

@@ -25,8 +25,6 @@ FETCHED_BATCH: Final[int]  # values of end(FETCH)
 FETCH_EXHAUSTED: Final[int]
 FETCH_RAISED: Final[int]
 FETCHED_BEHIND: Final[int]  # a batch, but those that were ready at its begin were later ones (head-of-line blocking)
-FETCH_AWAITED_SHIFT: Final[int]  # pid << this | value: the worker it waited for while the others had nothing to do
-FETCH_OTHERS_AT_THEIR_END: Final[int]  # with that: they had read their parts of a stream
 
 # Marks, on the calling thread. Do nothing when no session runs, and in a forked child. Never raise after argument
 # parsing.
@@ -40,6 +38,10 @@ def mute(on: int, /) -> None:
 
 def flags_waiting() -> bool:
     """Whether take_flagged() has steps, and this is the thread that trains. Meant to be asked at every step."""
+
+def fetch_value(how: int, worker: int, reading: int, wait_ns: int, /) -> int:
+    """For end(FETCH): how it ended, and of one that waited for a worker, which alone had something to do (-1: several
+    had), how many had not read their parts of a stream, and how long that was so."""
 
 def gc_callback(phase: str, info: dict[str, int], /) -> None:
     """For gc.callbacks: writes the GC bracket without a Python frame."""
@@ -266,6 +268,8 @@ class Session:
     def set_object(self, id: int, kind: str, description_json: str) -> None: ...
     def watch_worker(self, loader: int, pid: int) -> None:
         """A DataLoader worker process, to be read from /proc once a second until it is gone."""
+    def workers_at_work(self, loader: int) -> None:
+        """Those of this loader that are watched have started, and each made a batch."""
     def unnamed_threads(self) -> list[int]:
         """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
     def name_thread(self, native_tid: int, name: str) -> None: ...

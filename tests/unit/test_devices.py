@@ -111,7 +111,7 @@ def version_1(path: Path) -> Path:
     connection = sqlite3.connect(path)
     for view in ("device_use", "device_idle", "loader_workers"):
         connection.execute(f"DROP VIEW {view}")
-    for table in schema.SINCE_VERSION_2:
+    for table in schema.SINCE_VERSION_2 | schema.SINCE_VERSION_4:
         connection.execute(f"DROP TABLE {table}")
     for table, column in schema.COLUMNS_SINCE:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

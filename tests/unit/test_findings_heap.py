@@ -153,6 +153,7 @@ def older(path: Path) -> Path:
     """As version 2 wrote it."""
     with sqlite3.connect(path) as connection:
         connection.execute("DROP VIEW loader_workers")
+        connection.execute("DROP TABLE fetch_awaited")
         for table, column in schema.COLUMNS_SINCE:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")

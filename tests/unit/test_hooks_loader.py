@@ -136,21 +136,28 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+def wait_until_sent(iterator: Any, count: int) -> None:
+    """A batch is counted before the worker's own thread has sent it."""
+    wait_for(lambda: iterator._data_queue.qsize() == count and iterator._data_queue._reader.poll(0))
+    time.sleep(0.05)
+
+
 def fetches(recorder: Recorder) -> list[tuple[int, int]]:
     """(ready at begin, how it ended) of each fetch."""
-    marks, low = recorder.of("FETCH"), recorder.FETCH_OTHERS_AT_THEIR_END - 1
-    return [(begin.value, end.value & low) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
+    marks = recorder.of("FETCH")
+    return [(begin.value, end.value & 0xFF) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
 
 
-def awaited(recorder: Recorder) -> list[int]:
-    """Of each fetch, the pid of the worker that alone had something to do."""
-    return [end.value >> recorder.FETCH_AWAITED_SHIFT for end in recorder.of("FETCH")[1::2]]
+def awaited(recorder: Recorder) -> list[tuple[int, int, float] | None]:
+    """Of each fetch: (the worker that alone had something to do, or -1; how many still read; seconds)."""
+    values = [end.value for end in recorder.of("FETCH")[1::2]]
+    return [(((v >> 8) & 0xFFF) - 1, (v >> 20) & 0xFFF, (v >> 32) / 1e6) if v >> 32 else None for v in values]
 
 
 def test_ready_counts_finished_batches(hooked: Install, recorder: Recorder) -> None:
     hooked(DataLoaderHook())
     iterator = iter(DataLoader(Numbers(8), num_workers=1, prefetch_factor=3))
-    wait_for(lambda: iterator._data_queue.qsize() == 3)
+    wait_until_sent(iterator, 3)
     next(iterator)
     assert fetches(recorder) == [(3, recorder.FETCHED_BATCH)]
 
@@ -170,28 +177,31 @@ def test_head_of_line_blocking_is_no_ready_batch(hooked: Install, recorder: Reco
     """Worker 0 is stuck with batch 0 while worker 1 has finished 1 and 3: they are ready, but for nobody yet."""
     hooked(DataLoaderHook())
     gate = torch.multiprocessing.get_context("fork").Event()
-    loader = DataLoader(Numbers(4, slow=0, gate=gate), num_workers=2, multiprocessing_context="fork")
+    loader = DataLoader(Numbers(8, slow=0, gate=gate), num_workers=2, multiprocessing_context="fork")
     iterator = iter(loader)
-    wait_for(lambda: iterator._data_queue.qsize() == 2)
+    wait_until_sent(iterator, 2)
     opener = threading.Timer(0.05, gate.set)
     opener.start()
     assert next(iterator).item() == 0
     opener.join()
     assert fetches(recorder) == [(2, recorder.FETCHED_BEHIND)]
-    assert awaited(recorder) == [iterator._workers[0].pid]  # worker 1 had nothing left to do
+    (wait,) = awaited(recorder)
+    assert wait is not None and wait[:2] == (0, 2) and 0.02 < wait[2] < 5
     assert next(iterator).item() == 1  # it lay in the iterator: ready, whatever the queue holds
     ready, ended = fetches(recorder)[1]
     assert ready >= 2 and ended == recorder.FETCHED_BATCH
-    assert [batch.item() for batch in iterator] == [2, 3]
+    assert [batch.item() for batch in iterator] == list(range(2, 8))
 
 
 def test_pinned_batches_count_on_both_sides_of_the_pin_thread(hooked: Install, recorder: Recorder) -> None:
     """Without an accelerator there is no pin-memory thread, so the iterator is given the second queue by hand."""
     hooked(DataLoaderHook())
     iterator = iter(DataLoader(Numbers(8), num_workers=1, prefetch_factor=2))
-    wait_for(lambda: iterator._data_queue.qsize() == 2)
+    wait_until_sent(iterator, 2)
 
     class Waiting:
+        _reader: Any = None
+
         def qsize(self) -> int:
             return 5
 
@@ -204,16 +214,21 @@ def test_pinned_batches_count_on_both_sides_of_the_pin_thread(hooked: Install, r
             return data.get(*args, **kwargs)
 
     from trainperf.hooks.dataloader import _Fetches
+    from trainperf.hooks.workers import Workers
 
     slow = dataloader._BaseDataLoaderIter.__next__.slow  # type: ignore[attr-defined]
     hook = inspect.getclosurevars(slow).nonlocals["known"].__self__
     known = hook[id(iterator)]
-    hook[id(iterator)] = _Fetches(known.loader, True, True, known.pids, known.reference)
-    results, iterator._worker_result_queue = iterator._worker_result_queue, Waiting()
-    data, iterator._data_queue = iterator._data_queue, Pinned()
+    data = iterator._data_queue
+    Waiting._reader = data._reader
+    iterator._worker_result_queue, iterator._data_queue = Waiting(), Pinned()
+    iterator._pin_memory_thread = None
+    hook[id(iterator)] = _Fetches(known.loader, Workers(iterator), known.reference)
+    del iterator._pin_memory_thread
     iterator._data_queue.queue.extend("ab")
     next(iterator)
-    iterator._worker_result_queue, iterator._data_queue = results, data
+    iterator._data_queue = data
+    del iterator._worker_result_queue
     assert fetches(recorder)[0][0] == 7
 
 
@@ -225,7 +240,7 @@ def test_out_of_order_loaders(hooked: Install, recorder: Recorder) -> None:
     gate = torch.multiprocessing.get_context("fork").Event()
     dataset = Numbers(4, slow=0, gate=gate)
     iterator = iter(DataLoader(dataset, num_workers=2, in_order=False, multiprocessing_context="fork"))
-    wait_for(lambda: iterator._data_queue.qsize() == 2)
+    wait_until_sent(iterator, 2)
     assert next(iterator).item() == 1
     gate.set()
     assert sorted(batch.item() for batch in iterator) == [0, 2, 3]
@@ -257,25 +272,25 @@ class Parts(IterableDataset[int]):
             yield i
 
 
-def test_who_alone_still_reads(hooked: Install, recorder: Recorder) -> None:
+@pytest.mark.parametrize("in_order", [True, False])
+def test_who_alone_still_reads(hooked: Install, recorder: Recorder, in_order: bool) -> None:
     hooked(DataLoaderHook())
-    gate = torch.multiprocessing.get_context("fork").Semaphore(0)
-    iterator = iter(DataLoader(Parts(gate), batch_size=None, num_workers=2, multiprocessing_context="fork"))
-    wait_for(lambda: iterator._data_queue.qsize() == 2)  # what worker 0 has, and that it is at its end
-    opener = threading.Timer(0.05, gate.release)
-    got = []
-    for _ in range(6):
-        if got:
-            opener = threading.Timer(0.05, gate.release)
-            opener.start()
+    context = torch.multiprocessing.get_context("fork")
+    gate = context.Semaphore(0)
+    options = {} if in_order else {"in_order": False}
+    iterator = iter(DataLoader(Parts(gate), batch_size=None, num_workers=2, multiprocessing_context=context, **options))
+    wait_until_sent(iterator, 2)  # what worker 0 has, and that it is at its end
+    got = [next(iterator)]
+    for _ in range(5):
+        opener = threading.Timer(0.05, gate.release)
+        opener.start()
         got.append(next(iterator))
-        if opener.ident:
-            opener.join()
+        opener.join()
     assert got == [0, 1, 2, 3, 4, 5]
-    lone = iterator._workers[1].pid
-    assert awaited(recorder)[0] == 0 and awaited(recorder)[2:] == [lone] * 4
-    ends = [mark.value for mark in recorder.of("FETCH")[1::2]]
-    assert all(end & recorder.FETCH_OTHERS_AT_THEIR_END for end in ends[2:])
+    first, *rest = awaited(recorder)
+    assert first is None
+    for wait in rest[1:]:  # within the first of them worker 0 comes to its end
+        assert wait is not None and wait[:2] == (1, 1) and 0.02 < wait[2] < 5
 
 
 def test_nobody_is_awaited_alone_where_others_have_something_to_do(hooked: Install, recorder: Recorder) -> None:
@@ -289,14 +304,61 @@ def test_nobody_is_awaited_alone_where_others_have_something_to_do(hooked: Insta
             gates[i % 2].wait(20)
             return i
 
-    iterator = iter(DataLoader(Gated(8), num_workers=2, multiprocessing_context="fork"))
+    iterator = iter(DataLoader(Gated(8), num_workers=2, multiprocessing_context=context))
     opener = threading.Timer(0.05, gates[0].set)
     opener.start()
     assert next(iterator).item() == 0
     opener.join()
-    assert fetches(recorder) == [(0, recorder.FETCHED_BATCH)] and awaited(recorder) == [0]
+    assert fetches(recorder) == [(0, recorder.FETCHED_BATCH)] and awaited(recorder) == [None]
     gates[1].set()
     assert [batch.item() for batch in iterator] == list(range(1, 8))
+
+
+def test_the_last_batches_of_an_epoch_are_nobodys(hooked: Install, recorder: Recorder) -> None:
+    """Nobody is asked for more then: that the other worker has nothing to do says nothing of the one."""
+    hooked(DataLoaderHook())
+    context = torch.multiprocessing.get_context("fork")
+    gate = context.Event()
+    iterator = iter(DataLoader(Numbers(3, slow=2, gate=gate), num_workers=2, multiprocessing_context=context))
+    assert [next(iterator).item() for _ in range(2)] == [0, 1]
+    opener = threading.Timer(0.05, gate.set)
+    opener.start()
+    assert next(iterator).item() == 2
+    opener.join()
+    assert awaited(recorder)[-1] is None
+
+
+def test_what_a_worker_has_counted_and_not_sent_is_not_ready(hooked: Install, recorder: Recorder) -> None:
+    hooked(DataLoaderHook())
+    iterator = iter(DataLoader(Numbers(8), num_workers=1, prefetch_factor=2))
+    wait_until_sent(iterator, 2)
+    queue = iterator._data_queue
+    taken = [queue.get(), queue.get()]
+    queue._sem.acquire(), queue._sem.acquire()  # counted, as by put(); its thread has not sent it
+    assert queue.qsize() == 2
+
+    def send() -> None:
+        queue._sem.release(), queue._sem.release()
+        for batch in taken:
+            queue.put(batch)
+
+    sender = threading.Timer(0.05, send)
+    sender.start()
+    next(iterator)
+    sender.join()
+    assert fetches(recorder) == [(0, recorder.FETCHED_BATCH)]
+
+
+def test_workers_are_at_work_when_each_has_made_a_batch(hooked: Install, recorder: Recorder) -> None:
+    session = hooked(DataLoaderHook())
+    iterator = iter(DataLoader(Numbers(8), num_workers=2))
+    assert len(session.workers) == 2
+    next(iterator)
+    assert session.at_work == []
+    next(iterator)
+    assert session.at_work == [(1, 2)]
+    list(iterator)
+    assert session.at_work == [(1, 2)]
 
 
 def test_description(hooked: Install, recorder: Recorder) -> None:
@@ -405,7 +467,7 @@ def test_a_batch_is_not_lost_when_torchs_private_names_change_in_the_fetch(hooke
     gate = torch.multiprocessing.get_context("fork").Event()
     loader = DataLoader(Numbers(4, slow=0, gate=gate), num_workers=2, multiprocessing_context="fork")
     iterator = iter(loader)
-    wait_for(lambda: iterator._data_queue.qsize() == 2)
+    wait_until_sent(iterator, 2)
     tasks = iterator._task_info
 
     fetch = iterator._next_data

@@ -174,6 +174,10 @@ void Collector::WatchWorker(uint32_t loader, int32_t pid) {
   if (InThisProcess()) workers_.Watch(loader, pid, NowNs());
 }
 
+void Collector::WorkersAtWork(uint32_t loader) {
+  if (InThisProcess()) workers_.AtWork(loader, NowNs());
+}
+
 std::vector<int32_t> Collector::UnnamedThreads() {
   return InThisProcess() ? thread_names_.Unnamed() : std::vector<int32_t>();
 }

@@ -75,6 +75,7 @@ class Collector {
   // Queues a write; done on our thread at its next wake-up.
   void Post(std::function<void(RunWriter&)> write);
   void WatchWorker(uint32_t loader, int32_t pid);
+  void WorkersAtWork(uint32_t loader);
   // Native ids of threads that were seen, have no name yet, and were not asked for too often.
   std::vector<int32_t> UnnamedThreads();
   void NameThread(int32_t native_tid, const std::string& name);

@@ -14,7 +14,16 @@ constexpr int64_t kLatestNs = 1'000'000'000;
 
 void LoaderWorkers::Watch(uint32_t loader, int32_t pid, int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
-  workers_.push_back({loader, pid, now_ns, now_ns});
+  workers_.push_back({loader, pid, now_ns, now_ns, false});
+}
+
+void LoaderWorkers::AtWork(uint32_t loader, int64_t now_ns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (Worker& worker : workers_) {
+    if (worker.loader != loader || worker.at_work) continue;
+    worker.at_work = true;
+    worker.since_ns = worker.due_ns = now_ns;
+  }
 }
 
 void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
@@ -24,14 +33,14 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
     for (Worker& worker : workers_) {
       if (now_ns < worker.due_ns && !all) continue;
       due.push_back(worker);
-      // Soon after its start, for workers that live for a short epoch; then once a second.
+      // Soon after its start, and after that of its work, for workers that live for a short epoch; then once a second.
       worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + kSoonNs, kLatestNs);
     }
   }
   for (const Worker& worker : due) {
     const ProcessFacts facts = ReadProcess(worker.pid);
     if (facts.alive) {
-      writer->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state});
+      writer->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state, worker.at_work});
       continue;
     }
     std::lock_guard<std::mutex> lock(mutex_);

@@ -1,6 +1,7 @@
 // Worker processes of DataLoaders, read from /proc until they are gone.
 //
 //   workers.Watch(loader, pid, NowNs());          // any thread
+//   workers.AtWork(loader, NowNs());              // any thread: each of them has made a batch
 //   workers.Read(NowNs(), false, writer);         // at each wake-up of our thread: those that are due
 
 #ifndef TRAINPERF_COLLECT_LOADER_WORKERS_H_
@@ -18,6 +19,8 @@ namespace trainperf {
 class LoaderWorkers {
  public:
   void Watch(uint32_t loader, int32_t pid, int64_t now_ns);
+  // Those that are watched now.
+  void AtWork(uint32_t loader, int64_t now_ns);
   // Writes what those are doing that were not read of late, or with `all` each.
   void Read(int64_t now_ns, bool all, RunWriter* writer);
 
@@ -27,6 +30,7 @@ class LoaderWorkers {
     int32_t pid;
     int64_t since_ns;
     int64_t due_ns;
+    bool at_work;
     int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
   };
 

@@ -35,5 +35,22 @@ TEST(LoaderWorkers, AreReadSoonAfterTheirStartThenOnceASecondUntilTheyAreGone) {
               ElementsAre("7|0|3010|7"));
 }
 
+TEST(LoaderWorkers, AreReadAnewFromWhenTheyAreAtWork) {
+  const TestFolder folder;
+  auto writer = RunWriter::Create(folder / "a.tpr", {});
+  ASSERT_TRUE(writer.ok());
+  LoaderWorkers workers;
+  workers.Watch(7, getpid(), 0);
+  workers.Read(1 * kMs, false, writer->get());
+  workers.AtWork(8, 50 * kMs);  // another loader's
+  workers.Read(50 * kMs, false, writer->get());
+  workers.AtWork(7, 60 * kMs);
+  for (int64_t at_ns = 60 * kMs; at_ns <= 200 * kMs; at_ns += 10 * kMs) workers.Read(at_ns, false, writer->get());
+  ASSERT_TRUE((*writer)->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT first_ns, at_work_ns, last_ns, readings FROM worker"),
+              ElementsAre("1000000|60000000|160000000|3"));
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT readings FROM worker_state"), ElementsAre("2"));
+}
+
 }  // namespace
 }  // namespace trainperf

@@ -59,7 +59,7 @@ inline constexpr int kHostCallCount = 16;
 // What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
 enum class Bracket : uint8_t {
   kFetch,        // next() of a DataLoader iterator. object: loader. value: begin = batches ready (-1: not known); end =
-                 // FetchEnd, and who was awaited
+                 // FetchEnd, and an Awaited
   kLoaderStart,  // iter(loader): worker start-up. object: loader
   kBackward,     // torch.autograd.backward
   kOptimizer,    // Optimizer.step. object: which optimizer
@@ -76,12 +76,31 @@ inline constexpr int kBracketCount = 11;
 // kFetchedBehind: a batch, but those that were ready at its begin were later ones: for this fetch none was ready.
 enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised = 2, kFetchedBehind = 3 };
 
-// A fetch's end also tells the pid of the worker process that it waited for while the loader's others had nothing left
-// to do, and whether these had read their parts of a stream, or else were ahead. 0: there is none such.
-inline constexpr int64_t kOthersAtTheirEnd = 1 << 8;
-inline constexpr int kAwaitedShift = 9;
-inline constexpr FetchEnd FetchEndOf(int64_t value) { return static_cast<FetchEnd>(value & (kOthersAtTheirEnd - 1)); }
-inline constexpr int32_t AwaitedOf(int64_t value) { return static_cast<int32_t>(value >> kAwaitedShift); }
+// Of a fetch that waited for one of its loader's workers.
+struct Awaited {
+  int32_t worker =
+      -1;  // its number, as torch's get_worker_info() has it, where the others had nothing left to do; else -1
+  int32_t reading = 0;  // workers that had not come to the end of their part of a stream; all, where there is none
+  int64_t wait_ns = 0;  // how long it was so; 0: nothing is known
+};
+
+// Both in an event's value: the end in 8 bits, the worker in 12, those that read in 12, microseconds above.
+inline constexpr int32_t kMaxAwaitedWorkers = (1 << 12) - 2;
+inline constexpr int64_t kMaxAwaitedNs = ((int64_t{1} << 31) - 1) * 1000;
+inline constexpr int64_t FetchValue(FetchEnd end, const Awaited& awaited) {
+  if (awaited.worker < -1 || awaited.worker > kMaxAwaitedWorkers || awaited.reading < 0 ||
+      awaited.reading > kMaxAwaitedWorkers) {
+    return end;
+  }
+  const int64_t wait_ns = awaited.wait_ns < kMaxAwaitedNs ? awaited.wait_ns : kMaxAwaitedNs;
+  return ((wait_ns / 1000) << 32) | (int64_t{awaited.reading} << 20) | (int64_t{awaited.worker + 1} << 8) |
+         static_cast<int64_t>(end);
+}
+inline constexpr FetchEnd FetchEndOf(int64_t value) { return static_cast<FetchEnd>(value & 0xff); }
+inline constexpr Awaited AwaitedOf(int64_t value) {
+  return {static_cast<int32_t>((value >> 8) & 0xfff) - 1, static_cast<int32_t>((value >> 20) & 0xfff),
+          (value >> 32) * 1000};
+}
 
 // Event::flags
 inline constexpr uint8_t kGradDisabled = 1;  // kBegin of kFetch or kEval: torch.is_grad_enabled() was false

@@ -24,49 +24,46 @@ void Loaders::Add(const FetchRecord& f) {
     sums.gil_wait_ns += f.gil_wait_ns;
     sums.max_ns = std::max(sums.max_ns, wall_ns);
     sums.ready[static_cast<size_t>(std::clamp(f.ready, -1, kMaxReady) + 1)].Add(wall_ns);
-    Worker* const worker = f.awaited != 0 ? LatestWorker(f.loader, f.awaited) : nullptr;
-    if (worker != nullptr) {
-      worker->awaited.Add(wall_ns);
-      if (f.others_at_their_end) worker->last.Add(wall_ns);
-      worker->unwritten = true;
+    const Awaited& awaited = f.awaited;
+    const std::pair key(awaited.worker, awaited.reading);
+    if (awaited.wait_ns > 0 && (sums.awaited.count(key) != 0 || sums.awaited.size() < kMaxAwaited)) {
+      sums.awaited[key].Add(std::min(awaited.wait_ns, wall_ns));
     }
   }
 }
 
-Loaders::Worker* Loaders::LatestWorker(uint32_t loader, int32_t pid) {
-  const auto known = latest_worker_.find({loader, pid});
-  if (known != latest_worker_.end()) return &workers_[known->second];
-  if (workers_.size() >= kMaxWorkers) return nullptr;
-  latest_worker_.emplace(std::pair(loader, pid), workers_.size());
-  Worker& worker = workers_.emplace_back();
-  worker.loader = loader;
-  worker.pid = pid;
-  return &worker;
-}
-
 void Loaders::Add(const WorkerReading& r) {
   const bool is_gone = r.state == '?';  // its clock could not be read
-  const auto known = latest_worker_.find({r.loader, r.pid});
-  if (known == latest_worker_.end() && is_gone) return;
+  auto known = latest_worker_.find({r.loader, r.pid});
   if (known != latest_worker_.end() && !is_gone && r.cpu_ns < workers_[known->second].last_cpu_ns) {
     latest_worker_.erase(known);  // another process has got the pid
+    known = latest_worker_.end();
   }
-  Worker* const worker = LatestWorker(r.loader, r.pid);
-  if (worker == nullptr) {
-    ++refused_readings_;
-    return;
+  if (known == latest_worker_.end()) {
+    if (is_gone) return;
+    if (workers_.size() >= kMaxWorkers) {
+      ++refused_readings_;
+      return;
+    }
+    known = latest_worker_.emplace(std::pair(r.loader, r.pid), workers_.size()).first;
+    Worker worker;
+    worker.loader = r.loader;
+    worker.pid = r.pid;
+    worker.first_ns = r.at_ns;
+    worker.first_cpu_ns = r.cpu_ns;
+    workers_.push_back(worker);
   }
-  const bool is_first = worker->readings == 0;
-  ++worker->states[r.state];
-  ++worker->readings;
-  worker->unwritten = true;
+  Worker& worker = workers_[known->second];
+  if (r.at_work) ++worker.states[r.state];
+  ++worker.readings;
+  worker.unwritten = true;
   if (is_gone) return;
-  if (is_first) {
-    worker->first_ns = r.at_ns;
-    worker->first_cpu_ns = r.cpu_ns;
+  worker.last_ns = r.at_ns;
+  worker.last_cpu_ns = r.cpu_ns;
+  if (r.at_work && worker.at_work_ns == 0) {
+    worker.at_work_ns = r.at_ns;
+    worker.at_work_cpu_ns = r.cpu_ns;
   }
-  worker->last_ns = r.at_ns;
-  worker->last_cpu_ns = r.cpu_ns;
 }
 
 absl::Status Loaders::Write(Database& db) {
@@ -82,14 +79,18 @@ absl::Status Loaders::Write(Database& db) {
       TRAINPERF_RETURN_IF_ERROR(
           db.Run("REPLACE INTO fetch_ready VALUES (?, ?, ?, ?)", loader, i - 1, ready.count, ready.wall_ns));
     }
+    for (const auto& [who, alone] : f.awaited) {
+      TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO fetch_awaited VALUES (?, ?, ?, ?, ?)", loader, who.first,
+                                       who.second, alone.count, alone.wall_ns));
+    }
   }
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Worker& w = workers_[i];
     if (!w.unwritten) continue;
     const auto id = static_cast<int64_t>(i) + 1;
-    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO worker VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", id, w.loader,
-                                     w.pid, w.first_ns, w.last_ns, w.first_cpu_ns, w.last_cpu_ns, w.readings,
-                                     w.awaited.count, w.awaited.wall_ns, w.last.count, w.last.wall_ns));
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO worker VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", id, w.loader, w.pid,
+                                     w.first_ns, w.last_ns, w.first_cpu_ns, w.last_cpu_ns, w.readings, w.at_work_ns,
+                                     w.at_work_cpu_ns));
     for (const auto& [state, readings] : w.states) {
       TRAINPERF_RETURN_IF_ERROR(
           db.Run("REPLACE INTO worker_state VALUES (?, ?, ?)", id, std::string_view(&state, 1), readings));

@@ -1,4 +1,5 @@
-// Tables fetch, fetch_ready, worker and worker_state: what the DataLoaders and their worker processes did, in sums.
+// Tables fetch, fetch_ready, fetch_awaited, worker and worker_state: what the DataLoaders and their worker processes
+// did, in sums.
 
 #ifndef TRAINPERF_RUN_LOADERS_H_
 #define TRAINPERF_RUN_LOADERS_H_
@@ -19,7 +20,8 @@ class Loaders : public RunPart {
  public:
   static constexpr size_t kMaxLoaders = 1024;  // a loop may make one an epoch; the rest are summed as loader 0
   static constexpr size_t kMaxWorkers = 4096;
-  static constexpr int kMaxReady = 64;  // this many or more
+  static constexpr int kMaxReady = 64;         // this many or more
+  static constexpr size_t kMaxAwaited = 1024;  // rows of fetch_awaited of one loader
 
   void Add(const FetchRecord& fetch);
   void Add(const WorkerReading& reading);
@@ -44,7 +46,8 @@ class Loaders : public RunPart {
     int64_t cpu_ns = 0;
     int64_t gil_wait_ns = 0;
     int64_t max_ns = 0;
-    std::array<CountAndTime, kMaxReady + 2> ready;  // from -1
+    std::array<CountAndTime, kMaxReady + 2> ready;                // from -1
+    std::map<std::pair<int32_t, int32_t>, CountAndTime> awaited;  // by worker, and how many read
     bool unwritten = true;
   };
   struct Worker {
@@ -55,14 +58,11 @@ class Loaders : public RunPart {
     int64_t first_cpu_ns = 0;
     int64_t last_cpu_ns = 0;
     int64_t readings = 0;
-    CountAndTime awaited;  // steady fetches that waited for it alone
-    CountAndTime last;     // of these, as the others had read their parts
-    std::map<char, int64_t> states;
+    int64_t at_work_ns = 0;  // its first reading at work; 0: there is none
+    int64_t at_work_cpu_ns = 0;
+    std::map<char, int64_t> states;  // at work
     bool unwritten = true;
   };
-
-  // The latest of that pid; a new one where there is none. nullptr: the table is full.
-  Worker* LatestWorker(uint32_t loader, int32_t pid);
 
   std::map<uint32_t, Fetches> fetches_;
   std::vector<Worker> workers_;

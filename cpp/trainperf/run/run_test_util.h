@@ -160,7 +160,8 @@ class RandomRun {
     writer.OnStep(Step());
     if (index_ % 100 == 0) {
       writer.AddHostReading({now_ns_, index_, index_, index_, -1, 1 << 20, 8, 2});
-      writer.AddWorkerReading({1, 100 + static_cast<int32_t>(index_ % 7), now_ns_, index_ * 1000, "RSD"[index_ % 3]});
+      writer.AddWorkerReading(
+          {1, 100 + static_cast<int32_t>(index_ % 7), now_ns_, index_ * 1000, "RSD"[index_ % 3], true});
       writer.SetThreadGilWait(1 + static_cast<uint32_t>(index_ % 5), index_, index_);
       writer.AddNote(index_ % 200 == 0 ? "even" : "odd");
       writer.SetMeta("last", std::to_string(index_));

@@ -304,41 +304,39 @@ TEST(RunWriterTest, EachFetchIsCountedInOnePlace) {
               ElementsAre("-1|1|100", "0|2|200", "2|1|100", "64|1|100"));
 }
 
-TEST(RunWriterTest, FetchesThatWaitedForOneWorkerAlone) {
+TEST(RunWriterTest, FetchesByTheWorkerThatTheyWaitedFor) {
   TestFolder folder;
   auto writer = Create(folder / "a.tpr");
   FetchRecord fetch{};
   fetch.loader = 1;
   fetch.end_ns = 100;
   fetch.on_step_thread = true;
-  fetch.awaited = 77;
-  writer->OnFetch(fetch);  // before its first reading
-  writer->AddWorkerReading({1, 77, 1000, 500, 'R'});
-  writer->AddWorkerReading({1, 77, 2000, 900, 'R'});
-  fetch.others_at_their_end = true;
-  writer->OnFetch(fetch);
-  fetch.awaited = 0;
-  writer->OnFetch(fetch);  // nobody
-  fetch.awaited = 77;
+  for (const Awaited& awaited : {Awaited{}, {0, 4, 70}, {0, 4, 500}, {0, 1, 30}, {-1, 3, 100}, {2, 4, 0}}) {
+    fetch.awaited = awaited;
+    writer->OnFetch(fetch);
+  }
   fetch.validation = true;
   writer->OnFetch(fetch);
   ASSERT_TRUE(writer->Finish("normally").ok());
-  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker"), ElementsAre("1|1|77|1000|2000|500|900|2|2|200|1|100"));
+  EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT count FROM fetch"), "6");
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM fetch_awaited"),
+              ElementsAre("1|-1|3|1|100", "1|0|1|1|30", "1|0|4|2|170"));
 }
 
 TEST(RunWriterTest, AWorkersPidMayBeUsedAgain) {
   TestFolder folder;
   auto writer = Create(folder / "a.tpr");
-  writer->AddWorkerReading({1, 77, 1000, 500, 'R'});
-  writer->AddWorkerReading({1, 77, 2000, 900, 'S'});
-  writer->AddWorkerReading({1, 77, 3000, 0, '?'});
-  writer->AddWorkerReading({1, 77, 4000, 10, 'R'});
-  writer->AddWorkerReading({1, 77, 5000, 60, 'R'});
-  writer->AddWorkerReading({2, 78, 5000, 0, '?'});  // gone before it was ever seen
+  writer->AddWorkerReading({1, 77, 1000, 500, 'R', false});  // still starting
+  writer->AddWorkerReading({1, 77, 1500, 700, 'R', true});
+  writer->AddWorkerReading({1, 77, 2000, 900, 'S', true});
+  writer->AddWorkerReading({1, 77, 3000, 0, '?', true});
+  writer->AddWorkerReading({1, 77, 4000, 10, 'R', false});
+  writer->AddWorkerReading({1, 77, 5000, 60, 'R', false});
+  writer->AddWorkerReading({2, 78, 5000, 0, '?', false});  // gone before it was ever seen
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker"),
-              ElementsAre("1|1|77|1000|2000|500|900|3|0|0|0|0", "2|1|77|4000|5000|10|60|2|0|0|0|0"));
-  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_state"), ElementsAre("1|?|1", "1|R|1", "1|S|1", "2|R|2"));
+              ElementsAre("1|1|77|1000|2000|500|900|4|1500|700", "2|1|77|4000|5000|10|60|2|0|0"));
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_state"), ElementsAre("1|?|1", "1|R|1", "1|S|1"));
 }
 
 TEST(RunWriterTest, HostReadingsThinOut) {

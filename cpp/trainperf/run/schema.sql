@@ -155,9 +155,20 @@ CREATE TABLE fetch_ready (
   PRIMARY KEY (loader, ready)
 ) WITHOUT ROWID;
 
--- One worker process. first_ns .. last_ns: its readings. awaited, awaited_ns: of fetch.count and fetch.wall_ns, those that
--- waited for it while the loader's other workers had nothing left to do; awaited_last, awaited_last_ns: of these, those at which the others had
--- read their parts of a stream.
+-- Of fetch.count, fetches that waited for a batch to be made. worker: the number of the one that alone had something to do (the
+-- others had made all that they had been asked for, or had read their parts of a stream); -1: several had. reading: how many
+-- had not read their parts; all, where there is no stream. Fetches with worker = -1 of which all read are left out.
+CREATE TABLE fetch_awaited (
+  loader INTEGER NOT NULL,
+  worker INTEGER NOT NULL,
+  reading INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  wait_ns INTEGER NOT NULL,
+  PRIMARY KEY (loader, worker, reading)
+) WITHOUT ROWID;
+
+-- One worker process, read from first_ns to last_ns; from at_work_ns on each of the loader's had started, and made a batch (0: it
+-- was not read then).
 CREATE TABLE worker (
   id INTEGER PRIMARY KEY,
   loader INTEGER NOT NULL,
@@ -167,12 +178,11 @@ CREATE TABLE worker (
   first_cpu_ns INTEGER NOT NULL,
   last_cpu_ns INTEGER NOT NULL,
   readings INTEGER NOT NULL,
-  awaited INTEGER NOT NULL,
-  awaited_ns INTEGER NOT NULL,
-  awaited_last INTEGER NOT NULL,
-  awaited_last_ns INTEGER NOT NULL
+  at_work_ns INTEGER NOT NULL,
+  at_work_cpu_ns INTEGER NOT NULL
 );
 
+-- Readings at work.
 CREATE TABLE worker_state (
   worker INTEGER NOT NULL,
   state TEXT NOT NULL,
@@ -445,10 +455,9 @@ SELECT fetch.loader, count AS fetches, ROUND(1.0 * wall_ns / NULLIF(count, 0) / 
 FROM fetch LEFT JOIN object ON object.id = fetch.loader ORDER BY wall_ns DESC;
 
 CREATE VIEW loader_workers AS
-SELECT loader, pid, ROUND((last_ns - first_ns) / 1e9, 1) AS seconds,
-  ROUND(100.0 * (last_cpu_ns - first_cpu_ns) / NULLIF(last_ns - first_ns, 0), 1) AS cpu_percent,
-  (SELECT GROUP_CONCAT(state || ':' || worker_state.readings, ' ') FROM worker_state WHERE worker = worker.id) AS states,
-  awaited, ROUND(awaited_ns / 1e9, 3) AS awaited_seconds
+SELECT loader, pid, ROUND((last_ns - NULLIF(at_work_ns, 0)) / 1e9, 1) AS seconds,
+  ROUND(100.0 * (last_cpu_ns - at_work_cpu_ns) / NULLIF(last_ns - NULLIF(at_work_ns, 0), 0), 1) AS cpu_percent,
+  (SELECT GROUP_CONCAT(state || ':' || worker_state.readings, ' ') FROM worker_state WHERE worker = worker.id) AS states
 FROM worker ORDER BY loader, pid;
 
 CREATE VIEW longest_spans AS

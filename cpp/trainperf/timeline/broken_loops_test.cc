@@ -1,6 +1,7 @@
 // Loops that break off, lose an end or go on after the last step.
 
-#include <tuple>
+#include <algorithm>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "trainperf/timeline/script.h"
@@ -78,21 +79,24 @@ TEST(BrokenLoops, FetchBehindBatchesThatWereReadyTooEarly) {
   EXPECT_EQ(loop.sink().fetches[2].ready, 0);
 }
 
-TEST(BrokenLoops, FetchThatWaitsForOneWorkerAlone) {
+TEST(BrokenLoops, FetchThatWaitsForOneWorker) {
+  const std::vector<Awaited> awaited = {
+      {}, {0, 1, 70'000}, {-1, 3, 5'000}, {kMaxAwaitedWorkers, kMaxAwaitedWorkers, 3'600'000'000'000}};
   Script loop;
-  const int64_t awaited[] = {0, int64_t{4'194'304} << kAwaitedShift,
-                             (int64_t{77} << kAwaitedShift) | kOthersAtTheirEnd};
-  for (const int64_t who : awaited) {
-    loop.Begin(Bracket::kFetch, kTrain, 2).Blocked(1_ms).End(Bracket::kFetch, who | kFetchedBehind);
+  for (const Awaited& who : awaited) {
+    loop.Begin(Bracket::kFetch, kTrain, 2).Blocked(1_ms).End(Bracket::kFetch, FetchValue(kFetchedBehind, who));
     loop.Forward(2_ms).Backward(2_ms).Optimizer(kAdam, 1_ms);
   }
   loop.Exhausted(kTrain).Finish();
-  ASSERT_EQ(loop.sink().fetches.size(), 4u);
-  for (const auto& [index, pid, at_their_end] : {std::tuple(0u, 0, false), {1u, 4'194'304, false}, {2u, 77, true}}) {
-    EXPECT_EQ(loop.sink().fetches[index].awaited, pid);
-    EXPECT_EQ(loop.sink().fetches[index].others_at_their_end, at_their_end);
-    EXPECT_EQ(loop.sink().fetches[index].ready, 0);
+  ASSERT_EQ(loop.sink().fetches.size(), awaited.size() + 1);
+  for (size_t i = 0; i < awaited.size(); ++i) {
+    const FetchRecord& fetch = loop.sink().fetches[i];
+    EXPECT_EQ(fetch.ready, 0);
+    EXPECT_EQ(fetch.awaited.worker, awaited[i].worker);
+    EXPECT_EQ(fetch.awaited.reading, awaited[i].reading);
+    EXPECT_EQ(fetch.awaited.wait_ns, std::min(awaited[i].wait_ns, kMaxAwaitedNs));
   }
+  EXPECT_EQ(FetchValue(kFetchedBatch, {kMaxAwaitedWorkers + 1, 1, 5}), kFetchedBatch);
 }
 
 TEST(BrokenLoops, OptimizerThatRaisesLosesItsEnd) {

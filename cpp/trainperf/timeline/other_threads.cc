@@ -32,7 +32,8 @@ void OtherThreads::Add(const Event& event) {
   const OpenFetch fetch = found->second.open.back();
   found->second.open.pop_back();
   const FetchEnd how = FetchEndOf(event.value);
-  if (how == kFetchRaised) return;
+  const bool behind = how == kFetchedBehind;
+  if (how != kFetchedBatch && how != kFetchExhausted && !behind) return;
   FetchRecord record{};
   record.loader = fetch.begin.object;
   record.step = -1;
@@ -40,10 +41,8 @@ void OtherThreads::Add(const Event& event) {
   record.end_ns = std::max(event.end_ns, record.start_ns);
   record.cpu_ns = std::max<int64_t>(event.cpu_ns - fetch.begin.cpu_ns, 0);
   record.gil_wait_ns = std::min(found->second.gil_ns - fetch.gil_ns, record.end_ns - record.start_ns);
-  record.ready =
-      how == kFetchedBehind ? 0 : static_cast<int32_t>(std::clamp<int64_t>(fetch.begin.value, -1, INT32_MAX));
+  record.ready = behind ? 0 : static_cast<int32_t>(std::clamp<int64_t>(fetch.begin.value, -1, INT32_MAX));
   record.awaited = AwaitedOf(event.value);
-  record.others_at_their_end = (event.value & kOthersAtTheirEnd) != 0;
   record.first = fetch.first;
   record.exhausted = how == kFetchExhausted;
   sink_->OnFetch(record);

@@ -120,10 +120,9 @@ struct FetchRecord {
   int64_t end_ns;
   int64_t cpu_ns;
   int64_t gil_wait_ns;
-  int32_t ready;             // batches that were ready when it was asked for; -1: not known
-  int32_t awaited;           // pid of the only worker that still had something to do; 0: there is none such
-  bool others_at_their_end;  // the others had read their parts of a stream
-  bool first;                // of its iterator
+  int32_t ready;  // batches that were ready when it was asked for; -1: not known
+  Awaited awaited;
+  bool first;  // of its iterator
   bool exhausted;
   bool validation;
   bool on_step_thread;

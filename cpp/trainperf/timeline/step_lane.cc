@@ -377,7 +377,8 @@ void StepLane::BeginFetch(const Event& mark) {
 void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
   const bool outermost = !stack_.open(Bracket::kFetch);
   const FetchEnd how = FetchEndOf(mark.value);
-  const bool fetched = !unwound && (how == kFetchedBatch || how == kFetchedBehind);
+  const bool behind = how == kFetchedBehind;
+  const bool fetched = !unwound && (how == kFetchedBatch || behind);
   const bool exhausted = !unwound && how == kFetchExhausted;
   const bool user_validation = stack_.InUserValidation();
   const bool tentative = cutter_.validation_open() && !user_validation;
@@ -389,9 +390,8 @@ void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
     record.end_ns = mark.end_ns;
     record.cpu_ns = std::max<int64_t>(mark.cpu_ns - frame.cpu_ns, 0);
     record.gil_wait_ns = meter_.gil_total_ns() - frame.gil_ns;
-    record.ready = how == kFetchedBehind ? 0 : Narrow(frame.value);
+    record.ready = behind ? 0 : Narrow(frame.value);
     record.awaited = AwaitedOf(mark.value);
-    record.others_at_their_end = (mark.value & kOthersAtTheirEnd) != 0;
     record.first = frame.first;
     record.exhausted = exhausted;
     record.validation = user_validation;

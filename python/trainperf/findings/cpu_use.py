@@ -41,7 +41,7 @@ def cpu_use(run: RunReader) -> CpuUse | None:
     if wall <= 0 or wall < min(0.5 * run.watched_ns, limit("host_readings_s") * 1e9):
         return None
     seen = [worker for loader in run.loaders.values() for worker in loader.workers]
-    workers = sum(w.cpu_share * w.seconds * 1e9 / wall for w in seen if w.cpu_share is not None)
+    workers = sum(w.cpu_seconds * 1e9 / wall for w in seen)
     # Of a watch, not from reading to reading; 0: a run that was killed, or of an older version.
     before, after = (int(run.meta.get(f"children_cpu_{when}_ns") or 0) for when in ("before", "after"))
     unread = max(0.0, (after - before) / run.watched_ns - workers) if run.watched_ns else 0.0

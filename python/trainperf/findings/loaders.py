@@ -105,6 +105,16 @@ def dataset_place(loader: Loader, facts: Facts) -> str:
     return ""
 
 
+def collate_names(loader: Loader, facts: Facts) -> tuple[str, ...]:
+    """("pad (train.py:41)",) of a collate_fn that is not torch's."""
+    name, at = (str(loader.description.get(key) or "") for key in ("collate_fn", "collate_at"))
+    if not name:
+        return ()
+    file, _, line = at.rpartition(":")
+    place = f" ({frames.short_path(file, facts.base)}:{line})" if file else ""
+    return (f"{name.rpartition('.')[2]}{place}",)
+
+
 def worker_view(loader: Loader, *others: Loader) -> WorkerView:
     """`others`: loaders of the same kind, such as a new one in each epoch."""
     workers: list[Worker] = [w for v in (loader, *others) for w in v.workers]
@@ -255,12 +265,25 @@ def ready_mean_ns(loader: Loader) -> float:
     return ready_ns(loader) / ready_count(loader)
 
 
+def _late_by_workers(loader: Loader, view: WorkerView) -> bool:
+    """Fetches are blocked, and workers compute: each hands its batches' tensors over in a thread of its own, which then
+    waits for its GIL. What is slow to unpack is the training thread's own work."""
+    fetches = loader.fetches
+    blocked_ns = fetches.wall_ns - fetches.cpu_ns - fetches.gil_wait_ns
+    return view.told and not view.waits and blocked_ns >= limit("half_share") * fetches.wall_ns
+
+
 def mostly_starved(loader: Loader, slow_ns: float) -> bool:
     """Where most fetches find nothing ready, or a worker never stops computing, a batch that is ready has only just
     come (the worker counts it before its own thread has sent it): it tells nothing of delivery. So too where batches
     come late (`slow_ns`) and most fetches find one a worker at most: of a slow delivery workers run ahead."""
     view = worker_view(loader)
-    if starved_count(loader) > ready_count(loader) or view.computes or view.one_computes:
+    if (
+        starved_count(loader) > ready_count(loader)
+        or view.computes
+        or view.one_computes
+        or _late_by_workers(loader, view)
+    ):
         return True
     if ready_ns(loader) - loader.fetches.gil_wait_ns < slow_ns * ready_count(loader):
         return False

@@ -119,6 +119,13 @@ _TABLE = (
         "twice the 1.2 to 1.9 ms of deserialising a ready batch",
     ),
     Threshold(
+        "lone_fetches",
+        8,
+        "fetches",
+        "so many must wait for one worker alone, or for those that still read, before it is told",
+        "of 8 that fall on 2 workers by chance all fall on one in 1 of 128 runs",
+    ),
+    Threshold(
         "cpu_bound_share",
         0.70,
         "share of a CPU",

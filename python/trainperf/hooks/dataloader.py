@@ -5,23 +5,24 @@ What `ready` means. It is the number of batches that the workers had finished wh
   (but for the one in its hands). So a fetch that takes long although `ready` > 0 waited for the pin-memory thread, for
   the GIL or for its own unpickling, and one with `ready` == 0 waited for a worker;
 - batches that came before their turn are kept by the iterator, and count only when the one that is asked for is among
-  them: behind a slow worker (head-of-line blocking) nothing is ready. What lies in the queue cannot be seen without
-  taking it out, so whether the batch was in it is known only afterwards, by how many came out before it: then the
-  fetch ends with FETCHED_BEHIND, and none was ready for it;
+  them: behind a slow worker (head-of-line blocking) nothing is ready. Whose batch lies in the queue cannot be seen
+  without taking it out, so whether the right one was there is known only afterwards: where it came into an empty queue
+  the fetch ends with FETCHED_BEHIND, and none was ready for it;
 - -1: not known (no workers, or an iterator without the private names that this reads).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_iterator, describe_loader
 from trainperf.hooks.patch import AnyFunction
+from trainperf.hooks.workers import Workers, noting_arrivals
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
@@ -33,49 +34,19 @@ _MAX_ORPHANS = 64
 class _Fetches:
     """What is known of one iterator."""
 
-    __slots__ = ("counts", "loader", "pids", "pinned", "reference")
+    __slots__ = ("loader", "reference", "starting", "workers")
 
-    def __init__(
-        self, loader: int, counts: bool, pinned: bool, pids: Sequence[int], reference: weakref.ref[Any]
-    ) -> None:
+    def __init__(self, loader: int, workers: Workers | None, reference: weakref.ref[Any]) -> None:
         self.loader = loader
-        self.counts = counts  # has workers, and the names by which ready batches are counted
-        self.pinned = pinned
-        self.pids = pids  # of its workers; 0: not known
+        self.workers = workers  # None: has none, or they are not known by torch's names
+        self.starting = 0  # fetches until each worker has made a batch
         self.reference = reference
 
 
-def _queued(iterator: Any, pinned: bool) -> int:
-    """Batches that are finished, and not taken out."""
-    if not pinned:
-        return int(iterator._data_queue.qsize())
-    # The data queue is a queue.Queue: its qsize() would take the lock that the pin-memory thread holds.
-    return len(iterator._data_queue.queue) + int(iterator._worker_result_queue.qsize())
-
-
-def _next_task(iterator: Any) -> Sequence[Any]:
-    """(worker, batch if it came before its turn) of the batch that is next; () where there is none. A worker that is at
-    the end of its stream leaves tasks behind that nobody does."""
-    tasks, working = iterator._task_info, iterator._workers_status
-    for index in range(iterator._rcvd_idx, iterator._send_idx):
-        task: Sequence[Any] = tasks.get(index, ())
-        if len(task) == 2 or (task and working[task[0]]):
-            return task
-    return ()
-
-
-def _waited_for(iterator: Any, worker: int, sent: int, queued: int) -> tuple[bool, bool]:
-    """Of a fetch that waited for this worker, as it ends: whether the others had nothing left to do (what is not taken
-    out of the queue yet is theirs), and whether they had read their parts of a stream. `sent`: tasks at its beginning;
-    one more is given out when the batch has come. A worker whose stream ended meanwhile has made no batch."""
-    tasks, working = iterator._task_info, iterator._workers_status
-    if not working[worker]:
-        return False, False
-    for index in range(iterator._rcvd_idx, sent):
-        task = tasks.get(index, ())
-        if len(task) == 1 and task[0] != worker and working[task[0]]:
-            queued -= 1
-    return queued >= 0, sum(working) == 1
+def patch_arrivals(hook: PatchHook, iterator: Any, loaders: DataLoaderHook) -> None:
+    """`iterator`: a class of those with workers; without its method it is not known for whom a fetch waits."""
+    if callable(getattr(iterator, "_try_get_data", None)):
+        hook.patch(iterator, "_try_get_data", loaders.wrap_arrivals)
 
 
 class DataLoaderHook(PatchHook):
@@ -97,11 +68,21 @@ class DataLoaderHook(PatchHook):
         self._base: type = dataloader._BaseDataLoaderIter
         self.patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
         self.patch(dataloader.DataLoader, "__iter__", self.wrap_iter)
+        patch_arrivals(self, getattr(dataloader, "_MultiProcessingDataLoaderIter", None), self)
 
     def remove(self) -> None:
         super().remove()
         self._iterators.clear()
         self._orphans.clear()
+
+    def wrap_arrivals(self, original: AnyFunction) -> AnyFunction:
+        known = self._iterators.get
+
+        def workers_of(iterator: Any) -> Workers | None:
+            state = known(id(iterator))
+            return state.workers if state is not None else None
+
+        return noting_arrivals(original, self.switch, workers_of)
 
     def _wrap_next(self, original: AnyFunction) -> AnyFunction:
         import torch
@@ -111,8 +92,7 @@ class DataLoaderHook(PatchHook):
         batch_came, batch_came_behind = native.FETCHED_BATCH, native.FETCHED_BEHIND
         exhausted, raised, grad_disabled = native.FETCH_EXHAUSTED, native.FETCH_RAISED, native.GRAD_DISABLED
         is_grad_enabled, known, adopt, name = torch.is_grad_enabled, self._iterators.get, self._adopt, self.name
-        at_their_end, shift = native.FETCH_OTHERS_AT_THEIR_END, native.FETCH_AWAITED_SHIFT
-        between, next_task, queued, waited_for = context.between, _next_task, _queued, _waited_for
+        between, fetch_value = context.between, native.fetch_value
 
         def __next__(self: Any) -> Any:
             if not switch.on:
@@ -121,18 +101,11 @@ class DataLoaderHook(PatchHook):
                 between.at_fetch()
             try:
                 state = known(id(self)) or adopt(self, 0)
-                if fast is not None and not state.counts:
+                if fast is not None and state.workers is None:
                     fast.know(self, state.loader)  # the next fetch comes here no more
-                ready, stashed, sent, may_be_behind, awaited = -1, 0, 0, False, None
-                if state.counts:
-                    stashed = len(self._task_info) - self._tasks_outstanding
-                    ready, task = queued(self, state.pinned), next_task(self)
-                    if len(task) == 2:
-                        ready += stashed
-                    else:
-                        may_be_behind = ready > 0
-                        if task and len(state.pids) > 1:
-                            awaited, sent = task[0], self._send_idx
+                ready, wait, workers = -1, None, state.workers
+                if workers is not None:
+                    ready, wait = workers.begin(self)
                 begin(fetch, state.loader, ready, 0 if is_grad_enabled() else grad_disabled)
             except Exception as error:
                 switch.off()
@@ -147,15 +120,18 @@ class DataLoaderHook(PatchHook):
                 end(fetch, raised)
                 raise
             how = batch_came
-            if may_be_behind or awaited is not None:
+            if workers is not None and (wait is not None or state.starting):
                 try:
-                    if may_be_behind and len(self._task_info) - self._tasks_outstanding - stashed >= ready:
-                        how = batch_came_behind
-                    waited = ready == 0 or how == batch_came_behind
-                    if waited and awaited is not None:
-                        alone, last = waited_for(self, awaited, sent, queued(self, state.pinned))
-                        if alone:
-                            how |= state.pids[awaited] << shift | (at_their_end if last else 0)
+                    if state.starting:
+                        state.starting -= 1
+                        if not state.starting:
+                            context.session.workers_at_work(state.loader)
+                    if wait is not None:
+                        if ready and workers.was_behind(wait):
+                            how = batch_came_behind
+                        awaited = workers.awaited(self, wait)
+                        if awaited is not None:
+                            how = fetch_value(how, *awaited)
                 except Exception as error:
                     switch.off()
                     context.fail(name, error)
@@ -221,17 +197,10 @@ class DataLoaderHook(PatchHook):
             return known
         if loader == 0:
             loader = self._adopt_orphan(iterator)
-        has_workers = getattr(iterator, "_num_workers", 0) > 0  # not by its class: torchdata has one of its own
-        names = ["_task_info", "_tasks_outstanding", "_rcvd_idx", "_send_idx", "_workers_status", "_data_queue"]
-        pinned = has_workers and hasattr(iterator, "_pin_memory_thread")
-        if pinned:
-            names.append("_worker_result_queue")
-        counts = has_workers and all(hasattr(iterator, name) for name in names)
-        if counts:
-            try:
-                _queued(iterator, pinned)
-            except (AttributeError, NotImplementedError):  # another kind of queue; macOS has no sem_getvalue
-                counts = False
+        workers = None
+        if getattr(iterator, "_num_workers", 0) > 0:  # not by its class: torchdata has one of its own
+            with contextlib.suppress(AttributeError, NotImplementedError):
+                workers = Workers(iterator)
         key, iterators = id(iterator), self._iterators
 
         def forget(_: weakref.ref[Any]) -> None:
@@ -239,12 +208,17 @@ class DataLoaderHook(PatchHook):
             if self._fast is not None:
                 self._fast.forget()
 
-        pids = [getattr(worker, "pid", None) or 0 for worker in getattr(iterator, "_workers", ())]
-        state = _Fetches(loader, counts, pinned, pids, weakref.ref(iterator, forget))
+        state = _Fetches(loader, workers, weakref.ref(iterator, forget))
         iterators[key] = state
-        for pid in pids:
-            if pid:
+        processes = list(getattr(iterator, "_workers", ()))
+        for worker in processes:
+            pid = getattr(worker, "pid", None)
+            if pid is not None:
                 self._context.session.watch_worker(loader, pid)
+        if int(getattr(iterator, "_num_yielded", 0)) > 0:
+            self._context.session.workers_at_work(loader)
+        else:
+            state.starting = len(processes)
         return state
 
     def _adopt_orphan(self, iterator: Any) -> int:
@@ -278,3 +252,4 @@ class StatefulLoaderHook(PatchHook):
     def install(self, context: Context) -> None:
         module = importlib.import_module(self.needs)
         self.patch(module.StatefulDataLoader, "__iter__", self._loaders.wrap_iter)
+        patch_arrivals(self, getattr(module, "_StatefulMultiProcessingDataLoaderIter", None), self._loaders)

@@ -16,6 +16,7 @@ from trainperf.runfile.reader import (
     RunReader,
 )
 from trainperf.runfile.records import (
+    Awaited,
     Call,
     Copy,
     Detail,
@@ -50,6 +51,7 @@ __all__ = [
     "INCOMPLETE",
     "OUTSIDE_STEPS",
     "WARM_UP",
+    "Awaited",
     "Call",
     "Copy",
     "Detail",

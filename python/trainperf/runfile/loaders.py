@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainperf.runfile.records import Loader, LoaderFetches, Worker
+from trainperf.runfile.records import Awaited, Loader, LoaderFetches, Worker
 from trainperf.runfile.schema import TABLES, RunDatabase
 
 
@@ -15,13 +15,16 @@ def read_loaders(database: RunDatabase, objects: Mapping[int, tuple[str, Mapping
     ready: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for loader, batches, count, wall_ns in database.rows("fetch_ready", "iiii", order="ORDER BY loader, ready"):
         ready[loader][batches] = (count, wall_ns)
+    awaited: defaultdict[int, list[Awaited]] = defaultdict(list)
+    for loader, *values in database.rows("fetch_awaited", "iiiii"):
+        awaited[loader].append(Awaited(*values))
     fetches = {row[0]: row[1:] for row in database.rows("fetch", "i" * 14)}
     ids = sorted(fetches.keys() | {id for id, (kind, _) in objects.items() if kind == "loader"})
     return {
         id: Loader(
             id=id,
             description=objects.get(id, ("", {}))[1],
-            fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id]),
+            fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id], awaited[id]),
             workers=workers.get(id, ()),
         )
         for id in ids
@@ -33,18 +36,24 @@ def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
     for worker, state, readings in database.rows("worker_state", "isi"):
         states[worker][state] = readings
     workers: defaultdict[int, list[Worker]] = defaultdict(list)
-    for row in database.rows("worker", "i" * 12, order="ORDER BY id"):
-        id, loader, pid, first, last, first_cpu, last_cpu, _, *awaited = row
-        share = (last_cpu - first_cpu) / (last - first) if last > first else None
-        workers[loader].append(Worker(pid, share, (last - first) / 1e9, states[id], *awaited))
+    for row in database.rows("worker", "i" * 10, order="ORDER BY id"):
+        id, loader, pid, first, last, first_cpu, last_cpu, _, *at_work = row
+        since, since_cpu = at_work or (first, first_cpu)  # older files do not tell
+        seen = last - since if since else 0
+        share = (last_cpu - since_cpu) / seen if seen > 0 else None
+        cpu_seconds = max(0, last_cpu - first_cpu) / 1e9
+        workers[loader].append(Worker(pid, share, max(0, seen) / 1e9, states[id], cpu_seconds))
     return dict(workers)
 
 
-def _loader_fetches(row: Sequence[int], ready: Mapping[int, tuple[int, int]]) -> LoaderFetches:
+def _loader_fetches(
+    row: Sequence[int], ready: Mapping[int, tuple[int, int]], awaited: Sequence[Awaited]
+) -> LoaderFetches:
     named = dict(zip(TABLES["fetch"][1:], row, strict=True))
     del named["exhausted_wall_ns"]
     return LoaderFetches(
         **named,
         ready={batches: count for batches, (count, _) in ready.items()},
         ready_wall_ns={batches: wall_ns for batches, (_, wall_ns) in ready.items()},
+        awaited=awaited,
     )

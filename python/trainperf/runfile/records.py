@@ -116,13 +116,23 @@ class SpanTotal:
 @dataclass(frozen=True, slots=True)
 class Worker:
     pid: int
-    cpu_share: float | None  # of one CPU, between its first and last reading; None with fewer than two readings
-    seconds: float  # watched
-    states: Mapping[str, int]  # readings by state letter
-    awaited: int = 0  # of the loader's `count`, those that waited for it while the others had nothing left to do
-    awaited_ns: int = 0  # of its `wall_ns`
-    awaited_last: int = 0  # of `awaited`, those at which the others had read their parts of a stream
-    awaited_last_ns: int = 0
+    cpu_share: float | None  # of one CPU, from its first reading at work to its last; None with fewer than two
+    seconds: float  # between these
+    states: Mapping[str, int]  # readings at work by state letter
+    cpu_seconds: float = 0.0  # between its first and its last reading, its start too
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """Fetches that waited for a batch to be made."""
+
+    worker: (
+        int  # the number of the one that alone had something to do: the others had made all that they had been asked
+    )
+    # for, or had read their parts of a stream; -1: several had
+    reading: int  # workers that had not read their parts; all, where there is no stream
+    count: int
+    wait_ns: int  # of these fetches' wall time
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ class LoaderFetches:
     max_ns: int
     ready: Mapping[int, int]  # batches ready at the fetch -> fetches (-1: not known)
     ready_wall_ns: Mapping[int, int]  # batches ready at the fetch -> wall ns of these fetches
+    awaited: Sequence[Awaited]  # but those for which several had something to do, as all read
     first_count: int
     first_wall_ns: int
     off_thread_count: int  # on other threads than the step thread

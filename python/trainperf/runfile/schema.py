@@ -71,9 +71,10 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         *("exhausted_count", "exhausted_wall_ns"),
     ),
     "fetch_ready": ("loader", "ready", "count", "wall_ns"),
+    "fetch_awaited": ("loader", "worker", "reading", "count", "wait_ns"),
     "worker": (
         *("id", "loader", "pid", "first_ns", "last_ns", "first_cpu_ns", "last_cpu_ns", "readings"),
-        *("awaited", "awaited_ns", "awaited_last", "awaited_last_ns"),
+        *("at_work_ns", "at_work_cpu_ns"),
     ),
     "worker_state": ("worker", "state", "readings"),
     "thread": ("id", "native_tid", "name", "role", "gil_wait_ns", "gil_waits"),
@@ -100,14 +101,13 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "call": ("thread", "call", "count", "failed", "ns", "max_ns", "steps"),
 }
 SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
+SINCE_VERSION_4: Final = frozenset({"fetch_awaited"})
 COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the first
     ("host", "faults"): 3,
     ("host", "system_ns"): 3,
     ("host", "returned_bytes"): 3,
-    ("worker", "awaited"): 4,
-    ("worker", "awaited_ns"): 4,
-    ("worker", "awaited_last"): 4,
-    ("worker", "awaited_last_ns"): 4,
+    ("worker", "at_work_ns"): 4,
+    ("worker", "at_work_cpu_ns"): 4,
 }
 
 _LOG_SUFFIXES: Final = ("-wal", "-journal")
@@ -115,7 +115,7 @@ _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
 def columns_of(table: str, version: int) -> tuple[str, ...]:
     """Of a table in files of that version; none where it had no such table."""
-    if version < 2 and table in SINCE_VERSION_2:
+    if (version < 2 and table in SINCE_VERSION_2) or (version < 4 and table in SINCE_VERSION_4):
         return ()
     return tuple(c for c in TABLES[table] if version >= COLUMNS_SINCE.get((table, c), 1))
 

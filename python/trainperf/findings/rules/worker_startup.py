@@ -162,6 +162,7 @@ class WorkerStartup:
             f"{plural(waits.starts, 'time')}, {each} each",
             fix=("# make the loader once, before the epochs:\n" if anew else "")
             + f"DataLoader(..., num_workers={loaders.num_workers(waits.main)}, persistent_workers=True)",
+            fix_share=1 - 1 / waits.starts,  # the first start stays
             will_not_help="more workers: each one makes the start longer",
         )
 

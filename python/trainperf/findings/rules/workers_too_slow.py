@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from trainperf.findings import cpus as cpu_load
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.lone_workers import lone_worker
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
+from trainperf.findings.unlike_workers import in_any_order, unlike_work
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -24,7 +25,7 @@ _EMPTY = {
     False: "pin_memory, or a larger prefetch_factor: the queue is empty",
     True: "pin_memory: the wait is for a batch to be made",
 }
-_UNEVEN = "# make the batches of {} cost alike (shuffle, or mix long and short samples), and its long ones cheaper"
+_UNEVEN = "# make the batches of {} cost alike (mix long and short samples), and its long ones cheaper"
 
 
 def _call(loader: Loader, workers: int, ahead: int) -> str:
@@ -49,6 +50,12 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
         computes = not starved and all(loaders.worker_view(v).computes for v in late)
         just = ": it had only just been made" if computes or took >= slow_ns * ready else ""
         yield f"{ready} of {total} fetches found a batch ready, and took {ms(took / ready)} each{just}"
+
+
+def _others_compete(facts: Facts) -> bool:
+    """Processes that are none of this run's."""
+    load = cpu_load.load(facts)
+    return not load.known or load.others >= limit("competing_cpus")
 
 
 class WorkersTooSlow:
@@ -77,7 +84,7 @@ class WorkersTooSlow:
             v for v in found if v is not main and (loaders.num_workers(v), loaders.dataset_name(v)) == (have, name)
         ]
         view = loaders.worker_view(main, *alike)
-        lone = lone_worker(facts, main, alike)
+        unlike = unlike_work(facts, main, alike)
         cpus = usable_cpus(facts.run)
         # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
         need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
@@ -91,8 +98,8 @@ class WorkersTooSlow:
         uneven = 0 < 2 * few < total and waited >= limit("held_share") * starved
         wider = max(need, have + 1)
         more = loaders.with_workers(main, wider, _call(main, wider, total // few if uneven else 0))
-        if lone is not None:
-            state, fix, wont = "", lone.fix, lone.will_not_help
+        if unlike is not None:
+            state, fix, wont = "", unlike.fix, unlike.will_not_help
         elif not view.told:
             verb, whether = ("is", "it computes or waits") if one else ("are", "they compute or wait")
             unseen = "is in no trace" if facts.of_trace else "was not seen for long enough"
@@ -104,9 +111,7 @@ class WorkersTooSlow:
         elif view.one_computes:
             state = f"wait for the busiest of them, which computes all the time (on the CPU {view.slowest:.0%}, all of "
             state += f"them {view.cpu_share:.0%} on average): batches are passed on in order"
-            fix = _UNEVEN.format(name)
-            if facts.torch_version >= (2, 6):
-                fix += "\nDataLoader(..., in_order=False)  # a batch is passed on when it is made"
+            fix = f"{_UNEVEN.format(name)}\n{in_any_order(facts, main)}".rstrip()
             wont = _EMPTY[uneven]
         elif view.waits:
             state = (
@@ -118,20 +123,22 @@ class WorkersTooSlow:
             wont = f"cheaper transforms{further}: the workers do not compute, they wait"
         elif not cpu_bound:
             state = f"{compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
-            state += "(storage, network or a lock)"
-            fix = f"{more}  # their waits overlap"
+            state += "(for storage, network, a lock or a CPU, or to be asked for more)"
+            want = min(wider, max(have + 1, int(cpus / view.cpu_share))) if cpus else wider
+            call = _call(main, want, total // few if uneven else 0)
+            fix = f"{loaders.with_workers(main, want, call)}  # their waits overlap"
             wont = _EMPTY[uneven]
-        elif view.short_of_cpu:
+        elif view.short_of_cpu and _others_compete(facts):
             state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
             state += "the CPUs are busy with others"
             fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
             fix = f"# free the CPUs: {fewer}stop what else runs"
             wont = "more workers: they would wait for the same CPUs"
-        elif cpus and cpus <= have:
-            state = f"{compute} all the time (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
-            fix = (
-                f"# make one sample of {loaders.dataset_name(main)} cheaper: decode ahead of training, or on the device"
-            )
+        elif cpus and (cpus <= have or view.short_of_cpu):
+            when = "whenever they get one" if view.short_of_cpu else "all the time"
+            state = f"{compute} {when} (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
+            made = " and ".join((f"one sample of {name}", *loaders.collate_names(main, facts)))
+            fix = f"# make {made} cheaper: decode ahead of training, or on the device"
             wont = f"more workers: {plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training are all in use"
         else:
             state = f"{compute} all the time (on the CPU {view.cpu_share:.0%})"
@@ -143,8 +150,8 @@ class WorkersTooSlow:
             fix = "DataLoader(..., num_workers=...)  # more than it has now"
         what = "are CPU-bound" if cpu_bound else "wait for something" if view.waits else "are too slow"
         saves = 1 - view.cpu_share / view.slowest if view.one_computes else 1.0
-        if lone is not None:
-            saves = lone.saves
+        if unlike is not None:
+            saves = unlike.saves
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
         confidence: tuple[Confidence, str]
         if facts.of_trace:
@@ -156,20 +163,20 @@ class WorkersTooSlow:
             severity=severity,
             cause="data_wait",
             claims=claims,
-            title=lone.title if lone is not None else f"the DataLoader's workers {what}",
+            title=unlike.title if unlike is not None else f"the DataLoader's workers {what}",
             affected=count,
             confidence=confidence,
             evidence=(
                 *_fetches(found, late, slow),
-                lone.evidence if lone is not None else "",
+                unlike.evidence if unlike is not None else "",
                 view.text if not facts.of_trace else "",
                 f"{plural(cpus, 'CPU')} usable" if cpus else "",
             ),
             who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
             where=loaders.dataset_place(main, facts),
-            why=lone.why if lone is not None else f"{loaders.workers_text(main)} of {name} {state}",
+            why=unlike.why if unlike is not None else f"{loaders.workers_text(main)} of {name} {state}",
             fix=fix,
             fix_share=saves,
             will_not_help=wont,
-            finds_out=lone is None and not view.told and not uneven,
+            finds_out=unlike is None and not view.told and not uneven,
         )

@@ -1,0 +1,137 @@
+"""Workers of one loader that have unlike work: the loop waits for one of them, or for those whose part of a stream is
+the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings import loaders
+from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.text import ms
+from trainperf.findings.thresholds import limit
+from trainperf.findings.trainer_words import arguments, own_loader
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.runfile import Awaited, Loader
+
+
+_MOST_AHEAD = 32  # batches by worker: each lies in memory
+
+
+@dataclass(frozen=True, slots=True)
+class UnlikeWork:
+    """What to say of it."""
+
+    title: str
+    why: str
+    evidence: str
+    fix: str
+    will_not_help: str
+    saves: float  # of what the loop waits for all loaders, if these workers had like work
+
+
+def unlike_work(facts: Facts, main: Loader, alike: Sequence[Loader]) -> UnlikeWork | None:
+    """None where the loop mostly waits for all of these loaders' workers, or it was not recorded for whom."""
+    # As recorded: the facts' own have their sampler's share taken out.
+    each = [facts.run.loaders[v.id] for v in (main, *alike)]
+    count = loaders.num_workers(main)
+    wall_ns, of = sum(v.fetches.wall_ns for v in each), sum(v.fetches.count for v in each)
+    awaited = [a for v in each for a in v.fetches.awaited]
+    alone = [a for a in awaited if a.worker >= 0 and a.reading >= count]
+    ended = [a for a in awaited if a.reading < count]
+    if count < 2:
+        return None
+    if _told(ended, wall_ns):
+        return _unlike_parts(facts, main, ended, of)
+    return _one_at_a_time(facts, main, alone, of) if _told(alone, wall_ns) else None
+
+
+def in_any_order(facts: Facts, loader: Loader) -> str:
+    """A line of a fix; none where the loader does so, for a PyTorch that has no such option, or for a Trainer, which
+    cannot be told."""
+    its = arguments(facts.run.meta) and not own_loader(facts.run.meta)
+    if facts.torch_version < (2, 6) or its or loader.description.get("in_order") is False:
+        return ""
+    return "DataLoader(..., in_order=False)  # a batch is passed on when it is made\n"
+
+
+def _told(awaited: Sequence[Awaited], wall_ns: int) -> bool:
+    enough = sum(a.count for a in awaited) >= limit("lone_fetches")
+    return enough and sum(a.wait_ns for a in awaited) >= limit("half_share") * wall_ns
+
+
+def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int) -> UnlikeWork:
+    count, name, lanes = loaders.num_workers(main), loaders.dataset_name(main), _lanes(facts, main)
+    fetches, wait_ns = sum(a.count for a in ended), sum(a.wait_ns for a in ended)
+    lost = sum(a.wait_ns * (1 - a.reading / lanes) for a in ended if a.reading < lanes)
+    left = sorted({a.reading for a in ended if a.wait_ns >= limit("felt_share") * wait_ns})
+    who = f"{left[0]}" if left[0] == left[-1] else f"{left[0]} to {left[-1]}"
+    return UnlikeWork(
+        title="the DataLoader's workers have unequal parts of the data",
+        why=f"for {fetches:,} of {of:,} batches only {who} of {count} workers of {name} still read: the others were at "
+        "the end of their parts",
+        evidence=f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each while {who} of {count} workers still read",
+        fix="# give each worker an even part, with info = get_worker_info() in __iter__: many small files, or\n"
+        "samples = itertools.islice(samples, info.id, None, info.num_workers)",
+        will_not_help="more workers, unless they split the largest part",
+        saves=lost / _waited_ns(facts),
+    )
+
+
+def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int) -> UnlikeWork:
+    count, name = loaders.num_workers(main), loaders.dataset_name(main)
+    fetches, wait_ns = sum(a.count for a in alone), sum(a.wait_ns for a in alone)
+    by_worker: dict[int, int] = {}
+    for a in alone:
+        by_worker[a.worker] = by_worker.get(a.worker, 0) + a.wait_ns
+    worker = max(by_worker, key=lambda w: by_worker[w])
+    evidence = (
+        f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each for one worker, as the others had nothing left to do"
+    )
+    saves = wait_ns * (1 - 1 / _lanes(facts, main)) / _waited_ns(facts)
+    order = in_any_order(facts, main)
+    if by_worker[worker] >= limit("held_share") * wait_ns:
+        # What makes it slow is in no measurement: its samples, its file, its disk.
+        see = f"# see what is slow in its part of {name}: the samples, the file or disk"
+        if not loaders.is_stream(main):
+            see = (
+                f"# see what is slow in it: each {count}th batch is its, and where nothing shuffles of the same samples"
+            )
+        return UnlikeWork(
+            title="one DataLoader worker is slower than the others",
+            why=f"{fetches:,} of {of:,} batches wait for worker {worker} of {count} of {name}: the others are ahead",
+            evidence=evidence,
+            fix=see if loaders.is_stream(main) else f"{order}{see}",
+            will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
+            saves=saves,
+        )
+    set_to = main.description.get("prefetch_factor")
+    ahead = min(_MOST_AHEAD, max(2 * (set_to if isinstance(set_to, int) else 2), math.ceil(of / fetches) + 1))
+    further = ""
+    if not isinstance(set_to, int) or ahead > set_to:
+        further = f"DataLoader(..., prefetch_factor={ahead})  # the others go on while one makes a long batch\n"
+    return UnlikeWork(
+        title="some batches take the DataLoader's workers longer than others",
+        why=f"{fetches:,} of {of:,} batches wait for one of {count} workers of {name}: the others are ahead, and "
+        "batches are passed on in order",
+        evidence=evidence,
+        fix=f"{order}{further}# or make the batches of {name} cost alike: mix long and short samples",
+        will_not_help="pin_memory: the wait is for a batch to be made",
+        saves=saves,
+    )
+
+
+def _waited_ns(facts: Facts) -> int:
+    """For all loaders with workers."""
+    return sum(v.fetches.wall_ns for v in facts.run.loaders.values() if loaders.num_workers(v))
+
+
+def _lanes(facts: Facts, main: Loader) -> int:
+    """How many of its workers can work at a time: where they compute, no more than there are CPUs."""
+    view, count = loaders.worker_view(main), loaders.num_workers(main)
+    computes = not view.read or view.slowest >= limit("cpu_bound_share")
+    return max(2, min(count, usable_cpus(facts.run) or count)) if computes else count

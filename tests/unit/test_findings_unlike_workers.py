@@ -1,0 +1,141 @@
+"""TP102 where the loop waits for one of a loader's workers, or for those whose part of a stream is the largest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from runfiles import RunFile
+from verdicts import TRAIN, Make, only
+
+SLEEPS, WORKS = 0.04, 0.95
+WAIT = 80.0  # ms
+
+
+def starved(make: Make, awaited: dict[int, int], *, busiest: float = SLEEPS, **options: object) -> RunFile:
+    """400 fetches from 4 workers, of which so many waited for each of these alone."""
+    meta = {name: options.pop(name) for name in ("cpus", "torch", "transformers") if name in options}
+    late = sum(awaited.values())
+    file = make(**({"cpus": "8", "torch": "2.13.0+cpu"} | meta))
+    file.steps(400, data_wait=WAIT * late / 400, compute=1.0)
+    ready = {0: (late, WAIT * late), 6: (400 - late, 0.0)}
+    file.loader(1, fetches=400, wait=WAIT * late, ready=ready, num_workers=4, dataset="Rows", **options)
+    for worker in range(4):
+        share = busiest if worker == max(awaited, key=lambda w: awaited[w], default=0) else 0.01
+        file.worker(1, 71 + worker, cpu_share=share, seconds=20, states={"R" if share > 0.5 else "S": 20})
+        if worker in awaited:
+            file.awaited(1, worker, 4, awaited[worker], WAIT * awaited[worker])
+    return file
+
+
+@pytest.mark.parametrize(("busiest", "cpus", "saves"), [(SLEEPS, "2", 3 / 4), (WORKS, "8", 3 / 4), (WORKS, "2", 1 / 2)])
+def test_one_worker_is_slower(make: Make, busiest: float, cpus: str, saves: float) -> None:
+    f = only(starved(make, {2: 100}, busiest=busiest, cpus=cpus))
+    assert f.id == "TP102" and f.title == "one DataLoader worker is slower than the others"
+    assert "100 of 400 batches wait for worker 2 of 4 of Rows" in f.why
+    assert f.fix.startswith("DataLoader(..., in_order=False)") and "each 4th batch" in f.fix
+    assert f.fix_share == pytest.approx(saves)
+
+
+def test_of_a_stream_it_is_its_part_that_is_slow(make: Make) -> None:
+    f = only(starved(make, {2: 100}, kind="iterable"))
+    assert "its part of Rows" in f.fix and "in_order" not in f.fix
+
+
+def test_some_batches_take_long(make: Make) -> None:
+    f = only(starved(make, {0: 10, 1: 9, 2: 11, 3: 10}))
+    assert f.title == "some batches take the DataLoader's workers longer than others"
+    assert f.fix.startswith("DataLoader(..., in_order=False)") and "prefetch_factor=11)" in f.fix
+    assert any("40 fetches waited 80.0 ms each for one worker" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(("now", "advice"), [(4, "prefetch_factor=11"), (16, "prefetch_factor=32"), (32, "")])
+def test_a_prefetch_factor_is_only_advised_to_be_raised(make: Make, now: int, advice: str) -> None:
+    f = only(starved(make, {0: 10, 1: 9, 2: 11, 3: 10}, prefetch_factor=now))
+    assert (advice in f.fix) if advice else ("prefetch_factor" not in f.fix), f.fix
+
+
+def test_an_option_that_there_is_not_is_not_advised(make: Make) -> None:
+    some = {0: 10, 1: 9, 2: 11, 3: 10}
+    assert "in_order" not in only(starved(make, some, torch="2.5.1")).fix
+    assert "in_order" not in only(starved(make, some, in_order=False)).fix
+    f = only(starved(make, some, transformers=json.dumps({"logging_steps": 10})))
+    assert f.fix.startswith("TrainingArguments(dataloader_prefetch_factor=11)") and "in_order" not in f.fix
+
+
+def test_a_few_waits_for_one_worker_are_chance(make: Make) -> None:
+    f = only(starved(make, {2: 7}))
+    assert "worker 2" not in f.why and "4 workers of Rows wait" in f.why
+
+
+def parts(make: Make, waits: dict[int, float], *, busiest: float = SLEEPS, cpus: str = "8") -> RunFile:
+    """How many still read -> ms in all that fetches waited then, 10 ms each."""
+    whole = sum(waits.values())
+    file = make(cpus=cpus).steps(400, data_wait=whole / 400, compute=1.0)
+    ready = {0: (400, whole)}
+    file.loader(1, fetches=400, wait=whole, ready=ready, num_workers=4, dataset="Rows", kind="iterable")
+    for worker in range(4):
+        share = busiest if worker == 3 else 0.01
+        file.worker(1, 71 + worker, cpu_share=share, seconds=20, states={"R" if share > 0.5 else "S": 20})
+    for reading, wait in waits.items():
+        if reading < 4:
+            file.awaited(1, 3 if reading == 1 else -1, reading, round(wait / 10), wait)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("waits", "busiest", "who", "saves"),
+    [
+        ({4: 1000.0, 1: 3000.0}, SLEEPS, "only 1 of 4 workers", 0.75 * 0.75),
+        ({4: 1000.0, 1: 3000.0}, WORKS, "only 1 of 4 workers", 0.75 * 0.5),
+        ({4: 500.0, 3: 1000.0, 2: 1000.0, 1: 1500.0}, SLEEPS, "only 1 to 3 of 4 workers", 1.875 / 4),
+        ({4: 500.0, 3: 1000.0, 2: 1000.0, 1: 1500.0}, WORKS, "only 1 to 3 of 4 workers", 0.75 / 4),
+    ],
+)
+def test_parts_of_a_stream_are_unequal(
+    make: Make, waits: dict[int, float], busiest: float, who: str, saves: float
+) -> None:
+    f = only(parts(make, waits, busiest=busiest, cpus="2"))
+    assert f.id == "TP102" and f.title == "the DataLoader's workers have unequal parts of the data"
+    assert who in f.why and "islice" in f.fix and f.fix_share == pytest.approx(saves)
+
+
+def test_workers_that_all_wait_are_told_as_before(make: Make) -> None:
+    f = only(parts(make, {4: 3000.0, 1: 1000.0}))
+    assert "4 workers of Rows wait themselves" in f.why and "num_workers=" in f.fix
+
+
+def test_what_is_saved_is_of_all_loaders(make: Make) -> None:
+    file = starved(make, {2: 100})
+    file.loader(2, fetches=400, wait=7000, ready={0: (400, 7000)}, num_workers=2, dataset="Others")
+    assert only(file).fix_share == pytest.approx(3 / 4 * 8000 / 15000)
+
+
+def test_a_loader_that_was_not_waited_for_is_no_error(make: Make) -> None:
+    """The loop waits for the second, whose batches had only just been made."""
+    file = make(cpus="8").steps(400, data_wait=20.0, compute=1.0)
+    file.loader(1, fetches=0, wait=0, num_workers=2, dataset="Val")
+    file.loader(2, fetches=400, wait=8000, ready={1: (400, 8000)}, num_workers=2, dataset="Rows")
+    for pid in (71, 72):
+        file.worker(2, pid, cpu_share=WORKS, seconds=20, states={"R": 20})
+    assert only(file).id == "TP102"
+
+
+@pytest.mark.parametrize(("others", "says"), [(0.0, "whenever they get one"), (1.5, "busy with others")])
+def test_workers_that_share_few_cpus_with_the_training(make: Make, others: float, says: str) -> None:
+    file = make(cpus="2").steps(400, data_wait=20.0, compute=1.0)
+    file.loader(1, fetches=400, wait=8000, ready={0: (400, 8000)}, num_workers=3, dataset="Rows")
+    for pid in (71, 72, 73):
+        file.worker(1, pid, cpu_share=0.55, seconds=8, states={"R": 9, "S": 1})
+    file.host(8, process_cpus=0.2, other_cpus=1.7 + others, idle_cpus=0.0)
+    f = only(file)
+    assert says in f.why and ("stop what else runs" in f.fix) == bool(others)
+
+
+def test_a_collate_fn_is_named_where_batches_are_made(make: Make) -> None:
+    file = make(cpus="2").steps(400, data_wait=20.0, compute=1.0)
+    own = {"collate_fn": "__main__.pad", "collate_at": f"{TRAIN}:41"}
+    file.loader(1, fetches=400, wait=8000, ready={0: (400, 8000)}, num_workers=2, dataset="Rows", **own)
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=WORKS, seconds=20, states={"R": 20})
+    assert "one sample of Rows and pad (train.py:41) cheaper" in only(file).fix
