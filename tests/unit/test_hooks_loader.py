@@ -486,6 +486,25 @@ def test_a_batch_is_not_lost_when_torchs_private_names_change_in_the_fetch(hooke
     assert [batch.item() for batch in iterator] == [1, 2, 3]
 
 
+def test_a_batch_is_not_lost_when_the_pipe_cannot_be_asked(hooked: Install, recorder: Recorder) -> None:
+    session = hooked(DataLoaderHook())
+    loader = DataLoader(Numbers(4), num_workers=2, multiprocessing_context="fork")
+    iterator = iter(loader)
+    wait_until_sent(iterator, 4)
+    take = iterator._try_get_data
+
+    def closing(*args: Any, **kwargs: Any) -> Any:
+        hook = inspect.getclosurevars(type(iterator)._try_get_data).nonlocals["known"].__self__
+        hook[id(iterator)].workers._pipe = -1
+        return take(*args, **kwargs)
+
+    iterator._try_get_data = closing
+    assert next(iterator).item() == 0
+    del iterator._try_get_data
+    assert session.tiers["hook_dataloader"][0] == "off"
+    assert [batch.item() for batch in iterator] == [1, 2, 3]
+
+
 def test_a_subclass_with_its_own_iter(hooked: Install, recorder: Recorder) -> None:
     class Lazy(DataLoader[Any]):
         def __iter__(self) -> Any:

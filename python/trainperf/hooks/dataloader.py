@@ -22,7 +22,7 @@ from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_iterator, describe_loader
 from trainperf.hooks.patch import AnyFunction
-from trainperf.hooks.workers import Workers, noting_arrivals
+from trainperf.hooks.workers import Workers
 
 if TYPE_CHECKING:
     from trainperf._native import BracketFunction
@@ -76,13 +76,25 @@ class DataLoaderHook(PatchHook):
         self._orphans.clear()
 
     def wrap_arrivals(self, original: AnyFunction) -> AnyFunction:
-        known = self._iterators.get
+        """Of the iterator's method that takes a batch from its workers, and returns (whether one came, it)."""
+        known, switch, context, name = self._iterators.get, self.switch, self._context, self.name
 
-        def workers_of(iterator: Any) -> Workers | None:
-            state = known(id(iterator))
-            return state.workers if state is not None else None
+        def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+            state = known(id(self)) if switch.on else None
+            if state is None or state.workers is None:
+                return original(self, *args, **kwargs)
+            try:
+                was_there = state.workers.is_there(self)
+            except Exception as error:
+                switch.off()
+                context.fail(name, error)
+                return original(self, *args, **kwargs)
+            got = original(self, *args, **kwargs)
+            if got[0]:
+                state.workers.came(was_there)
+            return got
 
-        return noting_arrivals(original, self.switch, workers_of)
+        return _try_get_data
 
     def _wrap_next(self, original: AnyFunction) -> AnyFunction:
         import torch

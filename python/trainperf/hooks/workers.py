@@ -10,10 +10,8 @@ from __future__ import annotations
 import fcntl
 import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from trainperf.hooks.patch import AnyFunction, Switch
 
 # What is read of an iterator, by names that are torch's own.
 _NAMES = ("_task_info", "_tasks_outstanding", "_rcvd_idx", "_send_idx", "_workers_status", "_data_queue")
@@ -75,7 +73,7 @@ class Workers:
         others = sum(worker != wait.worker and working[worker] for worker in asked)
         own, reading = asked.count(wait.worker), sum(working)
         if self._was_there:  # what kept it is its worker, which goes on; what lies behind it is the others'
-            made = iterator._data_queue.qsize()
+            made = self._counted(iterator)
             alone = others <= made < others + own
         else:
             alone = others == 0
@@ -84,26 +82,25 @@ class Workers:
             return wait.worker, reading, self._latest_ns - max(self._before_ns, wait.begin_ns)
         return (-1, reading, took_ns) if reading < len(working) else None
 
-    def take(self, iterator: Any, original: AnyFunction, *args: Any, **kwargs: Any) -> Any:
-        """Calls the iterator's method that takes a batch from its workers, and returns (whether one came, it)."""
-        was_there = self._is_there(iterator)
-        got = original(iterator, *args, **kwargs)
-        if got[0]:
-            self._before_ns, self._latest_ns, self._was_there = self._latest_ns, _clock(), was_there
-        return got
+    def is_there(self, iterator: Any) -> bool:
+        """Whether a batch can be taken out now."""
+        return (self._pinned and bool(iterator._data_queue.queue)) or self._in_pipe()
 
-    def _ready(self, iterator: Any) -> int:
-        """A worker counts a batch before its own thread has sent it, which may take long where it goes on computing: so
-        what is counted is ready only if something lies in the pipe."""
+    def came(self, was_there: bool) -> None:
+        """One was taken out."""
+        self._before_ns, self._latest_ns, self._was_there = self._latest_ns, _clock(), was_there
+
+    def _counted(self, iterator: Any) -> int:
+        """Batches that were made and not taken out. A worker counts one before its own thread has sent it, which may
+        take long where it goes on computing."""
         if self._pinned:
             # Its data queue is a queue.Queue: qsize() would take the lock that the pin-memory thread holds.
-            counted = iterator._worker_result_queue.qsize()
-            return len(iterator._data_queue.queue) + (counted if counted and self._in_pipe() else 0)
-        counted = iterator._data_queue.qsize()
-        return counted if counted and self._in_pipe() else 0
+            return len(iterator._data_queue.queue) + int(iterator._worker_result_queue.qsize())
+        return int(iterator._data_queue.qsize())
 
-    def _is_there(self, iterator: Any) -> bool:
-        return (self._pinned and bool(iterator._data_queue.queue)) or self._in_pipe()
+    def _ready(self, iterator: Any) -> int:
+        counted = self._counted(iterator)
+        return counted if counted and self.is_there(iterator) else 0
 
     def _in_pipe(self) -> bool:
         return fcntl.ioctl(self._pipe, termios.FIONREAD, _NOTHING) != _NOTHING
@@ -118,15 +115,3 @@ def _next_task(iterator: Any) -> tuple[int, Sequence[Any]]:
         if len(task) == 2 or (task and working[task[0]]):
             return number, task
     return -1, ()
-
-
-def noting_arrivals(original: AnyFunction, switch: Switch, workers_of: Callable[[Any], Workers | None]) -> AnyFunction:
-    """Around `_try_get_data`."""
-
-    def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
-        workers = workers_of(self) if switch.on else None
-        if workers is None:
-            return original(self, *args, **kwargs)
-        return workers.take(self, original, *args, **kwargs)
-
-    return _try_get_data
