@@ -63,6 +63,12 @@ def test_an_option_that_there_is_not_is_not_advised(make: Make) -> None:
     assert f.fix.startswith("TrainingArguments(dataloader_prefetch_factor=11)") and "in_order" not in f.fix
 
 
+def test_one_long_wait_makes_no_slow_worker(make: Make) -> None:
+    file = starved(make, {0: 1, 1: 9})
+    file._rows["fetch_awaited"][0]["wait_ns"] = 100 * 10**9
+    assert only(file).title.startswith("some batches")
+
+
 def test_a_few_waits_for_one_worker_are_chance(make: Make) -> None:
     f = only(starved(make, {2: 7}))
     assert "worker 2" not in f.why and "4 workers of Rows wait" in f.why
@@ -96,7 +102,7 @@ def test_parts_of_a_stream_are_unequal(
     make: Make, waits: dict[int, float], busiest: float, who: str, saves: float
 ) -> None:
     f = only(parts(make, waits, busiest=busiest, cpus="2"))
-    assert f.id == "TP102" and f.title == "the DataLoader's workers have unequal parts of the data"
+    assert f.id == "TP102" and f.title == "some DataLoader workers have read their parts long before the others"
     assert who in f.why and "islice" in f.fix and f.fix_share == pytest.approx(saves)
 
 

@@ -265,12 +265,20 @@ def ready_mean_ns(loader: Loader) -> float:
     return ready_ns(loader) / ready_count(loader)
 
 
+def _most_ahead(loader: Loader) -> int:
+    """Batches that its workers may have made before they are asked for."""
+    prefetched = loader.description.get("prefetch_factor")
+    return num_workers(loader) * (prefetched if isinstance(prefetched, int) else 2)
+
+
 def _late_by_workers(loader: Loader, view: WorkerView) -> bool:
-    """Fetches are blocked, and workers compute: each hands its batches' tensors over in a thread of its own, which then
-    waits for its GIL. What is slow to unpack is the training thread's own work."""
-    fetches = loader.fetches
+    """Fetches are blocked, and workers compute and are not as far ahead as they may be: each hands its batches' tensors
+    over in a thread of its own, which then waits for its GIL. To unpack them is the training thread's own work."""
+    fetches, most = loader.fetches, _most_ahead(loader)
     blocked_ns = fetches.wall_ns - fetches.cpu_ns - fetches.gil_wait_ns
-    return view.told and not view.waits and blocked_ns >= limit("half_share") * fetches.wall_ns
+    ahead_ns = sum(ns for ready, ns in fetches.ready_wall_ns.items() if ready >= most - most // 8)
+    late_ns = min(blocked_ns, fetches.wall_ns - ahead_ns)
+    return view.told and not view.waits and late_ns >= limit("half_share") * fetches.wall_ns
 
 
 def mostly_starved(loader: Loader, slow_ns: float) -> bool:
@@ -287,9 +295,8 @@ def mostly_starved(loader: Loader, slow_ns: float) -> bool:
         return True
     if ready_ns(loader) - loader.fetches.gil_wait_ns < slow_ns * ready_count(loader):
         return False
-    workers, prefetched = num_workers(loader), loader.description.get("prefetch_factor")
-    most = workers * (prefetched if isinstance(prefetched, int) else 2)
-    ahead = sum(n for ready, n in loader.fetches.ready.items() if ready > 0 and ready >= min(workers + 1, most))
+    enough = min(num_workers(loader) + 1, _most_ahead(loader))
+    ahead = sum(n for ready, n in loader.fetches.ready.items() if ready > 0 and ready >= enough)
     return ready_count(loader) > 2 * ahead
 
 

@@ -71,9 +71,9 @@ def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int)
     left = sorted({a.reading for a in ended if a.wait_ns >= limit("felt_share") * wait_ns})
     who = f"{left[0]}" if left[0] == left[-1] else f"{left[0]} to {left[-1]}"
     return UnlikeWork(
-        title="the DataLoader's workers have unequal parts of the data",
-        why=f"for {fetches:,} of {of:,} batches only {who} of {count} workers of {name} still read: the others were at "
-        "the end of their parts",
+        title="some DataLoader workers have read their parts long before the others",
+        why=f"for {fetches:,} of {of:,} batches only {who} of {count} workers of {name} still read: the others had "
+        "read their parts, which are smaller, or quicker to read",
         evidence=f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each while {who} of {count} workers still read",
         fix="# give each worker an even part, with info = get_worker_info() in __iter__: many small files, or\n"
         "samples = itertools.islice(samples, info.id, None, info.num_workers)",
@@ -85,16 +85,17 @@ def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int)
 def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int) -> UnlikeWork:
     count, name = loaders.num_workers(main), loaders.dataset_name(main)
     fetches, wait_ns = sum(a.count for a in alone), sum(a.wait_ns for a in alone)
-    by_worker: dict[int, int] = {}
-    for a in alone:
-        by_worker[a.worker] = by_worker.get(a.worker, 0) + a.wait_ns
-    worker = max(by_worker, key=lambda w: by_worker[w])
+    top = max({a.worker for a in alone}, key=lambda w: sum(a.wait_ns for a in alone if a.worker == w))
+    own, own_ns = (
+        sum(values) for values in zip(*((a.count, a.wait_ns) for a in alone if a.worker == top), strict=True)
+    )
     evidence = (
         f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each for one worker, as the others had nothing left to do"
     )
     saves = wait_ns * (1 - 1 / _lanes(facts, main)) / _waited_ns(facts)
     order = in_any_order(facts, main)
-    if by_worker[worker] >= limit("held_share") * wait_ns:
+    mostly = min(own / fetches, own_ns / wait_ns) >= limit("held_share")
+    if mostly and own >= limit("lone_fetches"):
         # What makes it slow is in no measurement: its samples, its file, its disk.
         see = f"# see what is slow in its part of {name}: the samples, the file or disk"
         if not loaders.is_stream(main):
@@ -103,7 +104,7 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
             )
         return UnlikeWork(
             title="one DataLoader worker is slower than the others",
-            why=f"{fetches:,} of {of:,} batches wait for worker {worker} of {count} of {name}: the others are ahead",
+            why=f"{own:,} of {of:,} batches wait for worker {top} of {count} of {name}: the others are ahead",
             evidence=evidence,
             fix=see if loaders.is_stream(main) else f"{order}{see}",
             will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",

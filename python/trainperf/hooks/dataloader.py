@@ -39,7 +39,7 @@ class _Fetches:
     def __init__(self, loader: int, workers: Workers | None, reference: weakref.ref[Any]) -> None:
         self.loader = loader
         self.workers = workers  # None: has none, or they are not known by torch's names
-        self.starting = 0  # fetches until each worker has made a batch
+        self.starting = 0  # fetches until as many batches have come as there are workers
         self.reference = reference
 
 
@@ -113,7 +113,7 @@ class DataLoaderHook(PatchHook):
                 between.at_fetch()
             try:
                 state = known(id(self)) or adopt(self, 0)
-                if fast is not None and state.workers is None:
+                if fast is not None and state.workers is None and not state.starting:
                     fast.know(self, state.loader)  # the next fetch comes here no more
                 ready, wait, workers = -1, None, state.workers
                 if workers is not None:
@@ -132,13 +132,13 @@ class DataLoaderHook(PatchHook):
                 end(fetch, raised)
                 raise
             how = batch_came
-            if workers is not None and (wait is not None or state.starting):
+            if wait is not None or state.starting:
                 try:
                     if state.starting:
                         state.starting -= 1
                         if not state.starting:
                             context.session.workers_at_work(state.loader)
-                    if wait is not None:
+                    if workers is not None and wait is not None:
                         if ready and workers.was_behind(wait):
                             how = batch_came_behind
                         awaited = workers.awaited(self, wait)
@@ -227,7 +227,7 @@ class DataLoaderHook(PatchHook):
             pid = getattr(worker, "pid", None)
             if pid is not None:
                 self._context.session.watch_worker(loader, pid)
-        if int(getattr(iterator, "_num_yielded", 0)) > 0:
+        if getattr(iterator, "_rcvd_idx", 0):
             self._context.session.workers_at_work(loader)
         else:
             state.starting = len(processes)

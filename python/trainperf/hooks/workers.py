@@ -69,16 +69,14 @@ class Workers:
         took_ns = self._latest_ns - wait.begin_ns
         if took_ns < _SHORT_NS or len(working) == 1 or not working[wait.worker] or wait.task in tasks:
             return None
-        asked = [task[0] for number, task in tasks.items() if number < wait.sent and len(task) == 1]
-        others = sum(worker != wait.worker and working[worker] for worker in asked)
-        own, reading = asked.count(wait.worker), sum(working)
-        if self._was_there:  # what kept it is its worker, which goes on; what lies behind it is the others'
-            made = self._counted(iterator)
-            alone = others <= made < others + own
-        else:
-            alone = others == 0
-        # In an epoch's last batches nobody is asked for more.
-        if alone and (reading == 1 or iterator._send_idx > wait.sent):
+        reading = sum(working)
+        # What was there was not waited for, but for whoever handed it over. In an epoch's last batches nobody is asked
+        # for more.
+        alone = reading == 1 or (not self._was_there and iterator._send_idx > wait.sent)
+        for number, task in tasks.items():
+            if number < wait.sent and len(task) == 1 and task[0] != wait.worker and working[task[0]]:
+                alone = False
+        if alone:
             return wait.worker, reading, self._latest_ns - max(self._before_ns, wait.begin_ns)
         return (-1, reading, took_ns) if reading < len(working) else None
 

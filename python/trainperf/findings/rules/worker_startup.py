@@ -141,6 +141,7 @@ class WorkerStartup:
             return None
         count, workers, anew = len(waits.started), waits.workers, waits.anew
         starts = plural(waits.starts, "start")
+        kept = 1 if anew else len(loaders.with_workers_of(facts))  # each loader's first
         each = ms(sum(claims.values()) / waits.starts)
         return facts.finding(
             (self.id, self.slug),
@@ -162,7 +163,7 @@ class WorkerStartup:
             f"{plural(waits.starts, 'time')}, {each} each",
             fix=("# make the loader once, before the epochs:\n" if anew else "")
             + f"DataLoader(..., num_workers={loaders.num_workers(waits.main)}, persistent_workers=True)",
-            fix_share=1 - 1 / waits.starts,  # the first start stays
+            fix_share=1 - min(1, kept / waits.starts),
             will_not_help="more workers: each one makes the start longer",
         )
 

@@ -55,7 +55,7 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
 def _others_compete(facts: Facts) -> bool:
     """Processes that are none of this run's."""
     load = cpu_load.load(facts)
-    return not load.known or load.others >= limit("competing_cpus")
+    return load.known and load.others >= limit("competing_cpus")
 
 
 class WorkersTooSlow:
@@ -134,12 +134,16 @@ class WorkersTooSlow:
             fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
             fix = f"# free the CPUs: {fewer}stop what else runs"
             wont = "more workers: they would wait for the same CPUs"
-        elif cpus and (cpus <= have or view.short_of_cpu):
+        elif cpus and cpus <= (have + 1 if view.short_of_cpu else have):
             when = "whenever they get one" if view.short_of_cpu else "all the time"
             state = f"{compute} {when} (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
             made = " and ".join((f"one sample of {name}", *loaders.collate_names(main, facts)))
             fix = f"# make {made} cheaper: decode ahead of training, or on the device"
             wont = f"more workers: {plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training are all in use"
+        elif view.short_of_cpu:
+            state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time"
+            fix = "# see which CPUs they may use (taskset, a container's cpuset), and what else runs there"
+            wont = "more workers: they would wait for the same CPUs"
         else:
             state = f"{compute} all the time (on the CPU {view.cpu_share:.0%})"
             want = max(min(need, cpus - 1) if cpus else need, have + 1)
