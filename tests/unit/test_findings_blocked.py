@@ -195,6 +195,19 @@ def test_a_queue_that_a_background_loader_feeds(make: Make) -> None:
     assert f.id == "TP301" and "background loader" in f.title and "num_workers" in f.fix
 
 
+@pytest.mark.parametrize(
+    ("share", "advice"), [(0.03, "num_workers=8"), (0.97, "one sample of Slow cheaper")], ids=["wait", "compute"]
+)
+def test_a_background_loader_that_has_workers_already(make: Make, share: float, advice: str) -> None:
+    file = make(cpus="2").steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:32 next_batch")
+    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=at)
+    file.loader(1, off_thread=(100, 780), dataset="Slow", dataset_at=f"{TRAIN}:17", num_workers=2)
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=share, seconds=20, states={"R" if share > 0.5 else "S": 20})
+    assert advice in only(file).fix
+
+
 def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
     file = make().steps(100, compute=2.0, blocked_io=6.0)
     file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))

@@ -269,7 +269,7 @@ def test_a_class_of_torch_is_not_to_be_changed(make: Make, dataset: str, fix: st
         (
             0.55,
             "8",
-            ("compute for 55% of the time, and wait for the rest", "their waits overlap", "the queue is empty"),
+            ("compute for 55% of the time, and wait for the rest", "num_workers=4", "the queue is empty"),
         ),
     ],
 )

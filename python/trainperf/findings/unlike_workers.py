@@ -75,7 +75,8 @@ def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int)
         why=f"for {fetches:,} of {of:,} batches only {who} of {count} workers of {name} still read: the others had "
         "read their parts, which are smaller, or quicker to read",
         evidence=f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each while {who} of {count} workers still read",
-        fix="# give each worker an even part, with info = get_worker_info() in __iter__: many small files, or\n"
+        fix="# give each worker an even part: every n-th sample, or one of many small files\n"
+        "info = get_worker_info()  # in __iter__\n"
         "samples = itertools.islice(samples, info.id, None, info.num_workers)",
         will_not_help="more workers, unless they split the largest part",
         saves=lost / _waited_ns(facts),
@@ -108,7 +109,7 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
             evidence=evidence,
             fix=see if loaders.is_stream(main) else f"{order}{see}",
             will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
-            saves=saves,
+            saves=wait_ns / _waited_ns(facts) if order and not loaders.is_stream(main) else saves,  # others take its
         )
     set_to = main.description.get("prefetch_factor")
     ahead = min(_MOST_AHEAD, max(2 * (set_to if isinstance(set_to, int) else 2), math.ceil(of / fetches) + 1))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders, pools
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
@@ -150,6 +152,23 @@ _NOW_AND_THEN = (
 _FIND_OUT = "# run longer: then it is told which call it is, to be moved out of the loop or into a thread"
 
 
+def _of_background(facts: Facts, background: Sequence[Loader], cost: int) -> str:
+    """Faster loaders that other threads read; `cost`: of the loop, which waits for them."""
+    main = max(background, key=lambda v: v.fetches.off_thread_wall_ns)
+    have = loaders.num_workers(main)
+    if not have:
+        return f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
+    cpus, view = usable_cpus(facts.run), loaders.worker_view(main)
+    if view.computes and 0 < cpus <= have:
+        return (
+            f"# make one sample of {loaders.dataset_name(main)} cheaper: the background loader's workers have all CPUs"
+        )
+    need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
+    want = min(need, max(cpus, have + 1)) if view.computes and cpus else need
+    call = f"DataLoader(..., num_workers={want})"
+    return loaders.with_workers(main, want, call, f"the background loader's {plural(have, 'worker')} are too slow")
+
+
 class Blocked:
     id = "TP301"
     slug = "blocked"
@@ -214,7 +233,7 @@ class Blocked:
         if timed and kind in _LOOKS:
             fix = f"# if its timeout ends the wait: a shorter one, or look by {_LOOKS[kind]} and go on\n{fix}"
         if fed:
-            fix = f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
+            fix = _of_background(facts, background, cost)
         why = f"{facts.step_thread_name} {words}{call}"
         second = facts.second(spots)
         if top is None:

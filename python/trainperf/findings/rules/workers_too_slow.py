@@ -52,6 +52,12 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
         yield f"{ready} of {total} fetches found a batch ready, and took {ms(took / ready)} each{just}"
 
 
+def _own_cpus(facts: Facts) -> float:
+    """What this process uses beside its workers; one CPU where it was not read."""
+    load = cpu_load.load(facts)
+    return load.own if load.known else 1.0
+
+
 def _others_compete(facts: Facts) -> bool:
     """Processes that are none of this run's."""
     load = cpu_load.load(facts)
@@ -98,6 +104,8 @@ class WorkersTooSlow:
         uneven = 0 < 2 * few < total and waited >= limit("held_share") * starved
         wider = max(need, have + 1)
         more = loaders.with_workers(main, wider, _call(main, wider, total // few if uneven else 0))
+        made = " and ".join((f"one sample of {name}", *loaders.collate_names(main, facts)))
+        training = _own_cpus(facts)
         if unlike is not None:
             state, fix, wont = "", unlike.fix, unlike.will_not_help
         elif not view.told:
@@ -121,13 +129,17 @@ class WorkersTooSlow:
             fix = f"{more}  # their waits overlap"
             further = "" if uneven else ", or a larger prefetch_factor"
             wont = f"cheaper transforms{further}: the workers do not compute, they wait"
+        elif not cpu_bound and view.cpu_share * (have + 1) + training > (cpus or math.inf):
+            state = f"{compute} for {view.cpu_share:.0%} of the time, and there is no CPU for more of them: "
+            state += f"{plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training"
+            fix = f"# make {made} cheaper: decode ahead of training, or on the device"
+            wont = f"more workers: they would wait for the same {plural(cpus, 'CPU')}"
         elif not cpu_bound:
             state = f"{compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
             state += "(for storage, network, a lock or a CPU, or to be asked for more)"
-            want = min(wider, max(have + 1, int(cpus / view.cpu_share))) if cpus else wider
-            call = _call(main, want, total // few if uneven else 0)
-            fix = f"{loaders.with_workers(main, want, call)}  # their waits overlap"
-            wont = _EMPTY[uneven]
+            want = min(wider, int((cpus - training) / view.cpu_share)) if cpus else wider
+            fix = loaders.with_workers(main, want, _call(main, want, total // few if uneven else 0))
+            wont = _EMPTY[uneven or 2 * few < total]
         elif view.short_of_cpu and _others_compete(facts):
             state = f"{compute}, but {'gets' if one else 'get'} a CPU only {view.cpu_share:.0%} of the time: "
             state += "the CPUs are busy with others"
@@ -137,7 +149,6 @@ class WorkersTooSlow:
         elif cpus and cpus <= (have + 1 if view.short_of_cpu else have):
             when = "whenever they get one" if view.short_of_cpu else "all the time"
             state = f"{compute} {when} (on the CPU {view.cpu_share:.0%}), on {plural(cpus, 'CPU')}"
-            made = " and ".join((f"one sample of {name}", *loaders.collate_names(main, facts)))
             fix = f"# make {made} cheaper: decode ahead of training, or on the device"
             wont = f"more workers: {plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training are all in use"
         elif view.short_of_cpu:
