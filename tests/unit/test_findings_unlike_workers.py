@@ -131,7 +131,8 @@ def test_a_loader_that_was_not_waited_for_is_no_error(make: Make) -> None:
     file.loader(2, fetches=400, wait=8000, ready={1: (400, 8000)}, num_workers=2, dataset="Rows")
     for pid in (71, 72):
         file.worker(2, pid, cpu_share=WORKS, seconds=20, states={"R": 20})
-    assert only(file).id == "TP102"
+    f = only(file)
+    assert f.id == "TP102" and "2 workers of Rows compute" in f.why
 
 
 @pytest.mark.parametrize(("cpus", "advice"), [("8", "num_workers=4"), ("2", "one sample of Rows cheaper")])

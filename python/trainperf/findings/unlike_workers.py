@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.slow_workers import SlowWorkers, in_any_order
 from trainperf.findings.text import ms
 from trainperf.findings.thresholds import limit
-from trainperf.findings.trainer_words import arguments, own_loader
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -22,19 +21,7 @@ if TYPE_CHECKING:
 _MOST_AHEAD = 32  # batches by worker: each lies in memory
 
 
-@dataclass(frozen=True, slots=True)
-class UnlikeWork:
-    """What to say of it."""
-
-    title: str
-    why: str
-    evidence: str
-    fix: str
-    will_not_help: str
-    saves: float  # of what the loop waits for all loaders, if these workers had like work
-
-
-def unlike_work(facts: Facts, main: Loader, alike: Sequence[Loader]) -> UnlikeWork | None:
+def unlike_work(facts: Facts, main: Loader, alike: Sequence[Loader]) -> SlowWorkers | None:
     """None where the loop mostly waits for all of these loaders' workers, or it was not recorded for whom."""
     # As recorded: the facts' own have their sampler's share taken out.
     each = [facts.run.loaders[v.id] for v in (main, *alike)]
@@ -50,27 +37,18 @@ def unlike_work(facts: Facts, main: Loader, alike: Sequence[Loader]) -> UnlikeWo
     return _one_at_a_time(facts, main, alone, of) if _told(alone, wall_ns) else None
 
 
-def in_any_order(facts: Facts, loader: Loader) -> str:
-    """A line of a fix; none where the loader does so, for a PyTorch that has no such option, or for a Trainer, which
-    cannot be told."""
-    its = arguments(facts.run.meta) and not own_loader(facts.run.meta)
-    if facts.torch_version < (2, 6) or its or loader.description.get("in_order") is False:
-        return ""
-    return "DataLoader(..., in_order=False)  # a batch is passed on when it is made\n"
-
-
 def _told(awaited: Sequence[Awaited], wall_ns: int) -> bool:
     enough = sum(a.count for a in awaited) >= limit("lone_fetches")
     return enough and sum(a.wait_ns for a in awaited) >= limit("half_share") * wall_ns
 
 
-def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int) -> UnlikeWork:
+def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int) -> SlowWorkers:
     count, name, lanes = loaders.num_workers(main), loaders.dataset_name(main), _lanes(facts, main)
     fetches, wait_ns = sum(a.count for a in ended), sum(a.wait_ns for a in ended)
     lost = sum(a.wait_ns * (1 - a.reading / lanes) for a in ended if a.reading < lanes)
     left = sorted({a.reading for a in ended if a.wait_ns >= limit("felt_share") * wait_ns})
     who = f"{left[0]}" if left[0] == left[-1] else f"{left[0]} to {left[-1]}"
-    return UnlikeWork(
+    return SlowWorkers(
         title="some DataLoader workers have read their parts long before the others",
         why=f"for {fetches:,} of {of:,} batches only {who} of {count} workers of {name} still read: the others had "
         "read their parts, which are smaller, or quicker to read",
@@ -83,7 +61,7 @@ def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int)
     )
 
 
-def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int) -> UnlikeWork:
+def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int) -> SlowWorkers:
     count, name = loaders.num_workers(main), loaders.dataset_name(main)
     fetches, wait_ns = sum(a.count for a in alone), sum(a.wait_ns for a in alone)
     top = max({a.worker for a in alone}, key=lambda w: sum(a.wait_ns for a in alone if a.worker == w))
@@ -103,7 +81,7 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
             see = (
                 f"# see what is slow in it: each {count}th batch is its, and where nothing shuffles of the same samples"
             )
-        return UnlikeWork(
+        return SlowWorkers(
             title="one DataLoader worker is slower than the others",
             why=f"{own:,} of {of:,} batches wait for worker {top} of {count} of {name}: the others are ahead",
             evidence=evidence,
@@ -116,7 +94,7 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
     further = ""
     if not isinstance(set_to, int) or ahead > set_to:
         further = f"DataLoader(..., prefetch_factor={ahead})  # the others go on while one makes a long batch\n"
-    return UnlikeWork(
+    return SlowWorkers(
         title="some batches take the DataLoader's workers longer than others",
         why=f"{fetches:,} of {of:,} batches wait for one of {count} workers of {name}: the others are ahead, and "
         "batches are passed on in order",
