@@ -76,6 +76,8 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
     mostly = min(own / fetches, own_ns / wait_ns) >= limit("held_share")
     if mostly and own >= limit("lone_fetches"):
         # What makes it slow is in no measurement: its samples, its file, its disk.
+        # Of a data set that is shuffled it is no sample's fault: others can take all of its batches.
+        shuffles = main.description.get("sampler") == "RandomSampler" and not loaders.is_stream(main)
         see = f"# see what is slow in its part of {name}: the samples, the file or disk"
         if not loaders.is_stream(main):
             see = (
@@ -87,7 +89,7 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
             evidence=evidence,
             fix=see if loaders.is_stream(main) else f"{order}{see}",
             will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
-            saves=wait_ns / _waited_ns(facts) if order and not loaders.is_stream(main) else saves,  # others take its
+            saves=wait_ns / _waited_ns(facts) if order and shuffles else saves,
         )
     set_to = main.description.get("prefetch_factor")
     ahead = min(_MOST_AHEAD, max(2 * (set_to if isinstance(set_to, int) else 2), math.ceil(of / fetches) + 1))
