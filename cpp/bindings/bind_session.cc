@@ -257,7 +257,7 @@ void BindSession(py::module_& module) {
       .def("watch_worker", &Session::WatchWorker, py::arg("loader"), py::arg("pid"),
            "A DataLoader worker process, to be read from /proc once a second until it is gone.")
       .def("workers_at_work", &Session::WorkersAtWork, py::arg("loader"),
-           "Those of this loader that are watched have started, and each made a batch.")
+           "Those of this loader that are watched have started: as many batches have come as there are.")
       .def("unnamed_threads", &Session::UnnamedThreads,
            "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
       .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"))

@@ -269,7 +269,7 @@ class Session:
     def watch_worker(self, loader: int, pid: int) -> None:
         """A DataLoader worker process, to be read from /proc once a second until it is gone."""
     def workers_at_work(self, loader: int) -> None:
-        """Those of this loader that are watched have started, and each made a batch."""
+        """Those of this loader that are watched have started: as many batches have come as there are."""
     def unnamed_threads(self) -> list[int]:
         """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
     def name_thread(self, native_tid: int, name: str) -> None: ...

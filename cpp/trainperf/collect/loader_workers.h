@@ -1,7 +1,7 @@
 // Worker processes of DataLoaders, read from /proc until they are gone.
 //
 //   workers.Watch(loader, pid, NowNs());          // any thread
-//   workers.AtWork(loader, NowNs());              // any thread: each of them has made a batch
+//   workers.AtWork(loader, NowNs());              // any thread: they have started
 //   workers.Read(NowNs(), false, writer);         // at each wake-up of our thread: those that are due
 
 #ifndef TRAINPERF_COLLECT_LOADER_WORKERS_H_

@@ -78,10 +78,12 @@ enum FetchEnd : int64_t { kFetchedBatch = 0, kFetchExhausted = 1, kFetchRaised =
 
 // Of a fetch that waited for one of its loader's workers.
 struct Awaited {
-  int32_t worker =
-      -1;  // its number, as torch's get_worker_info() has it, where the others had nothing left to do; else -1
-  int32_t reading = 0;  // workers that had not come to the end of their part of a stream; all, where there is none
-  int64_t wait_ns = 0;  // how long it was so; 0: nothing is known
+  // Its number, as in torch's get_worker_info(), where the others had nothing left to do; else -1.
+  int32_t worker = -1;
+  // Workers that had not come to the end of their part of a stream; all, where there is none.
+  int32_t reading = 0;
+  // How long it was so; 0: nothing is known.
+  int64_t wait_ns = 0;
 };
 
 // Both in an event's value: the end in 8 bits, the worker in 12, those that read in 12, microseconds above.

@@ -44,7 +44,7 @@ struct WorkerReading {
   int64_t at_ns;
   int64_t cpu_ns;  // user + system so far
   char state;      // R S D Z ... of /proc/PID/stat; '?' when it is gone
-  bool at_work;    // it has started: imported what it needs, and made a batch
+  bool at_work;    // the loader's workers have started: as many batches have come as it has workers
 };
 
 struct HostReading {  // once a second

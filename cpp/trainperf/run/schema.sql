@@ -155,9 +155,10 @@ CREATE TABLE fetch_ready (
   PRIMARY KEY (loader, ready)
 ) WITHOUT ROWID;
 
--- Of fetch.count, fetches that waited for a batch to be made. worker: the number of the one that alone had something to do (the
--- others had made all that they had been asked for, or had read their parts of a stream); -1: several had. reading: how many
--- had not read their parts; all, where there is no stream. Fetches with worker = -1 of which all read are left out.
+-- Of fetch.count, fetches that waited for a batch to be made. worker: the number of the one that alone had something to
+-- do (the others had made all that they had been asked for, or had read their parts of a stream); -1: several had.
+-- reading: how many had not read their parts; all, where there is no stream. Those with worker = -1 while all read are
+-- left out.
 CREATE TABLE fetch_awaited (
   loader INTEGER NOT NULL,
   worker INTEGER NOT NULL,
@@ -167,8 +168,8 @@ CREATE TABLE fetch_awaited (
   PRIMARY KEY (loader, worker, reading)
 ) WITHOUT ROWID;
 
--- One worker process, read from first_ns to last_ns; from at_work_ns on each of the loader's had started, and made a batch (0: it
--- was not read then).
+-- One worker process, read from first_ns to last_ns. From at_work_ns on the loader's workers had started: as many batches
+-- had come as it has workers (0: it was not read then).
 CREATE TABLE worker (
   id INTEGER PRIMARY KEY,
   loader INTEGER NOT NULL,

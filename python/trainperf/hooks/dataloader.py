@@ -3,7 +3,8 @@
 What `ready` means. It is the number of batches that the workers had finished when the next one was asked for:
 - workers: those in the loader's queue, and with pin_memory those that still wait for the pin-memory thread as well
   (but for the one in its hands). So a fetch that takes long although `ready` > 0 waited for the pin-memory thread, for
-  the GIL or for its own unpickling, and one with `ready` == 0 waited for a worker;
+  the GIL, for its own unpickling or for the thread in which a worker hands tensors over, and one with `ready` == 0
+  waited for a worker;
 - batches that came before their turn are kept by the iterator, and count only when the one that is asked for is among
   them: behind a slow worker (head-of-line blocking) nothing is ready. Whose batch lies in the queue cannot be seen
   without taking it out, so whether the right one was there is known only afterwards: where it came into an empty queue

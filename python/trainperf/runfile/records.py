@@ -126,10 +126,9 @@ class Worker:
 class Awaited:
     """Fetches that waited for a batch to be made."""
 
-    worker: (
-        int  # the number of the one that alone had something to do: the others had made all that they had been asked
-    )
-    # for, or had read their parts of a stream; -1: several had
+    # The number of the one that alone had something to do: the others had made all that they had been asked for, or had
+    # read their parts of a stream; -1: several had.
+    worker: int
     reading: int  # workers that had not read their parts; all, where there is no stream
     count: int
     wait_ns: int  # of these fetches' wall time
