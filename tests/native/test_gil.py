@@ -154,8 +154,9 @@ def test_frames_of_two_moments_are_not_told_as_one_stack(python: tuple[str, Path
 
 def test_threads_that_come_and_go(python: tuple[str, Path]) -> None:
     seen = play(python, "short_lived_threads")
-    assert seen["without_tid"] == 0
     assert seen["threads"] > 100
+    # 3.10 has it only in the thread's own descriptor, where the kernel clears it as the thread ends.
+    assert seen["without_tid"] <= (0.01 * seen["threads"] if seen["tid_in_descriptor"] else 0), seen
 
 
 def test_forks_under_contention(python: tuple[str, Path]) -> None:

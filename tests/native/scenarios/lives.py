@@ -30,7 +30,12 @@ def short_lived_threads() -> dict[str, Any]:
             for thread in threads:
                 thread.join()
     tids = [tid for tid, *_ in truth.threads().values()]
-    result = {"threads": len(tids), "without_tid": tids.count(0), "sampler": truth.sampler_stats()}
+    result = {
+        "threads": len(tids),
+        "without_tid": tids.count(0),
+        "tid_in_descriptor": sys.version_info < (3, 11),
+        "sampler": truth.sampler_stats(),
+    }
     truth.stop_sampler()
     truth.uninstall()
     truth.end()
