@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
 
-from _common import run_delay_ns
+from _common import run_delay_ns, system_ns
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 
@@ -22,18 +22,20 @@ class Truth:
         self.ns = 0  # in the trouble
         self.delay_ns = 0  # of it, kept from a CPU: that has a cause of its own
         self.fetch_ns = 0  # in fetches from a DataLoader, all that it does around the dataset with it
-        self.wall_ns = self.cpu_ns = self.wall_delay_ns = self.batches = 0
+        self.wall_ns = self.cpu_ns = self.system_ns = self.wall_delay_ns = self.batches = 0
         self.counting = False
 
     def begin(self) -> None:
         if not self.counting and not self.wall_ns:
             self.counting = True
             self._start, self._cpu, self._delay = time.perf_counter_ns(), time.thread_time_ns(), run_delay_ns()
+            self._system = system_ns()
 
     def end(self) -> None:
         self.counting = False
         self.wall_ns = time.perf_counter_ns() - self._start
         self.cpu_ns, self.wall_delay_ns = time.thread_time_ns() - self._cpu, run_delay_ns() - self._delay
+        self.system_ns = system_ns() - self._system
 
     @contextmanager
     def trouble(self) -> Iterator[None]:
@@ -93,13 +95,13 @@ class KnownTrouble:
     @property
     def share(self) -> tuple[float, float]:
         """The true share of the loop's time, as a range: a wait for the GIL ends when the thread runs again, so that
-        the delay of waking up is part of it or not. The cost of a callback or logger is all of its time; elsewhere,
-        what the trouble was kept from a CPU has a cause of its own. The wait for a batch is the dataset's trouble at
-        least, and the whole fetch at most."""
+        the delay of waking up is part of it or not, and so is the kernel's own time for it, which wakes it up each 5 ms
+        and more. The cost of a callback or logger is all of its time; elsewhere, what the trouble was kept from a CPU
+        has a cause of its own. The wait for a batch is the dataset's trouble at least, and the whole fetch at most."""
         truth = self.truth
         if self.gil:  # the loop blocks in nothing else
             ns = truth.wall_ns - truth.cpu_ns
-            return (ns - truth.wall_delay_ns) / truth.wall_ns, ns / truth.wall_ns
+            return (ns - truth.wall_delay_ns) / truth.wall_ns, (ns + truth.system_ns) / truth.wall_ns
         ns = truth.ns if self.cause in _OF_OBJECTS else truth.ns - truth.delay_ns
         most_ns = max(ns, truth.fetch_ns) if self.cause == "data_wait" else ns
         return ns / truth.wall_ns, most_ns / truth.wall_ns
