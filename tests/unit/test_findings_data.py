@@ -302,6 +302,17 @@ def test_workers_wait_for_the_one_that_computes(
     assert f.id == "TP102" and "wait for the busiest of them, which computes all the time (on the CPU 90%" in f.why
     assert "cost alike" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
     assert f.fix_share == pytest.approx(1 - 0.5 / 0.9)
+    assert "batches are passed on in order" in f.why
+
+
+def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -> None:
+    file = make(cpus="8", torch="2.13.0+cpu").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2, in_order=False)
+    for pid, share in ((71, 0.9), (72, 0.1)):
+        file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
+    f = only(file)
+    assert "wait for the busiest of them, which computes all the time" in f.why and "in order" not in f.why
+    assert "cost alike" in f.fix and "in_order" not in f.fix
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 PROGRAM = """
 import json, sys
@@ -132,12 +133,16 @@ assert [[fetch(it).item() for _ in range(4)] for it in iterators] == [[1.0, 5.0,
 """
 
 
-def run(body: str, *, hooked: bool) -> dict[str, Any]:
+def run(body: str, *, hooked: bool, dynamo_is_there: bool = True) -> dict[str, Any]:
+    """Without Dynamo at first it takes three times as long."""
     tests = str(Path(__file__).parents[1])
     program = PROGRAM.format(tests=tests, hooked=hooked, body=textwrap.dedent(body).replace("{hooked}", str(hooked)))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=100, check=False
-    )
+    if dynamo_is_there:
+        done = warm.run(["-c", program])
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+        )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
@@ -163,6 +168,13 @@ def test_dynamo_does_the_same_with_hooks(body: str, backwards: int, steps: int |
         assert hooked["words"].count("begin OPTIMIZER") == hooked["words"].count("end OPTIMIZER") == steps
     assert hooked["words"].count("begin COMPILE") == hooked["words"].count("end COMPILE") >= 1
     assert plain["words"] == []
+
+
+def test_dynamo_is_imported_after_the_hooks_were_installed() -> None:
+    hooked = run(TRAIN_STEP, hooked=True, dynamo_is_there=False)
+    assert hooked["notes"] == [] and hooked["compiled"] and hooked["breaks"] == run(TRAIN_STEP, hooked=False)["breaks"]
+    assert hooked["words"].count("begin BACKWARD") == hooked["words"].count("end BACKWARD") == 5
+    assert hooked["words"].count("begin COMPILE") == hooked["words"].count("end COMPILE") >= 1
 
 
 def test_batches_that_compiled_code_fetches() -> None:

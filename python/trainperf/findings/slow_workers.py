@@ -92,10 +92,12 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             finds_out=not fetches.few_are_late,
         )
     if view.one_computes:
+        any_order = main.description.get("in_order") is False
         return SlowWorkers(
             too_slow,
             f"{who} wait for the busiest of them, which computes all the time (on the CPU {view.slowest:.0%}, all of "
-            f"them {view.cpu_share:.0%} on average): batches are passed on in order",
+            f"them {view.cpu_share:.0%} on average)"
+            f"{', as it has more to do than they have' if any_order else ': batches are passed on in order'}",
             f"# make the batches of {name} cost alike (mix long and short samples), and its long ones cheaper\n"
             f"{in_any_order(facts, main)}".rstrip(),
             fetches.no_help,
