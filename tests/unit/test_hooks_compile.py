@@ -140,9 +140,7 @@ def run(body: str, *, hooked: bool, dynamo_is_there: bool = True) -> dict[str, A
     if dynamo_is_there:
         done = warm.run(["-c", program])
     else:
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
