@@ -366,10 +366,11 @@ def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:
 JOINED = tuple(f"/usr/lib/python3.11/threading.py:{f}" for f in JOIN)
 
 
-@pytest.mark.parametrize(("name", "told"), [("", True), ("named-all-the-same", False)])
+@pytest.mark.parametrize(("name", "told"), [("", True), ("named-all-the-same", True), ("named {}", False)])
 def test_threads_that_were_joined_are_told_by_what_they_ran(make: Make, name: str, told: bool) -> None:
     """Nobody could ask the name of one that lived for some milliseconds, and of each there are few looks."""
-    f = asleep_beside(make, *[(name, f"{TRAIN}:77 send", 28.0)] * 20, signs=((0, 1.0),), at=JOINED)
+    threads = [(name.format(i), f"{TRAIN}:77 send", 28.0) for i in range(20)]
+    f = asleep_beside(make, *threads, signs=((0, 1.0),), at=JOINED)
     assert f.fix.startswith("# join it, or leave the") and "waits for a thread to end" in f.title
     assert f.who == (("MainThread", "threads that run upload") if told else ("MainThread",))
     assert f.why.startswith("threads that run upload are in send (train.py:77) while MainThread waits") == told

@@ -47,6 +47,39 @@ def test_a_hook_with_a_call_much_longer_than_most_is_not_said_to_take_it_at_ever
     assert (" at every call " in f.why) == every and "few of its calls" not in f.why, f.why
 
 
+WOKE = 2
+PUT = "/usr/lib/python3.11/queue.py:140 Queue.put", "/usr/lib/python3.11/threading.py:327 Condition.wait"
+
+
+@pytest.mark.parametrize(
+    ("at", "code", "says", "fix"),
+    [
+        (PUT[::-1], 202, "waits for room in a queue", "make what takes from it faster"),
+        ((), 202, "waits for a lock", "hold the lock for less"),
+        (("/usr/lib/python3.11/queue.py:171 Queue.get",), 202, "waits for a queue", "ask for it a step earlier"),
+        ((), 230, "", ""),  # it sleeps: no other thread has to do with it
+    ],
+)
+@pytest.mark.parametrize("sign", [WOKE, 1])
+def test_a_callback_that_waits_for_a_thread_is_not_to_run_in_one(
+    make: Make, at: tuple[str, ...], code: int, *, says: str, fix: str, sign: int
+) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 4.0, ("other", "blocked"): 6.0})
+    file.object(1, "callback", **{"class": "Send", "module": "app", "hooks": {"on_train_batch_end": hook(600)}})
+    stack = file.stack(*at, f"{TRAIN}:42 Send.on_train_batch_end")
+    file.detail("sample", 590, phase="other", state="blocked", code=code, stack=stack, count=60)
+    uploads = file.stack(f"{TRAIN}:77 send", f"{TRAIN}:70 upload")
+    file.detail("beside", 590, phase="other", thread=file.thread("uploader"), stack=uploads, code=sign)
+    f = only(file)
+    assert f.id == "TP701" and f.where == "train.py:41"
+    if not says:
+        assert "runs on the training thread" in f.why and "in a thread, of copies" in f.fix
+        return
+    assert f"Send.on_train_batch_end {says}" in f.why and fix in f.fix and "thread, of copies" not in f.fix
+    assert ("while uploader is in send (train.py:77)" in f.why) == ("uploader" in f.who) == (sign == WOKE)
+    assert f.will_not_help.startswith("a thread: it waits for another one already")
+
+
 def test_two_classes_of_one_name_are_told_apart_by_their_lines(make: Make) -> None:
     """Each in a function of its own."""
     file = lightning(make).steps(100, compute=8.0)

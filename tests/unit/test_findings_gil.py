@@ -100,6 +100,24 @@ def test_threads_that_run_the_same_one_after_another_are_one_hog(make: Make, nam
     assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread that runs job",))
 
 
+def test_threads_of_one_name_one_after_another_are_one_hog(make: Make) -> None:
+    """Such as one for each checkpoint; some end before they are asked for their name."""
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    for i in range(30):
+        thread = file.thread("" if i % 5 == 0 else "ckpt-writer")
+        file.detail("gil_wait", 10, thread=thread, stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job"))
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread called ckpt-writer",))
+
+
+def test_threads_of_one_name_that_run_different_things_are_many(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    for i in range(30):
+        stack = file.stack(f"{TRAIN}:{88 + i % 3} dump", f"{TRAIN}:80 job{i % 3}")
+        file.detail("gil_wait", 10, thread=file.thread("worker"), stack=stack)
+    assert only(file).id == "TP202"
+
+
 @pytest.mark.parametrize("functions", [1, 2])
 def test_threads_that_are_met_as_they_begin(make: Make, functions: int) -> None:
     """Who starts one waits for it while it begins; it goes on to what it is to run, and that keeps the GIL."""

@@ -59,6 +59,25 @@ def test_what_samples_say_of_a_callback_is_not_told_once_more(
     assert told.keys() == ids and told["TP701"].cost_ms_per_step == pytest.approx(2.5, abs=0.01)
 
 
+@pytest.mark.parametrize(("callback", "cost", "share"), [(True, 4.0, 0.75), (False, 7.0, 4 / 7)])
+def test_a_callback_that_sleeps_is_no_place_that_the_loop_sleeps_at(
+    make: Make, callback: bool, cost: float, share: float
+) -> None:
+    """Measured: the loop's own two were not named at all."""
+    file = lightning(make).steps(
+        100, {("forward", "native"): 2.0, ("forward", "blocked"): 4.0, ("other", "blocked"): 3.0}
+    )
+    if callback:
+        file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_x": hook(300)}})
+    for phase, at, ms in (("other", "42 Slow.on_x", 400), ("forward", "8 ask", 225), ("forward", "9 poll", 75)):
+        stack = file.stack(f"{TRAIN}:{at}")
+        file.detail("sample", ms, phase=phase, state="blocked", code=230, stack=stack, count=ms)
+    f = next(f for f in said(file).findings if f.id == "TP301")
+    assert f.cost_ms_per_step == pytest.approx(cost) and f.fix_share == pytest.approx(share)
+    assert f.where == ("train.py:8" if callback else "train.py:42")
+    assert f.evidence[0].startswith(f"{cost:.1f} ms of each step's 9.0 ms")
+
+
 def test_what_samples_say_of_a_callback_that_is_not_told_is_told(make: Make) -> None:
     """Most of its time is waits for the GIL, which are no time of its own."""
     cells = {("forward", "native"): 16.0, ("other", "python"): 4.0, ("other", "gil_wait"): 10.0}
@@ -434,6 +453,22 @@ def test_samples_that_stand_for_no_time_tell_nothing(make: Make) -> None:
     file = make().steps(100, {("forward", "python"): 6.0}, compute=4.0)
     file.detail("sample", 0, phase="forward", state="python", stack=file.stack(*log_call(), STEP, *FIT), count=100)
     assert "TP707" not in [f.id for f in said(file).findings]
+
+
+def test_a_few_calls_in_a_short_step_are_an_info(make: Make) -> None:
+    f = next(f for f in said(logging_calls(make, *log_call(), STEP, ms=2.0, of_ms=4.0)).findings if f.id == "TP707")
+    assert f.severity == "info" and f.where == "train.py:15"
+
+
+@pytest.mark.parametrize(("log", "model", "fix"), [(90, 80, "every N steps"), (80, 90, "self.model = torch.compile(")])
+def test_of_the_frameworks_python_the_largest_part_is_to_be_less(make: Make, log: int, model: int, fix: str) -> None:
+    file = lightning(make).steps(100, {("forward", "python"): 1.7}, compute=2.3)
+    called = f"{SITE}/torch/nn/modules/module.py:1780 Module._call_impl", f"{TRAIN}:9 Net.forward"
+    at = file.stack(f"{SITE}/torch/nn/modules/linear.py:134 Linear.forward", *called, *FIT)
+    file.detail("sample", log, phase="forward", state="python", stack=file.stack(*log_call(), STEP, *FIT), count=log)
+    file.detail("sample", model, phase="forward", state="python", stack=at, count=model)
+    f = next(f for f in said(file).findings if f.id == "TP309")
+    assert fix in f.fix and f.fix_share == pytest.approx(90 / 170)
 
 
 HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"

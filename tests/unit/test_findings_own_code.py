@@ -238,6 +238,20 @@ def test_a_loss_by_sample_is_to_be_computed_at_once(
     assert f.fix.startswith("# a loss: of the whole batch at once") == in_pieces and "what only looks" in f.fix
 
 
+@pytest.mark.parametrize(("backward", "in_pieces"), [(9.0, True), (2.5, False)])
+@pytest.mark.parametrize("after", [True, False])
+def test_python_of_a_loss_costs_in_backward_too(make: Make, backward: float, in_pieces: bool, after: bool) -> None:
+    """Measured: 3.4 ms of 15.5 were told, `up to`, of a loss over pairs that took 13."""
+    file = make().steps(100, {("forward", "python"): 3.4, ("forward", "native"): 1.0, ("backward", "native"): backward})
+    layer = "/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", CALL.format(1832)
+    file.detail("sample", 10, state="native", stack=file.stack(*layer, f"{TRAIN}:10 loss_of"))
+    at = file.stack(f"{TRAIN}:60 pairs", f"{TRAIN}:{11 if after else 9} loss_of")
+    file.detail("sample", 340, state="python", stack=at)
+    f = next(f for f in said(file).findings if f.id == "TP302")
+    assert (f.saves_more, "what only looks" not in f.fix) == (in_pieces and after,) * 2
+    assert any("longer than a model" in e for e in f.evidence) == f.saves_more
+
+
 def test_an_average_of_the_weights_reads_modules_and_is_not_in_one(make: Make) -> None:
     state = "/x/site-packages/torch/nn/modules/module.py:2260 Module.state_dict"
     file = make().steps(100, compute=6.0, python=4.0)

@@ -85,6 +85,8 @@ _PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _OF_LOADER = re.compile(r"[/\\](torch[/\\]utils[/\\]data|torchdata([/\\]\w+)?)[/\\]\w*(dataloader|sampler)\w*\.py$")
+_FETCH = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.py$")
+_OF_SAMPLES = {"__getitem__", "__getitems__"}
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<cell|^In \[")
@@ -138,6 +140,16 @@ def is_functional(frame: FrameLike) -> bool:
 def in_loader(stack: Sequence[FrameLike]) -> bool:
     """Within PyTorch's DataLoader, or torchdata's."""
     return any("/torch/utils/data/" in f.file or "/torchdata/" in f.file for f in stack)
+
+
+def collating(stack: Sequence[FrameLike]) -> FrameLike | None:
+    """The user's function that makes a batch of samples, of a dataset with indices: what DataLoader's fetch calls, if
+    that is not for a sample."""
+    fetch = next((i for i, f in enumerate(stack) if _FETCH.search(f.file)), 0)
+    called = stack[:fetch]
+    if not called or "<listcomp>" in stack[fetch].function or called[-1].function.rpartition(".")[2] in _OF_SAMPLES:
+        return None
+    return next((f for f in reversed(called) if is_users(f, stack)), None)
 
 
 def without_torch(stack: Sequence[FrameLike]) -> bool:

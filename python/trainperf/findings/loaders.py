@@ -152,6 +152,11 @@ def read_by(fix: str, reader: str) -> str:
     return _noted(fix, f"of the loader that {reader} reads")
 
 
+def read_of(fix: str, dataset: str) -> str:
+    """A fix of one of several loaders."""
+    return _noted(fix, f"of {dataset}")
+
+
 def made_in(fix: str, method: str) -> str:
     return _noted(fix, f"in {method}")
 
@@ -272,13 +277,15 @@ def _most_ahead(loader: Loader) -> int:
 
 
 def _late_by_workers(loader: Loader, view: WorkerView) -> bool:
-    """Fetches are blocked, and workers compute and are not as far ahead as they may be: each hands its batches' tensors
-    over in a thread of its own, which then waits for its GIL. To unpack them is the training thread's own work."""
+    """Fetches are blocked, and workers mostly compute and are not as far ahead as they may be: each hands its batches'
+    tensors over in a thread of its own, which then waits for its GIL. To unpack them is the training thread's own work.
+    """
     fetches, most = loader.fetches, _most_ahead(loader)
     blocked_ns = fetches.wall_ns - fetches.cpu_ns - fetches.gil_wait_ns
     ahead_ns = sum(ns for ready, ns in fetches.ready_wall_ns.items() if ready >= most - most // 8)
     late_ns = min(blocked_ns, fetches.wall_ns - ahead_ns)
-    return view.told and not view.waits and late_ns >= limit("half_share") * fetches.wall_ns
+    mostly = max(view.cpu_share, view.running) >= limit("half_share")
+    return view.told and mostly and late_ns >= limit("half_share") * fetches.wall_ns
 
 
 def mostly_starved(loader: Loader, slow_ns: float) -> bool:

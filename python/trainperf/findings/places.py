@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -243,14 +244,21 @@ class Places:
             elif isinstance(who, tuple) and (
                 not thread or not thread.name or len({d.thread.id for d in group if d.thread}) > 1
             ):
-                thread, name = None, f"a thread that runs {frames.short_function(who[1])}"
+                names = {d.thread.name for d in group if d.thread and d.thread.name}
+                called = len(names) == 1 and not _NO_NAME.fullmatch(next(iter(names)))
+                name = (
+                    f"a thread called {names.pop()}"
+                    if called
+                    else f"a thread that runs {frames.short_function(who[1])}"
+                )
+                thread = None
             waits, share = sum(d.count for d in group), ns / whole if whole else 0.0
             out.append(Holder(name, thread, ns, waits, share, spot, self.second(spots)))
         return sorted(out, key=lambda h: -h.ns)
 
     def _by_thread(self, details: Sequence[Detail]) -> dict[int | frames.Function, list[Detail]]:
-        """By thread; those without a name by the function that they run. Of many that were met only before they ran
-        anything of the user's it is that of the others, if these all run the same."""
+        """By thread; those without a name of their own by the function that they run. Of many that were met only before
+        they ran anything of the user's it is that of the others, if these all run the same."""
         by_thread: dict[int | frames.Function, list[Detail]] = {}
         for d in details:
             unknown = self._started([d]) or (-1 if self._begins(d) else 0)
@@ -277,10 +285,16 @@ class Places:
         """What a thread ran that has no name of its own, or ended before it was asked for it: one of many, mostly. Of
         too many the later ones are no threads to the run at all."""
         thread = of_thread[0].thread
-        if thread is not None and not _NO_NAME.fullmatch(thread.name):
+        if thread is not None and not _NO_NAME.fullmatch(thread.name) and thread.name not in self._shared_names:
             return None
         found = (frames.outermost_user_frame(self.run.stack(d.stack)) for d in of_thread)
         return next((frames.function_of(at) for at in found if at is not None), None)
+
+    @cached_property
+    def _shared_names(self) -> set[str]:
+        """Of several threads: such as one for each checkpoint, the next when the last has ended."""
+        count = Counter(thread.name for thread in self.run.threads.values())
+        return {name for name, threads in count.items() if threads > 1}
 
     def _library_spot(self, details: Sequence[Detail]) -> Spot | None:
         for d in details:

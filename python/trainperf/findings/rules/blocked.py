@@ -16,120 +16,12 @@ from trainperf.findings.model import Cell, Limits, Outcome, Standing
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind, writes
 from trainperf.findings.thresholds import limit
+from trainperf.findings.waiting import FIXES, WORDS
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.places import Beside
     from trainperf.runfile import Detail, Frame, Loader
-
-_WORDS = {
-    "lock": "waits for a lock",
-    "queue": "waits for a queue",
-    "process queue": "waits for a queue from another process",
-    "signal": "waits for another thread's signal",
-    "timed signal": "waits for a signal or a timeout",
-    "thread end": "waits for a thread to end",
-    "full queue": "waits for room in a queue",
-    "future": "waits for a future",
-    "pipe": "waits for a pipe from another process",
-    "full pipe": "waits for room in a pipe to another process",
-    "sleep": "sleeps",
-    "file": "waits for a file",
-    "socket": "waits for a socket",
-    "event loop": "waits in asyncio's event loop",
-    "process": "waits for a child process",
-    "workers": "waits for a DataLoader's workers to stop",
-    "ranks": "waits in backward for the other ranks",
-    "even ranks": "waits in backward for the other ranks",
-    "late ranks": "waits in backward for the other ranks",
-    "other": "is blocked",
-}
-
-_FIXES = {
-    "lock": (
-        "# hold the lock for less: copy what you need under it, work outside of it",
-        "more workers, a larger batch: it is not computing",
-    ),
-    "queue": (
-        "",  # as pools.advice says
-        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
-    ),
-    "process queue": (
-        "",
-        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
-    ),
-    "signal": (
-        "# make what the other thread does before its signal faster, or ask for it earlier: a step ahead",
-        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
-    ),
-    "timed signal": (
-        "# else make what comes before the signal faster, or ask for it earlier: a step ahead",
-        "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
-    ),
-    "thread end": (
-        "# join it, or leave the `with` of its pool, a step later or after the loop: it goes on meanwhile\n"
-        "# if it computes, that needs a free CPU",
-        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
-    ),
-    "full queue": (
-        "# make what takes from it faster, or run several of those",
-        "a larger queue: it fills up again; a faster GPU: what takes from it sets the pace",
-    ),
-    "future": (
-        "",
-        "a larger batch, a faster GPU: the pool sets the pace",
-    ),
-    "pipe": (
-        "",
-        "a larger batch, a faster GPU: the process at the other end sets the pace",
-    ),
-    "full pipe": (
-        "# make the process that reads from it faster, or send it less",
-        "a faster GPU: the process at the other end sets the pace",
-    ),
-    "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
-    "file": (
-        "# read it once and keep it, or ahead in a DataLoader worker",
-        "a faster GPU: the loop waits for storage",
-    ),
-    "written file": (
-        "# write or print less often, or from a thread: it waits for storage, or for who reads the pipe",
-        "a faster GPU: the loop does not compute",
-    ),
-    "socket": (
-        "# send from a background thread with a queue; wait only at the end",
-        "a faster GPU: the loop waits for the network",
-    ),
-    "event loop": (
-        "# fetch ahead, by an event loop in a thread of its own (loop.run_forever): submit before the step\n"
-        "future = asyncio.run_coroutine_threadsafe(fetch(), loop)  # and future.result() after it",
-        "a faster GPU: the event loop waits; asyncio.create_task alone: no task goes on while a step runs",
-    ),
-    "process": (
-        "# run it beside training (subprocess.Popen, looked at later) or less often",
-        "a faster GPU: the loop waits for a child process",
-    ),
-    "workers": (
-        "DataLoader(..., persistent_workers=True)  # made once, and kept: its workers go on",
-        "more workers: each of them is to stop; a faster GPU: the loop waits for processes to end",
-    ),
-    "ranks": (
-        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
-        "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
-        "anything on this rank, if another one is late",
-    ),
-    "even ranks": (
-        "# no rank is late in the mean: each is by turns (uneven batches), or one was once: see their worst steps\n"
-        "# or the exchange itself takes that long: accumulate gradients under model.no_sync()",
-        "looking for one rank that is always late: there is none",
-    ),
-    "late ranks": (
-        "# the others wait for this rank longer still: make what it does itself faster\n"
-        "# if the exchange itself takes that long: accumulate gradients under model.no_sync()",
-        "looking for a rank that is later: this one has the most work of its own",
-    ),
-    "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
-}
 
 # What looks without waiting, of what may wait with a timeout.
 _LOOKS = {
@@ -177,8 +69,7 @@ class Blocked:
 
     def check(self, facts: Facts) -> Outcome:
         ended = facts.loaders_end if facts.loaders_end.is_told(facts) else None  # as TP104's
-        told = ended.claims if ended is not None else {}
-        claims = {cell: left for cell, ns in facts.cells("blocked_io").items() if (left := ns - told.get(cell, 0)) > 0}
+        claims = facts.ledger.cells("blocked_io")
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
@@ -187,7 +78,11 @@ class Blocked:
         phases = {p for p, _ in claims}
         elsewhere = beside_saves(facts).details  # told as the checkpoint's
         elsewhere |= ended.details if ended is not None else frozenset()
-        samples = [d for d in facts.samples(phases=phases, states=["blocked"]) if d not in elsewhere]
+        samples = [
+            d
+            for d in facts.samples(phases=phases, states=["blocked"])
+            if d not in elsewhere and not facts.in_told_hook(d.phase, facts.run.stack(d.stack))
+        ]
         spots = facts.spots(samples, by_line=True)  # another line may wait for another reason
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
@@ -213,16 +108,16 @@ class Blocked:
         if timed:
             busiest = ""
             kind = "timed signal" if kind == "signal" else kind
-        words = _WORDS[kind]
+        words = WORDS[kind]
         if kind == "file" and name in ("read", "write", "readv", "writev"):
             words = "waits for a file or pipe"
         if fed:
             words = "waits for a queue that a background loader feeds"
         call = f" ({name})" if name else ""
         feeder, feeds_at = self._feeder(facts, background) if fed else ("", "")
-        fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else _FIXES[kind]
+        fix, wont = _NOW_AND_THEN if emptied and affected.steps < facts.steps else FIXES[kind]
         if kind == "file" and writes(name):
-            fix, wont = _FIXES["written file"]
+            fix, wont = FIXES["written file"]
         pool = None
         if handed is not None and not fix:
             pool = pools.advice(facts, handed, beside)

@@ -9,6 +9,7 @@ from trainperf.findings import framework, trainer_words
 from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.model import Outcome
 from trainperf.findings.thresholds import limit
+from trainperf.findings.waiting import ForOthers, for_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,7 @@ class Callback:
         affected = _affected(facts, told, claims)
         of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
         seldom = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
+        waits: ForOthers | None = None
         bar, method = "ProgressBar" in top.name, framework.method_of_users(facts, top)
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
@@ -76,6 +78,9 @@ class Callback:
             if seldom:
                 fix = f"# what only few of its calls do: more rarely still, less, or {beside}"
                 fix_share = hook.other_ns / whole_ns
+            waits = _waits(facts, top, claims)
+            if waits is not None:
+                fix, fix_share = waits.fix, top.other_ns / whole_ns
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -92,9 +97,9 @@ class Callback:
                 *(line for p in told[1:] for line in _of_another(facts, p)),
                 f"{'others' if modules else 'other callbacks'}: {', '.join(others)}" if others else "",
             ),
-            who=tuple(name for p in told for name in _names(facts, p)),
+            who=(*(name for p in told for name in _names(facts, p)), waits.who if waits is not None else ""),
             where=top.place(facts) if method is None else facts.where(method),
-            why=f"{top.name}.{hook.name} runs on the training thread"
+            why=f"{top.name}.{hook.name} {waits.words if waits is not None else 'runs on the training thread'}"
             + (
                 ", and few of its calls take long"
                 if seldom
@@ -105,14 +110,30 @@ class Callback:
                 else ""
             )
             + (f" ({top.place(facts)})" if method is None else f": most of it in {facts.label(method)}")
+            + (f", while {waits.meanwhile}" if waits is not None and waits.meanwhile else "")
             + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.hooks[0].other_ns):.0%}" for p in told[1:])
             + "".join(f"; {h.other_ns / top.other_ns:.0%} of its time is in {h.name}" for h in more),
             fix=fix,
             fix_share=fix_share,
-            will_not_help="more workers; "
+            will_not_help=waits.will_not_help
+            if waits is not None
+            else "more workers; "
             + ("a callback that does the same" if top.is_module else "where it stands in the list of callbacks")
             + ("; a thread: it is Python, and takes the GIL from training" if computes else ""),
         )
+
+
+def _waits(facts: Facts, part: framework.Part, claims: Mapping[Cell, int]) -> ForOthers | None:
+    """Where most of its time is a wait for another thread: that is what to look at."""
+    asleep_ns = sum(ns for (_, mechanism), ns in claims.items() if mechanism == "blocked")
+    if asleep_ns < limit("half_share") * sum(claims.values()):
+        return None
+    phases = sorted({phase for phase, mechanism in claims if mechanism == "blocked"})
+    hooks = framework.Hooks(facts)
+    asleep = facts.samples(phases=phases, states=["blocked"])
+    mine = [d for d in asleep if any(hooks.owner(frame) == part for frame in facts.run.stack(d.stack))]
+    enough = sum(d.count for d in mine) >= limit("min_samples")
+    return for_others(facts, mine, phases) if enough else None
 
 
 def _more_hooks(facts: Facts, part: framework.Part) -> list[framework.Hook]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
@@ -53,6 +54,8 @@ class DataStarved:
         own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0 and v.fetches.count]
         batches = max(facts.steps, sum(v.fetches.count for v in own))  # several a step, where gradients are accumulated
         small = cost / batches < 1e6 * limit("in_process_min_ms")
+        main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
+        by_workers = _ByWorkers.of(facts, own, main, cost) if main is not None else None
         if small and facts.loop_share(cost) < limit("in_process_dominant_share"):
             severity = "info"
         blocked = cells.get(("fetch", "blocked"), 0) / max(1, sum(cells.values()))
@@ -75,7 +78,6 @@ class DataStarved:
         awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         busy_threads = self._busy_threads(facts) if lock and not awaited else None
         computed = busy_threads is not None and busy_threads >= limit("own_threads_cpus")
-        main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
         name = loaders.dataset_name(main) if main is not None else "the data"
         usable = usable_cpus(facts.run)
         rest = max(facts.wall_ns - cost, 1)
@@ -86,9 +88,14 @@ class DataStarved:
             part = "" if need == 1 else ", of which each worker reads its own part (get_worker_info)"
             fix = f"# make batches ahead: {name} as an IterableDataset{part}, in a DataLoader(..., num_workers={need})"
             wont = ""
-        elif small:
+        elif small or (by_workers is not None and not by_workers.pays):
+            stream = main is not None and loaders.is_stream(main)
+            collate = frames.collating(top.frames) if top is not None and not stream else None
             fix = _by_batch(main, name)
-            wont = "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait"
+            if collate is not None:
+                makes = frames.label(collate, facts.base)
+                fix = f"# make {makes} cheaper: do ahead of training what it does for each batch"
+            wont = f"workers: to pass on a ready batch costs 1.2 to 1.9 ms, {'more' if small else 'much'} of this wait"
         elif lock and (computed or (busy_threads is not None and usable == 1)):
             fix, wont = _of_threads(main, function_name(top) if top is not None else name, need, usable)
         elif lock:
@@ -114,10 +121,13 @@ class DataStarved:
             fix, wont = _of_few(facts, affected, fix)
         if restarts is not None and "num_workers=" in fix:
             fix = f"# batches = iter(loader) once, before the loop; if it waits then, workers that start once:\n{fix}"
+        others = {loaders.dataset_name(v) for v in own} - {name}
+        if others and "DataLoader(..." in fix:
+            fix = loaders.read_of(fix, name)
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
         if top is not None:
-            why = f"{facts.label(top)} {doing} on the training thread"
+            why = f"{facts.label_with_caller(top)} {doing} on the training thread"
         confidence = facts.confidence() if facts.of_trace else facts.confidence(samples=seen)
         meanwhile = ""
         if len(awaited) == 1:  # of several it is not known who is waited for
@@ -156,7 +166,7 @@ class DataStarved:
             where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=why,
             fix=fix,
-            fix_share=_ahead_share(main) if "num_workers=" in fix else 1.0,
+            fix_share=by_workers.share(cost, 0 if waits else usable) if by_workers and "num_workers=" in fix else 1.0,
             will_not_help=wont,
         )
 
@@ -179,12 +189,31 @@ class DataStarved:
         return f"{kind}: {name}" if kind != "other" else name
 
 
-def _ahead_share(loader: Loader | None) -> float:
-    """The share of its fetches that workers could make ahead: not an iterator's first."""
-    fetches = loader.fetches if loader is not None else None
-    if fetches is None or not fetches.count:
-        return 1.0
-    return fetches.count / (fetches.count + fetches.first_count)
+@dataclass(frozen=True, slots=True)
+class _ByWorkers:
+    """What workers of the costliest loader would change."""
+
+    ahead_ns: int  # of the cost: batches that they could make ahead, all but an iterator's first
+    taking_ns: int  # to take these out of their queue
+    wall_ns: int  # of the run
+
+    @classmethod
+    def of(cls, facts: Facts, own: Sequence[Loader], main: Loader, cost: int) -> _ByWorkers:
+        every = sum(v.fetches.wall_ns for v in own)
+        mine = cost * main.fetches.wall_ns // every if every else cost
+        ahead = mine * main.fetches.count // max(1, main.fetches.count + main.fetches.first_count)
+        return cls(ahead, round(main.fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns)
+
+    @property
+    def pays(self) -> bool:
+        return self.ahead_ns - self.taking_ns >= limit("half_share") * self.ahead_ns
+
+    def share(self, cost: int, cpus: int) -> float:
+        """What they save of the cost, at most. `cpus`: that share the work, which stays as much; 0: it is no work."""
+        saved = self.ahead_ns - self.taking_ns
+        if cpus > 1:
+            saved = min(saved, self.wall_ns - (self.wall_ns + self.taking_ns) // cpus)
+        return max(0, saved) / cost
 
 
 def _of_few(facts: Facts, affected: Affected, fix: str) -> tuple[str, str]:

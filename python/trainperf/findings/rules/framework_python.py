@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_module, in_profiler, is_framework, is_the_loops
+from trainperf.findings.framework import FEWER_LOG_CALLS, in_log_call
 from trainperf.findings.model import Cell, Finding, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -31,6 +32,9 @@ _PROFILER = (
 )
 _NO_ANOMALY = "torch.autograd.set_detect_anomaly(False)  # or no `with` of it: each operation keeps its stack"
 _COMPILE = "model = torch.compile(model)  # or a larger batch"
+_COMPILE_PART = (
+    "self.model = torch.compile(self.model)  # its networks: what logs cannot be compiled; or a larger batch"
+)
 
 
 class FrameworkPython:
@@ -135,12 +139,16 @@ def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, 
 def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, float]:
     parts: dict[str, int] = {}
     for d in theirs:
-        part = "model" if d.phase == "backward" or in_module(facts.run.stack(d.stack)) else d.phase
+        stack = facts.run.stack(d.stack)
+        part = "log" if in_log_call(stack) else "model" if d.phase == "backward" or in_module(stack) else d.phase
         parts[part] = parts.get(part, 0) + d.ns
     most = max(parts, key=lambda part: parts[part])
     share = parts[most] / sum(parts.values())
+    if most == "log":
+        return FEWER_LOG_CALLS, share
     if most == "optimizer":
         return "torch.optim.AdamW(..., fused=True)  # or foreach=True, or a larger batch", share
     if most == "model" or caller is None:
-        return _COMPILE, share
+        lightning = "lightning" in facts.run.meta.get("framework", "")
+        return _COMPILE_PART if lightning else _COMPILE, share
     return f"# make these calls less often, or for more at once: {facts.where(caller)}", caller.share

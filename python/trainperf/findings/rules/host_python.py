@@ -55,6 +55,7 @@ _AFTER_THE_MODEL = f"{SELDOM}\n{_NEEDED}"
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
+_NO_GRADIENT = "# where no gradient is needed: with torch.no_grad(), every N steps"
 _MAY_FREE = (
     "# if it frees a batch that a worker made (del, the next one takes its name): smaller samples, such as uint8\n"
     "# else do it in tensors, every N steps, or in a DataLoader worker"
@@ -116,7 +117,10 @@ class HostPython:
             usual = _BEFORE_THE_MODEL
         elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
-        if not may_free and computes_loss(facts, top):
+        in_backward = usual is _AFTER_THE_MODEL and not rare and self._makes_backward_long(facts, mine)
+        if in_backward:
+            usual = f"{_OF_A_LOSS}\n{_NO_GRADIENT}"
+        elif not may_free and computes_loss(facts, top):
             usual = f"{_OF_A_LOSS}\n{usual}"
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
@@ -152,6 +156,10 @@ class HostPython:
                 f"{moving:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device"
                 if moving
                 else "",
+                f"backward takes {ms(facts.run.phase_ns('backward') / facts.steps)} a step, longer than a model and "
+                "its loss need: it goes back through each of these operations"
+                if in_backward
+                else "",
                 "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
                 if before
                 else "",
@@ -165,6 +173,7 @@ class HostPython:
             if fixes is not None
             else _IN_TENSORS.get(self._part(facts, mine, top), usual),
             fix_share=1.0 if second is None else top.share,
+            saves_more=in_backward,
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
 
@@ -190,6 +199,13 @@ class HostPython:
             part = "hook" if part == "backward" and in_backward_hook(stack) else part
             parts[part] = parts.get(part, 0) + d.ns
         return max(parts, key=lambda part: parts[part], default="")
+
+    @staticmethod
+    def _makes_backward_long(facts: Facts, mine: OwnCode) -> bool:
+        """Most of forward is this, and backward takes longer than that of what else is in forward."""
+        forward, in_forward = facts.run.phase_ns("forward"), int(mine.ns * mine.share(phase="forward"))
+        long = facts.run.phase_ns("backward") >= limit("backward_ratio") * (forward - in_forward)
+        return long and in_forward >= limit("half_share") * forward
 
     @staticmethod
     def _makes_text(facts: Facts, mine: OwnCode, top: Spot) -> bool:

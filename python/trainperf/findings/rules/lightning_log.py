@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import plural
-from trainperf.findings.frames import is_framework, is_users
+from trainperf.findings.framework import FEWER_LOG_CALLS, in_log_call
 from trainperf.findings.model import Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.runfile import Detail, Frame
+    from trainperf.runfile import Detail
 
-_MODULE = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
 _CAUSES = ("python", "compute", "launch")  # of validation, of a hook or a logger others tell
-
-
-def _logs(stack: Sequence[Frame]) -> bool:
-    """Lightning's own code below a self.log that the user's code called, of no callback."""
-    calls = next((i for i, f in enumerate(stack) if is_users(f, stack)), None)
-    if calls is None or any(f.function == "_call_callback_hooks" and is_framework(f.file) for f in stack):
-        return False
-    return any(_MODULE.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls])
 
 
 class LightningLog:
@@ -38,8 +27,12 @@ class LightningLog:
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         samples = sum(d.count for d in details)
-        if severity is None or samples < limit("min_samples") or facts.ms_per_step(cost) < limit("metric_calls_ms"):
+        if severity is None or samples < limit("min_samples"):
             return None
+        if facts.ms_per_step(cost) < limit("metric_calls_ms"):  # a few calls, in a short step
+            severity = "info"
+            if facts.loop_share(cost) < limit("framework_share"):
+                return None
         spots = facts.spots(details)
         top = spots[0]
         return facts.finding(
@@ -60,7 +53,7 @@ class LightningLog:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"Lightning runs Python for each metric at each call: {facts.label(top)}",
-            fix="# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)",
+            fix=FEWER_LOG_CALLS,
             will_not_help="self.log_dict: it calls self.log for each metric; a larger log_every_n_steps: that only "
             "writes less often; torch.compile",
         )
@@ -78,7 +71,9 @@ class LightningLog:
                 continue
             read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
             calls = [
-                d for d in read if _logs(stack := facts.run.stack(d.stack)) and not facts.in_told_hook(d.phase, stack)
+                d
+                for d in read
+                if in_log_call(stack := facts.run.stack(d.stack)) and not facts.in_told_hook(d.phase, stack)
             ]
             whole = sum(d.ns for d in read)
             if calls and whole:

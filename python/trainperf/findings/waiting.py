@@ -1,0 +1,159 @@
+"""What a thread that sleeps waits for, in words, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainperf.findings.handovers import handover
+from trainperf.findings.syscalls import call_of, waiting_kind
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.runfile import Detail
+
+WORDS = {
+    "lock": "waits for a lock",
+    "queue": "waits for a queue",
+    "process queue": "waits for a queue from another process",
+    "signal": "waits for another thread's signal",
+    "timed signal": "waits for a signal or a timeout",
+    "thread end": "waits for a thread to end",
+    "full queue": "waits for room in a queue",
+    "future": "waits for a future",
+    "pipe": "waits for a pipe from another process",
+    "full pipe": "waits for room in a pipe to another process",
+    "sleep": "sleeps",
+    "file": "waits for a file",
+    "socket": "waits for a socket",
+    "event loop": "waits in asyncio's event loop",
+    "process": "waits for a child process",
+    "workers": "waits for a DataLoader's workers to stop",
+    "ranks": "waits in backward for the other ranks",
+    "even ranks": "waits in backward for the other ranks",
+    "late ranks": "waits in backward for the other ranks",
+    "other": "is blocked",
+}
+
+FIXES = {
+    "lock": (
+        "# hold the lock for less: copy what you need under it, work outside of it",
+        "more workers, a larger batch: it is not computing",
+    ),
+    "queue": (
+        "",  # as pools.advice says
+        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
+    ),
+    "process queue": (
+        "",
+        "a larger queue: it is empty; a larger batch, a faster GPU: the producer sets the pace",
+    ),
+    "signal": (
+        "# make what the other thread does before its signal faster, or ask for it earlier: a step ahead",
+        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
+    ),
+    "timed signal": (
+        "# else make what comes before the signal faster, or ask for it earlier: a step ahead",
+        "a larger batch, a faster GPU: the loop is asleep; a lock that is held for less: none is held",
+    ),
+    "thread end": (
+        "# join it, or leave the `with` of its pool, a step later or after the loop: it goes on meanwhile\n"
+        "# if it computes, that needs a free CPU",
+        "a larger batch, a faster GPU: the other thread sets the pace; a lock that is held for less: none is held",
+    ),
+    "full queue": (
+        "# make what takes from it faster, or run several of those",
+        "a larger queue: it fills up again; a faster GPU: what takes from it sets the pace",
+    ),
+    "future": (
+        "",
+        "a larger batch, a faster GPU: the pool sets the pace",
+    ),
+    "pipe": (
+        "",
+        "a larger batch, a faster GPU: the process at the other end sets the pace",
+    ),
+    "full pipe": (
+        "# make the process that reads from it faster, or send it less",
+        "a faster GPU: the process at the other end sets the pace",
+    ),
+    "sleep": ("# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
+    "file": (
+        "# read it once and keep it, or ahead in a DataLoader worker",
+        "a faster GPU: the loop waits for storage",
+    ),
+    "written file": (
+        "# write or print less often, or from a thread: it waits for storage, or for who reads the pipe",
+        "a faster GPU: the loop does not compute",
+    ),
+    "socket": (
+        "# send from a background thread with a queue; wait only at the end",
+        "a faster GPU: the loop waits for the network",
+    ),
+    "event loop": (
+        "# fetch ahead, by an event loop in a thread of its own (loop.run_forever): submit before the step\n"
+        "future = asyncio.run_coroutine_threadsafe(fetch(), loop)  # and future.result() after it",
+        "a faster GPU: the event loop waits; asyncio.create_task alone: no task goes on while a step runs",
+    ),
+    "process": (
+        "# run it beside training (subprocess.Popen, looked at later) or less often",
+        "a faster GPU: the loop waits for a child process",
+    ),
+    "workers": (
+        "DataLoader(..., persistent_workers=True)  # made once, and kept: its workers go on",
+        "more workers: each of them is to stop; a faster GPU: the loop waits for processes to end",
+    ),
+    "ranks": (
+        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
+        "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "anything on this rank, if another one is late",
+    ),
+    "even ranks": (
+        "# no rank is late in the mean: each is by turns (uneven batches), or one was once: see their worst steps\n"
+        "# or the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "looking for one rank that is always late: there is none",
+    ),
+    "late ranks": (
+        "# the others wait for this rank longer still: make what it does itself faster\n"
+        "# if the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "looking for a rank that is later: this one has the most work of its own",
+    ),
+    "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
+}
+
+_ASK_EARLIER = "# make what it waits for faster, or ask for it a step earlier"
+
+
+@dataclass(frozen=True, slots=True)
+class ForOthers:
+    """A wait for another thread or process."""
+
+    words: str  # "waits for room in a queue"
+    meanwhile: str  # "uploader is in send (train.py:9)"; "" where it is not known, or several
+    who: str  # "uploader", or ""
+    fix: str
+    will_not_help: str
+
+
+def for_others(facts: Facts, asleep: Sequence[Detail], phases: Sequence[str]) -> ForOthers | None:
+    """`asleep`: samples of the training thread in these phases. None where most of it is no wait for others."""
+    spots = facts.spots(asleep, by_line=True)
+    if not spots:
+        return None
+    top = spots[0]
+    name = call_of((d for d in asleep if facts.is_at(d, top, line=True)), facts.machine)
+    kind = handover(top.frames) or ("lock" if name and waiting_kind(name) == "lock" else None)
+    if kind is None:
+        return None
+    fix, will_not_help = FIXES[kind]
+    timed = facts.timed(asleep, top, line=True)  # a timer that runs as waits end looks the same
+    threads = [] if timed else [(b.name, "is", b.spot) for b in facts.beside(phases) if b.awaited]
+    if not threads and kind == "thread end":
+        threads = [(who, "are", spot) for who, spot in facts.passing(phases)]
+    who = meanwhile = ""
+    if len(threads) == 1:  # of several it is not known who is waited for
+        who, verb, spot = threads[0]
+        meanwhile = f"{who} {verb} in {facts.label(spot)}"
+    wont = f"a thread: it waits for another one already; {will_not_help}"
+    return ForOthers(WORDS[kind], meanwhile, who, fix or _ASK_EARLIER, wont)
