@@ -54,14 +54,19 @@ def test_a_trainer_that_makes_its_own_loader_is_told_where(make: Make) -> None:
         assert fix.startswith("DataLoader(" if own else "TrainingArguments(") and (f"# in {own}" in fix) == bool(own)
 
 
-@pytest.mark.parametrize(("count", "first", "share"), [(99, 1, 0.99), (150, 50, 0.75)])
-def test_an_iterators_first_batch_is_not_made_ahead(make: Make, count: int, first: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("count", "first", "first_ms", "share"), [(99, 1, 6, 0.99), (150, 50, 150, 0.75), (190, 10, 300, 0.5)]
+)
+def test_an_iterators_first_batch_is_not_made_ahead(
+    make: Make, count: int, first: int, first_ms: float, share: float
+) -> None:
     """Nor is saved what it takes to have one from a worker."""
     file = make(cpus="4", framework="lightning.pytorch 2.6.0").steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
-    file.loader(1, fetches=count, wait=450, first=(first, 150), dataset="Rows")
+    file.loader(1, fetches=count, wait=600 - first_ms, first=(first, first_ms), dataset="Rows")
     file.detail("sample", 600, phase="fetch", state="blocked", stack=file.stack(f"{TRAIN}:5 Rows.__getitem__"))
     f = next(f for f in said(file).findings if f.id == "TP101")
-    assert "num_workers=" in f.fix and f.fix_share == pytest.approx(share - count * 1.2 / 600)
+    pays = count * 1.2 <= share * 600 / 2
+    assert ("num_workers=" in f.fix) == pays and f.fix_share == pytest.approx(share - count * 1.2 / 600 if pays else 1)
 
 
 @pytest.mark.parametrize(("mechanism", "cpus", "saves"), [("blocked", "2", 6 - 1.2), ("python", "2", 8 - 4.6)])
@@ -74,6 +79,14 @@ def test_workers_that_compute_share_the_cpus_with_training(make: Make, mechanism
     assert "num_workers=" in f.fix and f.fix_share == pytest.approx(saves / 6)
 
 
+def test_an_iterable_of_quick_batches_is_to_be_made_cheaper(make: Make) -> None:
+    file = make(cpus="4").steps(200, {("fetch", "python"): 1.1}, compute=0.9)
+    file.loader(1, fetches=200, wait=220, dataset="Rows", is_dataloader=False)
+    file.detail("sample", 220, phase="fetch", state="python", stack=file.stack(f"{TRAIN}:5 Rows.__next__"), count=60)
+    f = only(file)
+    assert f.fix.startswith("# make a batch of Rows cheaper") and f.fix_share == 1
+
+
 def test_of_several_loaders_the_costliest_is_to_have_workers(make: Make) -> None:
     file = make(cpus="8").steps(100, {("fetch", "python"): 7.0}, compute=3.0)
     file.loader(1, fetches=100, wait=600, dataset="Unlabelled")
@@ -81,7 +94,11 @@ def test_of_several_loaders_the_costliest_is_to_have_workers(make: Make) -> None
     at = file.stack("/app/lib/spin.py:9 spin", f"{TRAIN}:5 Unlabelled.__getitem__")
     file.detail("sample", 700, phase="fetch", state="python", stack=at, count=70)
     f = only(file)
-    assert "persistent_workers=True)  # of Unlabelled" in f.fix and "called by Unlabelled.__getitem__" in f.why
+    assert (
+        f.will_not_help.startswith("pin_memory")
+        and "persistent_workers=True)  # of Unlabelled" in f.fix
+        and "called by Unlabelled.__getitem__" in f.why
+    )
     assert f.fix_share == pytest.approx((6 - 1.2) / 7)
 
 
@@ -90,12 +107,17 @@ def test_batches_that_a_worker_would_hardly_pass_on_faster_are_to_be_made_cheape
     """Measured: of 2 ms a batch, by a collate_fn, two workers made the step longer."""
     file = make(cpus="2").steps(100, {("fetch", "python"): 8.0}, compute=8.0)
     file.loader(1, fetches=400, wait=800, dataset="Rows")
-    called = (f"{TRAIN}:11 parse", f"{TRAIN}:9 pad") if collate else (f"{TRAIN}:5 Rows.__getitem__",)
+    # The second: a decorated one, of CPython 3.12 on, where the comprehension has no frame of its own.
+    called = (f"{TRAIN}:11 parse", f"{TRAIN}:9 pad") if collate else (f"{TRAIN}:5 Rows.__getitem__", f"{TRAIN}:2 timed")
     fetch = "/x/site-packages/torch/utils/data/_utils/fetch.py:55 _MapDatasetFetcher.fetch"
     stack = file.stack(*called, fetch, f"{TRAIN}:16 <module>")
     file.detail("sample", 800, phase="fetch", state="python", stack=stack, count=80)
     f = only(file)
-    assert f.severity == "critical" and "num_workers=" not in f.fix and f.will_not_help.startswith("workers: to pass")
+    assert (
+        f.severity == "critical"
+        and "num_workers=" not in f.fix
+        and f.will_not_help.endswith("1.9 ms, much of this wait")
+    )
     assert ("make pad (train.py:9) cheaper" in f.fix) == collate and ("__getitems__" in f.fix) != collate
 
 
@@ -477,14 +499,14 @@ def test_a_blocked_fetch_is_the_workers_only_where_they_mostly_compute(
     assert f.id == ("TP102" if workers_are_late else "TP105")
 
 
-@pytest.mark.parametrize(("seconds", "faster"), [(5, True), (12, False)])
+@pytest.mark.parametrize(("seconds", "faster"), [(3, True), (5, False)])
 def test_batches_that_are_made_as_fast_as_delivered_need_no_workers(make: Make, seconds: float, faster: bool) -> None:
     file = make(cpus="2").steps(300, data_wait=9.2, compute=8.0)
     file.loader(1, fetches=1200, wait=2760, cpu=2600, ready={4: (1200, 2760.0)}, num_workers=2)
     for pid in (71, 72):
         file.worker(1, pid, cpu_share=0.2, seconds=seconds, states={"S": 9})
     f = next(f for f in said(file).findings if f.id == "TP105")
-    assert ("num_workers=0)  # to make a batch takes a worker 1.7 ms of CPU" in f.fix) == faster
+    assert ("num_workers=0)  # to make a batch takes a worker 1.0 ms of CPU" in f.fix) == faster
 
 
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:

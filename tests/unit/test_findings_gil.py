@@ -110,6 +110,16 @@ def test_threads_of_one_name_one_after_another_are_one_hog(make: Make) -> None:
     assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread called ckpt-writer",))
 
 
+def test_a_few_threads_of_one_name_may_be_there_at_once(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    for _ in range(8):
+        file.detail(
+            "gil_wait", 37, thread=file.thread("loader"), stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job")
+        )
+    f = only(file)
+    assert f.id == "TP202" and "8 threads" in f.title
+
+
 def test_threads_of_one_name_that_run_different_things_are_many(make: Make) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     for i in range(30):

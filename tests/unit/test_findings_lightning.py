@@ -471,6 +471,17 @@ def test_of_the_frameworks_python_the_largest_part_is_to_be_less(make: Make, log
     assert fix in f.fix and f.fix_share == pytest.approx(90 / 170)
 
 
+def test_log_calls_that_are_told_are_not_told_as_the_frameworks_python(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "python"): 9.0}, compute=1.0)
+    called = f"{SITE}/torch/nn/modules/module.py:1780 Module._call_impl", f"{TRAIN}:9 Net.forward"
+    at = file.stack(f"{SITE}/torch/nn/modules/linear.py:134 Linear.forward", *called, *FIT)
+    file.detail("sample", 450, phase="forward", state="python", stack=file.stack(*log_call(), STEP, *FIT), count=45)
+    file.detail("sample", 450, phase="forward", state="python", stack=at, count=45)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP707"].cost_ms_per_step == pytest.approx(4.5) == found["TP309"].cost_ms_per_step
+    assert "torch.compile" in found["TP309"].fix and found["TP309"].fix_share == 1
+
+
 HOOKS = f"{SITE}/lightning/pytorch/trainer/call.py:228 _call_callback_hooks"
 
 

@@ -239,10 +239,15 @@ def test_a_loss_by_sample_is_to_be_computed_at_once(
 
 
 @pytest.mark.parametrize(("backward", "in_pieces"), [(9.0, True), (2.5, False)])
-@pytest.mark.parametrize("after", [True, False])
-def test_python_of_a_loss_costs_in_backward_too(make: Make, backward: float, in_pieces: bool, after: bool) -> None:
-    """Measured: 3.4 ms of 15.5 were told, `up to`, of a loss over pairs that took 13."""
-    file = make().steps(100, {("forward", "python"): 3.4, ("forward", "native"): 1.0, ("backward", "native"): backward})
+@pytest.mark.parametrize(("after", "mechanism"), [(True, "native"), (False, "native"), (True, "blocked")])
+def test_python_of_a_loss_costs_in_backward_too(
+    make: Make, backward: float, in_pieces: bool, *, after: bool, mechanism: str
+) -> None:
+    """Measured: 3.4 ms of 15.5 were told, `up to`, of a loss over pairs that took 13. To wait there is no work."""
+    file = make().steps(
+        100, {("forward", "python"): 3.4, ("forward", "native"): 1.0, ("backward", mechanism): backward}
+    )
+    in_pieces = in_pieces and mechanism == "native"
     layer = "/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", CALL.format(1832)
     file.detail("sample", 10, state="native", stack=file.stack(*layer, f"{TRAIN}:10 loss_of"))
     at = file.stack(f"{TRAIN}:60 pairs", f"{TRAIN}:{11 if after else 9} loss_of")

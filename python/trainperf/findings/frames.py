@@ -145,9 +145,11 @@ def in_loader(stack: Sequence[FrameLike]) -> bool:
 def collating(stack: Sequence[FrameLike]) -> FrameLike | None:
     """The user's function that makes a batch of samples, of a dataset with indices: what DataLoader's fetch calls, if
     that is not for a sample."""
-    fetch = next((i for i, f in enumerate(stack) if _FETCH.search(f.file)), 0)
+    fetch = next((i for i, f in enumerate(stack) if _FETCH.search(f.file)), None)
+    if fetch is None or "<listcomp>" in stack[fetch].function:
+        return None
     called = stack[:fetch]
-    if not called or "<listcomp>" in stack[fetch].function or called[-1].function.rpartition(".")[2] in _OF_SAMPLES:
+    if any(f.function.rpartition(".")[2] in _OF_SAMPLES for f in called):
         return None
     return next((f for f in reversed(called) if is_users(f, stack)), None)
 

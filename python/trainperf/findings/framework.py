@@ -29,8 +29,6 @@ CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
 MODULE = "lightning_module"  # the kind of a LightningModule, of which its hooks are measured
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
 _FRAMEWORKS_FILE = re.compile(r"-packages/(lightning/pytorch|pytorch_lightning|transformers)/")
-_LIGHTNING_MODULE = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
-FEWER_LOG_CALLS = "# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)"
 # A hook of the module has the phase in which it is called: with automatic optimization these, and else the loop's.
 _MODULES_PHASES = ("other", "forward", "backward", "optimizer")
 _PHASE_OF_HOOK = {
@@ -209,16 +207,6 @@ def trainer(facts: Facts) -> Mapping[str, Any]:
     except ValueError:
         read = {}
     return read if isinstance(read, dict) else {}
-
-
-def in_log_call(stack: Sequence[frames.FrameLike]) -> bool:
-    """Lightning's own code below a self.log that the user's code called, of no callback."""
-    calls = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), None)
-    if calls is None or any(f.function == "_call_callback_hooks" and frames.is_framework(f.file) for f in stack):
-        return False
-    return any(
-        _LIGHTNING_MODULE.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls]
-    )
 
 
 class Hooks:

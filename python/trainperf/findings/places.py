@@ -292,9 +292,9 @@ class Places:
 
     @cached_property
     def _shared_names(self) -> set[str]:
-        """Of several threads: such as one for each checkpoint, the next when the last has ended."""
+        """Of so many threads that they are hardly there at once: one for each checkpoint, say, or for each step."""
         count = Counter(thread.name for thread in self.run.threads.values())
-        return {name for name, threads in count.items() if threads > 1}
+        return {name for name, threads in count.items() if threads >= limit("threads_of_a_name")}
 
     def _library_spot(self, details: Sequence[Detail]) -> Spot | None:
         for d in details:
@@ -326,8 +326,8 @@ class Places:
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
     def passing(self, phases: Iterable[str] | None = None) -> list[tuple[str, Spot]]:
-        """Of several threads without names: what they ran, and where they stood, of those that together were there for
-        most of the time that `beside` is about. Of several at once each counts."""
+        """Of several threads without names of their own: what they ran, and where they stood, of those that together
+        were there for most of the time that `beside` is about. Of several at once each counts."""
         in_phases = set(phases) if phases is not None else None
         asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
         by_function: dict[frames.Function, list[Detail]] = {}

@@ -98,6 +98,13 @@ _TABLE = (
         "measured: 1.2 to 1.9 ms of next(), the least of it, as what is promised is the most that can be saved",
     ),
     Threshold(
+        "threads_of_a_name",
+        10,
+        "threads",
+        "so many of one name that run one function are told as one, which holds the GIL",
+        "a choice: a pool's are numbered, and fewer may be there at once; 40 that wrote a checkpoint each were",
+    ),
+    Threshold(
         "in_process_dominant_share",
         0.40,
         "share of the run",
@@ -154,7 +161,8 @@ _TABLE = (
         3,
         "times forward",
         "backward is longer than that of a model and its loss",
-        "1.0 to 2.0 in 100 trainings of known trouble or none; 3.8 with a loss computed by class and sample",
+        "1.0 to 2.0 in 100 trainings of known trouble or none; 3.8 with a loss computed by class and sample; "
+        "of what else is in forward (TP302) 9 with a loss by pairs in Python",
     ),
     Threshold(
         "untrained_ratio",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings.handovers import handover
 from trainperf.findings.syscalls import call_of, waiting_kind
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -130,30 +131,39 @@ class ForOthers:
     """A wait for another thread or process."""
 
     words: str  # "waits for room in a queue"
+    share: float  # of what was asked of
     meanwhile: str  # "uploader is in send (train.py:9)"; "" where it is not known, or several
     who: str  # "uploader", or ""
     fix: str
     will_not_help: str
 
 
-def for_others(facts: Facts, asleep: Sequence[Detail], phases: Sequence[str]) -> ForOthers | None:
-    """`asleep`: samples of the training thread in these phases. None where most of it is no wait for others."""
-    spots = facts.spots(asleep, by_line=True)
-    if not spots:
+def for_others(facts: Facts, seen: Sequence[Detail], phases: Sequence[str]) -> ForOthers | None:
+    """Of samples of the training thread in these phases, in any state. None where most of them are in no such wait, or
+    end by a timeout."""
+    by_kind: dict[str, list[Detail]] = {}
+    for d in seen:
+        if d.state == "blocked":
+            by_kind.setdefault(handover(facts.run.stack(d.stack)) or "", []).append(d)
+    kind, mine = max(by_kind.items(), key=lambda item: sum(d.ns for d in item[1]), default=("", []))
+    ns, asleep = sum(d.ns for d in mine), facts.samples(phases=phases, states=["blocked"])
+    share = ns / max(1, sum(d.ns for d in seen))
+    spots = facts.spots(mine, by_line=True)
+    if share < limit("most_share") or not spots or facts.timed(mine, spots[0], line=True):
         return None
-    top = spots[0]
-    name = call_of((d for d in asleep if facts.is_at(d, top, line=True)), facts.machine)
-    kind = handover(top.frames) or ("lock" if name and waiting_kind(name) == "lock" else None)
-    if kind is None:
-        return None
-    fix, will_not_help = FIXES[kind]
-    timed = facts.timed(asleep, top, line=True)  # a timer that runs as waits end looks the same
-    threads = [] if timed else [(b.name, "is", b.spot) for b in facts.beside(phases) if b.awaited]
-    if not threads and kind == "thread end":
-        threads = [(who, "are", spot) for who, spot in facts.passing(phases)]
+    threads = []
+    if ns >= limit("most_share") * sum(d.ns for d in asleep):  # else they may be beside what else sleeps
+        threads = [(b.name, "is", b.spot) for b in facts.beside(phases) if b.awaited]
+        if not threads and kind == "thread end":
+            threads = [(who, "are", spot) for who, spot in facts.passing(phases)]
     who = meanwhile = ""
     if len(threads) == 1:  # of several it is not known who is waited for
         who, verb, spot = threads[0]
         meanwhile = f"{who} {verb} in {facts.label(spot)}"
-    wont = f"a thread: it waits for another one already; {will_not_help}"
-    return ForOthers(WORDS[kind], meanwhile, who, fix or _ASK_EARLIER, wont)
+    if not kind:  # a lock; or threads of a library's, unless it is known who has it
+        if not who or waiting_kind(call_of(mine, facts.machine)) != "lock":
+            return None
+        kind = "lock"
+    fix, will_not_help = FIXES[kind]
+    wont = f"a thread: it waits for others already; {will_not_help}"
+    return ForOthers(WORDS[kind], share, meanwhile, who, fix or _ASK_EARLIER, wont)

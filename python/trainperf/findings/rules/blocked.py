@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders, pools
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.facts import Spot, ms, plural
+from trainperf.findings.facts import Affected, Spot, ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Cell, Limits, Outcome, Standing
@@ -74,15 +74,18 @@ class Blocked:
         severity = facts.grade(cost, self.limits)
         if severity is None:
             return None
-        affected = facts.affected("blocked_io")
+        # Of a part of the cause it is not known which steps have it.
+        whole = cost >= limit("held_share") * facts.cause_ns("blocked_io")
+        affected = facts.affected("blocked_io") if whole else Affected(facts.steps, 1.0)
         phases = {p for p, _ in claims}
         elsewhere = beside_saves(facts).details  # told as the checkpoint's
         elsewhere |= ended.details if ended is not None else frozenset()
+        asleep = facts.samples(phases=phases, states=["blocked"])
         samples = [
-            d
-            for d in facts.samples(phases=phases, states=["blocked"])
-            if d not in elsewhere and not facts.in_told_hook(d.phase, facts.run.stack(d.stack))
+            d for d in asleep if d not in elsewhere and not facts.in_told_hook(d.phase, facts.run.stack(d.stack))
         ]
+        # Where others were is known of all that is asleep in these phases.
+        most = sum(d.ns for d in samples) >= limit("most_share") * sum(d.ns for d in asleep)
         spots = facts.spots(samples, by_line=True)  # another line may wait for another reason
         seen = sum(s.samples for s in spots)
         top = spots[0] if spots else None
@@ -93,17 +96,17 @@ class Blocked:
         in_some = affected.steps < facts.steps and cost < 1e9 * limit("now_and_then_min_s")
         # A first step that reads code from the disk waits for files, or for pages of them: in no system call.
         may_be_code = kind == "file" or name in ("", syscall_name(-1, facts.machine))
-        if in_some or (may_be_code and facts.is_in_first_step("blocked_io")):
+        if in_some or (may_be_code and whole and facts.is_in_first_step("blocked_io")):
             severity = "info"
         background = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
         emptied = kind in ("queue", "process queue")
         longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in background), default=0)
         fed = emptied and longest >= limit("half_share") * cost / affected.steps
-        others = kind == "lock" or handed is not None
+        others = (kind == "lock" or handed is not None) and most
         beside = facts.beside(phases) if others else []
         timed = others and top is not None and facts.timed(samples, top, line=True)
         awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
-        passing = facts.passing(phases) if kind == "thread end" else []
+        passing = facts.passing(phases) if kind == "thread end" and most else []
         busiest, meanwhile = self._busiest(facts, phases, cost, beside) if others and not awaited else ("", "")
         if timed:
             busiest = ""

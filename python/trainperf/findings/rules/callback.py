@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
+    from trainperf.runfile import Frame
 
 # Callbacks of the frameworks' own, which nobody edits: what sets how often they work.
 _OPTIONS = {
@@ -56,7 +57,6 @@ class Callback:
         affected = _affected(facts, told, claims)
         of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
         seldom = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
-        waits: ForOthers | None = None
         bar, method = "ProgressBar" in top.name, framework.method_of_users(facts, top)
         # A thread that runs Python takes the GIL from training.
         in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
@@ -78,9 +78,10 @@ class Callback:
             if seldom:
                 fix = f"# what only few of its calls do: more rarely still, less, or {beside}"
                 fix_share = hook.other_ns / whole_ns
-            waits = _waits(facts, top, claims)
-            if waits is not None:
-                fix, fix_share = waits.fix, top.other_ns / whole_ns
+        waits = None if bar or (top.is_frameworks_own and method is None) else _waits(facts, top, claims)
+        if waits is not None:
+            fix, fix_share = waits.fix, waits.share * hook.other_ns / whole_ns
+        as_well = "so does {}, {:.0%}" if waits is None else "{} takes {:.0%}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -111,7 +112,9 @@ class Callback:
             )
             + (f" ({top.place(facts)})" if method is None else f": most of it in {facts.label(method)}")
             + (f", while {waits.meanwhile}" if waits is not None and waits.meanwhile else "")
-            + "".join(f"; so does {p.name}.{p.hooks[0].name}, {facts.share(p.hooks[0].other_ns):.0%}" for p in told[1:])
+            + "".join(
+                f"; {as_well.format(f'{p.name}.{p.hooks[0].name}', facts.share(p.hooks[0].other_ns))}" for p in told[1:]
+            )
             + "".join(f"; {h.other_ns / top.other_ns:.0%} of its time is in {h.name}" for h in more),
             fix=fix,
             fix_share=fix_share,
@@ -124,16 +127,14 @@ class Callback:
 
 
 def _waits(facts: Facts, part: framework.Part, claims: Mapping[Cell, int]) -> ForOthers | None:
-    """Where most of its time is a wait for another thread: that is what to look at."""
-    asleep_ns = sum(ns for (_, mechanism), ns in claims.items() if mechanism == "blocked")
-    if asleep_ns < limit("half_share") * sum(claims.values()):
-        return None
-    phases = sorted({phase for phase, mechanism in claims if mechanism == "blocked"})
-    hooks = framework.Hooks(facts)
-    asleep = facts.samples(phases=phases, states=["blocked"])
-    mine = [d for d in asleep if any(hooks.owner(frame) == part for frame in facts.run.stack(d.stack))]
-    enough = sum(d.count for d in mine) >= limit("min_samples")
-    return for_others(facts, mine, phases) if enough else None
+    """Where most of its costliest hook's time is a wait for another thread: that is what to look at."""
+    name, hooks, phases = part.hooks[0].name, framework.Hooks(facts), sorted({phase for phase, _ in claims})
+
+    def in_hook(stack: Sequence[Frame]) -> bool:
+        return any(f.function.rpartition(".")[2] == name and hooks.owner(f) == part for f in stack)
+
+    seen = [d for d in facts.samples(phases=phases) if in_hook(facts.run.stack(d.stack))]
+    return for_others(facts, seen, phases) if sum(d.count for d in seen) >= limit("min_samples") else None
 
 
 def _more_hooks(facts: Facts, part: framework.Part) -> list[framework.Hook]:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from trainperf.runfile import Detail, Loader
 
 
+_NO_WORKERS = {
+    True: "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait",
+    False: "workers: to pass on a ready batch costs 1.2 to 1.9 ms, much of this wait",
+}
 _FARTHEST = 32  # batches that a worker may be ahead: all of them are in memory
 
 
@@ -84,18 +88,22 @@ class DataStarved:
         need = max(1, math.ceil(cost / rest))
         if not usable:
             need = min(need, 7)  # of a trace: its machine is not known
-        if main is not None and not main.description.get("is_dataloader", True):
+        pays = not small and (by_workers is None or by_workers.pays)
+        is_loader = main is None or bool(main.description.get("is_dataloader", True))
+        if not is_loader and not pays:
+            fix, wont = f"# make a batch of {name} cheaper, or do ahead of training what it does", _NO_WORKERS[small]
+        elif not is_loader:
             part = "" if need == 1 else ", of which each worker reads its own part (get_worker_info)"
             fix = f"# make batches ahead: {name} as an IterableDataset{part}, in a DataLoader(..., num_workers={need})"
             wont = ""
-        elif small or (by_workers is not None and not by_workers.pays):
+        elif not pays:
             stream = main is not None and loaders.is_stream(main)
             collate = frames.collating(top.frames) if top is not None and not stream else None
             fix = _by_batch(main, name)
             if collate is not None:
                 makes = frames.label(collate, facts.base)
-                fix = f"# make {makes} cheaper: do ahead of training what it does for each batch"
-            wont = f"workers: to pass on a ready batch costs 1.2 to 1.9 ms, {'more' if small else 'much'} of this wait"
+                fix = f"# make {makes} cheaper: do ahead of training what it does for each sample"
+            wont = _NO_WORKERS[small]
         elif lock and (computed or (busy_threads is not None and usable == 1)):
             fix, wont = _of_threads(main, function_name(top) if top is not None else name, need, usable)
         elif lock:
@@ -121,8 +129,7 @@ class DataStarved:
             fix, wont = _of_few(facts, affected, fix)
         if restarts is not None and "num_workers=" in fix:
             fix = f"# batches = iter(loader) once, before the loop; if it waits then, workers that start once:\n{fix}"
-        others = {loaders.dataset_name(v) for v in own} - {name}
-        if others and "DataLoader(..." in fix:
+        if len(own) > 1 and "DataLoader(..." in fix:
             fix = loaders.read_of(fix, name)
         doing = "is read" if facts.of_trace else f"waits{f' ({what})' if what else ''}" if waits else "computes"
         why = f"{name} {doing} on the training thread"
@@ -166,7 +173,9 @@ class DataStarved:
             where=facts.where(top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=why,
             fix=fix,
-            fix_share=by_workers.share(cost, 0 if waits else usable) if by_workers and "num_workers=" in fix else 1.0,
+            fix_share=by_workers.share(cost, 0 if waits and not computed else usable)
+            if by_workers is not None and "num_workers=" in fix
+            else 1.0,
             will_not_help=wont,
         )
 
@@ -196,13 +205,16 @@ class _ByWorkers:
     ahead_ns: int  # of the cost: batches that they could make ahead, all but an iterator's first
     taking_ns: int  # to take these out of their queue
     wall_ns: int  # of the run
+    cpu_ns: int  # of it, on the CPU
 
     @classmethod
     def of(cls, facts: Facts, own: Sequence[Loader], main: Loader, cost: int) -> _ByWorkers:
         every = sum(v.fetches.wall_ns for v in own)
         mine = cost * main.fetches.wall_ns // every if every else cost
-        ahead = mine * main.fetches.count // max(1, main.fetches.count + main.fetches.first_count)
-        return cls(ahead, round(main.fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns)
+        fetches = main.fetches
+        ahead = mine * fetches.wall_ns // max(1, fetches.wall_ns + fetches.first_wall_ns)
+        cpu = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
+        return cls(ahead, round(fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns, cpu)
 
     @property
     def pays(self) -> bool:
@@ -212,7 +224,7 @@ class _ByWorkers:
         """What they save of the cost, at most. `cpus`: that share the work, which stays as much; 0: it is no work."""
         saved = self.ahead_ns - self.taking_ns
         if cpus > 1:
-            saved = min(saved, self.wall_ns - (self.wall_ns + self.taking_ns) // cpus)
+            saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // cpus)
         return max(0, saved) / cost
 
 

@@ -51,13 +51,13 @@ class DeliveryCost:
 
 
 def _without(found: Sequence[Loader], taking_ns: float) -> str:
-    """A line of the fix, where workers hardly take longer to make a batch than it takes to get it from them."""
+    """A line of the fix, where workers take much less to make a batch than it takes to get it from them."""
     workers = [w for v in found for w in v.workers]
     batches = sum(v.fetches.count for v in found)
     if not all(loaders.worker_view(v).told for v in found) or any(w.cpu_share is None for w in workers):
         return ""
     making_ns = 1e9 * sum((w.cpu_share or 0.0) * w.seconds for w in workers) / batches
-    if making_ns > taking_ns:
+    if making_ns > limit("half_share") * taking_ns:
         return ""
     made = f"to make a batch takes a worker {ms(making_ns)} of CPU; if it waits for nothing, this is faster"
     return f"\nDataLoader(..., num_workers=0)  # {made}"

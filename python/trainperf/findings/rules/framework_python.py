@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
+from trainperf.findings import loaders, log_calls
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_module, in_profiler, is_framework, is_the_loops
-from trainperf.findings.framework import FEWER_LOG_CALLS, in_log_call
 from trainperf.findings.model import Cell, Finding, Limits, Outcome
 from trainperf.findings.thresholds import limit
 
@@ -50,7 +49,8 @@ class FrameworkPython:
         if count < limit("min_samples"):
             return None
         whole = sum(d.ns for d in samples)
-        theirs = [d for d in samples if _frameworks(facts.run.stack(d.stack))]
+        told = set(calls.details) if (calls := log_calls.log_calls(facts)).severity is not None else set()
+        theirs = [d for d in samples if _frameworks(facts.run.stack(d.stack)) and d not in told]
         other = sum(d.ns for d in theirs)
         claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
         profilers = [d for d in theirs if in_profiler(facts.run.stack(d.stack))]
@@ -140,12 +140,14 @@ def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tup
     parts: dict[str, int] = {}
     for d in theirs:
         stack = facts.run.stack(d.stack)
-        part = "log" if in_log_call(stack) else "model" if d.phase == "backward" or in_module(stack) else d.phase
+        part = (
+            "log" if log_calls.is_log_call(stack) else "model" if d.phase == "backward" or in_module(stack) else d.phase
+        )
         parts[part] = parts.get(part, 0) + d.ns
     most = max(parts, key=lambda part: parts[part])
     share = parts[most] / sum(parts.values())
     if most == "log":
-        return FEWER_LOG_CALLS, share
+        return log_calls.FEWER, share
     if most == "optimizer":
         return "torch.optim.AdamW(..., fused=True)  # or foreach=True, or a larger batch", share
     if most == "model" or caller is None:

@@ -117,12 +117,15 @@ class HostPython:
             usual = _BEFORE_THE_MODEL
         elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
-        in_backward = usual is _AFTER_THE_MODEL and not rare and self._makes_backward_long(facts, mine)
+        fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
+        by_part = _IN_TENSORS.get(self._part(facts, mine, top))
+        # Only what nothing else is said of: no gradient goes through a metric or a print.
+        in_backward = usual is _AFTER_THE_MODEL and not (rare or asked or fixes or by_part)
+        in_backward = in_backward and self._makes_backward_long(facts, mine)
         if in_backward:
             usual = f"{_OF_A_LOSS}\n{_NO_GRADIENT}"
         elif not may_free and computes_loss(facts, top):
             usual = f"{_OF_A_LOSS}\n{usual}"
-        fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -167,11 +170,7 @@ class HostPython:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
-            fix=asked[1]
-            if asked is not None
-            else fixes[rare]
-            if fixes is not None
-            else _IN_TENSORS.get(self._part(facts, mine, top), usual),
+            fix=asked[1] if asked is not None else fixes[rare] if fixes is not None else by_part or usual,
             fix_share=1.0 if second is None else top.share,
             saves_more=in_backward,
             will_not_help="threads: Python code in a thread takes the GIL from training",
@@ -202,9 +201,13 @@ class HostPython:
 
     @staticmethod
     def _makes_backward_long(facts: Facts, mine: OwnCode) -> bool:
-        """Most of forward is this, and backward takes longer than that of what else is in forward."""
+        """Most of forward is this, and backward computes longer than it would for what else is in forward, and than
+        this."""
+        if facts.run.feeds_device:
+            return False  # whose backward takes its time elsewhere
         forward, in_forward = facts.run.phase_ns("forward"), int(mine.ns * mine.share(phase="forward"))
-        long = facts.run.phase_ns("backward") >= limit("backward_ratio") * (forward - in_forward)
+        backward = sum(facts.matrix["backward", mechanism] for mechanism in ("python", "native"))
+        long = backward >= max(in_forward, limit("backward_ratio") * (forward - in_forward))
         return long and in_forward >= limit("half_share") * forward
 
     @staticmethod
