@@ -87,7 +87,7 @@ def test_a_callback_that_waits_for_a_thread_is_not_to_run_in_one(
     [
         ({"put": 60, "python": 0}, 0, True, True),
         ({"put": 40, "python": 20}, 0, True, True),
-        ({"put": 30, "python": 30}, 0, False, False),
+        ({"put": 25, "python": 35}, 0, False, False),
         ({"put": 25, "sleep": 35}, 0, False, False),
         ({"put": 60}, 90, True, False),  # who is beside may be so while the loop sleeps
     ],

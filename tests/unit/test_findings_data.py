@@ -79,6 +79,21 @@ def test_workers_that_compute_share_the_cpus_with_training(make: Make, mechanism
     assert "num_workers=" in f.fix and f.fix_share == pytest.approx(saves / 6)
 
 
+@pytest.mark.parametrize(("ms", "few"), [(60.0, True), (2.0, False)])
+def test_of_few_long_batches_among_quick_ones_the_samples_are_to_be_seen(make: Make, ms: float, few: bool) -> None:
+    """Measured: 15 batches of 60 ms among 1,500 were `497 of 1,500 steps, 1.9 ms each`, to be indexed at once."""
+    file = make(cpus="2")
+    for _ in range(10):
+        file.steps(99, {("fetch", "python"): 0.4}, compute=1.0).steps(1, {("fetch", "blocked"): ms}, compute=1.0)
+    file.loader(1, fetches=1000, wait=396 + 10 * ms, dataset="Rows")
+    stack = file.stack(f"{TRAIN}:5 Rows.__getitem__")
+    file.detail("sample", 396, phase="fetch", state="python", stack=stack, count=60)
+    file.detail("sample", 10 * ms, phase="fetch", state="blocked", code=230, stack=stack, count=60)
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert f.fix.startswith("# 10 batches take long") == few and (f.steps_affected == 10) == few
+    assert f.fix_share == (pytest.approx(600 / 996) if few else 1)
+
+
 def test_an_iterable_of_quick_batches_is_to_be_made_cheaper(make: Make) -> None:
     file = make(cpus="4").steps(200, {("fetch", "python"): 1.1}, compute=0.9)
     file.loader(1, fetches=200, wait=220, dataset="Rows", is_dataloader=False)

@@ -365,7 +365,7 @@ _TABLE = (
         "alike_ratio",
         5.0,
         "ratio, the longest to the mean",
-        "a hook is not said to take its time at every call",
+        "a hook is not said to take its time at every call; a batch is called long, beside the median",
         "1.5 to 4.4 in five hooks that work in each call, on 2 shared cores; 10 in two that work in each tenth",
     ),
     Threshold("felt_share", 0.10, "share of a step", "a step is affected by a cause", "warn_share, of the step itself"),

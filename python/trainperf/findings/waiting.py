@@ -149,7 +149,7 @@ def for_others(facts: Facts, seen: Sequence[Detail], phases: Sequence[str]) -> F
     ns, asleep = sum(d.ns for d in mine), facts.samples(phases=phases, states=["blocked"])
     share = ns / max(1, sum(d.ns for d in seen))
     spots = facts.spots(mine, by_line=True)
-    if share < limit("most_share") or not spots or facts.timed(mine, spots[0], line=True):
+    if share < limit("half_share") or not spots or facts.timed(mine, spots[0], line=True):
         return None
     threads = []
     if ns >= limit("most_share") * sum(d.ns for d in asleep):  # else they may be beside what else sleeps

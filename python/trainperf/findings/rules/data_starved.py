@@ -7,19 +7,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.facts import function_name, plural
+from trainperf.findings.facts import Affected, function_name, plural
 from trainperf.findings.handovers import handover, in_event_loop, told_beside
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
 from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainperf.findings.facts import Affected, Facts, Spot
+    from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Confidence
     from trainperf.runfile import Detail, Loader
@@ -88,6 +91,7 @@ class DataStarved:
         need = max(1, math.ceil(cost / rest))
         if not usable:
             need = min(need, 7)  # of a trace: its machine is not known
+        long: Affected | None = None
         pays = not small and (by_workers is None or by_workers.pays)
         is_loader = main is None or bool(main.description.get("is_dataloader", True))
         if not is_loader and not pays:
@@ -104,6 +108,9 @@ class DataStarved:
                 makes = frames.label(collate, facts.base)
                 fix = f"# make {makes} cheaper: do ahead of training what it does for each sample"
             wont = _NO_WORKERS[small]
+            long = _long_ones(facts, cost)
+            if long is not None:
+                fix = f"# {long.steps:,} batches take long: see what their samples have\n{fix}"
         elif lock and (computed or (busy_threads is not None and usable == 1)):
             fix, wont = _of_threads(main, function_name(top) if top is not None else name, need, usable)
         elif lock:
@@ -124,7 +131,7 @@ class DataStarved:
             call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
             fix = loaders.with_workers(main, want, call, _taken(facts))
             wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
-        affected = facts.affected("data_wait")
+        affected = long or facts.affected("data_wait")
         if restarts is None and affected.steps < facts.steps and "DataLoader(..., num_workers=" in fix:
             fix, wont = _of_few(facts, affected, fix)
         if restarts is not None and "num_workers=" in fix:
@@ -175,6 +182,8 @@ class DataStarved:
             fix=fix,
             fix_share=by_workers.share(cost, 0 if waits and not computed else usable)
             if by_workers is not None and "num_workers=" in fix
+            else long.share
+            if long is not None
             else 1.0,
             will_not_help=wont,
         )
@@ -226,6 +235,18 @@ class _ByWorkers:
         if cpus > 1:
             saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // cpus)
         return max(0, saved) / cost
+
+
+def _long_ones(facts: Facts, cost: int) -> Affected | None:
+    """The few steps that wait much longer than the others, where they have most of the cost."""
+    table = facts.run.steps
+    column = table.causes_ns[:, CAUSES.index("data_wait")]
+    each = column / table.count
+    long = each >= limit("alike_ratio") * np.median(each)
+    steps, ns = int(table.count[long].sum()), int(column[long].sum())
+    if not steps or 10 * steps > facts.steps or ns < limit("half_share") * cost:
+        return None
+    return Affected(steps, min(1.0, ns / cost))
 
 
 def _of_few(facts: Facts, affected: Affected, fix: str) -> tuple[str, str]:

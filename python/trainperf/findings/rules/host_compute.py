@@ -97,8 +97,8 @@ _IN_THE_MODEL = (
 )
 _MAY_BE_A_LOSS = (
     "the loop computes outside of any module",
-    f"{SELDOM}\n# the batch: in Dataset.__getitem__, by workers\n"
-    "# the loss, the model, an average of the weights: in fewer operations",
+    "# a loss, a model, an average of the weights: of all at once, in fewer operations\n"
+    f"{SELDOM}\n# the batch: in Dataset.__getitem__, by workers",
     "a faster model",
 )
 _LOSS_IN_PIECES = (
