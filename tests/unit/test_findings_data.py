@@ -94,6 +94,17 @@ def test_of_few_long_batches_among_quick_ones_the_samples_are_to_be_seen(make: M
     assert f.fix_share == (pytest.approx(600 / 996) if few else 1)
 
 
+@pytest.mark.parametrize(("ms", "workers"), [(0.8, False), (1.6, False), (4.0, True)])
+def test_who_waits_for_a_lock_is_to_hold_it_for_less_also_for_short(make: Make, ms: float, workers: bool) -> None:
+    """To index a batch at once is no mend of a lock."""
+    file = make(cpus="8").steps(200, {("fetch", "blocked"): ms}, compute=ms)
+    file.loader(1, fetches=200, wait=200 * ms, dataset="Rows")
+    at = file.stack(f"{TRAIN}:5 Rows.__getitem__")
+    file.detail("sample", 200 * ms, phase="fetch", state="blocked", code=202, stack=at, count=60)
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert f.fix.startswith("# hold the lock for less") and ("num_workers=" in f.fix) == workers
+
+
 def test_an_iterable_of_quick_batches_is_to_be_made_cheaper(make: Make) -> None:
     file = make(cpus="4").steps(200, {("fetch", "python"): 1.1}, compute=0.9)
     file.loader(1, fetches=200, wait=220, dataset="Rows", is_dataloader=False)

@@ -32,6 +32,7 @@ _NO_WORKERS = {
     True: "workers: to pass on a ready batch costs 1.2 to 1.9 ms, more than this wait",
     False: "workers: to pass on a ready batch costs 1.2 to 1.9 ms, much of this wait",
 }
+_CHEAPER = "# compute what it waits for once, before training, or make it cheaper"
 _FARTHEST = 32  # batches that a worker may be ahead: all of them are in memory
 
 
@@ -91,6 +92,8 @@ class DataStarved:
         need = max(1, math.ceil(cost / rest))
         if not usable:
             need = min(need, 7)  # of a trace: its machine is not known
+        holder = facts.label(awaited[0].spot) if len(awaited) == 1 else ""
+        handed = handover(top.frames) if lock and top is not None else None
         long: Affected | None = None
         pays = not small and (by_workers is None or by_workers.pays)
         is_loader = main is None or bool(main.description.get("is_dataloader", True))
@@ -104,7 +107,9 @@ class DataStarved:
             stream = main is not None and loaders.is_stream(main)
             collate = frames.collating(top.frames) if top is not None and not stream else None
             fix = _by_batch(main, name)
-            if collate is not None:
+            if lock:
+                fix = _CHEAPER if computed else _of_lock(handed, holder)
+            elif collate is not None:
                 makes = frames.label(collate, facts.base)
                 fix = f"# make {makes} cheaper: do ahead of training what it does for each sample"
             wont = _NO_WORKERS[small]
@@ -114,10 +119,9 @@ class DataStarved:
         elif lock and (computed or (busy_threads is not None and usable == 1)):
             fix, wont = _of_threads(main, function_name(top) if top is not None else name, need, usable)
         elif lock:
-            holder = facts.label(awaited[0].spot) if len(awaited) == 1 else ""
             # Where threads may compute, unseen, workers are to be no more than CPUs.
             want = need + 1 if busy_threads is None else min(need + 1, usable or 7)
-            fix = _of_lock(main, handover(top.frames) if top is not None else None, holder, want)
+            fix = _of_lock_in_workers(main, handed, holder, want)
             wont = "workers by fork: a lock stays as it was held, and this process' threads are in none of them"
         elif waits:
             call = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)"
@@ -288,12 +292,15 @@ def _of_threads(loader: Loader | None, work: str, need: int, cpus: int) -> tuple
     return f"{once}\n{loaders.with_workers(loader, want, call)}", wont
 
 
-def _of_lock(loader: Loader | None, handed: Handover | None, holder: str, workers: int) -> str:
-    """For who waits in a lock, or for what threads of this process hand over: a fork copies neither as it should be."""
-    if handed is not None:
-        first = "# make what feeds it faster; in workers, make it in each of them: a fork takes no threads along"
-    else:
-        first = f"# hold the lock for less{f' in {holder}' if holder else ''}, or give each worker its own"
+def _of_lock(handed: Handover | None, holder: str) -> str:
+    """For who waits in a lock, or for what threads of this process hand over."""
+    return "# make what feeds it faster" if handed else f"# hold the lock for less{f' in {holder}' if holder else ''}"
+
+
+def _of_lock_in_workers(loader: Loader | None, handed: Handover | None, holder: str, workers: int) -> str:
+    """A fork copies neither as it should be."""
+    in_each = "; in workers, make it in each of them: a fork takes no threads along"
+    first = f"{_of_lock(handed, holder)}{in_each if handed is not None else ', or give each worker its own'}"
     call = f'DataLoader(..., num_workers={workers}, persistent_workers=True, multiprocessing_context="spawn")'
     return f"{first}:\n{loaders.with_workers(loader, workers, call, 'forked, they would wait for ever')}"
 
