@@ -1,0 +1,60 @@
+"""The numbers by which a device is judged: whether it was seen, has enough to do, and does it well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainperf.findings.threshold import Threshold
+
+OF_DEVICES: Final = (
+    Threshold(
+        "incomplete_share",
+        0.5,
+        "share of the steps",
+        "a device whose records were lost in more steps than this counts as not seen",
+        "a clear majority; below it the loss shows as idleness of no known cause",
+    ),
+    Threshold(
+        "gpu_bound_share",
+        0.90,
+        "share of the run",
+        "a device that is this busy sets the pace",
+        "TraceML 0.5: compute-bound from 90 %",
+    ),
+    Threshold(
+        "lead_us",
+        10,
+        "us",
+        "kernels that start sooner than this after their launch (median) find an empty queue",
+        "a launch reaches an idle device in 5 to 8 us",
+    ),
+    Threshold(
+        "launch_gap_us",
+        50,
+        "us",
+        "longer gaps between kernels are stalls of the host, not its launching, unless most kernels wait for it",
+        "HTA takes a launch of more than 50 us for an outlier",
+    ),
+    Threshold(
+        "starved_launches",
+        0.5,
+        "share of the launches",
+        "when the device waits for so many of its launches, the host's launching is slow, however long each takes",
+        "the half: most kernels",
+    ),
+    Threshold(
+        "tiny_share",
+        0.5,
+        "share of the kernels",
+        "so many tiny kernels (under 10 us, or shorter than their launch) are mentioned",
+        "the half: what a median kernel is",
+    ),
+    Threshold("few_kernels", 3, "kernels", "this many kernels are few", "as many as a finding names"),
+    Threshold(
+        "no_tensor_core_share",
+        0.20,
+        "share of the run",
+        "matrix products without tensor cores are a warning",
+        "critical_share: they could take half of their time or less",
+    ),
+)

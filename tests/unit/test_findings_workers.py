@@ -1,0 +1,226 @@
+"""Rules about a loader's workers, on runs made by hand: too slow, or late to deliver."""
+
+from __future__ import annotations
+
+import pytest
+from verdicts import TRAIN, Make, loud, only, said
+
+
+@pytest.mark.parametrize(
+    ("share", "cpus", "expected"),
+    [
+        (0.97, "8", ("compute all the time", "num_workers=4", "pin_memory")),
+        (0.97, "2", ("2 CPUs", "cheaper", "more workers")),
+        (0.05, "8", ("wait themselves", "num_workers=", "cheaper transforms")),
+        (
+            0.55,
+            "8",
+            ("compute for 55% of the time, and wait for the rest", "num_workers=4", "the queue is empty"),
+        ),
+    ],
+)
+def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[str, str, str]) -> None:
+    says, fix, wont = expected
+    file = make(cpus=cpus).steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=share, seconds=5, states={"R": 6} if share > 0.6 else {"S": 5, "D": 1})
+    f = only(file)
+    assert f.id == "TP102" and f.where == "train.py:9"
+    assert says in f.why and fix in f.fix and wont in f.will_not_help
+    assert f.cost_ns == 800_000_000
+    assert f.confidence == "high" and f.confidence_why == "100 steps, 12 looks at the workers"
+    assert any("12 looks at the workers" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(("torch", "in_order"), [("2.13.0+cpu", True), ("2.5.1", False)])
+@pytest.mark.parametrize("ready", [{0: (50, 780), 3: (50, 20)}, {3: (100, 800)}])
+def test_workers_wait_for_the_one_that_computes(
+    make: Make, ready: dict[int, tuple[int, float]], torch: str, in_order: bool
+) -> None:
+    """Batches are passed on in order: that others are ready, or counted before they are sent, is no delivery's fault;
+    nor do those workers wait for storage."""
+    file = make(cpus="8", torch=torch).steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready=ready, num_workers=2)
+    for pid, share in ((71, 0.9), (72, 0.1)):
+        file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
+    f = only(file)
+    assert f.id == "TP102" and "wait for the busiest of them, which computes all the time (on the CPU 90%" in f.why
+    assert "cost alike" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
+    assert f.fix_share == pytest.approx(1 - 0.5 / 0.9)
+    assert "batches are passed on in order" in f.why
+
+
+def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -> None:
+    file = make(cpus="8", torch="2.13.0+cpu").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2, in_order=False)
+    for pid, share in ((71, 0.9), (72, 0.1)):
+        file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
+    f = only(file)
+    assert "wait for the busiest of them, which computes all the time" in f.why and "in order" not in f.why
+    assert "cost alike" in f.fix and "in_order" not in f.fix
+
+
+@pytest.mark.parametrize(
+    ("ready", "says"),
+    [
+        (
+            {0: (60, 780), 2: (40, 20)},
+            ("60 of 100 fetches found no batch ready, and waited 13.0 ms each", "0.50 ms each"),
+        ),
+        (
+            {2: (100, 800)},
+            ("100 of 100 fetches found a batch ready, and took 8.0 ms each: it had only just been made",),
+        ),
+        ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
+    ],
+)
+def test_only_who_found_no_batch_is_said_to_have_waited_for_one(
+    make: Make, ready: dict[int, tuple[int, float]], says: tuple[str, ...]
+) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready=ready, num_workers=1)
+    f = only(file.worker(1, 71, cpu_share=0.97, seconds=20, states={"R": 20}))
+    assert f.id == "TP102" and f.cost_ns == 800_000_000
+    assert all(e.endswith(text) for text, e in zip(says, f.evidence, strict=False)), f.evidence
+
+
+@pytest.mark.parametrize(("share", "looks"), [(0.1, 5), (0.05, 20), (0.55, 20), (0.97, 20)])
+def test_few_batches_that_take_long_are_evened_out_by_working_further_ahead(
+    make: Make, share: float, looks: int
+) -> None:
+    file = make(cpus="8")
+    for _ in range(10):
+        file.steps(9, compute=4.0).steps(1, data_wait=150.0, compute=4.0)
+    file.loader(1, fetches=100, wait=1500, ready={0: (10, 1450), 2: (90, 50)}, num_workers=1, prefetch_factor=2)
+    file.worker(1, 71, cpu_share=share, seconds=looks, states={"R" if share > 0.6 else "S": looks})
+    f = only(file)
+    assert f.id == "TP102" and "prefetch_factor=" in f.fix and "num_workers=" in f.fix, f
+    assert "prefetch_factor" not in f.will_not_help and "run longer" not in f.fix
+
+
+def test_a_trace_does_not_tell_what_workers_do(make: Make) -> None:
+    file = make(source="trace").steps(50, data_wait=20.0, compute=20.0)
+    file.loader(1, fetches=50, wait=1000, num_workers=1, num_workers_known=False)
+    f = only(file)
+    assert f.why.endswith("whether they compute or wait is in no trace") and "under two seconds" not in str(f.evidence)
+
+
+@pytest.mark.parametrize(("share", "states"), [(0.02, {"R": 3}), (0.97, {"R": 9}), (0.02, {"S": 9})])
+def test_few_looks_do_not_tell_what_workers_do(make: Make, share: float, states: dict[str, int]) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
+    file.worker(1, 71, cpu_share=share, seconds=2, states=states)
+    f = only(file)
+    looks = sum(states.values())
+    assert f.id == "TP102" and f.title == "the DataLoader's workers are too slow" and f.confidence == "low"
+    assert f.confidence_why == f"100 steps, {looks} looks at the workers: too few"
+    assert any(f"only {looks} looks at the workers" in e for e in f.evidence)
+    assert "run longer" in f.fix and "is too slow; whether it computes or waits was not seen" in f.why
+    assert f.fix.splitlines()[0].endswith("compute or wait")  # a whole sentence: the verdict shows this line alone
+
+
+def test_looks_at_all_loaders_of_a_kind_count_together(make: Make) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    for epoch, state in ((1, "R"), (2, "S")):
+        file.loader(epoch, fetches=50, wait=400, ready={0: (50, 400)}, num_workers=1)
+        file.worker(epoch, 70 + epoch, cpu_share=0.04, seconds=9, states={state: 10})
+    f = only(file)
+    assert (
+        any("ready to run at 50% of 20 looks" in e for e in f.evidence) and "1 worker of Digits waits itself" in f.why
+    )
+
+
+def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.3, seconds=5, states={"R": 9, "S": 1})
+    f = only(file)
+    assert "computes, but gets a CPU only 30%" in f.why and "more workers" in f.will_not_help
+
+
+@pytest.mark.parametrize(("share", "workers_are_late"), [(0.6, True), (0.36, False)])
+def test_a_blocked_fetch_is_the_workers_only_where_they_mostly_compute(
+    make: Make, share: float, workers_are_late: bool
+) -> None:
+    """Of four batches that gradients are accumulated over only the first finds a full queue. Measured: idle for 64 % of
+    the time they were `too slow`, and more of them saved nothing."""
+    file = make(cpus="2").steps(300, data_wait=9.2, compute=8.0)
+    ready = {4: (300, 690.0), 3: (300, 690.0), 2: (600, 1380.0)}
+    file.loader(1, fetches=1200, wait=2760, cpu=600, ready=ready, num_workers=2)
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=share, seconds=5, states={"R": 3, "S": 6})
+    f = next(f for f in said(file).findings if f.cause == "data_wait")
+    assert f.id == ("TP102" if workers_are_late else "TP105")
+
+
+@pytest.mark.parametrize(("seconds", "faster"), [(3, True), (5, False)])
+def test_batches_that_are_made_as_fast_as_delivered_need_no_workers(make: Make, seconds: float, faster: bool) -> None:
+    file = make(cpus="2").steps(300, data_wait=9.2, compute=8.0)
+    file.loader(1, fetches=1200, wait=2760, cpu=2600, ready={4: (1200, 2760.0)}, num_workers=2)
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.2, seconds=seconds, states={"S": 9})
+    f = next(f for f in said(file).findings if f.id == "TP105")
+    assert ("num_workers=0)  # to make a batch takes a worker 1.0 ms of CPU" in f.fix) == faster
+
+
+def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
+    file = make().steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
+    assert only(file).confidence == "low"
+
+
+def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
+    file = make()
+    hog = file.thread("pin_memory")
+    at = file.stack("/x/site-packages/torch/utils/data/_utils/pin_memory.py:60 pin_memory", f"{TRAIN}:7 pin")
+    file.steps(100, {("fetch", "gil_wait"): 6.0, ("fetch", "blocked"): 2.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=800, gil_wait=600, ready={2: (100, 800)}, num_workers=2, pin_memory=True)
+    file.detail("gil_wait", 600, phase="fetch", thread=hog, stack=at)
+    f = only(file)
+    assert f.id == "TP103" and "pin_memory holds the GIL" in f.why and "more workers" in f.will_not_help
+    assert f.cost_ns == 800_000_000
+
+
+@pytest.mark.parametrize("feeds_device", ["0", "1"])
+def test_without_a_device_there_is_no_thread_that_pins(make: Make, feeds_device: str) -> None:
+    file = make(feeds_device=feeds_device).steps(100, {("fetch", "blocked"): 8.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=800, ready={3: (100, 800)}, num_workers=2, pin_memory=True)
+    f = only(file)
+    assert f.id == "TP103" and ("pin-memory thread" in f.why, "large or many" in f.why) == (
+        feeds_device == "1", feeds_device == "0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("looks", [1, 9, 10])
+def test_a_worker_that_is_never_ahead_is_too_slow(make: Make, looks: int) -> None:
+    """Its batch counts as ready while its own thread, which it keeps from the GIL, has yet to send it."""
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (40, 320), 1: (60, 480)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.97, seconds=5, states={"R": looks})
+    assert [(f.id, f.confidence) for f in said(file).findings] == [("TP102", "low" if looks < 10 else "high")]
+
+
+@pytest.mark.parametrize(("workers", "prefetch", "ready"), [(1, 2, 2), (2, 1, 2), (2, 4, 3)])
+def test_few_looks_at_workers_do_not_hide_late_deliveries(make: Make, workers: int, prefetch: int, ready: int) -> None:
+    """Workers that are ahead have made their batches; one look at them in "R" does not tell that they compute."""
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    depths = {0: (10, 80), ready: (90, 720)}
+    file.loader(1, fetches=100, wait=800, ready=depths, num_workers=workers, prefetch_factor=prefetch)
+    file.worker(1, 71, cpu_share=0.97, seconds=5, states={"R": 1})
+    assert said(file).findings[0].id == "TP103"
+
+
+def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:
+    file = make()
+    hog = file.thread("hog")
+    file.steps(100, {("fetch", "gil_wait"): 3.0, ("fetch", "native"): 1.5, ("forward", "gil_wait"): 9.0}, compute=5.0)
+    file.loader(1, fetches=100, wait=450, gil_wait=300, ready={2: (100, 450)}, num_workers=2)
+    file.detail("gil_wait", 1200, thread=hog)
+    assert loud(file) == ["gil-hog"]
+
+
+def test_deserialising_is_no_starvation(make: Make) -> None:
+    file = make().steps(300, {("fetch", "native"): 1.5}, compute=1.5)
+    file.loader(1, fetches=300, wait=450, ready={2: (300, 450)}, num_workers=2)
+    assert [(f.slug, f.severity) for f in said(file).findings] == [("delivery-cost", "info")]
