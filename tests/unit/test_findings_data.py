@@ -65,7 +65,7 @@ def test_an_iterators_first_batch_is_not_made_ahead(
     file.loader(1, fetches=count, wait=600 - first_ms, first=(first, first_ms), dataset="Rows")
     file.detail("sample", 600, phase="fetch", state="blocked", stack=file.stack(f"{TRAIN}:5 Rows.__getitem__"))
     f = next(f for f in said(file).findings if f.id == "TP101")
-    pays = count * 1.2 <= share * 600 / 2
+    pays = count * 1.2 <= share * 600 * (1 - 0.33)
     assert ("num_workers=" in f.fix) == pays and f.fix_share == pytest.approx(share - count * 1.2 / 600 if pays else 1)
 
 
@@ -77,6 +77,23 @@ def test_workers_that_compute_share_the_cpus_with_training(make: Make, mechanism
     file.detail("sample", 600, phase="fetch", state=mechanism, stack=at, count=60)
     f = only(file)
     assert "num_workers=" in f.fix and f.fix_share == pytest.approx(saves / 6)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "ms", "advised"),
+    [("blocked", 1.6, False), ("blocked", 2.0, True), ("python", 2.0, False), ("python", 3.0, True)],
+)
+def test_short_batches_are_for_workers_sooner_where_they_only_wait(
+    make: Make, mechanism: str, ms: float, advised: bool
+) -> None:
+    """Measured: two workers saved 22 % of steps whose samples slept for 2 ms; of 1.7 ms that computed they cost some."""
+    file = make(cpus="4").steps(200, {("fetch", mechanism): ms}, compute=ms)
+    file.loader(1, fetches=200, wait=200 * ms, dataset="Rows")
+    at = file.stack(f"{TRAIN}:5 Rows.__getitem__")
+    file.detail("sample", 200 * ms, phase="fetch", state=mechanism, stack=at, code=230, count=60)
+    f = only(file)
+    assert ("num_workers=" in f.fix) == advised and f.will_not_help.startswith("workers: ") == (not advised)
+    assert f.fix_share == (pytest.approx((ms - 1.2) / ms) if advised else 1)
 
 
 @pytest.mark.parametrize(("ms", "few"), [(60.0, True), (2.0, False)])

@@ -13,7 +13,7 @@ from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, MACHINE
+from trainperf.findings.vocabulary import CAUSES, MACHINE, ON_CPU
 
 if TYPE_CHECKING:
     from trainperf.runfile import RunReader
@@ -119,7 +119,10 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
-    waits_apart = not machines and cost > 0 and not share.by_device and facts.waits_share >= limit("warn_share")
+    # Who waits leaves its CPU to others meanwhile: without that wait it is kept off no less.
+    worked = sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in ON_CPU)
+    by_host = cost > 0 and not machines and not share.by_device
+    waits_apart = by_host and worked >= limit("half_share") * cost and facts.waits_share >= limit("warn_share")
     if waits_apart:
         evidence = (
             *evidence,

@@ -6,11 +6,12 @@ from typing import Final
 
 from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES
 
-__all__ = ["CAUSES", "KEEP_NAME", "MACHINE", "MECHANISMS", "MECHANISM_OF", "OWNED", "PHASES", "cause_of"]
+__all__ = ["CAUSES", "KEEP_NAME", "MACHINE", "MECHANISMS", "MECHANISM_OF", "ON_CPU", "OWNED", "PHASES", "cause_of"]
 
 # These keep their name in every phase; the rest of an OWNED phase takes the phase's cause.
 KEEP_NAME: Final = frozenset({"gil_wait", "gc", "descheduled", "throttled"})
 MACHINE: Final = ("descheduled", "throttled")  # none of the loop's doing
+ON_CPU: Final = ("python", "native", "gc", "copy")  # mechanisms of a thread that works
 # Of a sample's state, for those that tell what the thread did.
 MECHANISM_OF: Final = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
 OWNED: Final = {

@@ -95,7 +95,7 @@ class DataStarved:
         holder = facts.label(awaited[0].spot) if len(awaited) == 1 else ""
         handed = handover(top.frames) if lock and top is not None else None
         long: Affected | None = None
-        pays = not small and (by_workers is None or by_workers.pays)
+        pays = not small and (by_workers is None or by_workers.pays(waits and not lock))
         is_loader = main is None or bool(main.description.get("is_dataloader", True))
         if not is_loader and not pays:
             fix, wont = f"# make a batch of {name} cheaper, or do ahead of training what it does", _NO_WORKERS[small]
@@ -229,9 +229,10 @@ class _ByWorkers:
         cpu = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
         return cls(ahead, round(fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns, cpu)
 
-    @property
-    def pays(self) -> bool:
-        return self.ahead_ns - self.taking_ns >= limit("half_share") * self.ahead_ns
+    def pays(self, waits: bool) -> bool:
+        """`waits`: the batches take no CPU to be made, so that workers take none from the training."""
+        least = limit("overlapping_share") if waits else limit("half_share")
+        return self.ahead_ns - self.taking_ns >= least * self.ahead_ns
 
     def share(self, cost: int, cpus: int) -> float:
         """What they save of the cost, at most. `cpus`: that share the work, which stays as much; 0: it is no work."""
