@@ -3,10 +3,10 @@
 A shared machine's speed changes by the second, by far more than what is measured: two laps that follow one another have
 that in them alike, and where it changed between the two, many others tell (Hodges and Lehmann's estimate). Each has a
 process of its own, which stands still in the other's laps (SIGSTOP), with the threads of whoever watches it. Where its
-memory came to lie makes one process steadily faster than another: so both train plain first, and the figure is the
-later ratio over that one. They do not change roles: a plain training in a process that was watched would flatter
-whoever watched by what a watch leaves behind (0.3 to 0.6 % when it was first looked for, 0.0 at 20 ms since). Several
-pairs do so, forked from a process that is warm.
+memory came to lie makes one process faster than another, and by how much changes with the minutes: so the first trains
+plain too, as often and among its watched turns by chance, and the figure is the one ratio over the other. What a watch
+leaves behind would so flatter whoever watches: it has a figure of its own, of the plain turns since a watch over those
+before any. The second process is never watched. Several pairs do so, forked from a process that is warm.
 What somebody who watches allocates moves all that comes after it, which is a bias of the same kind: so each process
 scatters its heap at random, anew before each lap (as in Curtsinger and Berger's Stabilizer, ASPLOS 2013).
 And no process gives back the memory that a step frees. By itself glibc does, and takes it again in the next step: a
@@ -216,6 +216,7 @@ def _serve(trainings: Sequence[Training], step_ms: float, pipe: Connection) -> N
         pipe.send(laps.blocks())
 
 
+_PLAIN = "plain"
 Lap = tuple[Block, Block]  # of one process, and of the plain training beside it, of as many steps
 
 
@@ -223,11 +224,15 @@ Lap = tuple[Block, Block]  # of one process, and of the plain training beside it
 class Turns:
     """What one pair of processes took. The first is the same one in all turns; the second was never watched."""
 
-    plain: Sequence[Lap]  # both plain, before all others; of all turns, as are those below
+    before: Sequence[Lap]  # both plain, before all others; of all turns, as are those below
+    plain: Sequence[Lap]  # both plain, among the others
+    since: Sequence[Lap]  # of these and of NOTHING's, those that come after one that was watched
     others: Mapping[str, Sequence[Lap]]
 
     def log_ratio(self, name: str, what: Callable[[Block], float]) -> float:
         """ln of how much longer the training takes, less that of the pair's own difference."""
+        if name == LEFT:
+            return _log_ratio(self.since, what) - _log_ratio(self.before, what)
         return _log_ratio(self.others[name], what) - _log_ratio(self.plain, what)
 
 
@@ -248,6 +253,7 @@ def _train(runners: Sequence[_Runner], trainings: Sequence[int], step_ms: float)
 
 OURS = "trainperf"
 NOTHING = "nothing"  # half of the turns in which both train plain, held against the other half: the measurement's noise
+LEFT = "what is left behind"  # plain turns since one that was watched, held against those before all
 
 
 def _turns(plain: Training, others: Mapping[str, Training], rounds: int, step_ms: float) -> Turns:
@@ -264,20 +270,21 @@ def _turns(plain: Training, others: Mapping[str, Training], rounds: int, step_ms
         for _ in range(2):
             runners.append(_Runner(trainings, step_ms))
         turn(0)
-        both_plain = [turn(0) for _ in range(2 * rounds if NOTHING in others else rounds)]
-        _CHANCE.shuffle(both_plain)
-        result: dict[str, list[Lap]] = {name: [] for name in others}
-        if NOTHING in others:
-            result[NOTHING] = list(itertools.chain(*both_plain[rounds:]))
+        before = [turn(0) for _ in range(max(1, rounds // 2))]
+        result: dict[str, list[Lap]] = {_PLAIN: [], **{name: [] for name in others}}
+        since: list[Lap] = []
         for _ in range(rounds):
-            for name in _CHANCE.sample(watched, len(watched)):
-                result[name] += turn(1 + watched.index(name))
+            for name in _CHANCE.sample(list(result), len(result)):
+                laps = turn(1 + watched.index(name) if name in watched else 0)
+                if name not in watched and any(result[w] for w in watched):
+                    since += laps
+                result[name] += laps
     finally:
         for runner in runners:
             runner.kill()
         for runner in runners:
             runner.close()
-    return Turns(list(itertools.chain(*both_plain[:rounds])), result)
+    return Turns(list(itertools.chain(*before)), result.pop(_PLAIN), since, result)
 
 
 def in_turns(
@@ -306,9 +313,12 @@ _NOTES = {  # of ours
 
 
 def figures(title: str, measured: list[Turns], *, target: float | None = None) -> list[Figure]:
-    """Rows of "trainperf" and "nothing" in each view, and of the others in the first two."""
+    """Rows of "trainperf" and "nothing" in each view, and of the others, and what is left behind, in the first two.
+
+    That where NOTHING is among them, and so several rounds of turns.
+    """
     result = []
-    for name in measured[0].others:
+    for name in (*measured[0].others, *([LEFT] if NOTHING in measured[0].others else [])):
         for view, what in VIEWS if name in (OURS, NOTHING) else VIEWS[:2]:
             goal = target if name == OURS and view != "CPU time of the process" else None
             logs = [turns.log_ratio(name, what) for turns in measured]
@@ -316,5 +326,7 @@ def figures(title: str, measured: list[Turns], *, target: float | None = None) -
             note = f"{len(logs)} pairs: {math.exp(min(logs)):.4f} .. {math.exp(max(logs)):.4f}"
             if name == OURS and view in _NOTES:
                 note += f"; {_NOTES[view]}"
+            if name == LEFT:
+                note += "; plain turns since a watched one, against those before all"
             result.append(Figure(f"{title}: {name}, {view}", value, "x", low, high, goal, note=note))
     return result

@@ -86,7 +86,7 @@ def test_workers_that_compute_share_the_cpus_with_training(make: Make, mechanism
 def test_short_batches_are_for_workers_sooner_where_they_only_wait(
     make: Make, mechanism: str, ms: float, advised: bool
 ) -> None:
-    """Measured: two workers saved 22 % of steps whose samples slept for 2 ms; of 1.7 ms that computed they cost some."""
+    """Measured: two workers saved 22 % of steps whose samples slept for 2 ms; 1.7 ms that computed got longer."""
     file = make(cpus="4").steps(200, {("fetch", mechanism): ms}, compute=ms)
     file.loader(1, fetches=200, wait=200 * ms, dataset="Rows")
     at = file.stack(f"{TRAIN}:5 Rows.__getitem__")

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.harness import Block, paired_interval  # the line above makes it importable
-from benchmarks.turns import NOTHING, OURS, Turns, figures
+from benchmarks.turns import LEFT, NOTHING, OURS, Turns, figures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,9 @@ def training(name):
 names = sys.argv[2:]
 others = {name: training("plain" if name == turns.NOTHING else name) for name in names}
 measured = turns.in_turns(training("plain"), others, step_ms=500, pairs=1, rounds=2)
-print(json.dumps([len(measured[0].plain), {name: len(its) for name, its in measured[0].others.items()}]))
+laps = measured[0]
+others = {name: len(its) for name, its in laps.others.items()}
+print(json.dumps([len(laps.before), len(laps.plain), len(laps.since), others]))
 """
 
 
@@ -47,14 +49,17 @@ def in_turns(told: Path, *others: str) -> subprocess.CompletedProcess[str]:
 def test_the_plain_training_beside_is_in_a_process_that_was_never_watched(tmp_path: Path) -> None:
     told = tmp_path / "told"
     done = in_turns(told, "ours", NOTHING, "peer")
-    assert json.loads(done.stdout) == [2, {"ours": 2, NOTHING: 2, "peer": 2}], done.stderr
+    before, plain, since, others = json.loads(done.stdout)
+    assert (before, plain, others) == (1, 2, {"ours": 2, NOTHING: 2, "peer": 2}), done.stderr
     trained: dict[str, list[str]] = {}
     for pid, name in map(str.split, told.read_text().splitlines()):
         trained.setdefault(pid, []).append(name)
     watched, beside = sorted(trained.values(), key=lambda names: names.count("plain"))
-    assert beside == ["plain"] * 9  # once to be warm, four times for the pair's own ratio and NOTHING's, beside four
-    assert watched[:5] == ["plain"] * 5
-    assert [sorted(watched[5:7]), sorted(watched[7:])] == [["ours", "peer"]] * 2
+    assert beside == ["plain"] * 10  # to be warm, before any watch, and two rounds of four
+    assert watched[:2] == ["plain"] * 2
+    assert [sorted(watched[2:6]), sorted(watched[6:])] == [["ours", "peer", "plain", "plain"]] * 2
+    first = next(i for i, name in enumerate(watched) if name != "plain")
+    assert since == watched[first:].count("plain") >= 2
 
 
 def test_a_training_that_fails_ends_them_whatever_threads_it_leaves(tmp_path: Path) -> None:
@@ -70,7 +75,9 @@ def block(ns: float) -> Block:
 def test_a_figure_is_free_of_what_makes_one_process_faster_and_of_a_lap_in_which_the_machine_was_slow() -> None:
     measured = [
         Turns(
+            before=[(block(99 * faster), block(100))],
             plain=[(block(100 * faster), block(100)), (block(200 * faster), block(200))],
+            since=[(block(200 * faster), block(200))],
             others={
                 # Of a lap in five the machine was slow.
                 OURS: [*[(block(102 * faster), block(100))] * 4, (block(150 * faster), block(100))],
@@ -80,9 +87,11 @@ def test_a_figure_is_free_of_what_makes_one_process_faster_and_of_a_lap_in_which
         for faster in (0.9, 1.0, 1.2)
     ]
     rows = figures("steps", measured, target=1.01)
-    assert [row.value for row in rows] == pytest.approx([1.02] * 5 + [1.0] * 5)
-    assert {row.note.split(";")[0] for row in rows} == {"3 pairs: 1.0200 .. 1.0200", "3 pairs: 1.0000 .. 1.0000"}
-    assert [row.target for row in rows] == [1.01, 1.01, 1.01, 1.01, None, *[None] * 5]
+    left = 100 / 99
+    assert [row.value for row in rows] == pytest.approx([1.02] * 5 + [1.0] * 5 + [left] * 2)
+    assert [row.name.partition(": ")[2].partition(",")[0] for row in rows] == [OURS] * 5 + [NOTHING] * 5 + [LEFT] * 2
+    assert {row.note.split(";")[0] for row in rows[:10]} == {"3 pairs: 1.0200 .. 1.0200", "3 pairs: 1.0000 .. 1.0000"}
+    assert [row.target for row in rows] == [1.01, 1.01, 1.01, 1.01, None, *[None] * 7]
 
 
 def test_interval_of_signed_ranks() -> None:
