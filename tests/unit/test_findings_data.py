@@ -96,6 +96,16 @@ def test_short_batches_are_for_workers_sooner_where_they_only_wait(
     assert f.fix_share == (pytest.approx((ms - 1.2) / ms) if advised else 1)
 
 
+def test_short_batches_that_mostly_compute_are_not_for_workers_though_one_place_waits(make: Make) -> None:
+    file = make(cpus="4").steps(200, {("fetch", "blocked"): 0.85, ("fetch", "python"): 1.25}, compute=2.0)
+    file.loader(1, fetches=200, wait=420, dataset="Rows")
+    for line, ms, state in ((5, 170, "blocked"), (9, 125, "python"), (14, 125, "python")):
+        at = file.stack(f"{TRAIN}:{line} Rows.part_{line}")
+        file.detail("sample", ms, phase="fetch", state=state, stack=at, code=230, count=ms)
+    f = only(file)
+    assert f.where == "train.py:5" and "num_workers=" not in f.fix
+
+
 @pytest.mark.parametrize(("ms", "few"), [(60.0, True), (2.0, False)])
 def test_of_few_long_batches_among_quick_ones_the_samples_are_to_be_seen(make: Make, ms: float, few: bool) -> None:
     """Measured: 15 batches of 60 ms among 1,500 were `497 of 1,500 steps, 1.9 ms each`, to be indexed at once."""

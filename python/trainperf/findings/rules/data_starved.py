@@ -95,7 +95,8 @@ class DataStarved:
         holder = facts.label(awaited[0].spot) if len(awaited) == 1 else ""
         handed = handover(top.frames) if lock and top is not None else None
         long: Affected | None = None
-        pays = not small and (by_workers is None or by_workers.pays(waits and not lock))
+        overlaps = waits and not lock and blocked >= limit("half_share")
+        pays = not small and (by_workers is None or by_workers.pays(overlaps))
         is_loader = main is None or bool(main.description.get("is_dataloader", True))
         if not is_loader and not pays:
             fix, wont = f"# make a batch of {name} cheaper, or do ahead of training what it does", _NO_WORKERS[small]
@@ -229,9 +230,9 @@ class _ByWorkers:
         cpu = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
         return cls(ahead, round(fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns, cpu)
 
-    def pays(self, waits: bool) -> bool:
-        """`waits`: the batches take no CPU to be made, so that workers take none from the training."""
-        least = limit("overlapping_share") if waits else limit("half_share")
+    def pays(self, overlaps: bool) -> bool:
+        """`overlaps`: making the batches is mostly waiting, so that workers take little CPU from the training."""
+        least = limit("overlapping_share") if overlaps else limit("half_share")
         return self.ahead_ns - self.taking_ns >= least * self.ahead_ns
 
     def share(self, cost: int, cpus: int) -> float:
