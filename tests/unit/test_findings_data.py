@@ -96,14 +96,19 @@ def test_short_batches_are_for_workers_sooner_where_they_only_wait(
     assert f.fix_share == (pytest.approx((ms - 1.2) / ms) if advised else 1)
 
 
-def test_short_batches_that_mostly_compute_are_not_for_workers_though_one_place_waits(make: Make) -> None:
-    file = make(cpus="4").steps(200, {("fetch", "blocked"): 0.85, ("fetch", "python"): 1.25}, compute=2.0)
-    file.loader(1, fetches=200, wait=420, dataset="Rows")
+@pytest.mark.parametrize(("times", "advised"), [(1, False), (3, True)])
+def test_one_place_that_waits_does_not_make_a_fetch_that_mostly_computes_wait(
+    make: Make, times: int, advised: bool
+) -> None:
+    file = make(cpus="4")
+    file.steps(200, {("fetch", "blocked"): 0.85 * times, ("fetch", "python"): 1.25 * times}, compute=2.0)
+    file.loader(1, fetches=200, wait=420 * times, dataset="Rows")
     for line, ms, state in ((5, 170, "blocked"), (9, 125, "python"), (14, 125, "python")):
         at = file.stack(f"{TRAIN}:{line} Rows.part_{line}")
-        file.detail("sample", ms, phase="fetch", state=state, stack=at, code=230, count=ms)
+        file.detail("sample", ms * times, phase="fetch", state=state, stack=at, code=230, count=ms)
     f = only(file)
-    assert f.where == "train.py:5" and "num_workers=" not in f.fix
+    assert f.where == "train.py:5" and ("num_workers=" in f.fix) == advised
+    assert "does not compute" not in f.will_not_help
 
 
 @pytest.mark.parametrize(("ms", "few"), [(60.0, True), (2.0, False)])

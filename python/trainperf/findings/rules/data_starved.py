@@ -127,7 +127,7 @@ class DataStarved:
         elif waits:
             call = f"DataLoader(..., num_workers={need + 1}, persistent_workers=True)"
             fix = loaders.with_workers(main, need + 1, call, "its waits then overlap")
-            wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute"
+            wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute" if overlaps else ""
         elif usable == 1:
             fix = f"# make one sample of {name} cheaper, or decode ahead of training"
             wont = "num_workers: there is one CPU, and training and loading would share it"
