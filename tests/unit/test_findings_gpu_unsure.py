@@ -110,11 +110,6 @@ def test_a_verdict_says_how_much_idleness_it_does_not_explain(make: Make) -> Non
     )
 
 
-def test_fewer_recorded_calls_lower_the_confidence(make: Make) -> None:
-    file = make().steps(100, launch=20.0).gpu({"compute": 5.0}).tier("cuda", "cupti-reduced")
-    assert only(file).confidence == "medium" and "a part of the host's calls" in only(file).confidence_why
-
-
 def test_lost_records_make_the_device_unseen(make: Make) -> None:
     file = make().steps(100, launch=10.0, blocked_io=10.0).gpu({"blocked_io": 9.0}, lost=60)
     assert {a.id for a in said(file).abstained} >= DEVICE_RULES

@@ -14,9 +14,10 @@ constexpr size_t kLaunches = size_t{1} << 16;
 constexpr size_t kMaxWithoutLaunch = 4096;
 // A kernel may seem to start 8 to 9 us before its launch does, by the skew of the device's clock; not more.
 constexpr int64_t kSkewNs = 100'000;
-// What a launch costs is assumed, not measured. By that alone kernels are given up only beyond this share of the run:
-// a program that is bound by its launches makes most of them, and must not lose the figures that show it.
-constexpr double kBlindShare = 0.03;
+// A program that is bound by its launches makes most of them, and must not lose the figures that show it: kernels are
+// given up only when tracing costs its threads more than this share of the run, or this much of a core beside them.
+constexpr double kBlindShare = 0.05;
+constexpr double kBlindCore = 0.10;
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
@@ -205,7 +206,7 @@ void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   }
   losses_before_ = losses;
   if (last) return;  // it was looked at to the end
-  const bool sees_kernels = tracer_->running() && tracer_->tier() <= CudaTier::kReduced;
+  const bool sees_kernels = tracer_->running() && tracer_->tier() == CudaTier::kFull;
   // While a program waits that long for one kernel, or gives the device nothing, no step ends either.
   const bool lost = losses.buffers > 1 || (losses.buffers > 0 && timeline_->steps_closed() > steps_at_loss_);
   const bool blind = !sees_kernels || lost;
@@ -240,12 +241,11 @@ int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs
 void DeviceFeed::EverySecond(int64_t now_ns) {
   if (tracer_ == nullptr) return;
   const int64_t cost_ns = CostNs() + drain_cpu_ns_;
-  const int64_t counted_ns = tracer_->decoded().own_ns + drain_cpu_ns_;  // what is not assumed
   if (now_ns > judged_ns_ && tracer_->running()) {
     const auto passed_ns = static_cast<double>(now_ns - judged_ns_);
+    const double beside = static_cast<double>(drain_cpu_ns_ - judged_drain_ns_) / passed_ns;
     const double share = static_cast<double>(cost_ns - judged_cost_ns_) / passed_ns;
-    const double counted = static_cast<double>(counted_ns - judged_counted_ns_) / passed_ns;
-    if (control_.Judge(share / budget_, share > kBlindShare || counted > budget_)) {
+    if (control_.Judge(share / budget_, share - beside > kBlindShare || beside > kBlindCore)) {
       const CudaTier tier = control_.tier();
       gaps_.push_back({drained_ns_, now_ns});  // no step is of two tiers unmarked
       writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier),
@@ -257,7 +257,7 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
   }
   judged_ns_ = now_ns;
   judged_cost_ns_ = cost_ns;
-  judged_counted_ns_ = counted_ns;
+  judged_drain_ns_ = drain_cpu_ns_;
 
   if (timeline_->refused_ops() > 0 && !refused_noted_) {
     refused_noted_ = true;

@@ -98,7 +98,7 @@ class DeviceFeed {
   CudaTracer::Losses losses_before_;
   int64_t steps_at_loss_ = 0;
   int64_t drain_cpu_ns_ = 0;
-  int64_t judged_ns_ = 0, judged_cost_ns_ = 0, judged_counted_ns_ = 0;
+  int64_t judged_ns_ = 0, judged_cost_ns_ = 0, judged_drain_ns_ = 0;
   int64_t late_ = 0, unmatched_ = 0, before_launch_ = 0, unheld_ = 0;
 };
 

@@ -129,11 +129,11 @@ size_t RecordSize(uint32_t kind) {
 
 bool Traced(uint32_t kind, int64_t cbid) {
   const State& state = Get();
-  const bool whole = state.kinds.count(kind) != 0;
-  if (cbid < 0) return whole;
+  if (state.kinds.count(kind) == 0) return false;  // also a call that was switched on alone
+  if (cbid < 0) return true;
   const auto& calls = kind == cupti::kKindDriver ? state.driver_calls : state.runtime_calls;
   const auto found = calls.find(static_cast<uint32_t>(cbid));
-  return found != calls.end() ? found->second : whole;
+  return found == calls.end() || found->second;
 }
 
 bool NewBuffer(Buffer* buffer) {

@@ -1,5 +1,5 @@
 // The scripted libcupti's buffers, walked by the real cuptiActivityGetNextRecord: what the tests go by is what CUPTI
-// does.
+// does. So are those that a real GPU's filled.
 //
 // TRAINPERF_REAL_CUPTI=/path/to/libcupti.so.12 tries another library than the one that CMake found.
 
@@ -13,6 +13,7 @@
 
 #include "trainperf/probe/cuda/decoder.h"
 #include "trainperf/probe/cuda/fake_for_test.h"
+#include "trainperf/testing/recorded.h"
 
 namespace trainperf {
 namespace {
@@ -34,16 +35,36 @@ std::string RealPath() {
 #endif
 }
 
-TEST(Golden, TheRealLibraryWalksOurBuffers) {
-  const std::string path = RealPath();
-  if (path.empty()) GTEST_SKIP() << "no libcupti on this machine (set TRAINPERF_REAL_CUPTI to one)";
+// "" when it can be tried; else why not.
+std::string WhyNotReal(const std::string& path) {
+  if (path.empty()) return "no libcupti on this machine (set TRAINPERF_REAL_CUPTI to one)";
   // From 13.2 on even cuptiGetVersion needs a driver: 13.2 crashes without one, later ones say 999.
   const pid_t child = fork();
   if (child == 0) _exit(CuptiApi::Load({}, path).ok() ? 0 : 1);
   int loads = 0;
   waitpid(child, &loads, 0);
-  if (loads != 0 && dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
-    GTEST_SKIP() << path << " does nothing without a driver";
+  const bool works = loads == 0 || dlopen("libcuda.so.1", RTLD_LAZY) != nullptr;
+  return works ? "" : path + " does nothing without a driver";
+}
+
+TEST(Golden, TheRealLibraryWalksWhatAGpuRecorded) {
+  const std::string path = RealPath(), why_not = WhyNotReal(path);
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  const absl::StatusOr<CuptiApi> real = CuptiApi::Load({}, path);
+  ASSERT_TRUE(real.ok()) << real.status();
+  Recorded recorded = Recorded::Read(TRAINPERF_RECORDED "/h100-cupti-13.0.cupti");
+  if (real->version != recorded.version) GTEST_SKIP() << "other layouts: CUPTI " << real->VersionName();
+  CuptiClock clock;
+  NameTable names(10);
+  Decoder decoder(*real, &clock, &names);
+  for (Recorded::Buffer& buffer : recorded.buffers) {
+    EXPECT_EQ(decoder.Count(buffer.bytes.data(), buffer.bytes.size()), buffer.records);
+  }
+}
+
+TEST(Golden, TheRealLibraryWalksOurBuffers) {
+  const std::string path = RealPath(), why_not = WhyNotReal(path);
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
   const absl::StatusOr<CuptiApi> real = CuptiApi::Load({}, path);
   ASSERT_TRUE(real.ok()) << real.status();
   ASSERT_GE(real->version, cupti::kVersion12_4);

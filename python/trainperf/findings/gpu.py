@@ -83,9 +83,6 @@ class Gpu:
         unseen = self.unseen_ns / self.run.wall_ns
         if unseen >= limit("unknown_share"):
             found.append(f"it idles {unseen:.0%} of the time {NOT_SEEN}")
-        tier = self.run.tiers.get("cuda")
-        if tier is not None and tier.tier.startswith("cupti-reduced"):
-            found.append("only a part of the host's calls was recorded, to keep the cost down")
         if self.run.meta.get("source") == "trace":
             found.append("the profiler that made the trace slows the host down")
         return tuple(found)

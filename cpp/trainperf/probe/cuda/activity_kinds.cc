@@ -6,13 +6,14 @@
 namespace trainperf {
 namespace {
 
-// kFull traces every call of the table; kReduced and kSync only some.
-bool Wanted(CudaTier tier, const CudaCall& call) {
-  if (tier == CudaTier::kFull) return true;
-  if (IsSync(call.call)) return true;
-  const bool driver = call.api == CudaApi::kDriver;
-  if (tier == CudaTier::kSync) return !driver && (call.call == HostCall::kAlloc || call.call == HostCall::kFree);
-  return IsLaunch(call.call) || (!driver && call.call != HostCall::kMemset);
+// kFull traces every call of the table; kSync only those that wait or allocate.
+bool Wanted(CudaTier tier, CudaApi api, uint32_t cbid) {
+  const uint8_t known = HostCallOf(api, cbid);
+  if (known == kNoHostCall) return false;
+  const auto call = static_cast<HostCall>(known);
+  if (tier == CudaTier::kFull || IsSync(call)) return true;
+  const bool driver = api == CudaApi::kDriver;
+  return !driver && (call == HostCall::kAlloc || call == HostCall::kFree);
 }
 
 }  // namespace
@@ -37,13 +38,13 @@ absl::Status ActivityKinds::Apply(CudaTier tier) {
       TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindMemset));
     }
     TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindOverhead));
-    if (tier != CudaTier::kReduced) TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindSynchronization));
+    TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindSynchronization));
     if (tier == CudaTier::kFull) TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindJit));
-    // Without filters per call it is all of the runtime's calls, or none.
-    if (tier == CudaTier::kFull || (tier == CudaTier::kReduced && !api_->can.filter_calls)) {
+    // Without filters per call it is all calls or none.
+    if (api_->can.filter_calls || tier == CudaTier::kFull) {
       TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindRuntime));
+      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindDriver));
     }
-    if (tier == CudaTier::kFull && !api_->can.filter_calls) TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindDriver));
     return absl::OkStatus();
   };
   const absl::Status status = enable_all();
@@ -51,43 +52,21 @@ absl::Status ActivityKinds::Apply(CudaTier tier) {
     DisableAll();
     return status;
   }
-  if (api_->can.filter_calls) {
-    FilterRuntime(tier);
-    AllowDriver(tier);
-  }
+  if (api_->can.filter_calls) LeaveOutCalls(tier);
   return absl::OkStatus();
 }
 
-void ActivityKinds::FilterRuntime(CudaTier tier) {
-  // A call that this library does not know is an error to it, and of no account.
-  if (tier == CudaTier::kFull) {  // after the kind, which would override it
-    int count = 0;
-    const uint16_t* noisy = NoisyRuntimeCalls(&count);
-    for (int i = 0; i < count; ++i) api_->ActivityEnableRuntimeApi(noisy[i], 0);
-    return;
-  }
-  int count = 0;
-  const CudaCall* calls = CudaCalls(&count);
-  for (int i = 0; i < count; ++i) {
-    if (calls[i].api != CudaApi::kRuntime || !Wanted(tier, calls[i])) continue;
-    if (api_->ActivityEnableRuntimeApi(calls[i].cbid, 1) == cupti::kSuccess) runtime_calls_.push_back(calls[i].cbid);
-  }
-}
-
-void ActivityKinds::AllowDriver(CudaTier tier) {
-  int count = 0;
-  const CudaCall* calls = CudaCalls(&count);
-  for (int i = 0; i < count; ++i) {
-    if (calls[i].api != CudaApi::kDriver || !Wanted(tier, calls[i])) continue;
-    if (api_->ActivityEnableDriverApi(calls[i].cbid, 1) == cupti::kSuccess) driver_calls_.push_back(calls[i].cbid);
+// After the kinds, which would override it. The other way round, calls switched on one by one without their kind, gives
+// no record once the program has used CUDA (CUPTI 13.0 U1).
+void ActivityKinds::LeaveOutCalls(CudaTier tier) {
+  for (uint32_t cbid = 1; cbid < kCallIds; ++cbid) {
+    // An id that this library does not know is an error to it, and of no account.
+    if (!Wanted(tier, CudaApi::kRuntime, cbid)) api_->ActivityEnableRuntimeApi(cbid, 0);
+    if (!Wanted(tier, CudaApi::kDriver, cbid)) api_->ActivityEnableDriverApi(cbid, 0);
   }
 }
 
 void ActivityKinds::DisableAll() {
-  for (const uint32_t cbid : runtime_calls_) api_->ActivityEnableRuntimeApi(cbid, 0);
-  for (const uint32_t cbid : driver_calls_) api_->ActivityEnableDriverApi(cbid, 0);
-  runtime_calls_.clear();
-  driver_calls_.clear();
   while (!enabled_.empty()) {  // in reverse: kernels last
     api_->ActivityDisable(enabled_.back());
     enabled_.pop_back();

@@ -28,13 +28,10 @@ class ActivityKinds {
 
  private:
   absl::Status Enable(uint32_t kind);
-  void FilterRuntime(CudaTier tier);
-  void AllowDriver(CudaTier tier);
+  void LeaveOutCalls(CudaTier tier);
 
   const CuptiApi* api_;
   std::vector<uint32_t> enabled_;
-  std::vector<uint32_t> runtime_calls_;  // switched on one by one
-  std::vector<uint32_t> driver_calls_;
 };
 
 }  // namespace trainperf

@@ -166,7 +166,7 @@ TEST(Correlations, WrapAndCameOutOfOrder) {
 TEST(TierControl, KernelsAreNotGivenUpForWhatIsOnlyAssumed) {
   TierControl control;
   for (int i = 0; i < 100; ++i) control.Judge(3, false);
-  EXPECT_EQ(control.tier(), CudaTier::kReduced);
+  EXPECT_EQ(control.tier(), CudaTier::kFull);
   EXPECT_FALSE(control.Judge(4, true));
   EXPECT_TRUE(control.Judge(4, true));
   EXPECT_EQ(control.tier(), CudaTier::kSync);
@@ -178,7 +178,7 @@ TEST(TierControl, GoesDownByPersistenceAndUpByPatience) {
   EXPECT_FALSE(control.Judge(0.9, true));  // one second over is a spike
   EXPECT_FALSE(control.Judge(3, true));
   EXPECT_TRUE(control.Judge(3, true));
-  EXPECT_EQ(control.tier(), CudaTier::kReduced);
+  EXPECT_EQ(control.tier(), CudaTier::kSync);
   for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2, true));
   EXPECT_FALSE(control.Judge(0.5, true));  // not well under: the count begins anew
   for (int i = 0; i < 29; ++i) EXPECT_FALSE(control.Judge(0.2, true));

@@ -1,7 +1,6 @@
 #include "trainperf/probe/cuda/call_folder.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "trainperf/base/thread_table.h"
 
@@ -13,10 +12,14 @@ bool Splits(HostCall call) {
   return call == HostCall::kModuleLoad || call == HostCall::kJit || call == HostCall::kQueueFull;
 }
 
-bool OuterFirst(const CudaCallRecord& a, const CudaCallRecord& b) {
-  return std::make_tuple(a.tid, a.start_ns, -a.end_ns, a.inner) <
-         std::make_tuple(b.tid, b.start_ns, -b.end_ns, b.inner);
-}
+struct OuterFirst {  // a type, so that the sort has it inline
+  bool operator()(const CudaCallRecord& a, const CudaCallRecord& b) const {
+    if (a.tid != b.tid) return a.tid < b.tid;
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    if (a.end_ns != b.end_ns) return a.end_ns > b.end_ns;
+    return a.inner < b.inner;
+  }
+};
 
 }  // namespace
 
@@ -46,7 +49,9 @@ void CallFolder::TakeUpTo(int64_t watermark_ns, std::vector<Event>* events) {
       if (call.inner && call.tid == 0 && call.correlation != 0) call.tid = tid_of[call.correlation];
     }
   }
-  std::sort(ready_.begin(), ready_.end(), OuterFirst);
+  if (!std::is_sorted(ready_.begin(), ready_.end(), OuterFirst())) {
+    std::stable_sort(ready_.begin(), ready_.end(), OuterFirst());  // long stretches of it are in order
+  }
   const CudaCallRecord* const end = ready_.data() + ready_.size();
   for (const CudaCallRecord* begin = ready_.data(); begin != end;) {
     const CudaCallRecord* next = begin;

@@ -311,15 +311,10 @@ constexpr CudaCall kCalls[] = {
 };
 // clang-format on
 
-// cudaGetLastError, PeekAtLastError, SetDevice, GetDevice, EventCreateWithFlags, EventQuery, PointerGetAttributes,
-// OccupancyMaxActiveBlocks..., StreamIsCapturing, StreamGetCaptureInfo (three of them).
-constexpr uint16_t kNoisy[] = {10, 11, 16, 17, 134, 138, 151, 251, 317, 324, 409, 461};
-
 constexpr int kCallCount = sizeof(kCalls) / sizeof(kCalls[0]);
-constexpr int kMaxCbid = 1024;
 
 struct Classes {
-  uint8_t of[2][kMaxCbid];
+  uint8_t of[2][kCallIds];
 };
 
 Classes MakeClasses() {
@@ -339,14 +334,9 @@ const CudaCall* CudaCalls(int* count) {
   return kCalls;
 }
 
-const uint16_t* NoisyRuntimeCalls(int* count) {
-  *count = sizeof(kNoisy) / sizeof(kNoisy[0]);
-  return kNoisy;
-}
-
 uint8_t HostCallOf(CudaApi api, uint32_t cbid) {
   static const Classes classes = MakeClasses();
-  return cbid < kMaxCbid ? classes.of[static_cast<int>(api)][cbid] : kNoHostCall;
+  return cbid < kCallIds ? classes.of[static_cast<int>(api)][cbid] : kNoHostCall;
 }
 
 }  // namespace trainperf

@@ -24,9 +24,7 @@ struct CudaCall {
 // All calls that we want to see, in no order.
 const CudaCall* CudaCalls(int* count);
 
-// Runtime calls that come often and say nothing (cudaGetDevice ...): switched off one by one where CUPTI can.
-const uint16_t* NoisyRuntimeCalls(int* count);
-
+inline constexpr uint32_t kCallIds = 1024;  // all ids are below
 inline constexpr uint8_t kNoHostCall = 0xff;
 // A HostCall, or kNoHostCall.
 uint8_t HostCallOf(CudaApi api, uint32_t cbid);

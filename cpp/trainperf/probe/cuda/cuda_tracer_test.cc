@@ -87,9 +87,9 @@ class CudaTracerTest : public ::testing::Test {
 
 TEST_F(CudaTracerTest, AsksForWhatTheDesignSaysAndNothingElse) {
   Start();
-  for (const uint32_t kind : {1, 2, 5, 10, 17, 22, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
-  for (const uint32_t kind : {3, 4, 20, 49, 51}) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
-  for (const uint32_t cbid : {10, 11, 16, 17, 134, 138, 151, 251, 317, 324, 409, 461}) {
+  for (const uint32_t kind : {1, 2, 4, 5, 10, 17, 22, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t kind : {3, 20, 49, 51}) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t cbid : {10, 11, 16, 17, 134, 138, 151, 200, 251, 317, 324, 409, 433, 461}) {
     EXPECT_FALSE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
   }
   EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
@@ -117,7 +117,7 @@ TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
   FAKE(fake_, reset)();
   Start();
   FAKE(fake_, set_result)("cuptiActivityEnable", 999);
-  tracer_->SetTier(CudaTier::kReduced);
+  tracer_->SetTier(CudaTier::kSync);
   EXPECT_THAT(tracer_->why(), HasSubstr("cuptiActivityEnable"));
   ExpectLeftAsItWas();
 
@@ -270,6 +270,8 @@ TEST_F(CudaTracerTest, AStepOfTheClockIsFollowedAndCounted) {
 TEST_F(CudaTracerTest, AnotherSubscriberHasTheSayAndIsNamed) {
   FAKE(fake_, set_other_subscriber)("CUPTI for Nsight Systems");
   EXPECT_THAT(std::string(TryStart().message()), HasSubstr("another tool has CUPTI: CUPTI for Nsight Systems"));
+  FAKE(fake_, set_other_subscriber)("CUPTI for <not provided>");  // what CUPTI says of one that gave no name
+  EXPECT_THAT(std::string(TryStart().message()), HasSubstr("nsys, ncu, cuda-gdb"));
   FAKE(fake_, set_version)(26);  // tells no name
   EXPECT_THAT(std::string(TryStart().message()), HasSubstr("nsys, ncu, cuda-gdb"));
   EXPECT_EQ(FAKE(fake_, calls)("cuptiActivityEnable"), 0);
@@ -343,22 +345,19 @@ TEST_F(CudaTracerTest, PausesForANeighbourAndComesBack) {
 
 TEST_F(CudaTracerTest, ATiersKindsAndCalls) {
   Start();
-  tracer_->SetTier(CudaTier::kReduced);
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(10));
-  EXPECT_FALSE(FAKE(fake_, kind_enabled)(5));
-  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
-  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 131));
-  EXPECT_TRUE(FAKE(fake_, call_enabled)(1, 307));
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 51));   // cudaMemsetAsync
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 549));  // cuMemCreate
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 51));   // cudaMemsetAsync
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(1, 549));  // cuMemCreate
   tracer_->SetTier(CudaTier::kSync);
+  EXPECT_FALSE(FAKE(fake_, kind_enabled)(52));
+  EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 549));
   EXPECT_FALSE(FAKE(fake_, kind_enabled)(10));
   EXPECT_TRUE(FAKE(fake_, kind_enabled)(38));
   EXPECT_TRUE(FAKE(fake_, kind_enabled)(17));
   EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 211));
   EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 131));
   tracer_->SetTier(CudaTier::kFull);
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(5));
+  EXPECT_TRUE(FAKE(fake_, kind_enabled)(52));
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 51));
   EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 10));
 }
 
@@ -414,7 +413,7 @@ TEST_F(CudaTracerTest, ThreadsThatLaunchWhileItDrainsPausesAndChangesTiersLoseNo
       tracer_->Pause(&batch_);
       tracer_->Resume();
     }
-    if (i % 11 == 5) tracer_->SetTier(i % 2 != 0 ? CudaTier::kReduced : CudaTier::kFull);
+    if (i % 11 == 5) tracer_->SetTier(i % 2 != 0 ? CudaTier::kSync : CudaTier::kFull);
     usleep(2000);
   }
   stop = true;

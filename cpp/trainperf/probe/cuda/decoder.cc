@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxKnownNames = 16384;  // addresses; names are bounded by their own table
 constexpr size_t kMaxCutOff = 65'536;
+constexpr size_t kMaxCallers = 1024;
 
 CopyDirection DirectionOf(uint8_t copy_kind) {
   switch (copy_kind) {  // CUpti_ActivityMemcpyKind; A: array, D: device memory
@@ -233,11 +234,18 @@ void Decoder::Api(const cupti::ApiRecord& record, DecodedBatch* batch) {
   }
   if (!Times(record.start, record.end, &made.start_ns, &made.end_ns)) return;
   ++stats_.calls;
+  if (record.thread != last_caller_) NoteCaller(record.thread);
   made.correlation = correlations_.Widen(record.correlation);
   made.tid = record.thread;
   made.call = static_cast<HostCall>(call);
   made.failed = record.returned != 0;
   batch->calls.push_back(made);
+}
+
+void Decoder::NoteCaller(uint32_t thread) {
+  last_caller_ = thread;
+  if (callers_.size() >= kMaxCallers) callers_.clear();  // threads come and go; those that live come again
+  callers_.insert(thread);
 }
 
 void Decoder::Sync(const cupti::SyncRecord& record, DecodedBatch* batch) {
@@ -282,7 +290,8 @@ void Decoder::Overhead(const cupti::OverheadRecord& record, DecodedBatch* batch)
     case cupti::kOverheadInstrumentation:
     case cupti::kOverheadResource:
     case cupti::kOverheadBufferRequest:
-      if (record.end > record.start) {
+      // CUPTI's own thread flushes for as long as the device copies: nobody waits for that.
+      if (record.end > record.start && record.object_kind == cupti::kObjectThread && callers_.contains(record.thread)) {
         stats_.own_ns += clock_->ToMonotonic(record.end) - clock_->ToMonotonic(record.start);
       }
       ++stats_.other;

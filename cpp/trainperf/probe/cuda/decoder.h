@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "trainperf/base/name_table.h"
 #include "trainperf/event/device_op.h"
 #include "trainperf/probe/cuda/call_folder.h"
@@ -68,6 +69,7 @@ class Decoder {
   bool Times(uint64_t start, uint64_t end, int64_t* start_ns, int64_t* end_ns);
   bool OpTimes(uint64_t start, uint64_t end, uint32_t correlation, DeviceOp* op, DecodedBatch* batch);
   uint32_t NameOf(const char* name);
+  void NoteCaller(uint32_t thread);
 
   struct KnownName {
     uint32_t id;
@@ -81,6 +83,8 @@ class Decoder {
   Correlations correlations_;
   DecoderStats stats_;
   absl::flat_hash_map<const char*, KnownName> known_names_;
+  absl::flat_hash_set<uint32_t> callers_;  // threads of the application's
+  uint32_t last_caller_ = 0;
 };
 
 }  // namespace trainperf

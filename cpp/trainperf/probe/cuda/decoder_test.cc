@@ -77,6 +77,7 @@ TEST_P(DecoderTest, ReadsEachKindOfRecord) {
   FAKE(fake_, put_overhead)(5u << 16, 77, 5, At(1), At(2));
   FAKE(fake_, put_overhead)(6u << 16, 0, 5, At(1), At(2));
   FAKE(fake_, put_overhead)(7u << 16, 77, 5, At(100), At(103));
+  FAKE(fake_, put_overhead)(1u << 16, 78, 5, At(100), At(150));  // a thread that calls nothing: CUPTI's own
   FAKE(fake_, put_jit)(3, 15, At(80), At(90));
   FAKE(fake_, put_jit)(1, 15, At(80), At(90));
   const DecodedBatch batch = Decode();
@@ -119,7 +120,7 @@ TEST_P(DecoderTest, ReadsEachKindOfRecord) {
   EXPECT_EQ(batch.calls[5].call, HostCall::kQueueFull);
   EXPECT_EQ(batch.calls[5].tid, 0u);
   EXPECT_EQ(batch.calls[6].call, HostCall::kJit);
-  EXPECT_EQ(decoder_->stats().own_ns, 3000);
+  EXPECT_EQ(decoder_->stats().own_ns, 3000);  // of the application's threads
 
   const DecoderStats& stats = decoder_->stats();
   EXPECT_EQ(stats.records, FAKE(fake_, produced)());
@@ -206,9 +207,9 @@ TEST(CallTable, HasEveryLaunchOfTheDesign) {
   for (const uint32_t cbid : {19, 20, 21, 678, 742})
     EXPECT_EQ(HostCallOf(CudaApi::kDriver, cbid), static_cast<uint8_t>(HostCall::kModuleLoad));
   EXPECT_EQ(HostCallOf(CudaApi::kDriver, 365), static_cast<uint8_t>(HostCall::kJit));
-  int count = 0;
-  const uint16_t* noisy = NoisyRuntimeCalls(&count);
-  for (int i = 0; i < count; ++i) EXPECT_EQ(HostCallOf(CudaApi::kRuntime, noisy[i]), kNoHostCall) << noisy[i];
+  // cudaGetLastError, GetDevice, EventQuery ...: they come often and say nothing.
+  for (const uint32_t cbid : {10, 11, 16, 17, 134, 138, 151, 200, 251, 317, 324, 409, 433, 461})
+    EXPECT_EQ(HostCallOf(CudaApi::kRuntime, cbid), kNoHostCall) << cbid;
 }
 
 }  // namespace

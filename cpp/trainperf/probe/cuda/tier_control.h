@@ -13,9 +13,8 @@ namespace trainperf {
 
 // What is traced, costliest first.
 enum class CudaTier {
-  kFull,     // kernels, copies, and the host's calls but the noisy ones
-  kReduced,  // kernels, copies, and of the host's calls only those that launch, wait, copy or allocate
-  kSync,     // only the host's waits, and loads and full queues: no kernel is seen
+  kFull,  // kernels, copies, and the host's calls that say something
+  kSync,  // only the host's waits, and loads and full queues: no kernel is seen
   kOff,
 };
 
@@ -23,8 +22,6 @@ inline const char* CudaTierName(CudaTier tier) {
   switch (tier) {
     case CudaTier::kFull:
       return "cupti-full";
-    case CudaTier::kReduced:
-      return "cupti-reduced";
     case CudaTier::kSync:
       return "cupti-sync";
     case CudaTier::kOff:
@@ -43,7 +40,7 @@ class TierControl {
   // `share`: the tracer's cost as a share of the budget, in the last second. `may_go_blind`: whether kernels may be
   // given up for it. True: the tier has changed.
   bool Judge(double share, bool may_go_blind) {
-    over_ = share > 1 && (may_go_blind || tier_ != CudaTier::kReduced) ? over_ + 1 : 0;
+    over_ = share > 1 && (may_go_blind || tier_ != CudaTier::kFull) ? over_ + 1 : 0;
     under_ = share <= kWellUnder ? under_ + 1 : 0;
     if (over_ >= kSecondsOver && tier_ != CudaTier::kOff) {
       tier_ = static_cast<CudaTier>(static_cast<int>(tier_) + 1);
