@@ -1,24 +1,29 @@
-"""What tracing costs on a GPU: microseconds per launch in each tier, and our own thread's share of a core.
+"""What tracing costs on a GPU: per launch, per step of a training, and on threads beside it.
 
     python benchmarks/gpu_overhead.py [--quick]       # `make gpu` runs it after tests/gpu
 
-Blocks of launches without and with a watch alternate in one process; the figure is the median difference of neighbours,
-divided by the launches. Skipped, with the reason, where there is no GPU.
+Per launch: within one watch, blocks of launches with CUPTI let go and with CUPTI attached alternate, some 20 ms each;
+the figure is what lies between a block and the mean of its two neighbours, divided by the launches. Per step: stretches
+of a training without and with a watch. Skipped, with the reason, where there is no GPU.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.harness import Figure, median_interval, paired  # the line above makes it importable
+from benchmarks.harness import Figure, paired_interval  # the line above makes it importable
 
-LAUNCHES = 20_000
+LAUNCHES = 2_000  # of a block
+STEPS_S = 0.4  # of a stretch
+RATE = 50_000  # launches a second that the share of a core is told for
 
 
 def why_not() -> str:
@@ -29,67 +34,158 @@ def why_not() -> str:
     return "" if torch.cuda.is_available() else "no GPU, or no driver for it"
 
 
-def launch_block() -> float:
-    """Seconds of wall time for LAUNCHES tiny launches: bound by the host, so that its every microsecond shows."""
+def launcher() -> Callable[[int], float]:
+    """launch(count): tiny kernels, bound by the host; the microseconds of wall time for each."""
     import torch
 
     x = torch.ones(16, device="cuda")
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(LAUNCHES):
-        x.add_(1.0)
-    torch.cuda.synchronize()
-    return time.perf_counter() - begin
+
+    def launch(count: int) -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(count):
+            x.add_(1.0)
+        took = time.perf_counter() - begin
+        torch.cuda.synchronize()
+        return took / count * 1e6
+
+    launch(LAUNCHES)
+    return launch
 
 
-def watched_block(folder: str, shares: list[float], launches: list[int], **options: Any) -> float:
+def middle_of_three(blocks: list[float]) -> list[float]:
+    """Each second block less the mean of its neighbours: what drifts is in them alike."""
+    return [b - (a + c) / 2 for a, b, c in zip(blocks[::2], blocks[1::2], blocks[2::2], strict=False)]
+
+
+def per_launch(folder: str, pairs: int) -> list[Figure]:
     import trainperf
 
-    path = Path(folder) / "bench.tpr"
-    with trainperf.watch(path, overwrite=True, verbose=False, **options) as run:
+    launch = launcher()
+    path = Path(folder) / "launches.tpr"
+    costs: dict[str, list[float]] = {}
+    with trainperf.watch(path, overwrite=True, verbose=False, budget=1.0) as run:
         run.step()
-        wall = launch_block()
-        run.step()
-    found = trainperf.open(path)
-    shares.append(found.overhead_ns.get("collector", 0) / 1e9 / wall)
-    launches.append(sum(device.totals.kernels for device in found.devices))
-    return wall
+        session: Any = run._session
+        for name, traced in (("nothing", False), ("traced by CUPTI", True)):
+            session.pause_cuda()
+            blocks = []
+            for n in range(2 * pairs + 1):
+                if traced and n % 2:
+                    session.resume_cuda()
+                    launch(LAUNCHES // 10)
+                blocks.append(launch(LAUNCHES))
+                if traced and n % 2:
+                    session.pause_cuda()
+                run.step()
+            session.resume_cuda()
+            costs[name] = middle_of_three(blocks)
+            plain_us = statistics.median(blocks[::2])
+    seen = sum(device.totals.kernels for device in trainperf.open(path).devices)
+    if seen < pairs * LAUNCHES:
+        raise RuntimeError(f"{seen:,} kernels were seen of {pairs * LAUNCHES:,} that were launched")
+    return [
+        Figure(f"per launch: {name}", *_estimate(values, "us"), target=0.3 if "CUPTI" in name else None,
+               note=f"a launch takes {plain_us:.1f} us; {pairs} times {LAUNCHES:,} of them")
+        for name, values in costs.items()
+    ]  # fmt: skip
+
+
+def _estimate(values: list[float], unit: str) -> tuple[float, str, float | None, float | None]:
+    value, low, high = paired_interval(values)
+    return value, unit, low, high
+
+
+def beside(folder: str, seconds: float) -> list[Figure]:
+    """CPU time on threads of ours, and on what is left: CUPTI has one of its own."""
+    import trainperf
+
+    launch = launcher()
+    found = {}
+    for cuda in ("off", "auto"):
+        path = Path(folder) / f"beside-{cuda}.tpr"
+        count = 0
+        with trainperf.watch(path, overwrite=True, verbose=False, cuda=cuda, budget=1.0) as run:
+            begin, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
+            while time.perf_counter() - begin < seconds:
+                launch(LAUNCHES)
+                count += LAUNCHES
+                run.step()
+            others = time.process_time() - cpu - (time.thread_time() - own)
+        overhead = trainperf.open(path).overhead_ns
+        ours = overhead["collector"] / 1e9
+        found[cuda] = (ours / count, (others - ours - overhead["sampler"] / 1e9) / count, count / seconds)
+    ours, others, rate = (found["auto"][0] - found["off"][0], found["auto"][1] - found["off"][1], found["auto"][2])
+    note = f"for {RATE:,} launches/s, from {rate:,.0f}/s for {seconds:.0f} s"
+    return [
+        Figure("our thread, of a core", ours * RATE * 100, "%", target=2.0, note=note),
+        Figure("CUPTI's thread, of a core", others * RATE * 100, "%", note=note),
+    ]
+
+
+def trainings() -> dict[str, Callable[[], None]]:
+    import torch
+
+    def training(width: int, layers: int, batch: int) -> Callable[[], None]:
+        blocks = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU()) for _ in range(layers)]
+        model = torch.nn.Sequential(*blocks).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        inputs = torch.randn(batch, width).pin_memory()
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(inputs.cuda(non_blocking=True)).square().mean().backward()
+            optimizer.step()
+
+        return step
+
+    return {"the GPU is busy": training(2048, 8, 4096), "the host is slower": training(256, 16, 32)}
+
+
+def per_step(folder: str, pairs: int) -> list[Figure]:
+    import torch
+    import trainperf
+
+    result = []
+    for name, step in trainings().items():
+
+        def stretch(steps: int, step: Callable[[], None] = step) -> float:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(steps):
+                step()
+            torch.cuda.synchronize()
+            return (time.perf_counter() - begin) / steps * 1e3
+
+        stretch(50)
+        steps = max(20, round(STEPS_S * 1e3 / stretch(50)))
+        blocks = []
+        for n in range(2 * pairs + 1):
+            if n % 2 == 0:
+                blocks.append(stretch(steps))
+                continue
+            with trainperf.watch(Path(folder) / "steps.tpr", overwrite=True, verbose=False):
+                stretch(10)  # at first the loop's functions are met
+                blocks.append(stretch(steps))
+        plain_ms = statistics.median(blocks[::2])
+        value, low, high = paired_interval([1 + cost / plain_ms for cost in middle_of_three(blocks)])
+        run = trainperf.open(Path(folder) / "steps.tpr")
+        kernels = statistics.median(run.devices[0].steps.kernels)
+        note = f"steps of {plain_ms:.2f} ms, {kernels:.0f} kernels; {run.tiers['cuda'].tier}"
+        result.append(Figure(f"watched: {name}", value, "x", low, high, 1.01, note=note))
+    return result
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
     why = why_not()
     if why:
         return [Figure("CUPTI, per kernel launch", None, "us", target=0.3, note=why)]
-    pairs = 5 if quick else 15
-    launch_block()
-    result = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, options in (
-            ("nothing", None),
-            ("a watch, cuda='off'", {"cuda": "off"}),
-            ("cupti-full", {"budget": 1.0}),
-        ):
-            shares: list[float] = []
-            launches: list[int] = []
-
-            def other(options: Any = options, shares: list[float] = shares, launches: list[int] = launches) -> float:
-                return launch_block() if options is None else watched_block(folder, shares, launches, **options)
-
-            costs = [(b - a) / LAUNCHES * 1e6 for a, b in paired(launch_block, other, pairs)]
-            value, low, high = median_interval(costs)
-            target = 0.3 if name == "cupti-full" else None
-            note = f"{LAUNCHES:,} launches a block"
-            if name == "cupti-full" and min(launches) < LAUNCHES:
-                note = f"only {min(launches):,} of {LAUNCHES:,} kernels were seen"
-            result.append(Figure(f"per launch: {name}", value, "us", low, high, target, note=note))
-            if name == "cupti-full":
-                share, low, high = median_interval(shares)
-                rate = LAUNCHES / launch_block()
-                result.append(
-                    Figure("our thread, of a core", share * 50_000 / rate * 100, "%", target=2.0,
-                           note=f"scaled to 50,000 launches/s from {rate:,.0f}/s; {low:.2%} .. {high:.2%} measured")
-                )  # fmt: skip
-    return result
+        return [
+            *per_launch(folder, 50 if quick else 200),
+            *beside(folder, 3 if quick else 8),
+            *per_step(folder, 8 if quick else 20),
+        ]
 
 
 if __name__ == "__main__":

@@ -12,14 +12,15 @@ if [ $# -lt 1 ] || [ ! -f "$1" ]; then
 fi
 wheel=$(realpath "$1")
 results=$(realpath -m "${2:-gpu-results}")
+python=${PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "$results"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-"${PYTHON:-python3}" -m venv --system-site-packages "$work/env" # torch and pytest are the machine's
-python=$work/env/bin/python
-"$python" -m pip install -q --disable-pip-version-check "$wheel"
-export PYTHONDONTWRITEBYTECODE=1
+site=$(mktemp -d)
+trap 'rm -rf "$site"' EXIT
+# Not a virtual environment: one of a Python that is itself in one sees nothing of what is installed there, and torch,
+# pytest, numpy, rich and jinja2 are to be the machine's.
+"$python" -m pip install -q --disable-pip-version-check --no-index --no-deps --target "$site" "$wheel"
+export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1
 
 status=0
 {

@@ -35,7 +35,7 @@ class Trainer:
         blocks = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU()) for _ in range(layers)]
         self.model = torch.nn.Sequential(*blocks).cuda()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        self.batch = torch.randn(512, width, device="cuda")
+        self.batch = torch.randn(2048, width, device="cuda")
         self.spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         for _ in range(10):
             self.step()

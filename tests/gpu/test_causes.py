@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,18 @@ pytestmark = [pytest.mark.alone, needs_gpu]
 def idle_shares(run: Run) -> dict[str, float]:
     totals = run.devices[0].totals
     return {cause: ns / max(1, totals.idle_ns) for cause, ns in totals.idle_causes_ns.items()}
+
+
+# Of 60: what comes before the loop's first mark may be in no step.
+FROM_THE_FIRST_MARK = (59, 60)
+
+
+def count_calls(run: Run) -> Counter[str]:
+    """Of all threads."""
+    counts: Counter[str] = Counter()
+    for call in run.calls():
+        counts[call.call] += call.count
+    return counts
 
 
 def test_the_tracer_is_on_and_lost_nothing(tmp_path: Path) -> None:
@@ -40,11 +53,10 @@ def test_busy_time_is_that_of_cuda_events(tmp_path: Path) -> None:
 def test_kernels_are_counted_and_joined_to_their_launches(tmp_path: Path) -> None:
     run = watched(tmp_path, trainer().step)
     totals = run.devices[0].totals
-    calls = {call.call: call.count for call in run.calls() if call.thread is not None}
     assert totals.kernels > 60 * 20
-    assert abs(totals.kernels - totals.launches) <= 0.02 * totals.kernels
-    assert calls.get("launch_kernel", 0) > 0
-    assert run.dropped["cupti_unmatched"] == 0  # nested driver calls share the runtime's correlation, or else this
+    assert totals.kernels == totals.launches  # those of cuBLAS, by the driver and on autograd's thread, too
+    assert count_calls(run)["launch_kernel"] > 0.98 * totals.launches
+    assert run.dropped["cupti_unmatched"] == 0
 
 
 @contextmanager
@@ -78,8 +90,8 @@ def test_item_each_layer(tmp_path: Path) -> None:
             float(parameter.grad.norm().item())  # type: ignore[union-attr]
 
     run = watched(tmp_path, step)
-    calls = {call.call: call for call in run.calls()}
-    assert calls["stream_sync"].count + calls["memcpy"].count >= 60 * 6
+    calls = count_calls(run)
+    assert calls["stream_sync"] + calls["memcpy"] >= 60 * 6
     small = sum(copy.small for copy in run.copies(0) if copy.direction == "d2h")
     assert small >= 60 * 6
     assert any("step" in str(detail.stack) or detail.ns > 0 for detail in run.details("call"))
@@ -94,19 +106,31 @@ def test_pageable_copy(tmp_path: Path) -> None:
 
     run = watched(tmp_path, step)
     pageable = [copy for copy in run.copies(0) if copy.direction == "h2d" and copy.src == "pageable"]
-    assert sum(copy.count for copy in pageable) >= 60
-    assert sum(copy.bytes for copy in pageable) >= 60 * host.nbytes
+    assert sum(copy.count for copy in pageable) in FROM_THE_FIRST_MARK
+    assert sum(copy.bytes for copy in pageable) == sum(copy.count for copy in pageable) * host.nbytes
     assert run.devices[0].totals.copy_ns > 0
+
+
+def device_calls() -> tuple[int, int]:
+    """What torch's allocator counts: blocks that it took from CUDA, and gave back."""
+    stats = torch.cuda.memory_stats()
+    return stats["num_device_alloc"], stats["num_device_free"]
 
 
 def test_allocation_each_step(tmp_path: Path) -> None:
     def step() -> None:
-        torch.cuda.empty_cache()
         trainer().step()
+        torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        torch.cuda.empty_cache()
 
+    step()
+    taken, given = device_calls()
     run = watched(tmp_path, step, 30)
-    calls = {call.call: call.count for call in run.calls()}
-    assert calls.get("alloc", 0) >= 20
+    taken, given = (after - before for after, before in zip(device_calls(), (taken, given), strict=True))
+    calls = count_calls(run)
+    assert taken >= 30 and given >= 30
+    assert taken - taken // 30 <= calls["alloc"] <= taken  # but for what came before the first mark
+    assert given - given // 30 <= calls["free"] <= given
     assert idle_shares(run)["cuda_alloc"] > 0.3
 
 
@@ -157,6 +181,7 @@ def test_cuda_graphs(tmp_path: Path) -> None:
         for _ in range(20):
             y = y @ x
     run = watched(tmp_path, graph.replay)
-    calls = {call.call: call.count for call in run.calls()}
-    assert calls["launch_graph"] >= 60
-    assert run.devices[0].totals.kernels >= 60 * 20
+    launched = count_calls(run)["launch_graph"]
+    assert launched in FROM_THE_FIRST_MARK
+    assert run.devices[0].totals.kernels == launched * 20
+    assert run.devices[0].totals.launches == launched
