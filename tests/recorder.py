@@ -94,6 +94,9 @@ class Session:
     def resume_cuda(self) -> None:
         self.cuda.append("resume")
 
+    def change_cuda_tier(self) -> None:
+        self.cuda.append("change")
+
     def take_flagged(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
         taken, self.flagged = self.flagged, []
         return taken

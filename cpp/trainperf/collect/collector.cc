@@ -215,6 +215,11 @@ void Collector::ResumeCuda() {
   RunOnOurThread([this] { device_.Resume(); });
 }
 
+void Collector::ChangeCudaTier() {
+  if (!cuda_tier_due_.exchange(false, std::memory_order_relaxed)) return;
+  RunOnOurThread([this] { device_.ChangeTier(); });
+}
+
 void* Collector::Main(void* self) {
   auto* const collector = static_cast<Collector*>(self);
   const ThreadFailure failure = ThreadFailure::Of([collector] { collector->Loop(); });
@@ -312,6 +317,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);
+    cuda_tier_due_.store(device_.tier_due(), std::memory_order_relaxed);
   }
   if (last) timeline_.Finish(now_ns);
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);

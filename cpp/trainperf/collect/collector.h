@@ -84,6 +84,9 @@ class Collector {
   bool TraceCuda(const CudaTracerOptions& options);
   void PauseCuda();
   void ResumeCuda();
+  // Changes what is traced of the GPU, where that is due: while the calling thread, which trains, waits here and calls
+  // nothing of CUDA's. In one of eight programs that went on meanwhile the heap was corrupted (docs/gpu.md).
+  void ChangeCudaTier();
 
  private:
   Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& options);
@@ -130,6 +133,7 @@ class Collector {
   int64_t next_second_ns_ = 0;
   std::string commit_error_;
   std::atomic<int64_t> steps_closed_{0};
+  std::atomic<bool> cuda_tier_due_{false};
   std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
 

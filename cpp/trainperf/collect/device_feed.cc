@@ -238,22 +238,26 @@ void DeviceFeed::MarkGaps(int64_t until_ns) {
 
 int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs() : 0; }
 
+void DeviceFeed::ChangeTier() {
+  if (!tier_due_) return;
+  tier_due_ = false;
+  const CudaTier tier = control_.tier();
+  gaps_.push_back({drained_ns_, NowNs()});  // no step is of two tiers unmarked
+  writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier),
+                                ": in one second it cost more than ", budget_ * 100, " % of it"));
+  tracer_->SetTier(tier);
+  if (tier == CudaTier::kOff) tracer_->Stop(&batch_);
+  WriteTier();
+}
+
 void DeviceFeed::EverySecond(int64_t now_ns) {
   if (tracer_ == nullptr) return;
   const int64_t cost_ns = CostNs() + drain_cpu_ns_;
-  if (now_ns > judged_ns_ && tracer_->running()) {
+  if (now_ns > judged_ns_ && tracer_->running() && !tier_due_) {
     const auto passed_ns = static_cast<double>(now_ns - judged_ns_);
     const double beside = static_cast<double>(drain_cpu_ns_ - judged_drain_ns_) / passed_ns;
     const double share = static_cast<double>(cost_ns - judged_cost_ns_) / passed_ns;
-    if (control_.Judge(share / budget_, share - beside > kBlindShare || beside > kBlindCore)) {
-      const CudaTier tier = control_.tier();
-      gaps_.push_back({drained_ns_, now_ns});  // no step is of two tiers unmarked
-      writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier),
-                                    ": in one second it cost more than ", budget_ * 100, " % of it"));
-      tracer_->SetTier(tier);
-      if (tier == CudaTier::kOff) tracer_->Stop(&batch_);
-      WriteTier();
-    }
+    tier_due_ = control_.Judge(share / budget_, share - beside > kBlindShare || beside > kBlindCore);
   }
   judged_ns_ = now_ns;
   judged_cost_ns_ = cost_ns;

@@ -48,8 +48,11 @@ class DeviceFeed {
   int64_t Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events);
   void FeedUpTo(int64_t until_ns);
 
-  // Once a second: the tier that the budget allows; what it costs and what was lost.
+  // Once a second: whether the budget wants another tier; what it costs and what was lost.
   void EverySecond(int64_t now_ns);
+  // The change waits for a moment at which the training thread calls nothing of CUDA's.
+  bool tier_due() const { return tier_due_; }
+  void ChangeTier();
   int64_t CostNs() const;  // of the application's threads
 
  private:
@@ -76,6 +79,7 @@ class DeviceFeed {
   std::unique_ptr<CudaTracer> tracer_;
   CallFolder folder_;
   TierControl control_;
+  bool tier_due_ = false;
   DecodedBatch batch_;
   std::vector<DeviceOp> held_;  // in order of end_ns; fed up to held_from_
   size_t held_from_ = 0;

@@ -22,13 +22,15 @@ class CudaHook:
             begin_tracing(context)
 
     def remove(self) -> None:
-        """The session ends its tracing itself."""
+        """The session ends its tracing itself, and the ticker ends with the watch."""
 
 
 def begin_tracing(context: Context) -> None:
     """The tier `cuda` of the run says how it went; without a driver it costs nothing."""
     if context.cuda:
         context.cuda_traced = context.session.trace_cuda(cupti_folders(), context.cupti_path)
+    if context.cuda_traced:
+        context.ticker.add(CudaHook.name, context.session.change_cuda_tier)
 
 
 def profiler_runs() -> bool:

@@ -1,5 +1,7 @@
 // What is read from the buffers of a real H100, against what the recorded program did (tests/gpu/record_buffers.py).
 
+#include "trainperf/testing/recorded.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,6 @@
 
 #include "trainperf/probe/cuda/decoder.h"
 #include "trainperf/probe/cuda/fake_for_test.h"
-#include "trainperf/testing/recorded.h"
 
 namespace trainperf {
 namespace {
