@@ -442,7 +442,6 @@ def test_far_over_budget_it_gives_kernels_up_and_says_so(tmp_path: Path) -> None
     assert (device.steps.kernels[~lost][1:] == 200).all()
 
 
-@pytest.mark.alone
 def test_over_budget_kernels_are_kept(tmp_path: Path) -> None:
     facts = play(
         """
