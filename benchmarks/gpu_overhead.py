@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_overhead.py [--quick]       # `make gpu` runs it after tests/gpu
 
-Per launch: within one watch, blocks of launches with CUPTI let go and with CUPTI attached alternate, some 20 ms each;
-the figure is what lies between a block and the mean of its two neighbours, divided by the launches. Per step: stretches
-of a training without and with a watch. Skipped, with the reason, where there is no GPU.
+Per launch: within one watch, blocks of launches, some 20 ms each, of which each middle one of three is traced; the
+figure is what lies between it and the mean of its neighbours, divided by the launches. Per step: stretches of a training,
+of which each middle one of three is watched. Skipped, with the reason, where there is no GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness import Figure, paired_interval  # the line above makes it importable
 
-LAUNCHES = 2_000  # of a block
+LAUNCHES, WARM_UP = 2_000, 200  # of a block
 STEPS_S = 0.4  # of a stretch
 RATE = 50_000  # launches a second that the share of a core is told for
 
@@ -54,11 +54,11 @@ def launcher() -> Callable[[int], float]:
 
 
 def middle_of_three(blocks: list[float]) -> list[float]:
-    """Each second block less the mean of its neighbours: what drifts is in them alike."""
-    return [b - (a + c) / 2 for a, b, c in zip(blocks[::2], blocks[1::2], blocks[2::2], strict=False)]
+    """Of each three blocks the middle one less the mean of its neighbours: what drifts is in them alike."""
+    return [b - (a + c) / 2 for a, b, c in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True)]
 
 
-def per_launch(folder: str, pairs: int) -> list[Figure]:
+def per_launch(folder: str, threes: int) -> list[Figure]:
     import trainperf
 
     launch = launcher()
@@ -67,26 +67,30 @@ def per_launch(folder: str, pairs: int) -> list[Figure]:
     with trainperf.watch(path, overwrite=True, verbose=False, budget=1.0) as run:
         run.step()
         session: Any = run._session
-        for name, traced in (("nothing", False), ("traced by CUPTI", True)):
-            session.pause_cuda()
+        session.pause_cuda()
+        for name in ("untraced", "traced by CUPTI"):
             blocks = []
-            for n in range(2 * pairs + 1):
-                if traced and n % 2:
-                    session.resume_cuda()
-                    launch(LAUNCHES // 10)
+            for _ in range(threes):
                 blocks.append(launch(LAUNCHES))
-                if traced and n % 2:
+                session.resume_cuda()
+                launch(WARM_UP)
+                if name == "untraced":  # what attaching leaves behind is in both
                     session.pause_cuda()
+                blocks.append(launch(LAUNCHES))
+                if name != "untraced":
+                    session.pause_cuda()
+                blocks.append(launch(LAUNCHES))
                 run.step()
-            session.resume_cuda()
             costs[name] = middle_of_three(blocks)
-            plain_us = statistics.median(blocks[::2])
+            plain_us = statistics.median(blocks[::3])
+        session.resume_cuda()
     seen = sum(device.totals.kernels for device in trainperf.open(path).devices)
-    if seen < pairs * LAUNCHES:
-        raise RuntimeError(f"{seen:,} kernels were seen of {pairs * LAUNCHES:,} that were launched")
+    launched = threes * (LAUNCHES + 2 * WARM_UP)
+    if seen < launched:
+        raise RuntimeError(f"{seen:,} kernels were seen of {launched:,} that were launched while CUPTI was attached")
     return [
         Figure(f"per launch: {name}", *_estimate(values, "us"), target=0.3 if "CUPTI" in name else None,
-               note=f"a launch takes {plain_us:.1f} us; {pairs} times {LAUNCHES:,} of them")
+               note=f"a launch takes {plain_us:.1f} us; {threes} times {LAUNCHES:,} of them")
         for name, values in costs.items()
     ]  # fmt: skip
 
@@ -96,8 +100,19 @@ def _estimate(values: list[float], unit: str) -> tuple[float, str, float | None,
     return value, unit, low, high
 
 
+def our_threads_s() -> dict[str, float]:
+    """CPU seconds of the collector and of the sampler: of each name the first thread, as CUPTI's own bears the name of
+    the one that it was started from."""
+    found: dict[str, float] = {}
+    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda path: int(path.name)):
+        name = (task / "comm").read_text().strip()
+        if name in ("trainperf", "tp-sampler"):
+            found.setdefault(name, int((task / "schedstat").read_text().split()[0]) / 1e9)
+    return found
+
+
 def beside(folder: str, seconds: float) -> list[Figure]:
-    """CPU time on threads of ours, and on what is left: CUPTI has one of its own."""
+    """CPU time on the collector, and on what is left: CUPTI has a thread of its own."""
     import trainperf
 
     launch = launcher()
@@ -106,19 +121,23 @@ def beside(folder: str, seconds: float) -> list[Figure]:
         path = Path(folder) / f"beside-{cuda}.tpr"
         count = 0
         with trainperf.watch(path, overwrite=True, verbose=False, cuda=cuda, budget=1.0) as run:
-            begin, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
+            launch(LAUNCHES)
+            run.step()
+            ours, begin = our_threads_s(), time.perf_counter()
+            cpu, own = time.process_time(), time.thread_time()
             while time.perf_counter() - begin < seconds:
                 launch(LAUNCHES)
                 count += LAUNCHES
                 run.step()
-            others = time.process_time() - cpu - (time.thread_time() - own)
-        overhead = trainperf.open(path).overhead_ns
-        ours = overhead["collector"] / 1e9
-        found[cuda] = (ours / count, (others - ours - overhead["sampler"] / 1e9) / count, count / seconds)
-    ours, others, rate = (found["auto"][0] - found["off"][0], found["auto"][1] - found["off"][1], found["auto"][2])
+            cpu, own = time.process_time() - cpu, time.thread_time() - own
+            ours = {name: now - ours[name] for name, now in our_threads_s().items()}
+        found[cuda] = (ours["trainperf"] / count, (cpu - own - sum(ours.values())) / count, count / seconds)
+    collector, others, rate = (
+        found["auto"][0] - found["off"][0], found["auto"][1] - found["off"][1], found["auto"][2]
+    )  # fmt: skip
     note = f"for {RATE:,} launches/s, from {rate:,.0f}/s for {seconds:.0f} s"
     return [
-        Figure("our thread, of a core", ours * RATE * 100, "%", target=2.0, note=note),
+        Figure("our thread, of a core", collector * RATE * 100, "%", target=2.0, note=note),
         Figure("CUPTI's thread, of a core", others * RATE * 100, "%", note=note),
     ]
 
@@ -142,7 +161,7 @@ def trainings() -> dict[str, Callable[[], None]]:
     return {"the GPU is busy": training(2048, 8, 4096), "the host is slower": training(256, 16, 32)}
 
 
-def per_step(folder: str, pairs: int) -> list[Figure]:
+def per_step(folder: str, threes: int) -> list[Figure]:
     import torch
     import trainperf
 
@@ -160,14 +179,13 @@ def per_step(folder: str, pairs: int) -> list[Figure]:
         stretch(50)
         steps = max(20, round(STEPS_S * 1e3 / stretch(50)))
         blocks = []
-        for n in range(2 * pairs + 1):
-            if n % 2 == 0:
-                blocks.append(stretch(steps))
-                continue
+        for _ in range(threes):
+            blocks.append(stretch(steps))
             with trainperf.watch(Path(folder) / "steps.tpr", overwrite=True, verbose=False):
                 stretch(10)  # at first the loop's functions are met
                 blocks.append(stretch(steps))
-        plain_ms = statistics.median(blocks[::2])
+            blocks.append(stretch(steps))
+        plain_ms = statistics.median(blocks[::3])
         value, low, high = paired_interval([1 + cost / plain_ms for cost in middle_of_three(blocks)])
         run = trainperf.open(Path(folder) / "steps.tpr")
         kernels = statistics.median(run.devices[0].steps.kernels)
@@ -182,9 +200,9 @@ def figures(*, quick: bool = False) -> list[Figure]:
         return [Figure("CUPTI, per kernel launch", None, "us", target=0.3, note=why)]
     with tempfile.TemporaryDirectory() as folder:
         return [
-            *per_launch(folder, 50 if quick else 200),
+            *per_launch(folder, 50 if quick else 150),
             *beside(folder, 3 if quick else 8),
-            *per_step(folder, 8 if quick else 20),
+            *per_step(folder, 8 if quick else 16),
         ]
 
 

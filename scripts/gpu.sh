@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests and measures on a machine with a GPU that has nothing but a Python, torch with CUDA, pytest and a wheel of
-# trainperf: nothing is built, and the checkout is only read.
+# Tests and measures on a machine with a GPU that has nothing but a Python with torch (CUDA), pytest, numpy, rich and
+# jinja2, and a wheel of trainperf: nothing is built, and the checkout is only read.
 #
 #   scripts/gpu.sh wheelhouse/trainperf-*-cp312-*.whl [FOLDER]      # PYTHON=python3.12 for another than python3
 #

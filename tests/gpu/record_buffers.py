@@ -5,7 +5,9 @@
 The file is lines of text up to "end", then the buffers, one after the other:
 
     trainperf-cupti 1
-    about NVIDIA H100 80GB HBM3, torch 2.11.0+cu130       version 130001       process 882
+    about NVIDIA H100 80GB HBM3, torch 2.11.0+cu130
+    version 130001
+    process 882
     clock MONOTONIC_NS CUPTI_TICKS                        several, in order of time
     name ADDRESS TEXT                                     of a kernel: what a record's pointer pointed at
     truth WHAT VALUE                                      what the program did, by its own count

@@ -152,7 +152,7 @@ def test_beside_the_subscription_that_a_profile_before_the_watch_left(tmp_path: 
         """,
         tmp_path,
     )
-    assert tier(facts) == "cupti-full"
+    assert tier(facts).startswith("cupti-full: beside a user of CUPTI's that gave no name")
     assert facts["produced"] == facts["delivered"] > 0
     assert lost(facts) == {}
 
@@ -431,7 +431,7 @@ def test_far_over_budget_it_gives_kernels_up_and_says_so(tmp_path: Path) -> None
         """,
         tmp_path,
     )
-    assert tier(facts) == "cupti-sync: in one second it cost more than 1 % of it"
+    assert tier(facts) == "cupti-sync: for two seconds it cost more than 5 % of the program's time"
     assert (facts["kernels"], facts["waits"]) == (0, 1)
     assert facts["produced"] == facts["delivered"]
     run = facts["run"]
@@ -440,6 +440,27 @@ def test_far_over_budget_it_gives_kernels_up_and_says_so(tmp_path: Path) -> None
     lost = device.steps.incomplete.astype(bool)
     assert 0 < lost.sum() < len(lost)
     assert (device.steps.kernels[~lost][1:] == 200).all()
+
+
+@pytest.mark.alone
+def test_what_is_traced_changes_only_at_the_end_of_a_backward_or_step(tmp_path: Path) -> None:
+    facts = play(
+        """
+        with trainperf.watch(path):
+            train(3)
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                for _ in range(200):
+                    gpu.launch("storm", ms=0.001)
+                gpu.synchronize()
+            tell(before=gpu.fake.fakecupti_kind_enabled(10))
+            train(2)
+            tell(after=gpu.fake.fakecupti_kind_enabled(10))
+        """,
+        tmp_path,
+    )
+    assert (facts["before"], facts["after"]) == (1, 0)
+    assert lost(facts) == {}
 
 
 def test_over_budget_kernels_are_kept(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class Collector {
   void PauseCuda();
   void ResumeCuda();
   // Changes what is traced of the GPU, where that is due: while the calling thread, which trains, waits here and calls
-  // nothing of CUDA's. In one of eight programs that went on meanwhile the heap was corrupted (docs/gpu.md).
+  // nothing of CUDA's (docs/gpu.md, "One crash"; others may still call it).
   void ChangeCudaTier();
 
  private:

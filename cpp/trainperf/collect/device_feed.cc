@@ -14,10 +14,9 @@ constexpr size_t kLaunches = size_t{1} << 16;
 constexpr size_t kMaxWithoutLaunch = 4096;
 // A kernel may seem to start 8 to 9 us before its launch does, by the skew of the device's clock; not more.
 constexpr int64_t kSkewNs = 100'000;
-// A program that is bound by its launches makes most of them, and must not lose the figures that show it: kernels are
-// given up only when tracing costs its threads more than this share of the run, or this much of a core beside them.
+// A program that is bound by its launches must not lose the figures that show it: kernels are given up only when
+// tracing costs its threads more than this share of their time, at some 40,000 launches a second.
 constexpr double kBlindShare = 0.05;
-constexpr double kBlindCore = 0.10;
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
@@ -71,14 +70,23 @@ void DeviceFeed::WriteTier() {
   std::string why = tracer_->why();
   if (tracer_->paused()) {
     why = "torch.profiler has CUPTI";
-  } else if (control_.tier() != CudaTier::kFull && why.empty()) {
-    why = absl::StrCat("in one second it cost more than ", budget_ * 100, " % of it");
+  } else if (tracer_->tier() != CudaTier::kFull && why.empty()) {
+    why = WhyLess();
   }
   const char* tier = CudaTierName(tracer_->tier());
   const std::string written = absl::StrCat(tier, ": ", why);
   if (written == tier_written_) return;
   tier_written_ = written;
   writer_->SetTier("cuda", tier, why);
+}
+
+// Why the tier is below the first.
+std::string DeviceFeed::WhyLess() const {
+  if (control_.tier() == CudaTier::kOff) {
+    return absl::StrCat("for two seconds it cost more than ", budget_ * 100, " %, without kernels");
+  }
+  return absl::StrCat("for two seconds it cost more than ", std::max(budget_, kBlindShare) * 100,
+                      " % of the program's time");
 }
 
 int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events) {
@@ -171,7 +179,7 @@ bool DeviceFeed::Launched(uint64_t correlation, int64_t* call_start_ns) const {
 }
 
 void DeviceFeed::CheckLaunch(const DeviceOp& op) {
-  if (control_.tier() != CudaTier::kFull || op.correlation == 0) return;
+  if (tracer_->tier() != CudaTier::kFull || op.correlation == 0) return;
   int64_t start_ns = 0;
   if (!Launched(op.correlation, &start_ns)) {
     if (without_launch_.size() < kMaxWithoutLaunch) without_launch_.push_back(op);
@@ -241,10 +249,11 @@ int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs
 void DeviceFeed::ChangeTier() {
   if (!tier_due_) return;
   tier_due_ = false;
+  if (!tracer_->running()) return;
   const CudaTier tier = control_.tier();
   gaps_.push_back({drained_ns_, NowNs()});  // no step is of two tiers unmarked
-  writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier),
-                                ": in one second it cost more than ", budget_ * 100, " % of it"));
+  writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), ": ",
+                                tier == CudaTier::kFull ? "it cost little for half a minute" : WhyLess()));
   tracer_->SetTier(tier);
   if (tier == CudaTier::kOff) tracer_->Stop(&batch_);
   WriteTier();
@@ -255,9 +264,9 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
   const int64_t cost_ns = CostNs() + drain_cpu_ns_;
   if (now_ns > judged_ns_ && tracer_->running() && !tier_due_) {
     const auto passed_ns = static_cast<double>(now_ns - judged_ns_);
-    const double beside = static_cast<double>(drain_cpu_ns_ - judged_drain_ns_) / passed_ns;
     const double share = static_cast<double>(cost_ns - judged_cost_ns_) / passed_ns;
-    tier_due_ = control_.Judge(share / budget_, share - beside > kBlindShare || beside > kBlindCore);
+    const double beside = static_cast<double>(drain_cpu_ns_ - judged_drain_ns_) / passed_ns;  // on our own thread
+    tier_due_ = control_.Judge(share / budget_, share - beside > kBlindShare);
   }
   judged_ns_ = now_ns;
   judged_cost_ns_ = cost_ns;

@@ -62,6 +62,7 @@ class DeviceFeed {
   };
 
   void WriteTier();
+  std::string WhyLess() const;
   void NoteLosses(int64_t now_ns, bool last);
   int64_t LostSince() const;
   void SetBlind(bool blind, int64_t since_ns);

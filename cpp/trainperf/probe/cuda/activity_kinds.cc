@@ -52,18 +52,34 @@ absl::Status ActivityKinds::Apply(CudaTier tier) {
     DisableAll();
     return status;
   }
-  if (api_->can.filter_calls) LeaveOutCalls(tier);
-  return absl::OkStatus();
+  if (!api_->can.filter_calls) return absl::OkStatus();
+  const absl::Status left_out = LeaveOutCalls(tier);
+  if (!left_out.ok()) DisableAll();
+  return left_out;
 }
 
 // After the kinds, which would override it. The other way round, calls switched on one by one without their kind, gives
 // no record once the program has used CUDA (CUPTI 13.0 U1).
-void ActivityKinds::LeaveOutCalls(CudaTier tier) {
-  for (uint32_t cbid = 1; cbid < kCallIds; ++cbid) {
+absl::Status ActivityKinds::LeaveOutCalls(CudaTier tier) {
+  int left_out = 0;
+  cupti::Result last = cupti::kSuccess;
+  const auto leave_out = [&](CudaApi api, cupti::Result (*enable)(uint32_t, uint8_t), uint32_t cbid) {
+    if (Wanted(tier, api, cbid)) return;
+    const cupti::Result result = enable(cbid, 0);
     // An id that this library does not know is an error to it, and of no account.
-    if (!Wanted(tier, CudaApi::kRuntime, cbid)) api_->ActivityEnableRuntimeApi(cbid, 0);
-    if (!Wanted(tier, CudaApi::kDriver, cbid)) api_->ActivityEnableDriverApi(cbid, 0);
+    if (result == cupti::kSuccess) {
+      ++left_out;
+    } else {
+      last = result;
+    }
+  };
+  for (uint32_t cbid = 1; cbid < kCallIds; ++cbid) {
+    leave_out(CudaApi::kRuntime, api_->ActivityEnableRuntimeApi, cbid);
+    leave_out(CudaApi::kDriver, api_->ActivityEnableDriverApi, cbid);
   }
+  // All calls would be recorded, for several times the cost.
+  if (left_out == 0) return absl::UnavailableError(api_->Error("cuptiActivityEnableRuntimeApi", last));
+  return absl::OkStatus();
 }
 
 void ActivityKinds::DisableAll() {

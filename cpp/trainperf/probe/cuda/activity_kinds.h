@@ -28,7 +28,7 @@ class ActivityKinds {
 
  private:
   absl::Status Enable(uint32_t kind);
-  void LeaveOutCalls(CudaTier tier);
+  absl::Status LeaveOutCalls(CudaTier tier);
 
   const CuptiApi* api_;
   std::vector<uint32_t> enabled_;

@@ -163,7 +163,7 @@ TEST(Correlations, WrapAndCameOutOfOrder) {
   }
 }
 
-TEST(TierControl, KernelsAreNotGivenUpForWhatIsOnlyAssumed) {
+TEST(TierControl, OverBudgetKernelsAreKeptUnlessTheProgramPaysFarTooMuch) {
   TierControl control;
   for (int i = 0; i < 100; ++i) control.Judge(3, false);
   EXPECT_EQ(control.tier(), CudaTier::kFull);

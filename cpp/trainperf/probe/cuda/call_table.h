@@ -32,7 +32,6 @@ uint8_t HostCallOf(CudaApi api, uint32_t cbid);
 constexpr bool IsSync(HostCall call) {
   return call == HostCall::kStreamSync || call == HostCall::kEventSync || call == HostCall::kDeviceSync;
 }
-constexpr bool IsLaunch(HostCall call) { return call == HostCall::kLaunchKernel || call == HostCall::kLaunchGraph; }
 
 }  // namespace trainperf
 

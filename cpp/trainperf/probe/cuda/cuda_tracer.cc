@@ -24,9 +24,9 @@ constexpr int kClockTries = 5;
 constexpr int64_t kLostAfterNs = 5'000'000'000;
 constexpr int64_t kLookAgainNs = 4'000'000;
 constexpr double kBufferSeconds = 0.25;  // a buffer should fill in that time
-// What a record costs the thread that makes it: 1.2 us for a launch, a kernel's record and a call's, by
-// benchmarks/gpu_overhead.py (0.9 to 1.5; an H100 in a virtual machine, where a launch of torch's takes 11 us). Others
-// measured 0.28 us for the kernel's alone, on an RTX 3090.
+// What a record costs the thread that makes it. The sum of both was measured, 1.2 us for a launch (0.9 to 1.5, by
+// benchmarks/gpu_overhead.py, on an H100 in a virtual machine, where a launch of torch's takes 11 us); what each has of
+// it is assumed.
 constexpr int64_t kKernelCostNs = 900;
 constexpr int64_t kCallCostNs = 300;
 constexpr uint32_t kForced = 1;
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<CudaTracer>> CudaTracer::Start(const CudaTracerOp
   const bool late = driver.ContextExists();
   const int64_t before_ns = NowNs();
   TRAINPERF_RETURN_IF_ERROR(tracer->Attach());
-  if (late) {
+  if (late && tracer->why_.empty()) {
     tracer->why_ = absl::StrFormat("attached late, in %.2f s: CUDA was in use before the watch began",
                                    static_cast<double>(NowNs() - before_ns) / 1e9);
   }
@@ -103,9 +103,12 @@ absl::Status CudaTracer::Subscribe() {
   const bool unnamed = absl::StrContains(holder, "<not provided>");
   const std::string who = holder[0] != '\0' && !unnamed ? holder : InjectedTool();
   if (!who.empty()) return absl::UnavailableError(absl::StrCat("another tool has CUPTI: ", who));
-  // Kineto subscribes at its first use, without a name, and never lets go. It is idle now: a profile that runs would
-  // have paused us. Tracing needs no subscription of its own.
-  if (neighbour_was_here_ || (unnamed && TorchIsHere())) return absl::OkStatus();
+  // Kineto subscribes at its first use, without a name, and never lets go. Tracing needs no subscription of its own.
+  if (neighbour_was_here_) return absl::OkStatus();  // we saw it come, and it is idle now
+  if (unnamed && TorchIsHere()) {
+    why_ = "beside a user of CUPTI's that gave no name, as torch.profiler is once it has run";
+    return absl::OkStatus();
+  }
   return absl::UnavailableError(
       "another tool has CUPTI: nsys, ncu, cuda-gdb, or a torch.profiler that ran before the watch");
 }

@@ -53,7 +53,6 @@ class CudaTracerTest : public ::testing::Test {
   }
   void ExpectLeftAsItWas() {
     for (uint32_t kind = 0; kind < 60; ++kind) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
-    EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 307));
     EXPECT_EQ(FAKE(fake_, attribute)(5), 0);  // the next user's buffers may not be zeroed
     EXPECT_EQ(FAKE(fake_, attribute)(9), 1);
     EXPECT_EQ(FAKE(fake_, thread_id_type)(), 0u);
@@ -106,6 +105,14 @@ TEST_F(CudaTracerTest, AsksForWhatTheDesignSaysAndNothingElse) {
 TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
   FAKE(fake_, set_result)("cuptiActivityEnable", 999);
   EXPECT_FALSE(TryStart().ok());
+  ExpectLeftAsItWas();
+
+  FAKE(fake_, reset)();
+  FAKE(fake_, set_result)("cuptiActivityEnableRuntimeApi", 999);  // one of the two will do
+  EXPECT_TRUE(TryStart().ok());
+  tracer_.reset();
+  FAKE(fake_, set_result)("cuptiActivityEnableDriverApi", 999);
+  EXPECT_THAT(std::string(TryStart().message()), HasSubstr("cuptiActivityEnableRuntimeApi"));
   ExpectLeftAsItWas();
 
   FAKE(fake_, reset)();

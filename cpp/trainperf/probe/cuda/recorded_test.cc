@@ -100,6 +100,8 @@ TEST_F(RecordedTest, CopiesTellTheirMemory) {
 TEST_F(RecordedTest, AStepTakesAsLongAsTheDevicesEventsSay) {
   const auto begins = Copies(CopyDirection::kHostToDevice, MemoryKind::kPageable, MemoryKind::kDevice);
   const auto ends = Copies(CopyDirection::kDeviceToHost, MemoryKind::kDevice, MemoryKind::kPinned);
+  ASSERT_EQ(begins.size(), static_cast<size_t>(Truth("steps")));
+  ASSERT_EQ(ends.size(), begins.size());
   for (size_t step = 0; step < begins.size(); ++step) {
     const auto span_us = static_cast<double>(Truth("span_us_" + std::to_string(step)));
     const auto found_us = static_cast<double>(ends[step].end_ns - begins[step].start_ns) / 1e3;
@@ -122,12 +124,14 @@ TEST_F(RecordedTest, AGraphsKernelsAreSeenAndShareTheirLaunch) {
 
 TEST_F(RecordedTest, WaitsAllocationsAndLoadsAreCalls) {
   EXPECT_GE(CorrelationsOf(HostCall::kStreamSync).size(), static_cast<size_t>(2 * Truth("steps")));
-  EXPECT_GE(CorrelationsOf(HostCall::kAlloc).size(), static_cast<size_t>(Truth("last_allocations")));
+  // The last thing that it does: as many calls take memory after the last launch of the graph as torch counts.
+  const uint64_t last_launch = *CorrelationsOf(HostCall::kLaunchGraph).rbegin();
+  const std::set<uint64_t> allocations = CorrelationsOf(HostCall::kAlloc);
+  EXPECT_EQ(std::distance(allocations.upper_bound(last_launch), allocations.end()), Truth("last_allocations"));
   const auto loads = [](const CudaCallRecord& call) { return call.call == HostCall::kModuleLoad; };
   EXPECT_GT(std::count_if(batch_.calls.begin(), batch_.calls.end(), loads), 5);
-  // CUPTI's own thread flushed, and its time is nobody's.
-  EXPECT_GT(stats_.own_ns, 0);
-  EXPECT_LT(stats_.own_ns, 20'000'000);
+  EXPECT_GT(stats_.own_ns, 300'000);
+  EXPECT_LT(stats_.own_ns, 430'000);  // with what CUPTI's own thread does it would be 673 us
 }
 
 }  // namespace
