@@ -3,8 +3,8 @@
     python benchmarks/gpu_overhead.py [--quick]       # `make gpu` runs it after tests/gpu
 
 Per launch: within one watch, blocks of launches, some 20 ms each, of which each middle one of three is traced; the
-figure is what lies between it and the mean of its neighbours, divided by the launches. Per step: stretches of a training,
-of which each middle one of three is watched. Skipped, with the reason, where there is no GPU.
+figure is what lies between it and the mean of its neighbours, divided by the launches. Per step: stretches of a
+training, of which each middle one of three is watched. Skipped, with the reason, where there is no GPU.
 """
 
 from __future__ import annotations

@@ -270,9 +270,8 @@ void BindSession(py::module_& module) {
            "True: it is traced.")
       .def("pause_cuda", &Session::PauseCuda, "Lets go of CUPTI for another user of it, until resume_cuda().")
       .def("resume_cuda", &Session::ResumeCuda)
-      .def(
-          "change_cuda_tier", &Session::ChangeCudaTier,
-          "Changes what is traced of the GPU where that is due. On the training thread, between two of its operations.")
+      .def("change_cuda_tier", &Session::ChangeCudaTier,
+           "Changes what is traced of the GPU where that is due. On the training thread, between two operations.")
       .def("on_step_thread", &Session::OnStepThread, "Whether the calling thread is the one that trains, or trained.")
       .def("take_flagged", &Session::TakeFlagged, "Steps that were flagged since the last call.")
       .def("recent_flagged", &Session::RecentFlagged, "The last 1024 flagged steps.")

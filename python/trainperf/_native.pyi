@@ -283,7 +283,7 @@ class Session:
         """Lets go of CUPTI for another user of it, until resume_cuda(). Nests."""
     def resume_cuda(self) -> None: ...
     def change_cuda_tier(self) -> None:
-        """Changes what is traced of the GPU where that is due. On the training thread, between two of its operations."""
+        """Changes what is traced of the GPU where that is due. On the training thread, between two operations."""
     def on_step_thread(self) -> bool:
         """Whether the calling thread is the one that trains; also after stop(), when the shortest run knows it."""
     # Closed steps are (index, wall_ns, StepFlags, causes_ns in the order of CAUSES), oldest first; also after
