@@ -359,6 +359,14 @@ def test_advice_ends_where_a_clause_does() -> None:
     assert fit_clauses("one long clause that has no end", 10, 1) == "one long clause that has no end"
 
 
+def test_code_is_not_cut_between_its_brackets() -> None:
+    code = "TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)"
+    assert (
+        fit_clauses(f"saves up to 861 ms: {code}; or less of it", 50, 1) == f"saves up to 861 ms: {code}; or less of it"
+    )
+    assert fit_clauses(f"saves up to 861 ms: {code}; or less of it", 110, 1) == f"saves up to 861 ms: {code}"
+
+
 def test_wrapping_and_shortening() -> None:
     assert middle("/a/long/path/to/the/file.py", 20) == "/a/lon...the/file.py"
     assert wrap("one two three four", 9, 2) == ["one two", "three ..."]

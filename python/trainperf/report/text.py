@@ -89,11 +89,13 @@ def _bounded(text: str) -> str:
 
 
 def fit_clauses(text: str, width: int, max_lines: int) -> str:
-    """Whole clauses, as many as fit: what is said ends where a clause does. Else the text as it is."""
+    """Whole clauses, as many as fit: what is said ends where a clause does, not between brackets. Else as it is."""
     text = _bounded(text)
     for marks in (r"; |  # ", r", "):
         for mark in reversed(list(re.finditer(marks, text))):
             kept = text[: mark.start()]
+            if kept.count("(") != kept.count(")"):
+                continue
             if len(wrap(text, width, max_lines + 1)) > max_lines >= len(wrap(kept, width, max_lines + 1)):
                 return kept
     return text
