@@ -13,9 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
-from trainperf.findings.frames import is_user_file, short_path
 from trainperf.report import console, model
-from trainperf.report.text import apportion, clean, fit_clauses, fit_places, in_one_line, middle, wrap
+from trainperf.report.text import fit_clauses, fit_places, in_one_line, wrap
 
 
 def busy(path: Path, *, name: str = "train.py") -> RunFile:
@@ -303,108 +302,6 @@ def test_a_stream_that_cannot_encode(tmp_path: Path) -> None:
     with file.open() as run:
         console.print_verdict(run, file=out)
     assert b"gr??ter-schreiber" in raw.getvalue()
-
-
-def test_rounding_adds_up() -> None:
-    assert sum(apportion([33.333, 33.333, 33.334], 100.0, 0)) == 100
-    assert apportion([0.4, 0.4, 0.2], 1.0, 0) in ([1, 0, 0], [0, 1, 0])
-    assert sum(apportion([1.26, 2.26, 3.48], 7.0, 1)) == pytest.approx(7.0)
-    assert sum(apportion([0.2] * 5, 1.0, 0)) == 1 and apportion([99.6, 0.2, 0.2], 100, 0) == [100, 0, 0]
-    # What a finding says too is rounded as there; the others make it add up.
-    assert apportion([50.5, 25.5, 24.0], 100, 0) == [50, 26, 24] and apportion([49.4, 26.4, 24.2], 100, 0) == [
-        50,
-        26,
-        24,
-    ]
-    assert apportion([49.4, 26.3, 24.3], 100, 0, {0}) == [49, 27, 24]
-
-
-def test_a_place_stays_with_what_is_said_of_it() -> None:
-    """What was left out between two callers gave the second one the first one's share."""
-    why = "validation runs about every 40 steps and takes 280 ms, 68% of it in sleep (common.py:12) called for 57% by "
-    why += "Measures.on_evaluate (h.py:48) and for 43% by Measures.on_prediction_step (h.py:50)"
-    text = fit_places(why, 74, 2)
-    assert text == why.partition(" and for 43%")[0] and len(wrap(text, 74, 3)) == 2
-    assert fit_places(why, 40, 2).startswith("validation runs") and "%" not in fit_places(why, 40, 2)
-
-
-@pytest.mark.parametrize("width", [40, 74, 114])
-def test_a_place_never_falls_off(width: int) -> None:
-    why = (
-        "fetcher is in download (src/data/t02_sleeping_prefetch.py:3) while MainThread waits for a queue (futex) in "
-        "multiprocessing.queues.Queue.get called by batches (src/data/t02_sleeping_prefetch.py:11)"
-    )
-    rows = wrap(fit_places(why, width, 2), width, 2)
-    last = "(t02_sleeping_prefetch.py:3)" if width == 40 else "t02_sleeping_prefetch.py:11)"
-    assert len(rows) == 2 and rows[-1].endswith(last) and "..." not in " ".join(rows)
-    assert fit_places("runs f (a.py:1)", width, 2) == "runs f (a.py:1)"
-
-
-@pytest.mark.parametrize("width", [50, 74])
-def test_who_is_at_a_place_does_not_fall_off_before_other_clauses(width: int) -> None:
-    why = (
-        "search-index uses 0.3 CPUs; 2 native threads use 0.5 CPUs, other processes 0.8; most of their Python is "
-        "search-index in json.dumps called by write_index (/home/me/examples/lightning_gil.py:52): it holds the GIL "
-        "16% of the time"
-    )
-    text = fit_places(why, width, 2)
-    assert text.endswith("most of their Python is search-index in write_index (lightning_gil.py:52)")
-    assert len(wrap(text, width, 3)) <= 2 and "..." not in text
-
-
-def test_advice_ends_where_a_clause_does() -> None:
-    advice = "saves up to 93.8 ms/step: run longer to see whether they compute; then, if they wait, start more of them"
-    assert fit_clauses(advice, 200, 1) == advice
-    assert fit_clauses(advice, 70, 1) == "saves up to 93.8 ms/step: run longer to see whether they compute"
-    assert fit_clauses("one long clause that has no end", 10, 1) == "one long clause that has no end"
-
-
-def test_code_is_not_cut_between_its_brackets() -> None:
-    code = "TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)"
-    assert (
-        fit_clauses(f"saves up to 861 ms: {code}; or less of it", 50, 1) == f"saves up to 861 ms: {code}; or less of it"
-    )
-    assert fit_clauses(f"saves up to 861 ms: {code}; or less of it", 110, 1) == f"saves up to 861 ms: {code}"
-
-
-def test_wrapping_and_shortening() -> None:
-    assert middle("/a/long/path/to/the/file.py", 20) == "/a/lon...the/file.py"
-    assert wrap("one two three four", 9, 2) == ["one two", "three ..."]
-    assert all(len(row) <= 10 for row in wrap("x" * 100 + " y", 10, 5))
-    assert clean("a\tb\x9b") == "a?b?"
-
-
-@pytest.mark.parametrize(
-    ("file", "user"),
-    [
-        ("/home/me/job/train.py", True),
-        ("train.py", True),
-        ("/tmp/ipykernel_71/123.py", True),
-        ("<stdin>", True),
-        ("/home/me/trainperf/train.py", True),
-        ("/home/me/lib/python/mine.py", True),
-        ("/home/me/torch/examples/train.py", True),
-        ("/usr/lib/python3.11/threading.py", False),
-        ("/opt/venv/lib/python3.12/site-packages/numpy/core.py", False),
-        ("/usr/lib/python3/dist-packages/yaml/__init__.py", False),
-        ("/src/pytorch/torch/nn/modules/module.py", False),
-        ("/src/pytorch/torch/serialization.py", False),
-        ("/x/lib/python3.11/site-packages/trainperf/hooks/dataloader.py", False),
-        ("/src/x/python/trainperf/hooks/dataloader.py", False),
-        ("<frozen importlib._bootstrap>", False),
-        ("<string>", False),  # by itself: see is_users
-        ("", False),
-    ],
-)
-def test_which_code_is_the_users(file: str, user: bool) -> None:
-    assert is_user_file(file) is user
-
-
-def test_short_paths() -> None:
-    assert short_path("/home/me/job/a/b.py", "/home/me/job") == "a/b.py"
-    assert short_path("/home/me/jobs/b.py", "/home/me/job") == "/home/me/jobs/b.py"
-    assert short_path("/v/lib/python3.11/site-packages/torch/x.py", "/home") == "torch/x.py"
-    assert short_path("/usr/lib/python3.11/json/encoder.py") == "json/encoder.py"
 
 
 def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path: Path) -> None:
