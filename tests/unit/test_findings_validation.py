@@ -23,6 +23,25 @@ def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) 
     assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
 
 
+def test_what_a_validation_waits_for_a_cpu_is_its_own(make: Make) -> None:
+    """Through its own workers, which take the CPUs: without the validation nothing would wait for them."""
+    cells = {("validation", "native"): 15.0, ("validation", "descheduled"): 6.0, ("validation", "gil_wait"): 1.0}
+    file = make(cpus="2").steps(80, compute=2.0).steps(20, cells)
+    for step in range(80, 100):
+        file.span("validation", 22, step=step)
+    f = only(file)
+    assert f.cost_ns == 440e6 and f.causes == ("validation", "descheduled") and not f.waits_apart
+    assert f.why.endswith("takes 22.0 ms") and "20 stretches in 100 steps, 22.0 ms each" in f.evidence
+
+
+def test_what_others_keep_it_off_the_cpus_is_theirs(make: Make) -> None:
+    cells = {("validation", "native"): 15.0, ("validation", "descheduled"): 6.0}
+    file = make(cpus="2").steps(80, compute=2.0).steps(20, cells).host(1, process_cpus=0.8, other_cpus=1.2)
+    found = said(file).findings
+    assert [(f.id, f.cost_ns) for f in found] == [("TP306", 300e6), ("TP307", 120e6)]
+    assert "20 stretches in 100 steps, 21.0 ms each: 6.0 ms of it is told by other causes" in found[0].evidence
+
+
 @pytest.mark.parametrize("every", [1, 4])
 def test_what_no_loader_feeds_may_be_a_rollout(make: Make, every: int) -> None:
     """Or pseudo-labels: whether it is validation, only the user knows."""

@@ -122,7 +122,10 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     # Who waits leaves its CPU to others meanwhile: without that wait it is kept off no less.
     worked = sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in ON_CPU)
     by_host = cost > 0 and not machines and not share.by_device
-    waits_apart = by_host and worked >= limit("half_share") * cost and facts.waits_share >= limit("warn_share")
+    apart = not any(mechanism in MACHINE for _, mechanism in share.claims)
+    waits_apart = (
+        apart and by_host and worked >= limit("half_share") * cost and facts.waits_share >= limit("warn_share")
+    )
     if waits_apart:
         evidence = (
             *evidence,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainperf.findings import cpus
 from trainperf.findings.frames import (
     function_of,
     in_loader,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.frames import Function
+    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
 
 
@@ -54,6 +56,15 @@ def own_work(facts: Facts) -> OwnWork | None:
     if sum(d.count for d in mine) < limit("min_samples") or share < limit("half_share"):
         return None
     return OwnWork(top, share)
+
+
+def its_waits(facts: Facts) -> dict[Cell, int]:
+    """What holds the training thread up in validations, and would go with them: what no finding has told of it yet, but
+    not the waits for a CPU where one tells of whom beside."""
+    waits = {("validation", mechanism) for mechanism in ("gil_wait", "gc")}
+    if cpus.whose(cpus.demand(facts), cpus.load(facts)) in ("oversubscribed", "unclear"):
+        waits.add(("validation", "descheduled"))
+    return {cell: left for cell in sorted(waits) if (left := facts.ledger.left(cell)) > 0}
 
 
 def _is_no_models(facts: Facts) -> Callable[[Sequence[Frame], str], bool]:

@@ -26,13 +26,16 @@ class Validation:
     needs: tuple[str, ...] = ("hook_eval_mode",)
 
     def check(self, facts: Facts) -> Outcome:
-        claims = facts.cells("validation")
-        cost = sum(claims.values())
+        work = facts.cells("validation")
         own = validating.own_work(facts)
         grade = facts.grade if own is not None else facts.grade_of_asked_work  # most of the former is no validating
-        severity = grade(cost, self.limits)
+        severity = grade(sum(work.values()), self.limits)
         if severity is None:
             return None
+        claims = work | validating.its_waits(facts)
+        cost = sum(claims.values())
+        whole = sum(ns for (phase, _), ns in facts.matrix.items() if phase == "validation")
+        elsewhere = whole - cost if whole - cost >= limit("felt_share") * whole else 0
         total = facts.run.span_total("validation")
         affected = facts.affected("validation")
         before = sum(span.step < 0 for span in facts.run.spans("validation"))  # Lightning's sanity check
@@ -74,12 +77,13 @@ class Validation:
             affected=affected,
             confidence=facts.confidence(samples=own.spot.samples if own is not None else None, doubts=doubts),
             evidence=(
-                f"{counted} in {facts.steps:,} steps, {ms(cost / times)} each",
+                f"{counted} in {facts.steps:,} steps, {ms(whole / times)} each"
+                + (f": {ms(elsewhere / times)} of it is told by other causes" if elsewhere else ""),
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{does} {_often(every, times / facts.steps)} and takes {ms(cost / times)}"
+            why=f"{does} {_often(every, times / facts.steps)} and takes {ms(whole / times)}"
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
             + (f", most of it waiting for data, made in {made_in}" if made_in else ""),
             fix=fix,
