@@ -1,6 +1,6 @@
 """The table of docs/lightning.md: what trainperf, SimpleProfiler and TraceML say of trainings whose trouble is known.
 
-python benchmarks/lightning_table.py [CASE ...]     all, or some cases' rows (with .venv-bench, which run.py makes)
+python benchmarks/lightning_table.py [CASE ...]     all, or some cases' rows
 
 Each case runs in a process of its own per tool, and measures its trouble itself each time.
 """
@@ -16,6 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from benchmarks.run import with_peers  # noqa: E402  # the lines above make it importable from anywhere
 
 CHILD = ROOT / "benchmarks" / "lightning_child.py"
 PAGE = ROOT / "docs" / "lightning.md"
@@ -72,8 +74,7 @@ def _title(name: str) -> tuple[str, str]:
 def main() -> int:
     import lightning_cases as cases
 
-    bench = ROOT / ".venv-bench" / "bin" / "python"
-    python = str(bench) if bench.exists() else sys.executable
+    python = with_peers() or sys.executable  # TraceML's column then says that it could not be run
     text = PAGE.read_text(encoding="utf-8")
     before, table, after = text.partition(BEGIN)[0], text.partition(BEGIN)[2].partition(END)[0], text.partition(END)[2]
     rows = {line.split(" | ")[0]: line for line in table.splitlines()}  # by title

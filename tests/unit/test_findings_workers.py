@@ -33,6 +33,16 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     assert any("12 looks at the workers" in e for e in f.evidence)
 
 
+def test_no_worker_is_advised_on_cpus_that_others_use(make: Make) -> None:
+    file = make(cpus="2").steps(100, data_wait=8.0, compute=4.0).host(5, process_cpus=0.3, other_cpus=1.6)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.4, seconds=5, states={"R": 3, "S": 5})
+    f = only(file)
+    assert f.id == "TP102" and "num_workers" not in f.fix and "or stop what else runs" in f.fix
+    assert "no CPU for more of them: 2 CPUs for 2 workers and the training, of which other processes use" in f.why
+
+
 @pytest.mark.parametrize(("torch", "in_order"), [("2.13.0+cpu", True), ("2.5.1", False)])
 @pytest.mark.parametrize("ready", [{0: (50, 780), 3: (50, 20)}, {3: (100, 800)}])
 def test_workers_wait_for_the_one_that_computes(

@@ -69,7 +69,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
     who, compute = f"{loaders.workers_text(main)} of {name}", "computes" if one else "compute"
     share = f"on the CPU {view.cpu_share:.0%}"
     wider = max(need, have + 1)
-    training = _own_cpus(facts)
+    training, others = _own_cpus(facts), _others_cpus(facts)
 
     def more(workers: int, note: str = "") -> str:
         return loaders.with_workers(main, workers, _call(main, workers, fetches.between), note)
@@ -112,12 +112,14 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             more(wider, "their waits overlap"),
             f"cheaper transforms{further}: the workers do not compute, they wait",
         )
-    if not view.computes and view.cpu_share * (have + 1) + training > (cpus or math.inf):
+    with_one_more = view.cpu_share * (have + 1) + training
+    if not view.computes and with_one_more + others > (cpus or math.inf):
+        beside = f", of which other processes use {others:.1f}" if others else ""
         return SlowWorkers(
             too_slow,
             f"{who} {compute} for {view.cpu_share:.0%} of the time, and there is no CPU for more of them: "
-            f"{plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training",
-            cheaper,
+            f"{plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training{beside}",
+            f"{cheaper}; or stop what else runs" if with_one_more <= cpus else cheaper,
             same_cpus,
         )
     if not view.computes:
@@ -125,10 +127,10 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             too_slow,
             f"{who} {compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
             "(for storage, network, a lock or a CPU, or to be asked for more)",
-            more(min(wider, int((cpus - training) / view.cpu_share)) if cpus else wider),
+            more(min(wider, int((cpus - training - others) / view.cpu_share)) if cpus else wider),
             fetches.no_help,
         )
-    if view.short_of_cpu and _others_compete(facts):
+    if view.short_of_cpu and others:
         fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
         return SlowWorkers(
             bound,
@@ -176,7 +178,7 @@ def _own_cpus(facts: Facts) -> float:
     return load.own if load.known else 1.0
 
 
-def _others_compete(facts: Facts) -> bool:
-    """Processes that are none of this run's."""
+def _others_cpus(facts: Facts) -> float:
+    """What processes that are none of this run's use, where that is enough to compete for."""
     load = cpu_load.load(facts)
-    return load.known and load.others >= limit("competing_cpus")
+    return load.others if load.known and load.others >= limit("competing_cpus") else 0.0
