@@ -424,3 +424,18 @@ def test_what_few_steps_wait_for_is_not_mended_by_workers_alone(make: Make, slow
     assert f.id == "TP101" and f.steps_affected == 40 and f.affected_share > 0.9
     assert advice in f.fix.splitlines()[0] and "workers" in f.will_not_help
     assert ("prefetch_factor=" in f.fix) == (slow.step > 1) and "num_workers=" in f.fix
+
+
+def test_a_fetch_that_is_all_library_code_names_the_data(make: Make) -> None:
+    """Not the trainer's entry, which the user's line calls; nor the loader's."""
+    collate = "/x/site-packages/torch/utils/data/_utils/collate.py:398 default_collate"
+    next_ = "/x/site-packages/torch/utils/data/dataloader.py:741 _BaseDataLoaderIter.__next__"
+    fit = "/x/site-packages/lightning/pytorch/trainer/trainer.py:584 Trainer.fit"
+    file = make().steps(100, {("fetch", "native"): 8.0, ("forward", "native"): 4.0})
+    file.loader(1, fetches=100, wait=800, dataset="TensorDataset")
+    stack = file.stack(collate, next_, fit, f"{TRAIN}:9 <module>")
+    f = only(file.detail("sample", 800, phase="fetch", state="native", stack=stack, count=60))
+    assert f.why == (
+        "TensorDataset computes on the training thread: most of it library code, called by <module> (train.py:9)"
+    )
+    assert "100% of its 60 samples are in library code" in f.evidence and f.where == "train.py:9"
