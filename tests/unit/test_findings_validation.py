@@ -23,23 +23,56 @@ def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) 
     assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
 
 
-def test_what_a_validation_waits_for_a_cpu_is_its_own(make: Make) -> None:
-    """Through its own workers, which take the CPUs: without the validation nothing would wait for them."""
+def waits_for_a_cpu(
+    make: Make, *, workers: int = 2, others: float = 0.2, readings: int = 1, torch_threads: int = 1
+) -> RunFile:
+    """20 validations of 15 ms of work, 6 for a CPU and 1 for the GIL."""
     cells = {("validation", "native"): 15.0, ("validation", "descheduled"): 6.0, ("validation", "gil_wait"): 1.0}
-    file = make(cpus="2").steps(80, compute=2.0).steps(20, cells)
+    file = make(cpus="2", torch_threads=str(torch_threads)).steps(80, compute=2.0).steps(20, cells)
     for step in range(80, 100):
         file.span("validation", 22, step=step)
-    f = only(file)
+    file.loader(2, dataset="Test", num_workers=workers, validation=(20, 100))
+    for pid in range(71, 71 + workers):
+        file.worker(2, pid, cpu_share=0.3, seconds=1, states={"R": 6})
+    return file.host(readings, process_cpus=0.4, other_cpus=0.3 * workers + others)
+
+
+def test_what_a_validation_waits_for_its_workers_is_its_own(make: Make) -> None:
+    """Without it nothing would wait for a CPU that they use."""
+    f = only(waits_for_a_cpu(make))
     assert f.cost_ns == 440e6 and f.causes == ("validation", "descheduled") and not f.waits_apart
-    assert f.why.endswith("takes 22.0 ms") and "20 stretches in 100 steps, 22.0 ms each" in f.evidence
+    assert f.why.endswith("takes 22.0 ms") and "20 validations in 100 steps, 22.0 ms each" in f.evidence
 
 
-def test_what_others_keep_it_off_the_cpus_is_theirs(make: Make) -> None:
-    cells = {("validation", "native"): 15.0, ("validation", "descheduled"): 6.0}
-    file = make(cpus="2").steps(80, compute=2.0).steps(20, cells).host(1, process_cpus=0.8, other_cpus=1.2)
-    found = said(file).findings
-    assert [(f.id, f.cost_ns) for f in found] == [("TP306", 300e6), ("TP307", 120e6)]
-    assert "20 stretches in 100 steps, 21.0 ms each: 6.0 ms of it is told by other causes" in found[0].evidence
+@pytest.mark.parametrize(
+    ("whose", "told_by"),
+    [
+        ({"others": 0.9}, "TP307"),
+        ({"others": 0.9, "workers": 0}, "TP307"),
+        ({"workers": 0}, "TP307"),
+        ({"readings": 0}, "TP602"),
+        ({"torch_threads": 4}, "TP602"),
+    ],
+)
+def test_other_waits_for_a_cpu_are_told_as_such(make: Make, whose: dict[str, float], told_by: str) -> None:
+    found = {f.id: f for f in said(waits_for_a_cpu(make, **whose)).findings}  # type: ignore[arg-type]
+    assert found["TP306"].cost_ns == 320e6 and found[told_by].cost_ns == 120e6
+    assert "20 validations in 100 steps, 22.0 ms each: 6.0 ms of it counts as descheduled" in found["TP306"].evidence
+
+
+def test_a_stop_is_not_the_validations(make: Make) -> None:
+    file = waits_for_a_cpu(make).note("the process stood still", 1)
+    file.meta(stopped_ns=str(120_000_000))
+    assert only(file).cost_ns == 320e6
+
+
+def test_who_holds_the_gil_in_a_validation_is_told_as_such(make: Make) -> None:
+    cells = {("validation", "native"): 15.0, ("validation", "gil_wait"): 6.0}
+    file = make().steps(80, compute=2.0).steps(20, cells)
+    hog = file.thread("hog")
+    file.detail("gil_wait", 120, phase="validation", thread=hog, stack=file.stack(f"{TRAIN}:30 spin"), count=60)
+    found = {f.id: f for f in said(file).findings}
+    assert found["TP306"].cost_ns == 300e6 and found["TP201"].cost_ns == 120e6
 
 
 @pytest.mark.parametrize("every", [1, 4])

@@ -40,7 +40,28 @@ def test_no_worker_is_advised_on_cpus_that_others_use(make: Make) -> None:
         file.worker(1, pid, cpu_share=0.4, seconds=5, states={"R": 3, "S": 5})
     f = only(file)
     assert f.id == "TP102" and "num_workers" not in f.fix and "or stop what else runs" in f.fix
-    assert "no CPU for more of them: 2 CPUs for 2 workers and the training, of which other processes use" in f.why
+    assert "no CPU for more of them: 2 CPUs, of which other processes use 0.8, for 2 workers" in f.why
+
+
+@pytest.mark.parametrize(("others", "advised"), [(6.0, False), (4.0, True)])
+def test_workers_that_compute_get_no_more_than_the_cpus_that_others_leave(
+    make: Make, others: float, advised: bool
+) -> None:
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=2.0)
+    file.host(5, process_cpus=0.3, other_cpus=1.0 + others, idle_cpus=6.7 - others)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=1, dataset_at=f"{TRAIN}:9")
+    f = only(file.worker(1, 71, cpu_share=1.0, seconds=5, states={"R": 20}))
+    assert ("DataLoader(..., num_workers=3)  # 8 CPUs here" in f.fix) == advised
+    assert (f"8 CPUs, of which other processes use {others:.1f}, for 1 worker" in f.why) != advised
+
+
+def test_where_there_is_room_for_one_worker_more_it_is_advised(make: Make) -> None:
+    """2 - 0.8 is a little less than 3 times 0.4."""
+    file = make(cpus="2").steps(100, data_wait=8.0, compute=4.0).host(5, process_cpus=0.8, other_cpus=0.8)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.4, seconds=5, states={"R": 3, "S": 5})
+    assert "num_workers=3" in only(file).fix
 
 
 @pytest.mark.parametrize(("torch", "in_order"), [("2.13.0+cpu", True), ("2.5.1", False)])

@@ -115,17 +115,16 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
     machines = finding.cause in MACHINE
-    if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(cost):
-        evidence = (*evidence, f"{facts.loop_share(cost):.0%} of the time in which the machine let the run go on")
+    of_loop = cost - sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in MACHINE)
+    if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(of_loop):
+        evidence = (*evidence, f"{facts.loop_share(of_loop):.0%} of the time in which the machine let the run go on")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
     # Who waits leaves its CPU to others meanwhile: without that wait it is kept off no less.
     worked = sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in ON_CPU)
     by_host = cost > 0 and not machines and not share.by_device
-    apart = not any(mechanism in MACHINE for _, mechanism in share.claims)
-    waits_apart = (
-        apart and by_host and worked >= limit("half_share") * cost and facts.waits_share >= limit("warn_share")
-    )
+    worked_most = worked >= limit("half_share") * cost
+    waits_apart = by_host and of_loop == cost and worked_most and facts.waits_share >= limit("warn_share")
     if waits_apart:
         evidence = (
             *evidence,

@@ -187,6 +187,13 @@ class Facts(Places):
         """Of the time `descheduled`: the whole process stood still, which is nobody's doing on the CPUs."""
         return min(self.run.stopped_ns, self.cause_ns("descheduled"))
 
+    def waits_for_cpu(self) -> dict[Cell, int]:
+        """The time `descheduled` that no finding has told yet, without the stops."""
+        cells = self.cells("descheduled")
+        whole = sum(cells.values())
+        left = {cell: self.ledger.left(cell) - self.stopped_ns * ns // whole for cell, ns in cells.items()}
+        return {cell: ns for cell, ns in left.items() if ns > 0}
+
     @property
     def waits_share(self) -> float:
         """Of waits for a CPU: what the machine kept the training thread off the CPUs, less the stops."""

@@ -151,11 +151,12 @@ class _ByWorkers:
         least = limit("overlapping_share") if overlaps else limit("half_share")
         return self.ahead_ns - self.taking_ns >= least * self.ahead_ns
 
-    def share(self, cost: int, cpus: int) -> float:
-        """What they save of the cost, at most. `cpus`: that share the work, which stays as much; 0: it is no work."""
+    def share(self, cost: int, usable: int) -> float:
+        """What they save of the cost, at most. `usable`: CPUs that share the work, which stays as much; 0: it is
+        none."""
         saved = self.ahead_ns - self.taking_ns
-        if cpus > 1:
-            saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // cpus)
+        if usable > 1:
+            saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // usable)
         return max(0, saved) / cost
 
 
@@ -194,11 +195,11 @@ def _taken(facts: Facts) -> str:
     return f"once CPUs are free: others use {load.others:.1f} of the {wants.cpus}"
 
 
-def _of_threads(loader: Loader | None, work: str, want: int, cpus: int) -> Advice:
+def _of_threads(loader: Loader | None, work: str, want: int, usable: int) -> Advice:
     """For who waits in a lock for threads that compute: they need the CPUs."""
     if want < 2:
         once = f"# compute what {work} makes once, before training, or make it cheaper"
-        return Advice(once, "num_workers: there is one CPU, and training and loading would share it" if cpus else "")
+        return Advice(once, "num_workers: there is one CPU, and training and loading would share it" if usable else "")
     call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
     once = f"# compute what {work} makes once, before training, or in workers, as far as CPUs are free:"
     wont = "more workers than CPUs: what it waits for computes"

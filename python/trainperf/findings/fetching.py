@@ -32,9 +32,8 @@ class Fetching:
     call: str  # in which it waits: "sleep: nanosleep"; "" where it does not, or where it is not known
     beside: Sequence[Beside]  # of a lock: what others did meanwhile
     awaited: Sequence[Beside]  # those of them who had what it waited for
-    busy_threads: (
-        float | None
-    )  # CPUs that other threads used, at least, while it waited for a lock; None: none, or not asked
+    # CPUs that other threads used, at least, while it waited for a lock; None: none, or not asked.
+    busy_threads: float | None
 
     @classmethod
     def of(cls, facts: Facts, cells: Mapping[Cell, int], *, without_sampler: bool) -> Fetching:

@@ -112,13 +112,15 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             more(wider, "their waits overlap"),
             f"cheaper transforms{further}: the workers do not compute, they wait",
         )
+    beside = f", of which other processes use {others:.1f}," if others else ""
+    no_room = (
+        f"there is no CPU for more of them: {plural(cpus, 'CPU')}{beside} for {plural(have, 'worker')} and the training"
+    )
     with_one_more = view.cpu_share * (have + 1) + training
     if not view.computes and with_one_more + others > (cpus or math.inf):
-        beside = f", of which other processes use {others:.1f}" if others else ""
         return SlowWorkers(
             too_slow,
-            f"{who} {compute} for {view.cpu_share:.0%} of the time, and there is no CPU for more of them: "
-            f"{plural(cpus, 'CPU')} for {plural(have, 'worker')} and the training{beside}",
+            f"{who} {compute} for {view.cpu_share:.0%} of the time, and {no_room}",
             f"{cheaper}; or stop what else runs" if with_one_more <= cpus else cheaper,
             same_cpus,
         )
@@ -127,7 +129,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             too_slow,
             f"{who} {compute} for {view.cpu_share:.0%} of the time, and {'waits' if one else 'wait'} for the rest "
             "(for storage, network, a lock or a CPU, or to be asked for more)",
-            more(min(wider, int((cpus - training - others) / view.cpu_share)) if cpus else wider),
+            more(max(have + 1, min(wider, int((cpus - training - others) / view.cpu_share))) if cpus else wider),
             fetches.no_help,
         )
     if view.short_of_cpu and others:
@@ -154,7 +156,14 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             "# see which CPUs they may use (taskset, a container's cpuset), and what else runs there",
             same_cpus,
         )
-    want = max(min(need, cpus - 1) if cpus else need, have + 1)
+    if others and cpus - 1 - others < have + 1:
+        return SlowWorkers(
+            bound,
+            f"{who} {compute} all the time ({share}), and {no_room}",
+            f"{cheaper}; or stop what else runs",
+            same_cpus,
+        )
+    want = max(min(need, int(cpus - 1 - others)) if cpus else need, have + 1)
     return SlowWorkers(
         bound,
         f"{who} {compute} all the time ({share})",

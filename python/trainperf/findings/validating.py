@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings import cpus
+from trainperf.findings import cpus, loaders
 from trainperf.findings.frames import (
     function_of,
     in_loader,
@@ -38,7 +38,9 @@ class OwnWork:
     """Of one function, the costliest."""
 
     spot: Spot
-    share: float  # of all validations' time
+    share: (
+        float  # of all validations' time; of what they wait for a CPU or the GIL as much, since they do so as they run
+    )
 
 
 def own_work(facts: Facts) -> OwnWork | None:
@@ -59,12 +61,21 @@ def own_work(facts: Facts) -> OwnWork | None:
 
 
 def its_waits(facts: Facts) -> dict[Cell, int]:
-    """What holds the training thread up in validations, and would go with them: what no finding has told of it yet, but
-    not the waits for a CPU where one tells of whom beside."""
-    waits = {("validation", mechanism) for mechanism in ("gil_wait", "gc")}
-    if cpus.whose(cpus.demand(facts), cpus.load(facts)) in ("oversubscribed", "unclear"):
-        waits.add(("validation", "descheduled"))
-    return {cell: left for cell in sorted(waits) if (left := facts.ledger.left(cell)) > 0}
+    """What holds the training thread up in validations, and would go with them: what no finding has told of it yet;
+    of the waits for a CPU those for the validation's own workers."""
+    cells = [("validation", "gil_wait"), ("validation", "gc")]
+    left = {cell: facts.ledger.left(cell) for cell in cells}
+    if _waits_for_its_workers(facts):
+        left |= {cell: ns for cell, ns in facts.waits_for_cpu().items() if cell[0] == "validation"}
+    return {cell: ns for cell, ns in left.items() if ns > 0}
+
+
+def _waits_for_its_workers(facts: Facts) -> bool:
+    """Not where others take the CPUs, or torch has more threads than there are, or who takes them is not known."""
+    wants, load = cpus.demand(facts), cpus.load(facts)
+    if wants.certain or not load.known or cpus.whose(wants, load) not in ("oversubscribed", "unclear"):
+        return False
+    return any(loaders.only_validates(v) and loaders.num_workers(v) for v in facts.run.loaders.values())
 
 
 def _is_no_models(facts: Facts) -> Callable[[Sequence[Frame], str], bool]:

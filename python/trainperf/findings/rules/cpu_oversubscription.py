@@ -29,7 +29,7 @@ class CpuOversubscription:
             return Abstained(self.id, self.slug, blind)
         load = cpus.load(facts)
         by_delay = wants.over_cpus and cpus.whose(wants, load) == "oversubscribed"
-        claims: dict[Cell, int] = facts.cells("descheduled") if by_delay else {}
+        claims: dict[Cell, int] = facts.waits_for_cpu() if by_delay else {}
         waited = sum(claims.values())
         if wants.over_quota:
             claims |= facts.cells("throttled")

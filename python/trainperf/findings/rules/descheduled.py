@@ -27,10 +27,7 @@ class Descheduled:
     needs: tuple[str, ...] = ("run_delay",)
 
     def check(self, facts: Facts) -> Outcome:
-        claims = facts.cells("descheduled")
-        cost = sum(claims.values())
-        waited = 1 - facts.stopped_ns / max(cost, 1)  # stops are told in a note
-        claims = {cell: round(ns * waited) for cell, ns in claims.items()}
+        claims = facts.waits_for_cpu()  # stops are told in a note
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits, machine=True)
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.

@@ -11,6 +11,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell
     from trainperf.runfile import Loader
 
 # Hooks that the trainer's own validation calls.
@@ -34,8 +35,8 @@ class Validation:
             return None
         claims = work | validating.its_waits(facts)
         cost = sum(claims.values())
-        whole = sum(ns for (phase, _), ns in facts.matrix.items() if phase == "validation")
-        elsewhere = whole - cost if whole - cost >= limit("felt_share") * whole else 0
+        whole = {cell: ns for cell, ns in facts.matrix.items() if cell[0] == "validation" and ns > 0}
+        whole_ns = sum(whole.values())
         total = facts.run.span_total("validation")
         affected = facts.affected("validation")
         before = sum(span.step < 0 for span in facts.run.spans("validation"))  # Lightning's sanity check
@@ -77,13 +78,13 @@ class Validation:
             affected=affected,
             confidence=facts.confidence(samples=own.spot.samples if own is not None else None, doubts=doubts),
             evidence=(
-                f"{counted} in {facts.steps:,} steps, {ms(whole / times)} each"
-                + (f": {ms(elsewhere / times)} of it is told by other causes" if elsewhere else ""),
+                f"{counted} in {facts.steps:,} steps, {ms(whole_ns / times)} each"
+                + _elsewhere({cell: ns - claims.get(cell, 0) for cell, ns in whole.items()}, whole_ns, times),
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{does} {_often(every, times / facts.steps)} and takes {ms(whole / times)}"
+            why=f"{does} {_often(every, times / facts.steps)} and takes {ms(whole_ns / times)}"
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
             + (f", most of it waiting for data, made in {made_in}" if made_in else ""),
             fix=fix,
@@ -91,6 +92,15 @@ class Validation:
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
         )
+
+
+def _elsewhere(left: dict[Cell, int], whole_ns: int, times: int) -> str:
+    """What of validations other causes have, where that is notable."""
+    ns = sum(left.values())
+    if ns < limit("felt_share") * whole_ns:
+        return ""
+    causes = [mechanism for (_, mechanism), n in left.items() if n >= limit("warn_share") * ns]
+    return f": {ms(ns / times)} of it counts as {' and '.join(causes)}"
 
 
 def _that_validate(facts: Facts) -> list[Loader]:
