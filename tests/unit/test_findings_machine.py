@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 
@@ -391,6 +392,15 @@ def test_the_little_time_between_the_last_readings_of_a_short_run_tells_of_nobod
 def test_torchs_threads_are_not_own_threads_that_compete(make: Make) -> None:
     file = make(torch_threads="2").steps(400, compute=5.0, descheduled=3.0).host(3, process_cpus=1.2, other_cpus=0.8)
     assert only(file).title == "other processes use the CPUs"
+
+
+def test_torchs_threads_that_spin_are_no_own_threads_that_compete(make: Make) -> None:
+    """For a while after each operation: they use more than the time in which the training thread computes."""
+    cells = {("validation", "native"): 1.0, ("validation", "blocked"): 5.0, ("validation", "descheduled"): 2.0}
+    file = make(torch_threads="2", cpus="2", thread_cpu=json.dumps({"native": [[7, "python", 2700]]}))
+    file.steps(500, cells).host(4, process_cpus=1.0, other_cpus=0.2)
+    assert "TP307" in (found := {f.id: f for f in said(file).findings})
+    assert found["TP307"].title == "the training thread waits for a CPU"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,14 @@ def test_other_waits_for_a_cpu_are_told_as_such(make: Make, whose: dict[str, flo
     assert "20 validations in 100 steps, 22.0 ms each: 6.0 ms of it counts as descheduled" in found["TP306"].evidence
 
 
+def test_waits_for_a_cpu_that_nobody_tells_are_in_it(make: Make) -> None:
+    """Of others that take one, where they are less than a tenth of the run."""
+    cells = {("validation", "native"): 15.0, ("validation", "descheduled"): 1.5}
+    file = make(cpus="2").steps(80, compute=2.0).steps(20, cells).host(1, process_cpus=0.8, other_cpus=1.2)
+    f = only(file)
+    assert f.cost_ns == 330e6 and f.causes == ("validation",)
+
+
 def test_a_stop_is_not_the_validations(make: Make) -> None:
     file = waits_for_a_cpu(make).note("the process stood still", 1)
     file.meta(stopped_ns=str(120_000_000))

@@ -196,7 +196,8 @@ def _between(facts: Facts, readings: Sequence[HostReading], start: int, end: int
     used = last.process_cpu_ns - first.process_cpu_ns - beyond
     on_cpu = _on_cpu(facts)
     native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native")
-    # At most: small operations do not use all of torch's threads.
-    torchs = min(native, between) * max(0, facts.torch_threads - 1)
+    # At most: small operations do not use all of torch's threads. At least what these used: they spin for a while
+    # after each operation.
+    torchs = max(min(native, between) * max(0, facts.torch_threads - 1), own_threads(facts).torchs * between)
     ours = min(facts.own_cpu_ns, between)
     return max(0, used - min(on_cpu, between) - torchs - ours) / between

@@ -30,6 +30,7 @@ class OwnThreads:
     python: tuple[ThreadUse, ...]  # that Python started
     native: tuple[ThreadUse, ...]  # that libraries started
     pools: tuple[tuple[str, str], ...]  # libraries that may have: (name, what limits it)
+    torchs: float = 0.0  # CPUs that those used which are taken to be torch's
 
     @property
     def cpus(self) -> float:
@@ -61,7 +62,8 @@ def own_threads(facts: Facts) -> OwnThreads:
     found = json_object(facts.run.meta.get("thread_cpu", "{}"))
     python, native = (tuple(_uses(facts, found.get(kind))) for kind in ("python", "native"))
     pools = _rows(json_object(facts.run.meta.get("thread_pools", "{}")).get("unlimited"), (str, str))
-    return OwnThreads(python, native[max(0, facts.torch_threads - 1) :], tuple(pools))
+    torchs = max(0, facts.torch_threads - 1)
+    return OwnThreads(python, native[torchs:], tuple(pools), sum(t.cpus for t in native[:torchs]))
 
 
 def _uses(facts: Facts, rows: object) -> Iterator[ThreadUse]:

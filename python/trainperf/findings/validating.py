@@ -62,11 +62,12 @@ def own_work(facts: Facts) -> OwnWork | None:
 
 def its_waits(facts: Facts) -> dict[Cell, int]:
     """What holds the training thread up in validations, and would go with them: what no finding has told of it yet;
-    of the waits for a CPU those for the validation's own workers."""
+    the waits for a CPU where these are for the validation's own workers, or too short to be told in the whole run."""
     cells = [("validation", "gil_wait"), ("validation", "gc")]
     left = {cell: facts.ledger.left(cell) for cell in cells}
-    if _waits_for_its_workers(facts):
-        left |= {cell: ns for cell, ns in facts.waits_for_cpu().items() if cell[0] == "validation"}
+    waits = facts.waits_for_cpu()
+    if facts.share(sum(waits.values())) < limit("descheduled_warn_share") or _waits_for_its_workers(facts):
+        left |= {cell: ns for cell, ns in waits.items() if cell[0] == "validation"}
     return {cell: ns for cell, ns in left.items() if ns > 0}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class DeliveryCost:
     id = "TP105"
     slug = "delivery-cost"
-    limits = Limits(limit("critical_share"), None)
+    limits = Limits(limit("warn_share"), None)
     needs: tuple[str, ...] = ("hook_dataloader",)
 
     def check(self, facts: Facts) -> Outcome:

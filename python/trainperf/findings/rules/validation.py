@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import frames, framework, loaders, trainer_words, validating
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.rules.validation_workers import ValidationWorkers
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Validation:
         cost = sum(claims.values())
         whole = {cell: ns for cell, ns in facts.matrix.items() if cell[0] == "validation" and ns > 0}
         whole_ns = sum(whole.values())
+        started = sum(work.values()) - sum(facts.ledger.cells("validation").values())
         total = facts.run.span_total("validation")
         affected = facts.affected("validation")
         before = sum(span.step < 0 for span in facts.run.spans("validation"))  # Lightning's sanity check
@@ -80,6 +82,7 @@ class Validation:
             evidence=(
                 f"{counted} in {facts.steps:,} steps, {ms(whole_ns / times)} each"
                 + _elsewhere({cell: ns - claims.get(cell, 0) for cell, ns in whole.items()}, whole_ns, times),
+                f"{ms(started / times)} of each is told as {ValidationWorkers.id}" if started else "",
                 f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
             ),
             who=(facts.step_thread_name,),
