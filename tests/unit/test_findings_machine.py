@@ -190,6 +190,15 @@ def test_as_many_threads_as_cpus_are_not_too_many(make: Make) -> None:
     assert loud(idle.host(3, process_cpus=0.9)) == []
 
 
+def test_no_fewer_workers_are_advised_where_the_loop_waits_for_them(make: Make) -> None:
+    """With one of two workers a training took 4.8 s, not 3.8."""
+    for threads, fix in (("1", "make their samples cheaper"), ("2", "torch.set_num_threads(1)")):
+        file = make(cpus="2", torch_threads=threads).steps(100, compute=4.0, descheduled=3.0, data_wait=3.0)
+        file.loader(1, num_workers=2, fetches=100, ready={0: (100, 300)}, wait=300)
+        f = next(f for f in said(file.host(1, process_cpus=2.0)).findings if f.id == "TP602")
+        assert fix in f.fix and "num_workers" not in f.fix
+
+
 def test_oversubscription_abstains_where_waits_for_a_cpu_are_not_counted(make: Make) -> None:
     file = make(cpus="2", torch_threads="8").steps(100, compute=8.0).tier("run_delay", "off", "no schedstat")
     assert abstained(file, "TP602") == "run_delay off: no schedstat"

@@ -68,6 +68,42 @@ def test_waits_for_a_cpu_that_nobody_tells_are_in_it(make: Make) -> None:
     assert f.cost_ns == 330e6 and f.causes == ("validation",)
 
 
+def test_what_is_shown_as_two_fifths_or_more_is_a_warning(make: Make) -> None:
+    """Of the time that the machine left to the run its work alone is 39 %."""
+    cells = {("validation", "native"): 15.0, ("validation", "gil_wait"): 3.0}
+    f = only(make().steps(80, compute=5.5).steps(20, cells))
+    assert f.severity == "warning" and 0.4 < f.share < 0.5
+
+
+@pytest.mark.parametrize(
+    ("state", "of_machine", "advised"),
+    [
+        ("native", {"cpus": "4", "torch_threads": "2"}, True),
+        ("native", {"cpus": "2", "torch_threads": "1"}, True),
+        ("native", {"cpus": "2", "torch_threads": "2"}, False),  # torch's threads have them all
+        ("blocked", {"cpus": "2", "torch_threads": "2"}, True),
+    ],
+)
+@pytest.mark.parametrize("others", [0.0, 1.2])
+def test_workers_are_advised_where_there_are_cpus_for_them(
+    make: Make, state: str, of_machine: dict[str, str], advised: bool, others: float
+) -> None:
+    file = make(**of_machine).steps(80, compute=2.0).steps(20, {("validation", state): 20.0})
+    file.host(1, process_cpus=0.8, other_cpus=others).loader(2, dataset="Test", validation=(20, 380))
+    free = state == "blocked" or of_machine["cpus"] == "4" or not others
+    assert ("num_workers=2" in only(file).fix) == (advised and free)
+
+
+@pytest.mark.parametrize(("fetches", "advised"), [(80, True), (400, False)])
+def test_where_one_option_is_for_all_loaders_workers_must_save_more_than_training_loses(
+    make: Make, fetches: int, advised: bool
+) -> None:
+    file = hugging_face(make, 0.75, "blocked")
+    file.loader(2, dataset="Test", validation=(20, 390))
+    file.loader(1, fetches=fetches, wait=1)
+    assert ("num_workers=2" in only(file).fix) == advised
+
+
 def test_a_stop_is_not_the_validations(make: Make) -> None:
     file = waits_for_a_cpu(make).note("the process stood still", 1)
     file.meta(stopped_ns=str(120_000_000))

@@ -118,7 +118,7 @@ def _workers(facts: Facts, main: Loader | None, fetching: Fetching, need: int) -
     want, note = need + 1, "its waits then overlap"
     wont = "cheaper transforms or a faster CPU: the dataset waits, it does not compute" if fetching.overlaps else ""
     if not fetching.waits:
-        want, note = min(want, usable or want), _taken(facts)
+        want, note = min(want, usable or want), once_free(facts)
         wont = "pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"
     call = f"DataLoader(..., num_workers={want}, persistent_workers=True)"
     return Advice(loaders.with_workers(main, want, call, note), wont, want)
@@ -187,7 +187,7 @@ def _of_few(facts: Facts, affected: Affected, of_all: Advice) -> Advice:
     return dataclasses.replace(of_all, fix=fix, will_not_help=wont)
 
 
-def _taken(facts: Facts) -> str:
+def once_free(facts: Facts) -> str:
     """When workers help, where other processes leave less than half of a CPU; else ""."""
     wants, load = cpus.demand(facts), cpus.load(facts)
     if not load.known or load.others < limit("competing_cpus") or cpus.free(wants, load)[1] >= limit("free_cpus"):

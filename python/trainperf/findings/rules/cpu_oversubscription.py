@@ -48,12 +48,15 @@ class CpuOversubscription:
         doing = plural(max(1, wants.threads), "torch thread")
         with_workers = f" and {plural(wants.workers, 'worker')}" if wants.workers else ""
         threads = max(1, each - wants.workers)
-        fewer_workers = wants.workers >= each
+        # Where the loop waits for its workers, fewer make it slower.
+        needs_workers = facts.share(facts.cause_ns("data_wait")) >= limit("warn_share")
         fix = f"torch.set_num_threads({threads})"
-        if fewer_workers:
+        if wants.workers >= each and needs_workers and wants.threads <= 1:
+            fix = "# as the loop waits for its workers: more CPUs, or make their samples cheaper"
+        elif wants.workers >= each and not needs_workers:
             fix = f"DataLoader(..., num_workers={max(1, each - 1)})" + (f"\n{fix}" if wants.threads > 1 else "")
         if wants.ranks > 1:
-            fix = f"OMP_NUM_THREADS={threads} torchrun ...  # or {fix}"
+            fix = f"OMP_NUM_THREADS={threads} torchrun ...  # or {fix.removeprefix('# ')}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,

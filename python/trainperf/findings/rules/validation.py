@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames, framework, loaders, trainer_words, validating
+from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
+from trainperf.findings.fetch_advice import once_free
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rules.validation_workers import ValidationWorkers
 from trainperf.findings.thresholds import limit
@@ -13,7 +15,6 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
-    from trainperf.runfile import Loader
 
 # Hooks that the trainer's own validation calls.
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
@@ -46,7 +47,9 @@ class Validation:
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         spots = [own.spot] if own is not None else facts.spots(facts.samples(phases=["validation"]))
         top = spots[0] if spots else None
-        waits_mostly = cost <= 2 * waits <= 2 * cost
+        waits_mostly = whole_ns <= 2 * waits <= 2 * whole_ns
+        if severity == "info" and facts.share(cost) >= limit("validation_warn_share"):
+            severity = "warning"
         for_data = validating.data_made_in(facts) if waits_mostly else None
         made_in = facts.label_with_caller(for_data) if for_data is not None else ""
         every = max(1, round(facts.steps / times))
@@ -68,7 +71,7 @@ class Validation:
             if own is not None:
                 fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
                 fix += _less_often(facts, by_itself, every)
-            elif waits_mostly and not any(loaders.num_workers(v) for v in _that_validate(facts)):
+            elif waits_mostly and _workers_help(facts, waits):
                 fix = f"{_WORKERS}  # of the validation's loader; or less of it:\n{fix}"
         return facts.finding(
             (self.id, self.slug),
@@ -83,7 +86,7 @@ class Validation:
                 f"{counted} in {facts.steps:,} steps, {ms(whole_ns / times)} each"
                 + _elsewhere({cell: ns - claims.get(cell, 0) for cell, ns in whole.items()}, whole_ns, times),
                 f"{ms(started / times)} of each is told as {ValidationWorkers.id}" if started else "",
-                f"{waits / cost:.0%} of it waits for validation data" if waits and waits <= cost else "",
+                f"{waits / whole_ns:.0%} of it waits for validation data" if waits and waits <= whole_ns else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
@@ -106,8 +109,20 @@ def _elsewhere(left: dict[Cell, int], whole_ns: int, times: int) -> str:
     return f": {ms(ns / times)} of it counts as {' and '.join(causes)}"
 
 
-def _that_validate(facts: Facts) -> list[Loader]:
-    return [v for v in facts.run.loaders.values() if v.fetches.validation_count]
+def _workers_help(facts: Facts, waits_ns: int) -> bool:
+    """Not where its loaders have some, nor where no CPU is free for them: of workers that compute, beside torch's
+    threads. To a trainer that has one option for all loaders they must save more than training then loses."""
+    those = facts.run.loaders.values()
+    if any(loaders.num_workers(v) for v in those if v.fetches.validation_count):
+        return False
+    asleep = facts.matrix["validation", "blocked"] >= limit("half_share") * waits_ns
+    usable = usable_cpus(facts.run)
+    if not asleep and (once_free(facts) or 0 < usable <= facts.torch_threads):
+        return False
+    if not trainer_words.arguments(facts.run.meta):
+        return True
+    taken = sum(v.fetches.count for v in those if not loaders.only_validates(v))
+    return limit("half_share") * waits_ns > taken * 1e6 * limit("ready_batch_ms")
 
 
 def _less_of_it(facts: Facts, callback: str, every: int) -> str:
