@@ -23,6 +23,20 @@ def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) 
     assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
 
 
+@pytest.mark.parametrize(("tier", "confidence"), [("exact", "high"), ("off", "medium")])
+def test_a_validation_that_is_not_bracketed_is_told_with_less_confidence(
+    make: Make, tier: str, confidence: str
+) -> None:
+    """Somebody has replaced `val_loop.run` on Lightning's trainer."""
+    file = lightning(make).steps(100, compute=10.0, validation=12.0)
+    file.tier("lightning_validation", tier, "somebody has replaced it")
+    for step in range(9, 100, 10):
+        file.span("validation", 120, step=step)
+    f = only(file)
+    assert f.confidence == confidence
+    assert ("counted from eval() to train(): " in f.confidence_why) == (tier == "off")
+
+
 def waits_for_a_cpu(
     make: Make, *, workers: int = 2, others: float = 0.2, readings: int = 1, torch_threads: int = 1
 ) -> RunFile:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
-from trainperf.findings.handovers import handover, in_event_loop, told_beside
+from trainperf.findings.handovers import Wait, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -29,16 +29,12 @@ EMPTY_QUEUES = ("queue", "process queue")
 
 
 @dataclass(frozen=True, slots=True)
-class Asleep:
+class Asleep(Wait):
     """What samples of it tell, and of the other threads meanwhile."""
 
     kind: str  # of WORDS: what it waits for in the costliest place
     call: str  # the system call of that wait; "" where it is not known
-    spots: Sequence[Spot]
     handed: Handover | None  # a queue, a future or a pipe that it is handed something by
-    timed: bool  # a timeout may be what ends it
-    beside: Sequence[Beside]  # of a wait for others: where they are
-    awaited: Sequence[Beside]  # those of them who had what it waited for
     passing: Sequence[tuple[str, Spot]]  # of a wait for a thread to end: such threads, and where they are
     busiest: str  # where nobody of these is known: who runs Python meanwhile
     busiest_text: str
@@ -61,9 +57,9 @@ class Asleep:
         for_others = (kind == "lock" or handed is not None) and most
         beside = facts.beside(phases) if for_others else []
         timed = for_others and top is not None and facts.timed(samples, top, line=True)
-        awaited = [b for b in beside if b.awaited and not timed]  # a timer that runs as waits end looks the same
         passing = facts.passing(phases) if kind == "thread end" and most else []
-        busiest = _busiest(facts, phases, cost, beside) if for_others and not awaited else ("", "")
+        known = Wait(spots, beside, timed).awaited
+        busiest = _busiest(facts, phases, cost, beside) if for_others and not known else ("", "")
         return cls(
             kind="timed signal" if timed and kind == "signal" else kind,
             call=call,
@@ -71,20 +67,11 @@ class Asleep:
             handed=handed,
             timed=timed,
             beside=beside,
-            awaited=awaited,
             passing=passing,
             busiest="" if timed else busiest[0],
             busiest_text=busiest[1],
             fed_by=_feeders(facts, cost / affected.steps) if kind in EMPTY_QUEUES else (),
         )
-
-    @property
-    def top(self) -> Spot | None:
-        return self.spots[0] if self.spots else None
-
-    @property
-    def samples(self) -> int:
-        return sum(s.samples for s in self.spots)
 
     @property
     def words(self) -> str:
@@ -97,8 +84,8 @@ class Asleep:
     @property
     def who(self) -> str:
         """The one that it waits for; of several it is not known who that is. "" for none."""
-        if len(self.awaited) == 1:
-            return self.awaited[0].name
+        if self.waited_for is not None:
+            return self.waited_for.name
         return self.passing[0][0] if len(self.passing) == 1 and not self.awaited else self.busiest
 
     def may_read_code(self, facts: Facts) -> bool:
@@ -115,8 +102,8 @@ class Asleep:
             why += f" in {facts.label_with_caller(self.top)}"
         else:
             why += f" {facts.label_of_two(self.top, second, 'in ')}"
-        if len(self.awaited) == 1:
-            return f"{self.who} is in {facts.label(self.awaited[0].spot)} while {why}"
+        if self.waited_for is not None:
+            return f"{self.who} is in {facts.label(self.waited_for.spot)} while {why}"
         if len(self.passing) == 1 and not self.awaited:
             return f"{self.who} are in {facts.label(self.passing[0][1])} while {why}"
         return why

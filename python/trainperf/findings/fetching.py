@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.facts import plural
-from trainperf.findings.handovers import handover, in_event_loop, told_beside
+from trainperf.findings.handovers import Wait, handover, in_event_loop, told_beside
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed
@@ -18,20 +18,16 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Cell, Confidence
-    from trainperf.findings.places import Beside
     from trainperf.runfile import Detail
 
 
 @dataclass(frozen=True, slots=True)
-class Fetching:
+class Fetching(Wait):
     """Where its time goes, as samples tell; and whom it waits for, as they stand meanwhile."""
 
-    spots: Sequence[Spot]
     blocked: float  # of the time
     waits: bool  # in the costliest place
     call: str  # in which it waits: "sleep: nanosleep"; "" where it does not, or where it is not known
-    beside: Sequence[Beside]  # of a lock: what others did meanwhile
-    awaited: Sequence[Beside]  # those of them who had what it waited for
     # CPUs that other threads used, at least, while it waited for a lock; None: none, or not asked.
     busy_threads: float | None
 
@@ -52,19 +48,11 @@ class Fetching:
         waits = (loaders.blocked_share(of_top) if of_top else blocked) >= limit("half_share")
         call = _waits_in(facts, top, of_top or samples) if waits else ""
         if not call.startswith("lock"):
-            return cls(spots, blocked, waits, call, (), (), None)
+            return cls(spots, (), False, blocked, waits, call, None)
         beside = facts.beside(["fetch"])
-        timed = top is not None and facts.timed(samples, top)  # a timer that runs as waits end looks the same
-        awaited = [b for b in beside if b.awaited and not timed]
-        return cls(spots, blocked, waits, call, beside, awaited, None if awaited else _busy_threads(facts))
-
-    @property
-    def top(self) -> Spot | None:
-        return self.spots[0] if self.spots else None
-
-    @property
-    def samples(self) -> int:
-        return sum(s.samples for s in self.spots)
+        timed = top is not None and facts.timed(samples, top)
+        known = Wait(spots, beside, timed).awaited
+        return cls(spots, beside, timed, blocked, waits, call, None if known else _busy_threads(facts))
 
     @property
     def in_lock(self) -> bool:
@@ -87,7 +75,7 @@ class Fetching:
 
     def holder(self, facts: Facts) -> str:
         """Where the one is that it waits for; "" where that is not known."""
-        return facts.label(self.awaited[0].spot) if len(self.awaited) == 1 else ""
+        return facts.label(self.waited_for.spot) if self.waited_for is not None else ""
 
     def why(self, facts: Facts, name: str) -> str:
         """What it does, and where. `name`: of the data."""
@@ -100,8 +88,8 @@ class Fetching:
         why = f"{at} {doing} on the training thread"
         if self.top is not None and not _is_of_users(self.top):
             why += f": most of it library code, called by {frames.label(self.top.frame, facts.base)}"
-        if len(self.awaited) == 1:  # of several it is not known who is waited for
-            why = f"{self.awaited[0].name} is in {self.holder(facts)} while {why}"
+        if self.waited_for is not None:
+            why = f"{self.waited_for.name} is in {self.holder(facts)} while {why}"
         return f"{why}, while other threads of this process compute" if self.for_threads else why
 
     def evidence(self, facts: Facts) -> Iterator[str]:

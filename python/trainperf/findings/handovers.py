@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ from trainperf.findings.frames import FrameLike, is_stdlib_file, is_the_loops
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Holder
-    from trainperf.findings.places import Beside
+    from trainperf.findings.places import Beside, Spot
 
 Handover = Literal["queue", "process queue", "full queue", "future", "pipe", "full pipe", "signal", "thread end"]
 
@@ -20,6 +21,33 @@ _PIPES: dict[str, Handover] = {  # multiprocessing.Connection: of Pipe, of a Man
     **dict.fromkeys(("send", "send_bytes"), "full pipe"),
 }
 _THREADING: dict[str, Handover] = {"wait": "signal", "wait_for": "signal", "join": "thread end"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Where the training thread is, as samples tell, and whom it waits for there."""
+
+    spots: Sequence[Spot]  # the costliest first
+    beside: Sequence[Beside]  # of a wait for others: where they are
+    timed: bool  # a timeout may be what ends it
+
+    @property
+    def top(self) -> Spot | None:
+        return self.spots[0] if self.spots else None
+
+    @property
+    def samples(self) -> int:
+        return sum(s.samples for s in self.spots)
+
+    @property
+    def awaited(self) -> list[Beside]:
+        """Those who had what it waited for: they ran as waits ended, which looks the same where a timer ends them."""
+        return [] if self.timed else [b for b in self.beside if b.awaited]
+
+    @property
+    def waited_for(self) -> Beside | None:
+        """Of several it is not known who that is."""
+        return self.awaited[0] if len(self.awaited) == 1 else None
 
 
 def handover(stack: Sequence[FrameLike]) -> Handover | None:

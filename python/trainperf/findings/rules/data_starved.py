@@ -64,7 +64,7 @@ class DataStarved:
                 if main is not None and usable and (todo.will_not_help or fetching.for_threads)
                 else "",
             ),
-            who=(facts.step_thread_name, fetching.awaited[0].name if len(fetching.awaited) == 1 else ""),
+            who=(facts.step_thread_name, fetching.waited_for.name if fetching.waited_for is not None else ""),
             where=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
             why=fetching.why(facts, name),
             fix=todo.fix,

@@ -57,12 +57,12 @@ class Validation:
         by_itself = "" if callback.rpartition(".")[2].startswith(_IN_VALIDATION) else callback
         # In a loop of the user's own, without a loader: a rollout or pseudo-labels look like it.
         fetches = sum(v.fetches.validation_count for v in facts.run.loaders.values())
-        doubts: tuple[str, ...] = ()
+        doubts = _unbracketed(facts)
         if not fetches and not framework.trainer(facts) and not trainer_words.arguments(facts.run.meta):
             title, fix = "what runs in eval() is a large part of the run", _unless_it_makes_data(every)
             if own is not None:
                 fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less\n{fix}"
-            counted, doubts = plural(times, "stretch", "es"), (_NO_LOADER,)
+            counted, doubts = plural(times, "stretch", "es"), (_NO_LOADER, *doubts)
             does = f"{validating.stretch(facts) or 'the model'} runs in eval()"
         else:
             title, does = "validation is a large part of the run", "validation runs"
@@ -98,6 +98,14 @@ class Validation:
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
         )
+
+
+def _unbracketed(facts: Facts) -> tuple[str, ...]:
+    """What a trainer does before eval() and after train(), such as to start workers, is then no part of it."""
+    if "lightning_validation" not in facts.run.tiers:
+        return ()
+    without = facts.off("lightning_validation")
+    return (f"it is counted from eval() to train(): {without}",) if without else ()
 
 
 def _elsewhere(left: dict[Cell, int], whole_ns: int, times: int) -> str:
