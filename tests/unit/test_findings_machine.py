@@ -54,6 +54,17 @@ def test_workers_that_lived_too_shortly_to_be_read_are_no_other_child_processes(
     assert "child processes" not in f.title and any("its workers 1.4, others 0.2" in e for e in f.evidence), f
 
 
+def test_a_child_process_beside_workers_that_were_read_is_none_of_them(make: Make) -> None:
+    """In a short run too: what of a worker's life was not read is known."""
+    file = make(cpus="2", torch_threads="1", wall_ns=str(5 * 10**9)).steps(100, compute=30.0, descheduled=15.0)
+    file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(5 * 1_300_000_000))
+    file.loader(1, num_workers=2, fetches=100, ready={2: (100, 20)}, wait=20)
+    for pid in range(2):
+        file.worker(1, pid, cpu_share=0.15, seconds=4.8, states={"S": 20, "R": 4})
+    f = only(file.host(5, process_cpus=0.6, other_cpus=1.3))
+    assert f.title == "its own child processes use the CPUs" and f.why.endswith("use 0.9 CPUs"), f
+
+
 @pytest.mark.parametrize(("others", "blamed"), [(6.0, False), (14.0, True)])
 def test_others_on_cpus_that_the_run_may_not_use_are_not_in_its_way(make: Make, others: float, blamed: bool) -> None:
     """Two of 16 CPUs are its own: others may be on the other 14, and are not if they use more than those."""

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 
-_UNREAD_NS = 2 * 10**9  # of a worker's life at most, before its first reading and after its last: there is one a second
+# Of a worker's life, before its first reading and after its last, at most: there is one a second, in short runs more.
+_UNREAD_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def cpu_use(run: RunReader) -> CpuUse | None:
     # Of a watch, not from reading to reading; 0: a run that was killed, or of an older version.
     before, after = (int(run.meta.get(f"children_cpu_{when}_ns") or 0) for when in ("before", "after"))
     unread = max(0.0, (after - before) / run.watched_ns - workers) if run.watched_ns else 0.0
-    of_workers = min(unread, len(seen) * _UNREAD_NS / wall)
+    of_each = [min(_UNREAD_S, max(0.0, run.watched_ns / 1e9 - w.seconds)) for w in seen]
+    of_workers = min(unread, sum(of_each) * 1e9 / wall)
     workers += of_workers
     own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
     rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
