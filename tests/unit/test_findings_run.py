@@ -154,6 +154,28 @@ def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:
     assert "the last half" in f.title and f.cause == "data_wait"
 
 
+@pytest.mark.parametrize(
+    ("others", "workers", "severity"), [(1.0, 0, "info"), (0.2, 0, "critical"), (1.0, 2, "critical")]
+)
+def test_a_stretch_in_which_others_use_the_cpus_is_none_of_the_loops_doing(
+    make: Make, others: float, workers: int, severity: str
+) -> None:
+    """Who also had them were perhaps the loop's own workers."""
+    file = make(cpus="2", torch_threads="1").steps(400, python=5.0, compute=2.0).steps(400, python=2.0, compute=2.0)
+    for second in range(5):  # 2.8 s of the one, 1.6 of the other
+        file.host(0, first=second, process_cpus=0.95, other_cpus=others * min(1, 2.8 / max(1, second)))
+    if workers:
+        file.loader(1, num_workers=workers, fetches=800, ready={2: (800, 20)}, wait=20)
+        for pid in range(workers):
+            file.worker(1, pid, cpu_share=0.4, seconds=4, states={"R": 9})
+    found = said(file)
+    f = next(f for f in found.findings if f.id == "TP401")
+    assert f.severity == severity and f.by_others == (severity == "info")
+    told = "other processes used 0.9 CPUs then, and 0.1 elsewhere"
+    assert (told in f.evidence) == f.by_others, f.evidence
+    assert ("nothing in the loop" in f.fix) == f.by_others
+
+
 def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     once = make()
     once.step(python=3000.0, compute=5.0, compile=2990.0, flags=16)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainperf.runfile import RunReader
 
 
@@ -24,6 +28,21 @@ class CpuUse:
     others: float  # neither this process nor any that it started, on all of the machine's CPUs
     children: float = 0.0  # processes that it started, beside the workers
     elsewhere: int = 0  # CPUs of the machine that this process may not run on: there others are in nobody's way
+
+
+def used_by_others(run: RunReader, stretches: Sequence[tuple[int, int]]) -> float | None:
+    """CPUs that all other processes used in the mean of these stretches, each from one time to another, in ns; None
+    where they are not within the readings, which are a second apart."""
+    host = run.host
+    if len(host) < 2:
+        return None
+    at = [h.at_ns for h in host]
+    used = [h.machine_busy_ns - h.process_cpu_ns for h in host]
+    within = [(max(a, at[0]), min(b, at[-1])) for a, b in stretches]
+    wall = sum(b - a for a, b in within if b > a)
+    if wall < 0.5 * sum(b - a for a, b in stretches) or wall <= 0:
+        return None
+    return float(sum(np.interp(b, at, used) - np.interp(a, at, used) for a, b in within if b > a)) / wall
 
 
 def usable_cpus(run: RunReader) -> int:

@@ -196,7 +196,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     ns, cause = causes[0]
     share = facts.share(ns)
     unknown = facts.share(facts.cause_ns("unknown"))
-    missing = _not_seen(facts)
+    missing = _not_seen(facts) + _slowed(facts)
     missing += "; the GIL was not measured" if any(a.id == "TP201" for a in abstained) else ""
     if unknown >= limit("unknown_share"):
         missing += f"; for {unknown:.0%} of the time the cause is not known"
@@ -301,13 +301,15 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     that is computed, with the inputs or the CPU's clock."""
     if top.by_others or top.cause == "compute":
         return ""
-    uneven = next((f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause), None)
+    mine = (f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause and not f.by_others)
+    uneven = next(mine, None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
 
 
 def _of_others(found: list[Finding], top: Finding) -> str:
     """What other programs took, where that is more than what the verdict is about."""
-    machines = next((f for f in found if f.by_others and f.cost_ns > top.cost_ns), None)
+    others = (f for f in found if f.by_others and f.cause in MACHINE)
+    machines = next((f for f in others if f.cost_ns > top.cost_ns), None)
     if machines is None:
         return ""
     return f"; beside that {machines.title.rpartition(': ')[2]}: {machines.share:.0%}"  # without what waits there
@@ -356,6 +358,15 @@ def _not_seen(facts: Facts) -> str:
     return f"; the GPU was not seen ({facts.gpu_unseen})" if facts.gpu_unseen else ""
 
 
+def _slowed(facts: Facts) -> str:
+    """Whether a mode was on that slows the training's own operations: how much of them it was is not known."""
+    if facts.run.meta.get("anomaly_mode") == "1":
+        return "; anomaly detection was on: how much of forward and backward it took is not known"
+    if facts.run.profiled_percent >= 100 * limit("warn_share"):
+        return "; PyTorch's profiler was on: how much of each operation it took is not known"
+    return ""
+
+
 def _idle_text(facts: Facts, gpu: Gpu) -> str:
     """ "GPU idle 39%", and how much of it nothing explains."""
     unseen = facts.share(gpu.unseen_ns)
@@ -365,10 +376,10 @@ def _idle_text(facts: Facts, gpu: Gpu) -> str:
 
 def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: list[Abstained]) -> Verdict:
     """Nothing was found, and the device was seen."""
-    nobodys = _nobodys(facts, abstained)
+    nobodys, slowed = _nobodys(facts, abstained), _slowed(facts)
     if gpu.busy() >= limit("gpu_bound_share"):
-        text = f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found, nobodys)}"
-        return Verdict(text, "", "healthy", _look(found))
+        text = f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found, nobodys)}{slowed}"
+        return Verdict(text, "", "partly" if slowed else "healthy", _look(found))
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
         return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")
@@ -383,7 +394,7 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: lis
         teller = None
     told = f"{teller.title}, {teller.share:.0%} of step time; " if teller is not None else ""
     text = f"GPU idle {gpu.idle():.0%}, busy {gpu.busy():.0%}: {told}{_nothing(found, nobodys, told=teller)}{most}"
-    return Verdict(text, "", "partly" if nobodys else "healthy", _look(found, teller))
+    return Verdict(f"{text}{slowed}", "", "partly" if nobodys or slowed else "healthy", _look(found, teller))
 
 
 def _mostly_in(facts: Facts, cause: str, ns: int) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainperf.findings import loaders
+from trainperf.findings.cpu_use import cpu_use, used_by_others
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -178,7 +179,8 @@ class Uneven:
         if change[top] < limit("uneven_explained") * (slow.inside_ns - slow.outside_ns):
             first, last = self._steps(table.index[keep], count, slow)
             return Abstained(self.id, self.slug, f"no cause explains why steps {first:,} to {last:,} are slower")
-        if cause in ("compute", "gpu_wait", "descheduled"):
+        busier = self._busier(facts, table.start_ns[keep], table.wall_ns[keep], slow) if cause in _ON_CPU else ""
+        if busier or cause in ("compute", "gpu_wait", "descheduled"):
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         first, last = self._steps(table.index[keep], count, slow)
         grown = max(1.0, float(change.clip(min=0).sum()))
@@ -187,6 +189,7 @@ class Uneven:
         holders = facts.holders() if cause == "gil_wait" and not facts.off("gil_waits") else []
         spot = holders[0].spot if holders else None
         who = holders[0].name if holders else ""
+        hint = _HINTS.get(cause, f"look at {cause} in steps {first:,} to {last:,}")
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -199,13 +202,15 @@ class Uneven:
             evidence=(
                 f"steps {first:,} to {last:,}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
                 f"{cause} is {change[top] / grown:.0%} of the difference",
+                busier,
                 f"at the others' pace the run would take {ms(excess)} less ({facts.share(excess):.0%})",
             ),
             who=(who or facts.step_thread_name,),
             where=facts.where(spot),
             why=f"in steps {first:,} to {last:,} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
-            fix=f"# {_HINTS.get(cause, f'look at {cause} in steps {first:,} to {last:,}')}",
+            fix="# nothing in the loop: CPUs that others use are slower (caches, clock)" if busier else f"# {hint}",
+            by_others=bool(busier),
             finds_out=True,
             will_not_help="what speeds up every step alike: that part stays slower than the rest",
         )
@@ -243,6 +248,21 @@ class Uneven:
             return ""
         first, last = self._steps(index, count, slow)
         return f"steps {first:,} to {last:,} are slower for {seconds:.1f} s only: it may be the machine, run longer"
+
+    @staticmethod
+    def _busier(facts: Facts, start_ns: npt.NDArray[np.int64], wall_ns: npt.NDArray[np.int64], slow: _Slow) -> str:
+        """That other processes used more of the CPUs in that stretch, which slows what runs on the rest of them; ""
+        where they did not, or may have been this one's own."""
+        used = cpu_use(facts.run)
+        if used is None or used.workers + used.children >= limit("competing_cpus"):
+            return ""
+        end_ns = start_ns + wall_ns
+        begin, end = int(start_ns[slow.first]), int(end_ns[slow.end - 1])
+        inside = used_by_others(facts.run, [(begin, end)])
+        outside = used_by_others(facts.run, [(int(start_ns[0]), begin), (end, int(end_ns[-1]))])
+        if inside is None or outside is None or inside - outside < limit("competing_cpus"):
+            return ""
+        return f"other processes used {inside:.1f} CPUs then, and {outside:.1f} elsewhere"
 
     @staticmethod
     def _part(first: int, last: int, total: int) -> str:
