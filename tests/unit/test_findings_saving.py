@@ -165,6 +165,16 @@ def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
     assert "now every 67 steps" in _told(file)["TP304"].fix
 
 
+def test_what_saves_by_more_than_torch_save_is_named_and_not_replaced_by_it(make: Make) -> None:
+    """Accelerate's state is also the optimizer's, the scheduler's and the random numbers'."""
+    file = make().steps(100, compute=2.0, checkpoint=0.5)
+    accelerator = "/x/site-packages/accelerate/accelerator.py:3600 Accelerator.save_state"
+    file.detail("sample", 50, phase="checkpoint", state="native", stack=file.stack(SAVE, accelerator, MAIN), count=40)
+    f = _told(file)["TP304"]
+    assert f.why.startswith("Accelerator.save_state runs on the training thread, called by ")
+    assert f.fix.startswith("# call Accelerator.save_state less often") and "torch.save" not in f.fix
+
+
 def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: Make) -> None:
     trainer = "/x/site-packages/lightning/pytorch/trainer/trainer.py:1400 Trainer.save_checkpoint"
     file = lightning(make).steps(100, compute=2.0, checkpoint=0.5)

@@ -11,7 +11,7 @@ from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import Wait, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
-from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waiting import WORDS
 
@@ -90,7 +90,7 @@ class Asleep(Wait):
 
     def may_read_code(self, facts: Facts) -> bool:
         """A first step that reads code from the disk waits for files, or for pages of them: in no system call."""
-        return self.kind == "file" or self.call in ("", syscall_name(-1, facts.machine))
+        return self.kind == "file" or not self.call
 
     def why(self, facts: Facts) -> str:
         why = f"{facts.step_thread_name} {self.words}{f' ({self.call})' if self.call else ''}"

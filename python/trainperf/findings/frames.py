@@ -77,6 +77,7 @@ _SAVER = re.compile(
 )
 # What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
 _AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
+TORCH_SAVE = "torch.save"
 _SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
 # What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
@@ -324,6 +325,16 @@ def called_by_save(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's: a hook of a save, an object that is saved."""
     at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
     return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
+
+
+def saver(frames: Sequence[FrameLike]) -> str:
+    """What the user's code calls to save: "Accelerator.save_state"; "torch.save", also where another function saves
+    at its end."""
+    called = [f for f in below_users(frames) if not is_own_file(f.file)]
+    if not called or _SERIALIZER.search(called[-1].file) or not _SAVE.search(called[-1].function):
+        return TORCH_SAVE
+    name = short_function(called[-1].function)
+    return name if name != "save" else TORCH_SAVE  # it says too little
 
 
 def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:

@@ -59,9 +59,11 @@ def writes(name: str) -> bool:
 
 
 def call_of(samples: Iterable[Detail], machine: str) -> str:
-    """The system call in which most of the waits among them went; "" where there is none."""
+    """The system call in which most of the waits among them went; "" where there is none, or none was known: the kernel
+    reads a page, or does not tell."""
     calls: dict[int, int] = {}
     for d in samples:
         if d.state == "blocked":
             calls[d.syscall] = calls.get(d.syscall, 0) + d.ns
-    return syscall_name(max(calls, key=lambda c: calls[c]), machine) if calls else ""
+    most = max(calls, key=lambda c: calls[c], default=-1)
+    return syscall_name(most, machine) if most >= 0 else ""

@@ -186,7 +186,7 @@ def _less_often(part: framework.Part, hook: framework.Hook, beside: str, *, hugg
         own = "self.current_epoch" if part.is_module else "trainer.current_epoch"
         count, what = "round(state.epoch)" if hugging_face else own, "epochs"
     elif "batch" in hook.name or hook.name in ("on_step_begin", "on_step_end", "on_substep_end"):
-        count, what = "state.global_step" if hugging_face else "batch_idx", "batches"
+        count, what = ("state.global_step", "steps") if hugging_face else ("batch_idx", "batches")
     elif part.is_module:
         count, what = "self.global_step", "steps"
     else:  # it is not given a number, or called for a reason of its own

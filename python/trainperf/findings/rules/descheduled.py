@@ -53,7 +53,8 @@ class Descheduled:
         elif whose == "children":
             title = "its own child processes use the CPUs"
             why = f"processes that this one started (no DataLoader workers) use {load.children:.1f} CPUs"
-            fix = "# give them fewer CPUs, or start them at another time:\nps --forest -o pid,pcpu,args -g PID"
+            fix = "# give them fewer CPUs, or start them at another time; the tree of all processes has them:\n"
+            fix += "ps -e --forest -o pid,pcpu,args"
         elif whose == "others":
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
             if load.elsewhere:

@@ -31,8 +31,9 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
     ready, took = sum(map(loaders.ready_count, late)), sum(map(loaders.ready_ns, late))
     if ready:
         computes = not starved and all(loaders.worker_view(v).computes for v in late)
-        just = ": it had only just been made" if computes or took >= slow_ns * ready else ""
-        yield f"{ready} of {total} fetches found a batch ready, and took {ms(took / ready)} each{just}"
+        only_just = computes or took >= slow_ns * ready
+        got = "took a batch that had only just been made:" if only_just else "found a batch ready, and took"
+        yield f"{ready} of {total} fetches {got} {ms(took / ready)} each"
 
 
 class WorkersTooSlow:
