@@ -81,6 +81,25 @@ def test_logging(make: Make) -> None:
     assert "100 log calls of 1 ms or more in 100 of 100 steps, 2.0 ms each" in f.evidence
 
 
+@pytest.mark.parametrize("share", [0.4, 0.05])
+def test_a_handler_that_another_thread_is_in_is_told_with_that_thread(make: Make, share: float) -> None:
+    file = make()
+    for _ in range(100):
+        file.span("logging", 20, step=file.step(compute=8.0, logging=20.0))
+    emit, lock = f"{TRAIN}:5 SlowHandler.emit", "/usr/lib/python3.11/logging/__init__.py:900 Handler.acquire"
+    of_loop, chatter = file.stack(emit, f"{TRAIN}:9 main"), file.thread("chatter")
+    file.detail("sample", 2000 * (1 - share), phase="logging", state="blocked", code=1, stack=of_loop)
+    waits = file.stack(lock, f"{TRAIN}:9 main")
+    file.detail("sample", 2000 * share, phase="logging", state="blocked", code=202, stack=waits)
+    file.detail("beside", 2000 * share, phase="logging", thread=chatter, stack=file.stack(emit, f"{TRAIN}:30 chat"))
+    said = [e for e in only(file.meta(machine="x86_64")).evidence if "waits for a lock" in e]
+    told = (
+        "40% of it waits for a lock, such as a handler's that another thread writes by: meanwhile chatter is in "
+        "SlowHandler.emit (train.py:5)"
+    )
+    assert said == ([told] if share == 0.4 else [])
+
+
 def test_formatting_in_python_is_not_handed_to_a_thread_which_would_take_the_gil(make: Make) -> None:
     f = only(make().steps(100, {("forward", "native"): 8.0, ("logging", "python"): 4.0, ("logging", "blocked"): 0.5}))
     assert f.id == "TP305" and "thread" not in f.fix and "less of it" in f.fix

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Detail
 
 _TO_A_THREAD = (
     "# log every N steps, or hand records to a thread:\n"
@@ -55,8 +57,9 @@ class Logging:
                 f"in {min(facts.steps, total.steps):,} of {facts.steps:,} steps, {ms(total.ns / total.count)} each"
                 if total.count
                 else "no single log call takes 1 ms: there are many of them",
-                f"{blocked:.0%} of it blocked (file, terminal, network), the rest on the CPU",
+                f"{blocked:.0%} of it blocked (file, terminal, network, a lock), the rest on the CPU",
                 f"{top.share:.0%} of {plural(seen, 'sample')} in {facts.label(top)}" if top is not None else "",
+                _for_the_lock(facts),
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
@@ -66,3 +69,22 @@ class Logging:
             will_not_help="more workers, a larger model batch"
             + ("" if waits else "; a faster disk, a thread: most of it is formatting, on the CPU"),
         )
+
+
+def _for_the_lock(facts: Facts) -> str:
+    """That the training thread waits for a handler that another thread is in, where that is a notable part."""
+    asleep = facts.samples(phases=["logging"], states=["blocked"])
+    locked = [d for d in asleep if waiting_kind(call_of([d], facts.machine)) == "lock"]
+    ns, every = sum(d.ns for d in locked), sum(d.ns for d in facts.samples(phases=["logging"]))
+    if sum(d.count for d in locked) < limit("min_samples") or ns < limit("felt_share") * every:
+        return ""
+    by_thread: dict[int, list[Detail]] = {}
+    for d in facts.run.detail_totals("beside"):
+        if d.thread is not None and d.phase == "logging":
+            by_thread.setdefault(d.thread.id, []).append(d)
+    most = max(by_thread.values(), key=lambda group: sum(d.ns for d in group), default=[])
+    spots = facts.spots(most)
+    said = f"{ns / every:.0%} of it waits for a lock, such as a handler's that another thread writes by"
+    if not spots or sum(d.ns for d in most) < limit("most_share") * ns:
+        return said
+    return f"{said}: meanwhile {facts.thread_name(most[0].thread)} is in {facts.label(spots[0])}"
