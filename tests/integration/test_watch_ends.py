@@ -392,7 +392,7 @@ def test_anomaly_detection_is_told_also_where_it_ended_before_the_watch(
 ) -> None:
     with trainperf.watch(path), torch.autograd.set_detect_anomaly(on):  # type: ignore[no-untyped-call]
         train(10)
-    assert ("Note  anomaly detection was on: it slows forward and backward" in capsys.readouterr().err) == on
+    assert ("Note  anomaly detection was on for " in capsys.readouterr().err) == on
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -7,7 +7,7 @@ import sys
 import time
 
 import torch
-from _common import Program, Trainer
+from _common import Program, Trainer, run_delay_ns
 from torch.utils.data import DataLoader, Dataset
 
 STORAGE = """
@@ -40,11 +40,11 @@ class Stored(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.program.size:
             return self.trainer.example()
-        start = time.perf_counter_ns()
+        delay, start = run_delay_ns(), time.perf_counter_ns()
         with self.program.trouble():
             self.read()
         batch = self.trainer.example()  # after a sleep that takes longer, and the loop waits for it as well
-        self.program.truth_max_ns += time.perf_counter_ns() - start
+        self.program.truth_max_ns += time.perf_counter_ns() - start - (run_delay_ns() - delay)
         return batch
 
     def close(self) -> None:

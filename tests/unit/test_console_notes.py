@@ -26,8 +26,8 @@ def crowded(path: Path, **meta: str) -> RunFile:
 
 
 def test_the_notes_go_before_the_other_findings_and_a_critical_one_stays(tmp_path: Path) -> None:
-    with crowded(tmp_path / "b.tpr", anomaly_mode="1").note("fewer samples").open() as run:
-        assert "\nNote  anomaly detection was on: it slows" in console.summary(run)
+    with crowded(tmp_path / "b.tpr", anomaly_percent="100").note("fewer samples").open() as run:
+        assert "\nNote  anomaly detection was on for 100 % of the time: it slows" in console.summary(run)
         assert "Note  anomaly detection was on" in console.to_plain(console.show_lines(model.build(run)))
     with crowded(tmp_path / "c.tpr", profiled_percent="97").open() as run:
         assert "\nNote  PyTorch's profiler was on for 97 % of the time: it slows" in console.summary(run)

@@ -40,7 +40,7 @@ def test_the_line_that_runs_the_training_is_not_named_as_its_caller_nor_one_of_m
     file.detail("sample", 400, phase="backward", state="native", stack=file.stack(FIT, f"{TRAIN}:47 part47"))
     (f,) = said(file).findings
     assert (f.id, f.where) == ("TP309", "") and "torch.compile" in f.fix
-    (f,) = said(file.meta(anomaly_mode="1")).findings
+    (f,) = said(file.meta(anomaly_percent="100")).findings
     assert f.fix.startswith("torch.autograd.set_detect_anomaly(False)") and "torch.compile" in f.fix
 
 

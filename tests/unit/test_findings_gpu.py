@@ -415,3 +415,6 @@ def test_gpu_bound_is_healthy_and_says_what_helps(make: Make) -> None:
     assert f.severity == "info" and f.cost_ns == 0 and "300 launches waited for room" in f.evidence[1]
     assert "9.0 ms a step, which costs nothing" in f.evidence[2] and loud(file) == []
     assert found.verdict.text == "GPU-bound: the GPU is busy 98% of the time; no trouble found above 10%"
+    assert found.verdict.kind == "healthy"
+    slowed = said(file.meta(anomaly_percent="100")).verdict
+    assert slowed.kind == "partly" and slowed.text.startswith(f"{found.verdict.text}; anomaly detection was on"), slowed

@@ -98,6 +98,11 @@ def test_many_small_causes_are_no_finding(make: Make) -> None:
     found = said(file)
     assert loud(file) == []
     assert found.verdict.text == "GPU idle 18%, busy 82%: no trouble found above 10% (most: launch 8%, python 6%)"
+    assert found.verdict.kind == "healthy"
+    slowed = said(file.meta(profiled_percent="80")).verdict
+    assert slowed.kind == "partly" and slowed.text.startswith(f"{found.verdict.text}; PyTorch's profiler was on"), (
+        slowed
+    )
 
 
 def test_a_verdict_says_how_much_idleness_it_does_not_explain(make: Make) -> None:

@@ -30,6 +30,32 @@ def _told(file: RunFile) -> dict[str, Finding]:
     return {f.id: f for f in said(file).findings}
 
 
+@pytest.mark.parametrize(
+    ("frame", "named", "in_a_thread"),
+    [
+        ("/x/site-packages/accelerate/accelerator.py:3600 Accelerator.save_state", "Accelerator.save_state", False),
+        ("/x/site-packages/safetensors/torch.py:300 save_file", "save_file", True),
+        ("/x/site-packages/numpy/lib/npyio.py:500 save", "numpy.save", False),
+        (
+            "/x/site-packages/torch/distributed/checkpoint/state_dict_saver.py:90 save",
+            "torch.distributed.checkpoint.save",
+            False,
+        ),
+        ("/x/site-packages/torch/serialization.py:900 save", "torch.save", True),
+    ],
+)
+def test_what_saves_is_named_and_replaced_by_torch_save_only_where_that_saves_as_much(
+    make: Make, frame: str, named: str, in_a_thread: bool
+) -> None:
+    """Accelerate's state is also the optimizer's, the scheduler's and the random numbers'."""
+    file = make().steps(100, compute=2.0, checkpoint=0.5)
+    file.detail("sample", 50, phase="checkpoint", state="native", stack=file.stack(SAVE, frame, MAIN), count=40)
+    f = _told(file)["TP304"]
+    assert f.why.startswith(f"{named} runs on the training thread, called by ")
+    assert ("target=torch.save" in f.fix) == in_a_thread
+    assert f.fix.startswith("# save less often" if in_a_thread else f"# call {named} less often")
+
+
 @pytest.mark.parametrize("code", [FSYNC, RENAME])
 def test_writing_the_file_is_the_checkpoints(make: Make, code: int) -> None:
     file = _other(_run(make), 600, "native", "/usr/lib/python3.11/shutil.py:9 copyfileobj", f"{TRAIN}:6 save")
@@ -163,16 +189,6 @@ def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
     for step in (99, 100, 199, 200, 299, 300):
         file.span("checkpoint", 33, step=step)
     assert "now every 67 steps" in _told(file)["TP304"].fix
-
-
-def test_what_saves_by_more_than_torch_save_is_named_and_not_replaced_by_it(make: Make) -> None:
-    """Accelerate's state is also the optimizer's, the scheduler's and the random numbers'."""
-    file = make().steps(100, compute=2.0, checkpoint=0.5)
-    accelerator = "/x/site-packages/accelerate/accelerator.py:3600 Accelerator.save_state"
-    file.detail("sample", 50, phase="checkpoint", state="native", stack=file.stack(SAVE, accelerator, MAIN), count=40)
-    f = _told(file)["TP304"]
-    assert f.why.startswith("Accelerator.save_state runs on the training thread, called by ")
-    assert f.fix.startswith("# call Accelerator.save_state less often") and "torch.save" not in f.fix
 
 
 def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: Make) -> None:

@@ -34,7 +34,9 @@ def test_a_validation_that_is_not_bracketed_is_told_with_less_confidence(
         file.span("validation", 120, step=step)
     f = only(file)
     assert f.confidence == confidence
-    assert ("counted from eval() to train(): " in f.confidence_why) == (tier == "off")
+    assert ("counted from eval() to train(), as the trainer's loop is not bracketed: " in f.confidence_why) == (
+        tier == "off"
+    )
 
 
 def waits_for_a_cpu(

@@ -101,7 +101,7 @@ def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -
         ),
         (
             {2: (100, 800)},
-            ("100 of 100 fetches took a batch that had only just been made: 8.0 ms each",),
+            ("100 of 100 fetches took a batch that had only just been made, which took 8.0 ms each",),
         ),
         ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
     ],

@@ -28,7 +28,11 @@ def test_steps_are_longer_with_a_profiler_and_looks_fewer(monkeypatch: pytest.Mo
     monkeypatch.setattr(slow_modes, "profiler_runs", lambda: False)
     context.ticker.tick()
     assert meta == {"profiled_percent": "38"}
+    monkeypatch.setattr("torch.is_anomaly_enabled", lambda: True)
+    clock.now += 2
+    context.ticker.tick()
+    assert meta == {"profiled_percent": "37", "anomaly_percent": "1"}
     hook.remove()
     clock.now += 100
     context.ticker.tick()
-    assert meta == {"profiled_percent": "38"}
+    assert meta == {"profiled_percent": "37", "anomaly_percent": "1"}

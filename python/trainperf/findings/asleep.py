@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
-from trainperf.findings.handovers import Wait, handover, in_event_loop, told_beside
+from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
@@ -58,7 +58,7 @@ class Asleep(Wait):
         beside = facts.beside(phases) if for_others else []
         timed = for_others and top is not None and facts.timed(samples, top, line=True)
         passing = facts.passing(phases) if kind == "thread end" and most else []
-        known = Wait(spots, beside, timed).awaited
+        known = awaited(beside, timed=timed)
         busiest = _busiest(facts, phases, cost, beside) if for_others and not known else ("", "")
         return cls(
             kind="timed signal" if timed and kind == "signal" else kind,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 
-# Of a worker's life, before its first reading and after its last, at most: there is one a second, in short runs more.
+# Of a worker's life, before its first reading and after its last, at most: there is a reading a second, or several.
 _UNREAD_S = 2.0
 
 
@@ -30,9 +30,9 @@ class CpuUse:
     elsewhere: int = 0  # CPUs of the machine that this process may not run on: there others are in nobody's way
 
 
-def used_by_others(run: RunReader, stretches: Sequence[tuple[int, int]]) -> float | None:
-    """CPUs that all other processes used in the mean of these stretches, each from one time to another, in ns; None
-    where they are not within the readings, which are a second apart."""
+def used_beside(run: RunReader, stretches: Sequence[tuple[int, int]]) -> float | None:
+    """CPUs that all processes but this one used, its workers and children among them: in the mean of these stretches,
+    each from one time to another, in ns. None where they are not within the readings, which are a second apart."""
     host = run.host
     if len(host) < 2:
         return None

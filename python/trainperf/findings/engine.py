@@ -25,7 +25,8 @@ _PAID_ONCE = ("compile-warmup", "worker-startup")  # as infos: a longer run pays
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 
-# "partly": nothing was found, and something that matters could not be looked at; "none": too little to judge by.
+# "partly": nothing was found, and something that matters could not be looked at, or a mode slowed all operations;
+# "none": too little to judge by.
 Kind = Literal["finding", "healthy", "partly", "none"]
 
 
@@ -360,7 +361,7 @@ def _not_seen(facts: Facts) -> str:
 
 def _slowed(facts: Facts) -> str:
     """Whether a mode was on that slows the training's own operations: how much of them it was is not known."""
-    if facts.run.meta.get("anomaly_mode") == "1":
+    if facts.run.anomaly_percent >= 100 * limit("warn_share"):
         return "; anomaly detection was on: how much of forward and backward it took is not known"
     if facts.run.profiled_percent >= 100 * limit("warn_share"):
         return "; PyTorch's profiler was on: how much of each operation it took is not known"
@@ -379,7 +380,7 @@ def _device_verdict(facts: Facts, gpu: Gpu, found: list[Finding], abstained: lis
     nobodys, slowed = _nobodys(facts, abstained), _slowed(facts)
     if gpu.busy() >= limit("gpu_bound_share"):
         text = f"GPU-bound: the GPU is busy {gpu.busy():.0%} of the time; {_nothing(found, nobodys)}{slowed}"
-        return Verdict(text, "", "partly" if slowed else "healthy", _look(found))
+        return Verdict(text, "", "partly" if nobodys or slowed else "healthy", _look(found))
     unseen = facts.share(gpu.unseen_ns)
     if unseen >= limit("warn_share"):
         return Verdict(f"{_idle_text(facts, gpu)}: no clear verdict", "", "none")

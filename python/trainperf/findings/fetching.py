@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.facts import plural
-from trainperf.findings.handovers import Wait, handover, in_event_loop, told_beside
+from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed
@@ -48,11 +48,18 @@ class Fetching(Wait):
         waits = (loaders.blocked_share(of_top) if of_top else blocked) >= limit("half_share")
         call = _waits_in(facts, top, of_top or samples) if waits else ""
         if not call.startswith("lock"):
-            return cls(spots, (), False, blocked, waits, call, None)
+            return cls(spots=spots, beside=(), timed=False, blocked=blocked, waits=waits, call=call, busy_threads=None)
         beside = facts.beside(["fetch"])
         timed = top is not None and facts.timed(samples, top)
-        known = Wait(spots, beside, timed).awaited
-        return cls(spots, beside, timed, blocked, waits, call, None if known else _busy_threads(facts))
+        return cls(
+            spots=spots,
+            beside=beside,
+            timed=timed,
+            blocked=blocked,
+            waits=waits,
+            call=call,
+            busy_threads=None if awaited(beside, timed=timed) else _busy_threads(facts),
+        )
 
     @property
     def in_lock(self) -> bool:

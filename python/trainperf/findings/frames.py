@@ -77,6 +77,7 @@ _SAVER = re.compile(
 )
 # What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
 _AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
+_OF_RANKS = re.compile(r"[/\\]torch[/\\]distributed[/\\]checkpoint[/\\]\w+\.py$")
 TORCH_SAVE = "torch.save"
 _SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
 # What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
@@ -328,13 +329,18 @@ def called_by_save(frames: Sequence[FrameLike]) -> bool:
 
 
 def saver(frames: Sequence[FrameLike]) -> str:
-    """What the user's code calls to save: "Accelerator.save_state"; "torch.save", also where another function saves
-    at its end."""
+    """What the user's code calls to save: "torch.save", also where another function ends in it; "numpy.save",
+    "Accelerator.save_state"."""
     called = [f for f in below_users(frames) if not is_own_file(f.file)]
-    if not called or _SERIALIZER.search(called[-1].file) or not _SAVE.search(called[-1].function):
+    if not called or not _SAVE.search(called[-1].function):
         return TORCH_SAVE
-    name = short_function(called[-1].function)
-    return name if name != "save" else TORCH_SAVE  # it says too little
+    file, name = called[-1].file, short_function(called[-1].function)
+    if name != "save":
+        return name
+    if _OF_RANKS.search(file):
+        return "torch.distributed.checkpoint.save"
+    package = short_path(file).replace("\\", "/").partition("/")[0]
+    return f"{package}.save" if is_other_library(file) else TORCH_SAVE
 
 
 def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:

@@ -41,13 +41,18 @@ class Wait:
 
     @property
     def awaited(self) -> list[Beside]:
-        """Those who had what it waited for: they ran as waits ended, which looks the same where a timer ends them."""
-        return [] if self.timed else [b for b in self.beside if b.awaited]
+        """Those who had what it waited for."""
+        return awaited(self.beside, timed=self.timed)
 
     @property
     def waited_for(self) -> Beside | None:
         """Of several it is not known who that is."""
         return self.awaited[0] if len(self.awaited) == 1 else None
+
+
+def awaited(beside: Sequence[Beside], *, timed: bool) -> list[Beside]:
+    """Those who ran as waits ended, which looks the same where a timer ends them."""
+    return [] if timed else [b for b in beside if b.awaited]
 
 
 def handover(stack: Sequence[FrameLike]) -> Handover | None:

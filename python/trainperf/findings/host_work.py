@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from trainperf.findings.own_code import OwnCode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
     title: str
     fix: str
     will_not_help: str
-    where: str = ""  # native code is: "between the phases of training"
+    where: str = ""  # native code is: "between the phases of training"; "" where it depends
     does: str = "computes"
     doubt: str = ""
     on_files: bool = False
@@ -46,62 +46,63 @@ class Telling:
 
 
 _SAVES = Telling(
-    "the loop saves files",
-    "# save less often, uncompressed where it compresses, or from a thread, of a copy",
-    "a faster disk: it is on the CPU; more DataLoader workers",
-    "that writes files",
+    title="the loop saves files",
+    fix="# save less often, uncompressed where it compresses, or from a thread, of a copy",
+    will_not_help="a faster disk: it is on the CPU; more DataLoader workers",
+    where="that writes files",
     does="saves",
 )
 _FILES = Telling(
-    "the loop works on files",
-    "# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
-    "a faster disk: it is the kernel on the CPU; more DataLoader workers",
+    title="the loop works on files",
+    fix="# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
+    will_not_help="a faster disk: it is the kernel on the CPU; more DataLoader workers",
     does="works on files",
     doubt=file_work.DOUBT,
     on_files=True,
 )
 _BETWEEN_PHASES = Telling(
-    "the loop computes outside of forward, backward and optimizer",
-    f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
-    "a faster model or more DataLoader workers: it is neither training nor data",
-    "between the phases of training",
+    title="the loop computes outside of forward, backward and optimizer",
+    fix=f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
+    will_not_help="a faster model or more DataLoader workers: it is neither training nor data",
+    where="between the phases of training",
 )
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = replace(
     _BETWEEN_PHASES, fix="# do it faster, once before the loop, or beside training: in a thread or another process"
 )
 _BEFORE_THE_MODEL = Telling(
-    "the loop computes before it calls the model",
-    "# what is no part of the batch: every N steps, or in fewer operations\n"
+    title="the loop computes before it calls the model",
+    fix="# what is no part of the batch: every N steps, or in fewer operations\n"
     "# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once "
     "beforehand, or on the GPU",
-    "a faster model",
-    "before the model is called",
+    will_not_help="a faster model",
+    where="before the model is called",
 )
 _AFTER_THE_MODEL = Telling(
-    "the loop computes between the model and the backward",
-    f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
-    "a faster model; more DataLoader workers: it is of what the model has computed",
-    "between the model and the backward",
+    title="the loop computes between the model and the backward",
+    fix=f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
+    will_not_help="a faster model; more DataLoader workers: it is of what the model has computed",
+    where="between the model and the backward",
 )
 _AFTER_CALL = replace(_BETWEEN_PHASES, where="after the model is called")
 _AFTER_UPDATE = replace(_BETWEEN_PHASES, where="after the update")
 _BETWEEN_CALLS = Telling(
-    "the loop computes between its calls of the model",
-    _AFTER_THE_MODEL.fix,
-    "a faster model; more DataLoader workers, where it is of what the model has computed",
-    "between calls of the model",
+    title="the loop computes between its calls of the model",
+    fix=_AFTER_THE_MODEL.fix,
+    will_not_help="a faster model; more DataLoader workers, where it is of what the model has computed",
+    where="between calls of the model",
 )
 _AROUND_THE_MODEL = Telling(
-    "the loop computes before it calls the model, and after",
-    f"{SELDOM}\n# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
-    "a faster model",
+    title="the loop computes before it calls the model, and after",
+    fix=f"{SELDOM}\n# what makes the batch: in Dataset.__getitem__ or collate_fn, "
+    "with DataLoader(..., num_workers=...)",
+    will_not_help="a faster model",
 )
 _IN_HOOKS = Telling(
-    "the loop computes in forward hooks",
-    "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
-    "more DataLoader workers",
-    "of hooks that modules call",
+    title="the loop computes in forward hooks",
+    fix="# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
+    will_not_help="more DataLoader workers",
+    where="of hooks that modules call",
     doubt="a hook that changes what its module returns is a part of the model",
 )
 _IN_BACKWARD_HOOKS = replace(
@@ -117,10 +118,10 @@ _IN_STEP_HOOKS = replace(
     doubt="a hook that changes the gradients is a part of the training",
 )
 _IN_CLOSURE = Telling(
-    "the loop computes within the optimizer's step, beside forward and backward",
-    f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
-    _BETWEEN_PHASES.will_not_help,
-    "in the closure that the optimizer's step calls",
+    title="the loop computes within the optimizer's step, beside forward and backward",
+    fix=f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
+    will_not_help=_BETWEEN_PHASES.will_not_help,
+    where="in the closure that the optimizer's step calls",
 )
 _IN_LIGHTNINGS_CLOSURE = replace(
     _IN_CLOSURE, fix=_BETWEEN_PHASES.fix, where="in what Lightning calls within the optimizer's step: hooks"
@@ -130,7 +131,7 @@ _IN_LIGHTNINGS_CLOSURE = replace(
 _OF_A_BATCH = {"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"}
 
 
-def files(call: str) -> Telling:
+def of_files(call: str) -> Telling:
     return replace(_FILES, where=f"of system calls such as {call}: the kernel's")
 
 
@@ -142,10 +143,16 @@ def telling(facts: Facts, mine: OwnCode, top: Spot, *, rare: bool) -> Telling:
     if asked is not None:
         name, fix = asked
         does = f"computes {name}"
-        return Telling(f"the loop {does}", fix, _BETWEEN_PHASES.will_not_help, f"of {name}", does=does)
+        return Telling(
+            title=f"the loop {does}",
+            fix=fix,
+            will_not_help=_BETWEEN_PHASES.will_not_help,
+            where=f"of {name}",
+            does=does,
+        )
     call = file_work.file_call(facts, mine)
     if call:
-        return files(call)
+        return of_files(call)
     if share_in_hooks(facts, mine) > limit("most_share"):
         return _IN_HOOKS
     if mine.share(phase="backward") > limit("most_share"):

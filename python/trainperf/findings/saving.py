@@ -59,7 +59,7 @@ def own_work(facts: Facts) -> OwnWork:
     spots = facts.spots(told)
     there = [d for d in told if facts.is_at(d, spots[0], line=True)]
     waits = sum(d.ns for d in there if d.state == "blocked") >= limit("half_share") * sum(d.ns for d in there)
-    call = (call_of(there, facts.machine) or "in the kernel") if waits else ""
+    call = call_of(there, facts.machine) if waits else ""
     return OwnWork(spots, sum(d.ns for d in told), sum(d.ns for d in blocked), call)
 
 

@@ -290,6 +290,20 @@ _TABLE = (
         "a slower stretch that is shorter is not told, but of waits for the GIL; of Python or native code twice of it",
         "a healthy loop of 0.7 s on a shared machine ran 1.8 times slower for 0.25 s, one of 4 s 1.4 times for 1 s",
     ),
+    Threshold(
+        "busier_share",
+        0.25,
+        "share of the usable CPUs",
+        "a part of the run in which others use this much more than in the rest may be slower for that reason",
+        "a choice: half of a CPU of two; on many CPUs what one more process uses slows the others little",
+    ),
+    Threshold(
+        "shared_cpu_ratio",
+        1.7,
+        "ratio of medians",
+        "a part of the run in which others use more of the CPUs may be slower by this much for that reason",
+        "beside another program on two CPUs a function that did the same each time took 1.4 to 1.6 times as long",
+    ),
     Threshold("uneven_warn_share", 0.05, "share of the run", "time that the slow part cost", "TensorBoard's 5 %"),
     Threshold("compile_share", 0.05, "share of the run", "compiling is mentioned", "TensorBoard's 5 %"),
     Threshold(

@@ -172,8 +172,11 @@ def _before(run: Run) -> tuple[str, ...]:
 
 def _slow_modes(run: Run) -> tuple[str, ...]:
     told = []
-    if run.meta.get("anomaly_mode") == "1":
-        told.append("anomaly detection was on: it slows forward and backward; turn it off")
+    if run.anomaly_percent:
+        told.append(
+            f"anomaly detection was on for {run.anomaly_percent} % of the time: it slows forward and backward; "
+            "turn it off"
+        )
     if run.profiled_percent >= 100 * limit("warn_share"):
         told.append(
             f"PyTorch's profiler was on for {run.profiled_percent} % of the time: it slows every operation, and what "

@@ -150,6 +150,11 @@ class RunReader:
         return self._meta_int("stopped_ns")
 
     @property
+    def anomaly_percent(self) -> int:
+        """Of its time anomaly detection was on."""
+        return self._meta_int("anomaly_percent")
+
+    @property
     def profiled_percent(self) -> int:
         """Of its time a profiler of PyTorch's was on."""
         return self._meta_int("profiled_percent")

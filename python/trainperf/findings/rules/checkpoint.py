@@ -48,7 +48,12 @@ class Checkpoint:
         called = [(s, s.share * own.ns / cost) for s in own.spots]
         called = [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
         blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
-        fix, fix_share = _advice(facts, top, own if mostly_own else None, _every(facts, saves))
+        saver = frames.saver(top.frames if top is not None else ())
+        if mostly_own:
+            at = frames.label(own.spots[0].frame, facts.base)
+            fix, fix_share = f"# in {at}: do less, or do it beside training; or save less often", called[0][1]
+        else:
+            fix, fix_share = _advice(facts, top, saver, _every(facts, saves))
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -62,7 +67,7 @@ class Checkpoint:
                 f"{chores / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
                 if around is not None and chores >= limit("show_share") * cost
                 else "",
-                f"{beside.ns / cost:.0%} of it is beside torch.save: {facts.label(beside.spots[0])} writes the file"
+                f"{beside.ns / cost:.0%} of it is beside {saver}: {facts.label(beside.spots[0])} writes the file"
                 if beside.spots
                 else "",
                 *(
@@ -83,23 +88,20 @@ class Checkpoint:
             why=f"the save calls {facts.label_with_caller(own.spots[0])}, which {_does(own)}: {called[0][1]:.0%} of it"
             + "".join(f"; and {facts.label(s)}: {share:.0%}" for s, share in called[1:])
             if mostly_own
-            else f"{frames.saver(top.frames if top is not None else ())} runs on the training thread"
+            else f"{saver} runs on the training thread"
             + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
             fix=fix,
-            fix_share=called[0][1] if mostly_own else fix_share,
-            will_not_help="a faster disk, or torch.save in a thread: most of it is no writing"
+            fix_share=fix_share,
+            will_not_help=f"a faster disk, or {saver} in a thread: most of it is no writing"
             if mostly_own
             else "a larger batch or more workers"
             + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
         )
 
 
-def _advice(facts: Facts, top: Spot | None, own: saving.OwnWork | None, every: int) -> tuple[str, float]:
-    """And the share of the saves that it saves. `own`: what is most of them, and no writing."""
+def _advice(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, float]:
+    """And the share of the saves that it saves."""
     now, rarely = f"now every {plural(every, 'step')}", max(100, 10 * every)
-    if own is not None:
-        at = frames.label(own.spots[0].frame, facts.base)
-        return f"# in {at}: do less, or do it beside training; or save less often", 1.0
     callback = framework.callback_of(facts, top)
     if not callback and framework.trainer(facts):
         fix = f"ModelCheckpoint(every_n_train_steps={rarely})  # {now}; or save_weights_only=True"
@@ -107,11 +109,10 @@ def _advice(facts: Facts, top: Spot | None, own: saving.OwnWork | None, every: i
     if not callback and trainer_words.arguments(facts.run.meta):
         return f"TrainingArguments(save_steps={rarely})  # {now}; or save_only_model=True", 1 - every / rarely
     within = f"in {callback}: " if callback else ""
-    saver = frames.saver(top.frames if top is not None else ())
     # Of a training of Lightning's a state_dict alone would lack what its own checkpoint has.
     if framework.trainer(facts) and top is not None and frames.saves_by_trainer(top.frames):
         return f"# {within}call trainer.save_checkpoint less often ({now})", 1.0
-    if saver != frames.TORCH_SAVE:  # which may write the optimizer's and the sampler's state as well
+    if saver not in (frames.TORCH_SAVE, "save_file"):  # which may write the optimizer's and the sampler's state as well
         return f"# {within}call {saver} less often ({now})", 1.0
     return (
         f"# {within}save less often ({now}), or beside training:\n"

@@ -131,7 +131,7 @@ def _caller(facts: Facts, theirs: list[Detail]) -> Spot | None:
 def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, float]:
     """By the part of the step that most of it is in, and that part's share; before that, what makes each operation keep
     a stack."""
-    if facts.run.meta.get("anomaly_mode") == "1":
+    if facts.run.anomaly_percent:
         return f"{_NO_ANOMALY}\n{_fix_of_most(facts, theirs, caller)[0]}", 1.0
     return _fix_of_most(facts, theirs, caller)
 

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 _IN_THE_MODEL = Telling(
-    "the model or its loss computes in NumPy or its like",
-    "# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
+    title="the model or its loss computes in NumPy or its like",
+    fix="# by operations of PyTorch; or, where it needs the batch alone, in Dataset.__getitem__, by workers or "
     "once beforehand",
-    "a faster GPU: it runs on the CPU, in each call of the model",
+    will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
 )
 _MAY_BE_A_LOSS = Telling(
-    "the loop computes outside of any module",
-    "# a loss, a model, an average of the weights: of all at once, in fewer operations\n"
+    title="the loop computes outside of any module",
+    fix="# a loss, a model, an average of the weights: of all at once, in fewer operations\n"
     f"{SELDOM}\n# the batch: in Dataset.__getitem__, by workers",
-    "a faster model",
+    will_not_help="a faster model",
 )
 _LOSS_IN_PIECES = Telling(
-    "the loop computes outside of any module, in operations that make backward long",
-    "# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
+    title="the loop computes outside of any module, in operations that make backward long",
+    fix="# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
     "# where no gradient is needed: with torch.no_grad(), every N steps",
-    "a faster model; DataLoader workers",
+    will_not_help="a faster model; DataLoader workers",
 )
 
 
@@ -91,7 +91,7 @@ class HostCompute:
             return None
         call = file_work.file_call(facts, mine)
         if call:
-            told = host_work.files(call)
+            told = host_work.of_files(call)
             took = f"{facts.of_step(mine.ns)} is {told.what(0.0)}"
             return self._finding(facts, mine, severity, told, evidence=(took, *mine.evidence(facts)))
         forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainperf.findings import loaders
-from trainperf.findings.cpu_use import cpu_use, used_by_others
+from trainperf.findings.cpu_use import cpu_use, usable_cpus, used_beside
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -190,6 +190,8 @@ class Uneven:
         spot = holders[0].spot if holders else None
         who = holders[0].name if holders else ""
         hint = _HINTS.get(cause, f"look at {cause} in steps {first:,} to {last:,}")
+        if busier:
+            hint = f"it may be CPUs that others use, which are slower (caches, clock); or {hint}"
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -198,7 +200,7 @@ class Uneven:
             by_device=False,
             title=f"{part} runs {slow.ratio:.1f} times slower than the rest, because of {cause}",
             affected=steps_in,
-            confidence=facts.confidence(),
+            confidence=facts.confidence(doubts=("it may be the machine",) if busier else ()),
             evidence=(
                 f"steps {first:,} to {last:,}: median {ms(slow.inside_ns)}; the others: {ms(slow.outside_ns)}",
                 f"{cause} is {change[top] / grown:.0%} of the difference",
@@ -209,7 +211,7 @@ class Uneven:
             where=facts.where(spot),
             why=f"in steps {first:,} to {last:,} {cause} takes {ms(mean_in[top])} a step, elsewhere {ms(mean_out[top])}"
             + (f" ({who} in {facts.label(spot)})" if spot is not None else ""),
-            fix="# nothing in the loop: CPUs that others use are slower (caches, clock)" if busier else f"# {hint}",
+            fix=f"# {hint}",
             by_others=bool(busier),
             finds_out=True,
             will_not_help="what speeds up every step alike: that part stays slower than the rest",
@@ -251,18 +253,24 @@ class Uneven:
 
     @staticmethod
     def _busier(facts: Facts, start_ns: npt.NDArray[np.int64], wall_ns: npt.NDArray[np.int64], slow: _Slow) -> str:
-        """That other processes used more of the CPUs in that stretch, which slows what runs on the rest of them; ""
-        where they did not, or may have been this one's own."""
-        used = cpu_use(facts.run)
-        if used is None or used.workers + used.children >= limit("competing_cpus"):
+        """That other processes used notably more of the CPUs in that stretch, which may be why what computes there
+        takes longer; "" where they did not, may have been this one's own, or it takes longer than that explains."""
+        used, run = cpu_use(facts.run), facts.run
+        if used is None or slow.ratio > limit("shared_cpu_ratio") or facts.number("world_size") > 1:
+            return ""
+        if "children_cpu_after_ns" not in run.meta or used.elsewhere:
             return ""
         end_ns = start_ns + wall_ns
         begin, end = int(start_ns[slow.first]), int(end_ns[slow.end - 1])
-        inside = used_by_others(facts.run, [(begin, end)])
-        outside = used_by_others(facts.run, [(int(start_ns[0]), begin), (end, int(end_ns[-1]))])
-        if inside is None or outside is None or inside - outside < limit("competing_cpus"):
+        inside = used_beside(run, [(begin, end)])
+        outside = used_beside(run, [(int(start_ns[0]), begin), (end, int(end_ns[-1]))])
+        if inside is None or outside is None:
             return ""
-        return f"other processes used {inside:.1f} CPUs then, and {outside:.1f} elsewhere"
+        # All that its own used, as if in that stretch.
+        others = inside - (used.workers + used.children) * run.watched_ns / (end - begin)
+        if others - outside < limit("busier_share") * max(1, usable_cpus(run)):
+            return ""
+        return f"other processes used {inside:.1f} CPUs then, and {outside:.1f} in the rest of the run"
 
     @staticmethod
     def _part(first: int, last: int, total: int) -> str:

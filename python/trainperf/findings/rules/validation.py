@@ -105,7 +105,9 @@ def _unbracketed(facts: Facts) -> tuple[str, ...]:
     if "lightning_validation" not in facts.run.tiers:
         return ()
     without = facts.off("lightning_validation")
-    return (f"it is counted from eval() to train(): {without}",) if without else ()
+    return (
+        (f"it is counted from eval() to train(), as the trainer's loop is not bracketed: {without}",) if without else ()
+    )
 
 
 def _elsewhere(left: dict[Cell, int], whole_ns: int, times: int) -> str:

@@ -32,7 +32,7 @@ def _fetches(found: Sequence[Loader], late: Sequence[Loader], slow_ns: float) ->
     if ready:
         computes = not starved and all(loaders.worker_view(v).computes for v in late)
         only_just = computes or took >= slow_ns * ready
-        got = "took a batch that had only just been made:" if only_just else "found a batch ready, and took"
+        got = "took a batch that had only just been made, which took" if only_just else "found a batch ready, and took"
         yield f"{ready} of {total} fetches {got} {ms(took / ready)} each"
 
 
