@@ -247,7 +247,8 @@ class RunFile(DeviceParts):
     ) -> RunFile:
         start = self._steps[step][1]["start_ns"] if 0 <= step < len(self._steps) else self._now
         total = self._totals.setdefault(kind, {"count": 0, "ns": 0, "steps": 0, "value": 0})
-        for field, more in (("count", 1), ("ns", _ns(ms)), ("steps", int(step >= 0)), ("value", value)):
+        new = step >= 0 and all(row["step"] != step for row in self._rows["span"] if row["kind"] == kind)
+        for field, more in (("count", 1), ("ns", _ns(ms)), ("steps", int(new)), ("value", value)):
             total[field] += more
         return self._add(
             "span",

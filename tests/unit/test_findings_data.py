@@ -25,6 +25,17 @@ def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make)
     assert f.confidence == "high"
 
 
+@pytest.mark.parametrize("skipped", [300, 5])
+def test_batches_that_are_skipped_are_made_in_one_step(make: Make, skipped: int) -> None:
+    file = make()
+    file.step({("fetch", "python"): 5.0 * skipped}, compute=3.0, fetches=skipped)
+    for _ in range(199):
+        file.step({("fetch", "python"): 5.0}, compute=3.0)
+    file.loader(1, fetches=199 + skipped, wait=5 * (199 + skipped), dataset="Slow")
+    told = "60% of it is in step 0, of 300 batches: those that are skipped are made too"
+    assert [e for e in only(file).evidence if "skipped" in e] == ([told] if skipped == 300 else [])
+
+
 def test_a_look_that_shows_what_was_before_the_fetch_is_not_its_place(make: Make) -> None:
     """Of a notebook's 80 steps one sample of two said `loss.backward()`."""
     fetch = ("/x/torch/utils/data/_utils/fetch.py:54 fetch", "/x/torch/utils/data/dataloader.py:790 _next_data")

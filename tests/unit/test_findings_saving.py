@@ -183,6 +183,17 @@ def test_how_often_is_told_by_the_steps_between_saves(make: Make, spans: bool) -
     assert f"now every {60 if spans else 400} steps" in _told(file)["TP304"].fix
 
 
+def test_the_files_of_one_step_are_one_save(make: Make) -> None:
+    """Of a Hugging Face Trainer whose `_save_checkpoint` somebody replaced: weights, optimizer, scheduler, numbers."""
+    file = make().steps(150, compute=2.0, checkpoint=0.5)
+    for step in range(4, 150, 5):
+        for _ in range(4):
+            file.span("checkpoint", 0.625, step=step)
+    f = _told(file)["TP304"]
+    assert "now every 5 steps" in f.fix
+    assert f.evidence[0] == "30 saves in 150 steps, 2.5 ms each, of 4 calls of torch.save"
+
+
 def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
     """The last weights, and a step later the best."""
     file = make().steps(400, compute=2.0, checkpoint=0.5)

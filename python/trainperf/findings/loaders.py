@@ -106,11 +106,11 @@ def dataset_place(loader: Loader, facts: Facts) -> str:
 
 
 def collate_names(loader: Loader, facts: Facts) -> tuple[str, ...]:
-    """("pad (train.py:41)",) of a collate_fn that is not torch's."""
+    """("pad (train.py:41)",) of a collate_fn that is neither torch's nor a trainer's."""
     name, at = (str(loader.description.get(key) or "") for key in ("collate_fn", "collate_at"))
-    if not name:
-        return ()
     file, _, line = at.rpartition(":")
+    if not name or frames.is_framework(file):
+        return ()
     place = f" ({frames.short_path(file, facts.base)}:{line})" if file else ""
     return (f"{name.rpartition('.')[2]}{place}",)
 

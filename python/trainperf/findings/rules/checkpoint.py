@@ -37,7 +37,9 @@ class Checkpoint:
             return None
         total = facts.run.span_total("checkpoint")
         affected = facts.affected("checkpoint")
-        saves = total.count or affected.steps
+        # Of a trainer's save that is not bracketed as a whole each file is one: those of one step are one save.
+        saves = min(total.count, total.steps) or affected.steps
+        files = round(total.count / saves)
         known = total.value > 0 and total.ns > 0
         rate = total.value / (total.ns / 1e9) if known else 0.0
         spots = facts.spots(facts.samples(phases=["checkpoint"]))
@@ -63,7 +65,8 @@ class Checkpoint:
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
-                f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each",
+                f"{plural(saves, 'save')} in {facts.steps:,} steps, {ms(cost / saves)} each"
+                + (f", of {files} calls of {saver}" if files > 1 else ""),
                 f"{chores / cost:.0%} of it is what {around.name} does beside, such as removing the old file"
                 if around is not None and chores >= limit("show_share") * cost
                 else "",

@@ -162,7 +162,7 @@ class WorkerStartup:
             why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {workers}: "
             f"{plural(waits.starts, 'time')}, {each} each",
             fix=("# make the loader once, before the epochs:\n" if anew else "")
-            + f"DataLoader(..., num_workers={loaders.num_workers(waits.main)}, persistent_workers=True)",
+            + f"DataLoader(..., persistent_workers=True, num_workers={loaders.num_workers(waits.main)})",
             fix_share=1 - min(1, kept / waits.starts),
             will_not_help="more workers: each one makes the start longer",
         )
