@@ -222,7 +222,8 @@ def test_what_the_watched_thread_is_seen_doing(python: tuple[str, Path]) -> None
 def test_a_short_function_is_met_with_the_gil_that_it_holds(python: tuple[str, Path]) -> None:
     """Who holds the GIL is read with the stack: a look before, and half of these are over or have begun."""
     seen = play(python, "takes_turns")
-    assert seen["python"] > 0.25 * seen["samples"] > 40, seen
+    assert seen["samples"] >= 300, seen
+    assert seen["python"] > 0.25 * seen["samples"], seen
     assert seen.get("native", 0) < 0.05 * seen["python"], seen
 
 
