@@ -126,9 +126,10 @@ stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  pip_install -r scripts/requirements.txt
+  # Python compiles what it imports; most of these thousands of modules are never imported.
+  pip_install --no-compile -r scripts/requirements.txt
   pip_install "$torch"
-  pip_install -r scripts/requirements-frameworks.txt "$torch"
+  pip_install --no-compile -r scripts/requirements-frameworks.txt "$torch"
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   # And what an installed package would bring: the command.
@@ -142,7 +143,7 @@ if [ $tests = yes ]; then
   key=$({ cat scripts/requirements-trackers.txt; echo "$key"; } | sha256sum)
   if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     say "installing what only tests need into $venv"
-    if pip_install -r scripts/requirements-trackers.txt; then
+    if pip_install --no-compile -r scripts/requirements-trackers.txt; then
       echo "$key" >"$stamp"
     else
       say "pip could not install MLflow and W&B; tests of the exports to them are skipped"

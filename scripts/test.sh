@@ -43,24 +43,20 @@ build() {
 }
 part "build, and set-up of what only tests need" build
 part "C++ tests" ctest --preset release -j "$(nproc)"
-part "tests that share the machine, $(python -V)" \
-  python -m pytest -q -m "not alone" -n "$(nproc)" --dist loadfile --durations=8 tests
-# A machine that others share may stand still in the middle of one that runs alone: what failed has a second try, and
-# both are shown.
-alone() {
-  python -m pytest -q -m alone --durations=15 tests && return
+# A machine that others share may stand still in the middle of a test: what failed has a second try with nothing beside
+# it, and both are shown.
+tests() {  # tests PYTEST_ARGUMENT...
+  python -m pytest -q "$@" && return
   printf '\n-- once more, those that failed\n'
-  python -m pytest -q -m alone --last-failed --last-failed-no-failures none tests
+  python -m pytest -q "$@" -n 0 --last-failed --last-failed-no-failures none
 }
-alone_on_the_others() {
-  # What the hook costs is timed on one CPython.
-  on_the_others 1 -m alone -k "not what_it_costs" && return
-  printf '\n-- once more\n'
-  on_the_others 1 -m alone -k "not what_it_costs"
-}
-part "tests that run alone" alone
+# In the order of the folders, so that the quick ones come last and both processes end at once.
+part "tests that share the machine, $(python -V)" \
+  tests -m "not alone" -n "$(nproc)" --dist loadfile --no-loadscope-reorder --durations=8 tests
+part "tests that run alone" tests -m alone --durations=15 tests
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
-part "native tests that run alone, other CPythons" alone_on_the_others
+# What the hook costs is timed on one CPython.
+part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
 
 printf '\n'
 printf '%s\n' "${summary[@]}"

@@ -24,5 +24,10 @@ cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=ON -DPython_EXECUTABLE="$PWD/$
 cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 site=$(scripts/overlay.sh "$build")
 # tests/native builds its own module for the Python that runs it; here it is built already.
-PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" \
-  tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py
+tests() {  # tests PYTEST_ARGUMENT...
+  PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$build/pytest_cache" "$@" \
+    tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py
+}
+tests "$@" && exit
+printf '\n-- once more, those that failed\n'
+tests "$@" --last-failed --last-failed-no-failures none

@@ -174,6 +174,7 @@ def test_next_inside_of_the_step_is_counted_once(tmp_path: Path, slow_ms: int) -
 def test_a_thread_that_spins_on_the_gil(tmp_path: Path, spins: bool) -> None:
     task = Task()
     done = threading.Event()
+    steps = 2 * N if spins else 6 * N  # much longer than the switch interval of 5 ms
 
     def spin() -> None:
         while not done.is_set():
@@ -183,14 +184,14 @@ def test_a_thread_that_spins_on_the_gil(tmp_path: Path, spins: bool) -> None:
         thread = threading.Thread(target=spin if spins else done.wait, name="spinner")
         thread.start()
         try:
-            for b in task.loader(6 * N):  # much longer than the switch interval of 5 ms
+            for b in task.loader(steps):
                 task.train(b)
         finally:
             done.set()
             thread.join()
 
     run = watch(loop, tmp_path)
-    assert run.step_count == 6 * N
+    assert run.step_count == steps
     # Of the time that the machine gave us: others may be running beside the test.
     share = run.cause_ns("gil_wait") / (run.wall_ns - run.cause_ns("descheduled"))
     assert share > 0.3 if spins else share < 0.1

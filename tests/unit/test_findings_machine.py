@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 
 import pytest
 from runfiles import RunFile
-from trainperf.findings.model import Finding
 from trainperf.report import console
 from verdicts import TRAIN, Make, abstained, loud, only, said
 
@@ -224,91 +221,6 @@ def test_threads_beyond_the_containers_quota(make: Make) -> None:
     assert f.fix == "torch.set_num_threads(4)"
     small = make(cpus="64", torch_threads="1", cpu_quota="0.5").steps(100, compute=8.0, throttled=4.0)
     assert only(small.host(3, process_cpus=0.5, throttled=300)).id == "TP308"
-
-
-MB = 10**6
-
-
-def remembers(file: RunFile, rss: Callable[[int], int], seconds: int = 40) -> RunFile:
-    return file.steps(seconds * 10, compute=100.0).host(seconds, process_cpus=1.0, rss_bytes=rss)
-
-
-def noise(second: int) -> int:
-    return (second * 7919 % 13) * MB
-
-
-def test_memory_that_grows_with_every_step(make: Make) -> None:
-    f = only(remembers(make(memory_limit=str(8000 * MB)), lambda s: 1000 * MB + 20 * MB * s + noise(s)))
-    assert f.id == "TP601" and f.severity == "warning" and f.cost_ns == 0
-    assert f.fix.startswith("# find what is kept")  # what it is was not seen: of losses only as one that may be
-    assert "grows by 2.0 MB a step" in f.title and "are full in" in f.evidence[2]
-    assert (f.confidence, f.confidence_why) == ("high", "31 readings")
-    assert said(remembers(make(), lambda s: 1000 * MB + 20 * MB * s)).verdict.text == (
-        "memory-growth: the process' memory grows by 2.0 MB a step"
-    )
-    soon = only(remembers(make(memory_limit=str(2200 * MB)), lambda s: 1000 * MB + 20 * MB * s))
-    assert soon.severity == "critical" and "are full in 20 s" in soon.evidence[2]
-
-
-@pytest.mark.parametrize(
-    "rss",
-    [
-        lambda s: 1000 * MB + noise(s),
-        lambda s: 1000 * MB + min(s, 15) * 60 * MB,  # a cache that fills: over before the half
-        lambda s: 1000 * MB + min(s, 30) * 60 * MB,  # ... or after it
-        lambda s: 1000 * MB + (600 * MB if s >= 25 else 0),  # one step up
-        lambda s: 1000 * MB + round(900 * MB * (1 - 0.85**s)),  # it settles
-        lambda s: 1000 * MB + round(200 * MB * math.log1p(s)),  # the largest of more and more random lengths
-        lambda s: 1000 * MB + (s % 10) * 60 * MB,  # a saw: epochs
-        lambda s: 2000 * MB - s * 20 * MB,
-        lambda s: 1000 * MB + s * MB // 2,  # 2 % in all
-    ],
-)
-def test_memory_that_does_not_grow_for_good(make: Make, rss: Callable[[int], int]) -> None:
-    file = remembers(make(), rss)
-    assert loud(file) == [] and abstained(file, "TP601") == ""
-
-
-def hinted(file: RunFile) -> Finding:
-    """The info about memory, beside no warning."""
-    found = [f for f in said(file).findings if f.id == "TP601"]
-    assert loud(file) == [] and len(found) == 1, found
-    return found[0]
-
-
-def test_memory_that_grows_early_is_an_info_with_its_doubt(make: Make) -> None:
-    short = hinted(remembers(make(), lambda s: 300 * MB + 5 * MB * s, seconds=14))
-    assert short.severity == "info" and short.confidence == "low" and "the allocator" in short.confidence_why
-    assert short.title.endswith("a step, so far") and short.fix.startswith("# run for some minutes")
-    few = make().steps(8, compute=5000.0).host(40, process_cpus=1.0, rss_bytes=lambda s: 300 * MB + 5 * MB * s)
-    assert "in 8 steps" in hinted(few).confidence_why  # enough time, and few steps in it
-
-
-@pytest.mark.parametrize(("longer", "leak"), [(0.0, True), (0.002, True), (0.03, False)])
-def test_memory_that_grows_with_the_work_of_the_steps(make: Make, longer: float, leak: bool) -> None:
-    """A curriculum: longer inputs take more memory and more time, and nothing is kept."""
-    file = make()
-    for step in range(400):
-        file.step(compute=100.0 * (1 + longer * step / 10))
-    file.host(40, process_cpus=1.0, rss_bytes=lambda s: 300 * MB + 10 * MB * s)
-    if leak:
-        assert only(file).id == "TP601"
-        return
-    f = hinted(file)
-    assert f.title.endswith("as the steps' work does") and "times the work" in f.confidence_why
-    assert f.why.startswith("the inputs grow, or")
-
-
-def test_waits_that_grow_do_not_excuse_a_leak(make: Make) -> None:
-    file = make()
-    for step in range(400):
-        file.step(compute=100.0, gil_wait=0.4 * step)
-    assert "memory-growth" in loud(file.host(60, process_cpus=1.0, rss_bytes=lambda s: 300 * MB + 10 * MB * s))
-
-
-def test_few_readings_tell_no_growth(make: Make) -> None:
-    file = remembers(make(), lambda s: 1000 * MB + 200 * MB * s, seconds=8)
-    assert loud(file) == [] and "9 readings of memory" in abstained(file, "TP601")
 
 
 def competing(file: RunFile, *, others: float) -> RunFile:

@@ -71,20 +71,10 @@ _LAYER = re.compile(
 # What a module is asked for what it keeps: state_dict(), parameters(), load_state_dict().
 _OF_STATE = re.compile(r"state_dict|(^|\.)load$|(^|\.)_?(named_)?(parameters|buffers|modules|children|members)$")
 _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  # not state_dict, to, parameters
-# What writes a file by native code; pickle itself has no frames.
-_SAVER = re.compile(
-    r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
-)
-# What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
-_AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
-_OF_RANKS = re.compile(r"[/\\]torch[/\\]distributed[/\\]checkpoint[/\\]\w+\.py$")
-TORCH_SAVE = "torch.save"
-_SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
 # What the loop asks of a library and could ask less often: metrics that are modules, averages of the weights.
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
 _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
 _PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)\.py$")
-_SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _OF_LOADER = re.compile(r"[/\\](torch[/\\]utils[/\\]data|torchdata([/\\]\w+)?)[/\\]\w*(dataloader|sampler)\w*\.py$")
 _FETCH = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.py$")
@@ -302,50 +292,6 @@ def of_metric(frames: Sequence[FrameLike]) -> bool:
 def of_average(frames: Sequence[FrameLike]) -> bool:
     """The user's code updates an average of the weights (AveragedModel)."""
     return _asked(frames, _AVERAGE) > 0 and is_the_loops(frames)
-
-
-def saves(frames: Sequence[FrameLike]) -> bool:
-    """Below the innermost frame of the user's, a library writes what it was given to a file."""
-    for f in frames:
-        if is_users(f, frames):
-            return False
-        if _SAVER.search(f.file) and _SAVE.search(f.function):
-            return True
-    return False
-
-
-def beside_writing(frames: Sequence[FrameLike]) -> bool:
-    """Of a save: the user's code does something, and nothing below it writes what it was given."""
-    inner = below_users(frames)
-    if len(inner) == len(frames):
-        return False
-    return not any(is_framework(f.file) or _SERIALIZER.search(f.file) or _SAVER.search(f.file) for f in inner)
-
-
-def called_by_save(frames: Sequence[FrameLike]) -> bool:
-    """The innermost frame of the user's: a hook of a save, an object that is saved."""
-    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
-    return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
-
-
-def saver(frames: Sequence[FrameLike]) -> str:
-    """What the user's code calls to save: "torch.save", also where another function ends in it; "numpy.save",
-    "Accelerator.save_state"."""
-    called = [f for f in below_users(frames) if not is_own_file(f.file)]
-    if not called or not _SAVE.search(called[-1].function):
-        return TORCH_SAVE
-    file, name = called[-1].file, short_function(called[-1].function)
-    if name != "save":
-        return name
-    if _OF_RANKS.search(file):
-        return "torch.distributed.checkpoint.save"
-    package = short_path(file).replace("\\", "/").partition("/")[0]
-    return f"{package}.save" if is_other_library(file) else TORCH_SAVE
-
-
-def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:
-    """Trainer.save_checkpoint(), of Lightning."""
-    return any(f.function.rpartition(".")[2] == "save_checkpoint" and is_framework(f.file) for f in frames)
 
 
 def in_profiler(frames: Sequence[FrameLike]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainperf.findings import file_work
-from trainperf.findings.frames import function_of, in_step_hook, saves
+from trainperf.findings.frames import function_of, in_step_hook
 from trainperf.findings.framework import trainer
 from trainperf.findings.own_code import (
     around_the_model,
@@ -15,6 +15,7 @@ from trainperf.findings.own_code import (
     share_in_hooks,
     works_on_weights,
 )
+from trainperf.findings.saving import saves
 from trainperf.findings.text import OF_WEIGHTS, SELDOM
 from trainperf.findings.thresholds import limit
 

@@ -31,13 +31,12 @@ from trainperf.findings.frames import (
     of_metric,
     reads_module,
     runs_layer,
-    saves,
     user_frame,
 )
 from trainperf.findings.functions import Functions
 from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.model import Cell, Limits
-from trainperf.findings.saving import beside_saves
+from trainperf.findings.saving import beside_saves, saves
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import json_object

@@ -1,20 +1,24 @@
-"""What functions of the user's do beside torch.save: to save (they write, flush and move the file), and within saves
-for reasons of their own."""
+"""What saves: which call of the user's, and what their functions do beside it, to save (they write, flush and move the
+file) and within saves for reasons of their own."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import (
-    beside_writing,
-    called_by_save,
+    below_users,
     function_of,
     in_module,
+    is_framework,
+    is_other_library,
     is_own_file,
     is_stdlib_file,
     is_users,
+    short_function,
+    short_path,
     user_frame,
 )
 from trainperf.findings.functions import Functions
@@ -23,14 +27,56 @@ from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.frames import Function
+    from trainperf.findings.frames import FrameLike, Function
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
 
+TORCH_SAVE = "torch.save"
+# What writes a file by native code; pickle itself has no frames.
+_SAVER = re.compile(
+    r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
+)
+# What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
+_AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
+_OF_RANKS = re.compile(r"[/\\]torch[/\\]distributed[/\\]checkpoint[/\\]\w+\.py$")
+_SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
+_SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
 _MECHANISMS = ("python", "native", "blocked")
 _NO_FILE = ("lock", "process", "sleep", "socket")  # who copies a file waits in calls that are in no table, too
 _TRAINING = ("fetch", "backward", "optimizer", "validation")
+
+
+def saves(frames: Sequence[FrameLike]) -> bool:
+    """Below the innermost frame of the user's, a library writes what it was given to a file."""
+    for f in frames:
+        if is_users(f, frames):
+            return False
+        if _SAVER.search(f.file) and _SAVE.search(f.function):
+            return True
+    return False
+
+
+def saver(frames: Sequence[FrameLike]) -> str:
+    """What the user's code calls to save: "torch.save", also where another function ends in it; "numpy.save",
+    "Accelerator.save_state"."""
+    called = [f for f in below_users(frames) if not is_own_file(f.file)]
+    if not called or not _SAVE.search(called[-1].function):
+        return TORCH_SAVE
+    file, name = called[-1].file, short_function(called[-1].function)
+    if name != "save":
+        return name
+    if _OF_RANKS.search(file):
+        return "torch.distributed.checkpoint.save"
+    package = short_path(file).replace("\\", "/").partition("/")[0]
+    return f"{package}.save" if is_other_library(file) else TORCH_SAVE
+
+
+def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:
+    """Trainer.save_checkpoint(), of Lightning."""
+    return any(f.function.rpartition(".")[2] == "save_checkpoint" and is_framework(f.file) for f in frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +111,25 @@ def own_work(facts: Facts) -> OwnWork:
 
 def _is_own_work(facts: Facts, d: Detail) -> bool:
     stack = facts.run.stack(d.stack)
-    if not beside_writing(stack):
+    if not _beside_writing(stack):
         return False
     if d.state == "blocked":
         return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
-    return called_by_save(stack)
+    return _called_by_save(stack)
+
+
+def _beside_writing(frames: Sequence[FrameLike]) -> bool:
+    """Of a save: the user's code does something, and nothing below it writes what it was given."""
+    inner = below_users(frames)
+    if len(inner) == len(frames):
+        return False
+    return not any(is_framework(f.file) or _SERIALIZER.search(f.file) or _SAVER.search(f.file) for f in inner)
+
+
+def _called_by_save(frames: Sequence[FrameLike]) -> bool:
+    """The innermost frame of the user's: a hook of a save, an object that is saved."""
+    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
+    return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
 
 
 def beside_saves(facts: Facts) -> BesideSaves:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING
@@ -45,17 +46,13 @@ class Checkpoint:
         spots = facts.spots(facts.samples(phases=["checkpoint"]))
         top = spots[0] if spots else None
         own = saving.own_work(facts)
+        asleep = sum(ns for (_, m), ns in claims.items() if m == "blocked")
+        saver = saving.saver(top.frames if top is not None else ())
         mostly_own = own.ns >= limit("half_share") * cost
-        # Of the save, by function.
-        called = [(s, s.share * own.ns / cost) for s in own.spots]
-        called = [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
-        blocked = (sum(ns for (_, m), ns in claims.items() if m == "blocked") - own.blocked_ns) / cost
-        saver = frames.saver(top.frames if top is not None else ())
         if mostly_own:
-            at = frames.label(own.spots[0].frame, facts.base)
-            fix, fix_share = f"# in {at}: do less, or do it beside training; or save less often", called[0][1]
+            told = _own_work(facts, own, cost, saver)
         else:
-            fix, fix_share = _advice(facts, top, saver, _every(facts, saves))
+            told = _writing(facts, top, saver, _every(facts, saves), on_cpu=1 - asleep / cost)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -73,33 +70,69 @@ class Checkpoint:
                 f"{beside.ns / cost:.0%} of it is beside {saver}: {facts.label(beside.spots[0])} writes the file"
                 if beside.spots
                 else "",
-                *(
-                    f"{share:.0%} of it is no writing: {facts.label_with_caller(s)}"
-                    for s, share in called
-                    if own.ns >= limit("felt_share") * cost
-                ),
+                *(f"{share:.0%} of it is no writing: {facts.label_with_caller(s)}" for s, share in _called(own, cost)),
                 f"{size(total.value / saves)} each" + ("" if mostly_own else f", {size(rate)}/s")
                 if known
                 else "how many bytes is not known",
-                f"{blocked:.0%} of it waiting for storage"
-                + (", the rest on the CPU (pickling, copying)" if blocked + own.ns / cost < 0.995 else "")
-                if not mostly_own
-                else "",
+                "" if mostly_own else _of_storage((asleep - own.blocked_ns) / cost, own.ns / cost),
             ),
             who=(facts.step_thread_name,),
-            where=facts.where(own.spots[0] if mostly_own else top),
-            why=f"the save calls {facts.label_with_caller(own.spots[0])}, which {_does(own)}: {called[0][1]:.0%} of it"
-            + "".join(f"; and {facts.label(s)}: {share:.0%}" for s, share in called[1:])
-            if mostly_own
-            else f"{saver} runs on the training thread"
-            + (f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""),
-            fix=fix,
-            fix_share=fix_share,
-            will_not_help=f"a faster disk, or {saver} in a thread: most of it is no writing"
-            if mostly_own
-            else "a larger batch or more workers"
-            + ("; a faster disk: most of it is on the CPU" if blocked < 0.3 else ""),
+            where=facts.where(told.spot),
+            why=told.why,
+            fix=told.fix,
+            fix_share=told.fix_share,
+            will_not_help=told.will_not_help,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Telling:
+    spot: Spot | None
+    why: str
+    fix: str
+    fix_share: float
+    will_not_help: str
+
+
+def _own_work(facts: Facts, own: saving.OwnWork, cost: int, saver: str) -> _Telling:
+    """Of saves that are mostly no writing."""
+    (first, share), *others = _called(own, cost)
+    does = f"waits ({own.call})" if own.call else "is on the CPU"
+    return _Telling(
+        spot=first,
+        why=f"the save calls {facts.label_with_caller(first)}, which {does}: {share:.0%} of it"
+        + "".join(f"; and {facts.label(s)}: {share:.0%}" for s, share in others),
+        fix=f"# in {frames.label(first.frame, facts.base)}: do less, or do it beside training; or save less often",
+        fix_share=share,
+        will_not_help=f"a faster disk, or {saver} in a thread: most of it is no writing",
+    )
+
+
+def _writing(facts: Facts, top: Spot | None, saver: str, every: int, *, on_cpu: float) -> _Telling:
+    """Of saves that mostly write; `on_cpu`: which share of it is no wait."""
+    fix, fix_share = _advice(facts, top, saver, every)
+    called_by = f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""
+    return _Telling(
+        spot=top,
+        why=f"{saver} runs on the training thread{called_by}",
+        fix=fix,
+        fix_share=fix_share,
+        will_not_help="a larger batch or more workers"
+        + ("; a faster disk: most of it is on the CPU" if on_cpu >= limit("most_share") else ""),
+    )
+
+
+def _called(own: saving.OwnWork, cost: int) -> list[tuple[Spot, float]]:
+    """What of the user's a save calls beside writing, where that is felt, with shares of the save: two at most."""
+    if own.ns < limit("felt_share") * cost:
+        return []
+    called = [(s, s.share * own.ns / cost) for s in own.spots]
+    return [(s, share) for s, share in called if s is own.spots[0] or share >= limit("felt_share")][:2]
+
+
+def _of_storage(blocked: float, own: float) -> str:
+    rest = ", the rest on the CPU (pickling, copying)" if blocked + own < 0.995 else ""
+    return f"{blocked:.0%} of it waiting for storage{rest}"
 
 
 def _advice(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, float]:
@@ -113,9 +146,9 @@ def _advice(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str
         return f"TrainingArguments(save_steps={rarely})  # {now}; or save_only_model=True", 1 - every / rarely
     within = f"in {callback}: " if callback else ""
     # Of a training of Lightning's a state_dict alone would lack what its own checkpoint has.
-    if framework.trainer(facts) and top is not None and frames.saves_by_trainer(top.frames):
+    if framework.trainer(facts) and top is not None and saving.saves_by_trainer(top.frames):
         return f"# {within}call trainer.save_checkpoint less often ({now})", 1.0
-    if saver not in (frames.TORCH_SAVE, "save_file"):  # which may write the optimizer's and the sampler's state as well
+    if saver not in (saving.TORCH_SAVE, "save_file"):  # which may write the optimizer's and the sampler's state as well
         return f"# {within}call {saver} less often ({now})", 1.0
     return (
         f"# {within}save less often ({now}), or beside training:\n"
@@ -135,7 +168,3 @@ def _every(facts: Facts, saves: int) -> int:
         median_low(between) if len(between) > 1 and len(spans) == facts.run.span_total("checkpoint").count else mean
     )
     return max(1, round(mostly if mean / 2 <= mostly <= 2 * mean else mean))
-
-
-def _does(own: saving.OwnWork) -> str:
-    return f"waits ({own.call})" if own.call else "is on the CPU"
