@@ -21,7 +21,7 @@ class Slow(Ready):
 
 
 def main() -> None:
-    program = Program(cause="blocked_io", finding="blocked", steps=150, size=8.0, who="prefetcher")
+    program = Program(cause="blocked_io", finding="blocked", steps=200, size=8.0, who="prefetcher")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     batches: queue.Queue[tuple[torch.Tensor, torch.Tensor]] = queue.Queue(maxsize=4)
 

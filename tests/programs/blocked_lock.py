@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 
 def main() -> None:
-    program = Program(cause="blocked_io", finding="blocked", steps=150, size=6.0, who="uploader")
+    program = Program(cause="blocked_io", finding="blocked", steps=250, size=6.0, who="uploader")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     lock = threading.Lock()
 
