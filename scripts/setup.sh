@@ -126,7 +126,7 @@ stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  # Python compiles what it imports; most of these thousands of modules are never imported.
+  # Python compiles what it imports: of most packages little is ever imported; torch is, and slow to import uncompiled.
   pip_install --no-compile -r scripts/requirements.txt
   pip_install "$torch"
   pip_install --no-compile -r scripts/requirements-frameworks.txt "$torch"

@@ -10,16 +10,20 @@ export NATIVE_TEST_BUILD="$PWD/build/release"
 
 summary=()
 failed=0
+again=
 part() {  # part NAME COMMAND...
   local name=$1 start=$SECONDS verdict=ok
   shift
+  again=
   printf '\n== %s\n' "$name"
   "$@" || { verdict=FAILED; failed=1; }
+  [ -z "$again" ] || verdict="$verdict, at the second try"
   summary+=("$(printf '%-52s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
 }
 
 # The first is .venv's own, which runs them with all the others.
-mapfile -t others < <(python scripts/pythons.py | tail -n +2)
+pythons=$(python scripts/pythons.py) || exit
+mapfile -t others < <(tail -n +2 <<<"$pythons")
 on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
   local at_once=$1
   shift
@@ -44,15 +48,19 @@ build() {
 part "build, and set-up of what only tests need" build
 part "C++ tests" ctest --preset release -j "$(nproc)"
 # A machine that others share may stand still in the middle of a test: what failed has a second try with nothing beside
-# it, and both are shown.
+# it, and both are shown. What crashed, was interrupted or could not be collected has none.
 tests() {  # tests PYTEST_ARGUMENT...
-  python -m pytest -q "$@" && return
+  local status=0 log=build/tests.log cache=(-o cache_dir="$PWD/build/pytest_cache")
+  rm -rf build/pytest_cache
+  python -m pytest -q "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
+  { [ "$status" = 1 ] && ! grep -q "^worker '.*' crashed" "$log"; } || return "$status"
+  again=yes
   printf '\n-- once more, those that failed\n'
-  python -m pytest -q "$@" -n 0 --last-failed --last-failed-no-failures none
+  python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
-# In the order of the folders, so that the quick ones come last and both processes end at once.
-part "tests that share the machine, $(python -V)" \
-  tests -m "not alone" -n "$(nproc)" --dist loadfile --no-loadscope-reorder --durations=8 tests
+# In the order of the folders: the quick ones come last, and all processes end at once.
+part "tests that share the machine, $(python -V)" tests -m "not alone" \
+  -n "$(nproc)" --dist loadfile --no-loadscope-reorder --durations=8 tests
 part "tests that run alone" tests -m alone --durations=15 tests
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
 # What the hook costs is timed on one CPython.

@@ -28,6 +28,9 @@ tests() {  # tests PYTEST_ARGUMENT...
   PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$build/pytest_cache" "$@" \
     tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py
 }
-tests "$@" && exit
+rm -rf "$build/pytest_cache"
+status=0
+tests "$@" || status=$?
+[ "$status" = 1 ] || exit "$status"
 printf '\n-- once more, those that failed\n'
 tests "$@" --last-failed --last-failed-no-failures none

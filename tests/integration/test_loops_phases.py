@@ -174,7 +174,7 @@ def test_next_inside_of_the_step_is_counted_once(tmp_path: Path, slow_ms: int) -
 def test_a_thread_that_spins_on_the_gil(tmp_path: Path, spins: bool) -> None:
     task = Task()
     done = threading.Event()
-    steps = 2 * N if spins else 6 * N  # much longer than the switch interval of 5 ms
+    steps = 2 * N if spins else 6 * N  # either way much longer than the switch interval of 5 ms
 
     def spin() -> None:
         while not done.is_set():

@@ -56,6 +56,13 @@ def test_what_saves_is_named_and_replaced_by_torch_save_only_where_that_saves_as
     assert f.fix.startswith("# save less often" if in_a_thread else f"# call {named} less often")
 
 
+@pytest.mark.parametrize(("storage", "no_help"), [(0.2, "; a faster disk: 5% of it waits for that"), (1.0, "")])
+def test_a_faster_disk_is_said_not_to_help_where_little_waits_for_it(make: Make, storage: float, no_help: str) -> None:
+    cells = {("checkpoint", "native"): 4.0 - storage, ("checkpoint", "blocked"): storage}
+    f = _told(make().steps(100, cells, compute=36.0))["TP304"]
+    assert f.will_not_help == f"a larger batch or more workers{no_help}"
+
+
 @pytest.mark.parametrize("code", [FSYNC, RENAME])
 def test_writing_the_file_is_the_checkpoints(make: Make, code: int) -> None:
     file = _other(_run(make), 600, "native", "/usr/lib/python3.11/shutil.py:9 copyfileobj", f"{TRAIN}:6 save")

@@ -1,4 +1,13 @@
-"""Which frames are the user's own code, and how a place is written."""
+"""Which frames are the user's own code, what a stack of frames does, and how a place is written.
+
+A stack has its innermost frame first. Of this one `user_frame` is `embed`, `below_users` are the two of torch, and
+`is_the_loops` is false, since what runs is the framework's:
+
+    torch/nn/functional.py:2200 embedding
+    torch/nn/modules/sparse.py:190 Embedding.forward
+    train.py:12 embed
+    train.py:40 <module>
+"""
 
 from __future__ import annotations
 

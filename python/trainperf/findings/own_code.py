@@ -223,26 +223,30 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     was not seen."""
     if facts.run.feeds_device and facts.gpu is None:
         return {}
-    in_hook, work, of_arrays = _hooks(facts), facts.batch_work, _of_arrays(facts)
     where: dict[Cell, Keeps] = {
         ("other", "native"): _beside_training,
         ("backward", "native"): _in_backward_hook,
         ("optimizer", "native"): _in_closure,
-        _FORWARD: lambda stack: (
-            makes_text(stack)
-            or of_metric(stack)
-            or of_average(stack)
-            or _before_the_model(stack)
-            or of_arrays(stack)
-            or work.is_one(stack)
-            or work.is_after_update(stack)
-            or in_hook(stack)
-            or _saves(stack)
-        ),
+        _FORWARD: _no_models(facts),
     }
     if not facts.run.feeds_device:
         where[_TRANSFER, "native"] = _beside_training
     return where
+
+
+def _no_models(facts: Facts) -> Keeps:
+    """Which stacks in forward, the phase of all that comes between the data and backward, are work of the loop's own
+    and none of the model's."""
+    in_hook, batch, of_arrays = _hooks(facts), facts.batch_work, _of_arrays(facts)
+
+    def keep(stack: Sequence[Frame]) -> bool:
+        if makes_text(stack) or of_metric(stack) or of_average(stack) or _saves(stack):
+            return True  # it asked a library for that
+        if batch.is_one(stack) or of_arrays(stack):
+            return True  # it makes the batch
+        return _before_the_model(stack) or in_hook(stack) or batch.is_after_update(stack)
+
+    return keep
 
 
 def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:

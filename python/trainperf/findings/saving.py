@@ -1,5 +1,5 @@
-"""What saves: which call of the user's, and what their functions do beside it, to save (they write, flush and move the
-file) and within saves for reasons of their own."""
+"""Checkpoints: by which call the user's code saves; what its functions do around that call, to save (they write, flush
+and move the file); and what they do within saves that is no writing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _TRAINING = ("fetch", "backward", "optimizer", "validation")
 
 
 def saves(frames: Sequence[FrameLike]) -> bool:
-    """Below the innermost frame of the user's, a library writes what it was given to a file."""
+    """Below the innermost frame of the user's, a library writes what it was given to a file: not torch.save, which has
+    a bracket."""
     for f in frames:
         if is_users(f, frames):
             return False
@@ -60,8 +61,8 @@ def saves(frames: Sequence[FrameLike]) -> bool:
 
 
 def saver(frames: Sequence[FrameLike]) -> str:
-    """What the user's code calls to save: "torch.save", also where another function ends in it; "numpy.save",
-    "Accelerator.save_state"."""
+    """What the user's code calls to save: "numpy.save", "Accelerator.save_state"; "torch.save" where that is called by
+    something of another name, or nothing is known."""
     called = [f for f in below_users(frames) if not is_own_file(f.file)]
     if not called or not _SAVE.search(called[-1].function):
         return TORCH_SAVE
@@ -111,14 +112,14 @@ def own_work(facts: Facts) -> OwnWork:
 
 def _is_own_work(facts: Facts, d: Detail) -> bool:
     stack = facts.run.stack(d.stack)
-    if not _beside_writing(stack):
+    if not _is_no_writing(stack):
         return False
     if d.state == "blocked":
         return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
     return _called_by_save(stack)
 
 
-def _beside_writing(frames: Sequence[FrameLike]) -> bool:
+def _is_no_writing(frames: Sequence[FrameLike]) -> bool:
     """Of a save: the user's code does something, and nothing below it writes what it was given."""
     inner = below_users(frames)
     if len(inner) == len(frames):

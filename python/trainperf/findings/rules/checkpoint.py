@@ -13,6 +13,8 @@ from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainperf.findings.facts import Facts, Spot
 
 
@@ -48,11 +50,13 @@ class Checkpoint:
         own = saving.own_work(facts)
         asleep = sum(ns for (_, m), ns in claims.items() if m == "blocked")
         saver = saving.saver(top.frames if top is not None else ())
-        mostly_own = own.ns >= limit("half_share") * cost
+        called = _called(own, cost)
+        mostly_own = bool(called) and own.ns >= limit("half_share") * cost
+        storage = (asleep - own.blocked_ns) / cost
         if mostly_own:
-            told = _own_work(facts, own, cost, saver)
+            advice = _for_own_work(facts, called, own.call, saver)
         else:
-            told = _writing(facts, top, saver, _every(facts, saves), on_cpu=1 - asleep / cost)
+            advice = _for_writing(facts, top, saver, _every(facts, saves), storage)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -70,23 +74,25 @@ class Checkpoint:
                 f"{beside.ns / cost:.0%} of it is beside {saver}: {facts.label(beside.spots[0])} writes the file"
                 if beside.spots
                 else "",
-                *(f"{share:.0%} of it is no writing: {facts.label_with_caller(s)}" for s, share in _called(own, cost)),
+                *(f"{share:.0%} of it is no writing: {facts.label_with_caller(s)}" for s, share in called),
                 f"{size(total.value / saves)} each" + ("" if mostly_own else f", {size(rate)}/s")
                 if known
                 else "how many bytes is not known",
-                "" if mostly_own else _of_storage((asleep - own.blocked_ns) / cost, own.ns / cost),
+                "" if mostly_own else _of_storage(storage, own.ns / cost),
             ),
             who=(facts.step_thread_name,),
-            where=facts.where(told.spot),
-            why=told.why,
-            fix=told.fix,
-            fix_share=told.fix_share,
-            will_not_help=told.will_not_help,
+            where=facts.where(advice.spot),
+            why=advice.why,
+            fix=advice.fix,
+            fix_share=advice.fix_share,
+            will_not_help=advice.will_not_help,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Telling:
+class _Advice:
+    """What is told of the one thing that most of the saves' time goes to."""
+
     spot: Spot | None
     why: str
     fix: str
@@ -94,11 +100,12 @@ class _Telling:
     will_not_help: str
 
 
-def _own_work(facts: Facts, own: saving.OwnWork, cost: int, saver: str) -> _Telling:
-    """Of saves that are mostly no writing."""
-    (first, share), *others = _called(own, cost)
-    does = f"waits ({own.call})" if own.call else "is on the CPU"
-    return _Telling(
+def _for_own_work(facts: Facts, called: Sequence[tuple[Spot, float]], call: str, saver: str) -> _Advice:
+    """Of saves that mostly run what the user's code does in them, and no writing; `call`: the system call that it
+    waits in, "" for none."""
+    (first, share), *others = called
+    does = f"waits ({call})" if call else "is on the CPU"
+    return _Advice(
         spot=first,
         why=f"the save calls {facts.label_with_caller(first)}, which {does}: {share:.0%} of it"
         + "".join(f"; and {facts.label(s)}: {share:.0%}" for s, share in others),
@@ -108,17 +115,17 @@ def _own_work(facts: Facts, own: saving.OwnWork, cost: int, saver: str) -> _Tell
     )
 
 
-def _writing(facts: Facts, top: Spot | None, saver: str, every: int, *, on_cpu: float) -> _Telling:
-    """Of saves that mostly write; `on_cpu`: which share of it is no wait."""
-    fix, fix_share = _advice(facts, top, saver, every)
+def _for_writing(facts: Facts, top: Spot | None, saver: str, every: int, storage: float) -> _Advice:
+    """Of saves that mostly pickle and write; `storage`: the share of it that waits for that."""
+    fix, fix_share = _fix(facts, top, saver, every)
     called_by = f", called by {frames.label(top.frame, facts.base)}" if top is not None else ""
-    return _Telling(
+    faster_disk = f"; a faster disk: {storage:.0%} of it waits for that" if storage < limit("felt_share") else ""
+    return _Advice(
         spot=top,
         why=f"{saver} runs on the training thread{called_by}",
         fix=fix,
         fix_share=fix_share,
-        will_not_help="a larger batch or more workers"
-        + ("; a faster disk: most of it is on the CPU" if on_cpu >= limit("most_share") else ""),
+        will_not_help=f"a larger batch or more workers{faster_disk}",
     )
 
 
@@ -135,7 +142,7 @@ def _of_storage(blocked: float, own: float) -> str:
     return f"{blocked:.0%} of it waiting for storage{rest}"
 
 
-def _advice(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, float]:
+def _fix(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, float]:
     """And the share of the saves that it saves."""
     now, rarely = f"now every {plural(every, 'step')}", max(100, 10 * every)
     callback = framework.callback_of(facts, top)

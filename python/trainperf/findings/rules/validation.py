@@ -14,7 +14,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.model import Cell
+    from trainperf.findings.model import Cell, Severity
 
 # Hooks that the trainer's own validation calls.
 _IN_VALIDATION = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
@@ -31,23 +31,23 @@ class Validation:
     def check(self, facts: Facts) -> Outcome:
         work = facts.cells("validation")
         own = validating.own_work(facts)
-        grade = facts.grade if own is not None else facts.grade_of_asked_work  # most of the former is no validating
-        severity = grade(sum(work.values()), self.limits)
+        whole = {cell: ns for cell, ns in facts.matrix.items() if cell[0] == "validation" and ns > 0}
+        whole_ns = sum(whole.values())
+        waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
+        waits_mostly = whole_ns <= 2 * waits <= 2 * whole_ns
+        for_workers = own is None and waits_mostly and _workers_help(facts, waits)
+        severity = self._severity(facts, sum(work.values()), waits if for_workers else 0, asked=own is None)
         if severity is None:
             return None
         claims = work | validating.its_waits(facts)
         cost = sum(claims.values())
-        whole = {cell: ns for cell, ns in facts.matrix.items() if cell[0] == "validation" and ns > 0}
-        whole_ns = sum(whole.values())
         started = sum(work.values()) - sum(facts.ledger.cells("validation").values())
         total = facts.run.span_total("validation")
         affected = facts.affected("validation")
         before = sum(span.step < 0 for span in facts.run.spans("validation"))  # Lightning's sanity check
         times = max(0, total.count - before) or affected.steps
-        waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         spots = [own.spot] if own is not None else facts.spots(facts.samples(phases=["validation"]))
         top = spots[0] if spots else None
-        waits_mostly = whole_ns <= 2 * waits <= 2 * whole_ns
         if severity == "info" and facts.share(cost) >= limit("validation_warn_share"):
             severity = "warning"
         for_data = validating.data_made_in(facts) if waits_mostly else None
@@ -66,12 +66,14 @@ class Validation:
             does = f"{validating.stretch(facts) or 'the model'} runs in eval()"
         else:
             title, does = "validation is a large part of the run", "validation runs"
+            if for_workers:
+                title = "validation waits for its data"
             counted = plural(times, "validation")
             fix = _less_of_it(facts, by_itself, every)
             if own is not None:
                 fix = f"# in {frames.label(own.spot.frame, facts.base)}: do less; or all of it less often:\n"
                 fix += _less_often(facts, by_itself, every)
-            elif waits_mostly and _workers_help(facts, waits):
+            elif for_workers:
                 fix = f"{_WORKERS}  # of the validation's loader; or less of it:\n{fix}"
         return facts.finding(
             (self.id, self.slug),
@@ -98,6 +100,14 @@ class Validation:
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
         )
+
+    def _severity(self, facts: Facts, work_ns: int, avoidable_ns: int, *, asked: bool) -> Severity | None:
+        """Of validation as such, that was asked for, it is an info up to where less of it is the largest gain; waits
+        that workers would take off it, and what is no validating, are trouble of any kind's size."""
+        severity = (facts.grade_of_asked_work if asked else facts.grade)(work_ns, self.limits)
+        if severity in (None, "info") and avoidable_ns:
+            severity = facts.grade(min(avoidable_ns, work_ns), Limits(limit("warn_share"), None)) or severity
+        return severity
 
 
 def _unbracketed(facts: Facts) -> tuple[str, ...]:
