@@ -73,6 +73,19 @@ def test_the_tree_adds_up(tmp_path: Path, width: int) -> None:
     assert all(percent >= 1 for *_, percent in rows)
 
 
+def test_what_a_finding_tells_keeps_its_row_and_the_last_one_names_the_rest(tmp_path: Path) -> None:
+    """Also where the verdict's text leaves few rows: the largest, then those that are told of."""
+    file = RunFile(tmp_path / "a.tpr")
+    file.steps(100, compute=20.0, launch=3.2, python=2.8, gil_wait=1.5, logging=2.6, checkpoint=2.5, gc=2.4)
+    with file.open() as run:
+        found = model.build(run)
+        text, narrow = console.summary(run), console.summary(run, width=55)
+    assert [f.id for f in found.findings if f.severity != "info"] == ["TP305", "TP304", "TP303"]
+    assert "launch" in [name for name, *_ in tree_rows(text)]
+    assert [name for name, *_ in tree_rows(narrow)] == ["python+compute", "logging", "checkpoint", "3 others"]
+    assert re.search(r"^ +3 others .*<- TP303$", narrow, re.M)
+
+
 def test_causes_below_a_percent_are_one_line(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(50, compute=99.0, python=0.4, gc=0.3, data_wait=0.3)
     file.detail("sample", 500, phase="backward", state="native")
@@ -206,12 +219,34 @@ def test_what_is_saved_never_pushes_the_advice_out(tmp_path: Path) -> None:
         assert lines[at].endswith("MALLOC_TRIM_THRESHOLD_=1099511627776") and lines[at + 1].strip() == pad
 
 
+def test_code_has_a_third_row_and_ends_where_it_does(tmp_path: Path) -> None:
+    """The option that mends it came last, and was cut off."""
+    file = RunFile(tmp_path / "a.tpr").steps(40, compute=10.0, validation=12.0)
+    file.loader(2, dataset="Test", validation=(40, 400))
+    with file.open() as run:
+        found = model.build(run)
+    (told,) = found.findings
+    code = "TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)"
+    fixed = dataclasses.replace(told, fix=f"{code}  # of the validation's loader; or less of it")
+    text = console.to_plain(console.summary_lines(dataclasses.replace(found, findings=(fixed,)), width=72))
+    shown = text[text.index("\nNext") : text.index("\n      will not help")]
+    assert len(shown.strip().splitlines()) == 3 and code in " ".join(shown.split())
+
+
 def test_advice_that_only_finds_out_more_saves_nothing(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(100, data_wait=8.0, compute=5.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
     with file.open() as run:
         text = " ".join(console.summary(run).split())
     assert "Next run longer to see whether the workers compute or wait" in text
+
+
+def test_advice_to_do_nothing_saves_nothing(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "a.tpr")
+    file.step(python=300.0, compute=5.0, compile=290.0, flags=16)
+    with file.steps(300, compute=5.0).span("compile", 290, step=0).open() as run:
+        text = console.summary(run)
+    assert "Next  nothing, in a longer run; between runs" in text and "saves" not in text, text
 
 
 def test_one_step_has_no_median(tmp_path: Path) -> None:

@@ -51,6 +51,30 @@ def test_what_a_thread_runs_may_have_no_name_or_no_class(make: Make, outer: tupl
     assert fix in f.fix and "main" not in f.fix and "run run" not in f.fix, f.fix
 
 
+def test_of_a_thread_that_is_a_librarys_own_no_function_is_to_be_moved(make: Make) -> None:
+    file = make().steps(100, compute=8.0, gil_wait=3.0)
+    board = "/x/site-packages/tensorboard"
+    at = file.stack(
+        f"{board}/compat/tensorflow_stub/pywrap_tensorflow.py:141 crc_update",
+        f"{board}/summary/writer/event_file_writer.py:9 _AsyncWriterThread.run",
+        "/usr/lib/python3.11/threading.py:982 Thread._bootstrap",
+    )
+    f = only(file.detail("gil_wait", 300, thread=file.thread("Thread-1"), stack=at))
+    assert f.fix.startswith("# the thread is tensorboard's own: ") and "your_function" not in f.fix
+
+
+def test_a_thread_whose_function_is_named_run_is_told_by_its_class(make: Make) -> None:
+    file = make().steps(100, data_wait=8.0, gil_wait=3.0)
+    take = file.stack("/usr/lib/python3.11/queue.py:171 Queue.get", f"{TRAIN}:9 train")
+    file.detail("sample", 800, phase="fetch", state="blocked", stack=take)
+    run = (f"{TRAIN}:20 Prefetcher.run", "/usr/lib/python3.11/threading.py:982 Thread._bootstrap")
+    hog = file.thread("loader")
+    put = file.stack("/usr/lib/python3.11/queue.py:140 Queue.put", *run)
+    file.detail("gil_wait", 300, thread=hog, stack=file.stack(f"{TRAIN}:19 decode", *run))
+    file.detail("beside", 400, phase="fetch", thread=hog, stack=put, count=40)
+    assert "run run" not in next(f for f in said(file).findings if f.id == "TP201").fix
+
+
 def test_a_lambda_is_not_called_by_the_function_that_it_stands_in(make: Make) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     run = (f"{TRAIN}:9 main.<locals>.<lambda>", "/usr/lib/python3.11/threading.py:982 Thread.run")

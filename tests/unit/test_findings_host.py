@@ -210,6 +210,29 @@ def test_a_function_of_python_and_native_code_is_told_once(
     assert any(e.startswith(f"{less:.0%} of it is") for e in f.evidence), f.evidence
 
 
+@pytest.mark.parametrize(
+    ("outer", "saved"),
+    [
+        ((f"{TRAIN}:11 clip", f"{TRAIN}:19 main"), 1.0),  # the second calls the first
+        ((f"{TRAIN}:19 main",), 0.6),  # another matter
+        ((f"{TRAIN}:40 train", f"{TRAIN}:19 main"), 0.6),  # which calls all
+    ],
+)
+def test_what_one_of_two_functions_saves_is_with_the_other_where_that_calls_it(
+    make: Make, outer: tuple[str, ...], saved: float
+) -> None:
+    file = make().steps(100, {("other", "python"): 5.0}, compute=5.0)
+    second = outer[0].replace(":11", ":13").replace(":40", ":42") if len(outer) > 1 else f"{TRAIN}:13 clip"
+    norm = file.stack(f"{TRAIN}:8 grad_norm", *outer)
+    file.detail("sample", 300, phase="other", state="python", stack=norm, count=30)
+    clip = file.stack(second, f"{TRAIN}:19 main")
+    file.detail("sample", 200, phase="other", state="python", stack=clip, count=20)
+    step = file.stack("/x/site-packages/torch/optim/sgd.py:9 SGD.step", f"{TRAIN}:44 train", f"{TRAIN}:19 main")
+    file.detail("sample", 500, phase="optimizer", state="native", stack=step, count=50)
+    f = only(file)
+    assert f.id == "TP302" and f.fix_share == pytest.approx(saved, abs=0.01)
+
+
 def test_two_functions_one_of_each_kind_are_told_apart(make: Make) -> None:
     file = make().steps(100, {("other", "python"): 4.0, ("other", "native"): 4.0, ("optimizer", "native"): 2.0})
     file.detail("sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:6 tokens"))

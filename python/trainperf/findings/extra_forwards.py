@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -58,8 +59,12 @@ def extra_forwards(facts: Facts) -> ExtraForwards | None:
     forwards = facts.samples(phases=["forward"], states=["native"])
     if facts.run.feeds_device or not any(runs_layer(facts.run.stack(d.stack)) for d in forwards):
         return None
-    found = [f for f in (_outside(facts, forwards), _untrained(facts), _of_few_steps(facts)) if f is not None]
-    return max(found, key=lambda f: (not f.may_train, f.ns), default=None)
+    of_few = _of_few_steps(facts)
+    found = [f for f in (_outside(facts, forwards), _untrained(facts), of_few) if f is not None]
+    largest = max(found, key=lambda f: (not f.may_train, f.ns), default=None)
+    # Which steps have it says more, and its time is exact.
+    same = of_few is not None and largest is not None and of_few.ns >= (1 - limit("same_time_share")) * largest.ns
+    return of_few if same else largest
 
 
 def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
@@ -84,13 +89,13 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     more threads than CPUs: either phase then waits for them, spinning, as long as chance has it."""
     if facts.torch_threads > usable_cpus(facts.run) > 0:
         return None
-    ns: dict[Line, int] = {}
+    layers: dict[Line, list[Detail]] = {}
     for d in _forward(facts):
         stack = facts.run.stack(d.stack)
         if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
-            ns[line] = ns.get(line, 0) + d.ns
+            layers.setdefault(line, []).append(d)
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
-    lines = {line for line, of_line in ns.items() if of_line > limit("untrained_ratio") * backward_ns > 0}
+    lines = {line for line, seen in layers.items() if _at_least(seen) > limit("untrained_ratio") * backward_ns > 0}
     claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
     if not claims:
         return None
@@ -99,6 +104,11 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
         f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
     )
     return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
+
+
+def _at_least(seen: Sequence[Detail]) -> float:
+    """The time of samples, less its standard error."""
+    return sum(d.ns for d in seen) * (1 - 1 / math.sqrt(sum(d.count for d in seen)))
 
 
 def _of_few_steps(facts: Facts) -> ExtraForwards | None:
@@ -110,7 +120,7 @@ def _of_few_steps(facts: Facts) -> ExtraForwards | None:
     table = facts.run.steps
     forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
     more = forward - np.median(forward)
-    few = (more > limit("untrained_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
+    few = (more > limit("longer_forward_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
     few[:1] = False  # what is made at the first call
     steps, extra_ns = int(table.count[few].sum()), int((more * table.count)[few].sum())
     if not steps or 2 * steps >= facts.steps:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Holder, ms, plural
+from trainperf.findings.frames import is_users, short_path
 from trainperf.findings.model import Abstained, Cell, Severity
 from trainperf.findings.places import body_of_thread, function_name
 from trainperf.findings.rule import Rule
@@ -74,6 +75,9 @@ def holder_text(facts: Facts, holder: Holder) -> str:
 def in_a_process(holder: Holder | None) -> str:
     """A fix: the holder's function, or all that its thread does where that is not one, beside training's GIL."""
     spot = holder.spot if holder is not None else None
+    if spot is not None and not any(is_users(f, spot.frames) for f in spot.frames):
+        package = short_path(spot.frame.file).replace("\\", "/").partition("/")[0]
+        return f"# the thread is {package}'s own: give it less to do, by fewer calls of {package} or smaller ones"
     function, body = function_name(spot), body_of_thread(spot)
     several = holder is not None and holder.second is not None
     if not body or not (several or body.rpartition(".")[2] == function):

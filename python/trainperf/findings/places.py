@@ -158,6 +158,26 @@ class Places:
         """The place after the costliest, where it is felt: what is saved there is another matter."""
         return spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
 
+    def saved_share(self, spots: Sequence[Spot]) -> float:
+        """What mending the costliest place saves at most, of the time of all: with the second where one of the two
+        calls the other, beside training."""
+        second = self.second(spots)
+        if second is None:
+            return 1.0
+        a, b = frames.function_of(spots[0].frame), frames.function_of(second.frame)
+        callers = {b: spots[0].callers, a: second.callers}
+        nested = any(
+            function not in self._training and function in (frames.function_of(f) for f, _ in of)
+            for function, of in callers.items()
+        )
+        return min(1.0, spots[0].share + second.share) if nested else spots[0].share
+
+    @cached_property
+    def _training(self) -> set[frames.Function]:
+        """The functions that train: which call backward, or step the optimizer."""
+        stacks = (self.run.stack(d.stack) for d in self.samples(phases=["backward", "optimizer"]))
+        return {frames.function_of(f) for stack in stacks for f in stack if frames.is_users(f, stack)}
+
     def label_of_two(self, first: Spot, second: Spot, before: str = "") -> str:
         """ "for 60% of it in f (x.py:3), and for 40% in g (x.py:9)"; `before`: "in ", or nothing."""
         return (

@@ -6,7 +6,12 @@ from __future__ import annotations
 # of the weights.
 SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
 
-OF_WEIGHTS = "# an average of the weights: of all at once (torch._foreach_lerp_); a copy of them: more rarely"
+OF_WEIGHTS = (
+    "# of each weight or gradient by itself: of all at once (clip_grad_norm_, torch._foreach_lerp_); a copy of them: "
+    "more rarely"
+)
+
+NOTHING = "# nothing, in a longer run"  # with a fix_share of 0
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:

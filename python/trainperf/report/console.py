@@ -103,7 +103,10 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     told = next((f for f in model.findings if f.id in (model.verdict.finding, model.verdict.look)), None)
     if told is not None:
         lines += block("Why", fit_places(clean(told.why or told.evidence[0]), width - INDENT, 2), width, 2)
-        lines += block("Next", _next_text(told, width - INDENT, 2), width, 2)
+        advice = _next_text(told, width - INDENT, 2)
+        if len(wrap(advice, width - INDENT, 3)) > 2:  # code, that is not cut
+            advice = _next_text(told, width - INDENT, 3)
+        lines += block("Next", advice, width, 3)
         if told.will_not_help:
             wont = block("", _first_parts(f"will not help: {told.will_not_help}", width - INDENT), width, 1, "dim")
     every, urgent = len(model.notes), model.urgent_notes
@@ -207,7 +210,7 @@ def _first_parts(text: str, width: int) -> str:
 def _next_text(f: Finding, width: int, max_rows: int) -> str:
     """What the fix saves, and its advice, or the code when there is none: of that whole clauses, as many as fit."""
     advice = clean(in_one_line(f.fix))
-    if f.cost_ns <= 0 or f.finds_out:
+    if f.cost_ns * f.fix_share <= 0 or f.finds_out:
         return fit_clauses(advice, width, max_rows)
     saved = f"{_ms(f.cost_ms_per_step * f.fix_share)} ms/step"
     if f.steps_affected * 2 < f.steps:
@@ -280,35 +283,29 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
     else:
         head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
     lines = block("Step", head, width, 1)
+    told_by = _told_by(model)
     parts = list(model.shown_causes)
     shown = [p for p in parts if p.share >= limit("show_share")]
     rows = max(1, room - 1)
     if len(shown) > rows or (len(shown) == rows and len(parts) > len(shown)):
-        shown = shown[: rows - 1] if rows > 1 else []
-    rest = parts[len(shown) :]
-    entries = [(p.name, p.ms_per_step, p.share) for p in shown]
+        # The largest stays; then what a finding tells.
+        kept = sorted(shown[1:], key=lambda p: not told_by[p.name])[: max(0, rows - 2)]
+        shown = [p for p in shown if p is shown[0] or p in kept] if rows > 1 else []
+    rest = [p for p in parts if p not in shown]
+    entries = [(p.name, p.ms_per_step, p.share, told_by[p.name]) for p in shown]
     if rest:
         name = rest[0].name if len(rest) == 1 else f"{len(rest)} others"
-        entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest)))
+        ids = list(dict.fromkeys(id for p in rest for id in told_by[p.name]))
+        entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest), ids))
     digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
-    marks: dict[str, list[str]] = {}
-    for f in sorted(model.findings, key=lambda f: -f.cost_ns):
-        if f.severity != "info" or worth_a_look([f]):
-            for cause in f.causes:
-                marks.setdefault(cause, []).append(f.id)
-    for name, *_ in entries:
-        both = dict.fromkeys(id for cause in name.split("+") for id in marks.get(cause, ()))
-        if both:
-            marks[name] = list(both)
-    told = {i for i, (name, *_) in enumerate(entries) if name in marks}
+    told = {i for i, (*_, ids) in enumerate(entries) if ids}
     times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
     percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
     longest = max(12, *(len(name) for name, *_ in entries))
-    told_by = [marks.get(name, []) for name, *_ in entries]
-    most = max(map(len, told_by))
+    most = max(len(ids) for *_, ids in entries)
     mark_width = len("<- TP101, TP104 +1" if most > 2 else "<- TP101, TP104 ")
     bar_width = max(0, min(30, width - INDENT - 22 - mark_width - longest))
-    for (name, _, share), ids, value, percent in zip(entries, told_by, times, percents, strict=True):
+    for (name, _, share, ids), value, percent in zip(entries, times, percents, strict=True):
         row = f"{name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
         mark = _mark(ids, width - INDENT - len(row) - bar_width - 1)
         if not (value or percent or ids):
@@ -323,6 +320,19 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
             ]
         )
     return lines
+
+
+def _told_by(model: ReportModel) -> dict[str, list[str]]:
+    """Of each row, the findings that tell it, the costliest first."""
+    by_cause: dict[str, list[str]] = {}
+    for f in sorted(model.findings, key=lambda f: -f.cost_ns):
+        if f.severity != "info" or worth_a_look([f]):
+            for cause in f.causes:
+                by_cause.setdefault(cause, []).append(f.id)
+    return {
+        p.name: list(dict.fromkeys(id for cause in p.name.split("+") for id in by_cause.get(cause, ())))
+        for p in model.shown_causes
+    }
 
 
 def _mark(ids: Sequence[str], room: int) -> str:

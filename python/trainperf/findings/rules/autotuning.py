@@ -11,6 +11,7 @@ from trainperf.findings import gpu
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
 from trainperf.findings.rule import DeviceRule
+from trainperf.findings.text import NOTHING
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class Autotuning(DeviceRule):
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{most} tries out kernels" + (f" for {facts.label(top)}" if top is not None else ""),
-            fix=_FIXES[most] if lasts else "# nothing, in a longer run",
+            fix=_FIXES[most] if lasts else NOTHING,
+            fix_share=1.0 if lasts else 0.0,
             will_not_help="a larger batch, more DataLoader workers",
         )
 

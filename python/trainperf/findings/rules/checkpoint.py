@@ -55,6 +55,8 @@ class Checkpoint:
         storage = (asleep - own.blocked_ns) / cost
         if mostly_own:
             advice = _for_own_work(facts, called, own.call, saver)
+        elif beside.ns >= limit("half_share") * cost:
+            advice = _for_work_beside(facts, beside, cost, saver, _every(facts, saves))
         else:
             advice = _for_writing(facts, top, saver, _every(facts, saves), storage)
         return facts.finding(
@@ -112,6 +114,19 @@ def _for_own_work(facts: Facts, called: Sequence[tuple[Spot, float]], call: str,
         fix=f"# in {frames.label(first.frame, facts.base)}: do less, or do it beside training; or save less often",
         fix_share=share,
         will_not_help=f"a faster disk, or {saver} in a thread: most of it is no writing",
+    )
+
+
+def _for_work_beside(facts: Facts, beside: saving.BesideSaves, cost: int, saver: str, every: int) -> _Advice:
+    """Of saves that are mostly what the function does with the file once it is written."""
+    top = beside.spots[0]
+    return _Advice(
+        spot=top,
+        why=f"{facts.label_with_caller(top)} is {beside.ns / cost:.0%} of it, and {saver} the rest",
+        fix=f"# save less often (now every {plural(every, 'step')}), or do in a thread what comes after {saver}: "
+        "the file is whole then",
+        fix_share=1.0,
+        will_not_help=f"a larger batch or more workers; {saver} alone in a thread",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms
 from trainperf.findings.model import Cell, Limits, Outcome, Severity
+from trainperf.findings.text import NOTHING
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
@@ -63,6 +64,7 @@ class CompileWarmup:
             why=f"compiling took {ms(total)} in {steps:,} of {facts.steps:,} steps",
             fix=f"{facts.command('TORCH_LOGS=recompiles')}  # says why; then: torch.compile(model, dynamic=True)"
             if again
-            else "# nothing, in a longer run; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
+            else f"{NOTHING}; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
+            fix_share=1.0 if again else 0.0,
             will_not_help="faster data or a larger batch",
         )

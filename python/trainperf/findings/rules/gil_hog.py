@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gil
-from trainperf.findings.facts import function_name
 from trainperf.findings.handovers import feeds_the_loop
 from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.places import body_of_thread, function_name
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class GilHog:
         what = f"in {facts.label(spot)}" if spot is not None else "in code that could not be read"
         if spot is not None and hog.second is not None:
             what = facts.label_of_two(spot, hog.second, "in ")
-        function = function_name(spot)
         feeds = feeds_the_loop(facts, hog)
+        body = body_of_thread(spot) or function_name(spot)
         wont = gil.THREAD_WILL_NOT_HELP if feeds else gil.WILL_NOT_HELP
         if waits.in_fetch and not feeds:
             wont = gil.FETCHES_WILL_NOT_HELP
@@ -62,7 +62,7 @@ class GilHog:
             where=facts.where(spot),
             why=f"{hog.name} holds the GIL {what}",
             fix=(
-                f"# run {function} in several processes, as a DataLoader's workers do: threads share one GIL\n"
+                f"# run {body} in several processes, as a DataLoader's workers do: threads share one GIL\n"
                 "DataLoader(..., num_workers=2)"
                 if feeds
                 else gil.in_a_process(hog)

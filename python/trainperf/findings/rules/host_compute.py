@@ -149,7 +149,7 @@ class HostCompute:
             why=f"{facts.step_thread_name} {told.does} "
             + (f"in {facts.label(top)}" if second is None else facts.label_of_two(top, second, "in ")),
             fix=told.fix,
-            fix_share=1.0 if second is None else top.share,
+            fix_share=facts.saved_share(mine.spots),
             will_not_help=told.will_not_help,
             saves_more=saves_more,
             finds_out=told is _MAY_BE_A_LOSS,

@@ -45,13 +45,17 @@ _IN_TENSORS = {
     "hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
-_OF_THE_BATCH, _NEEDED = "# what makes the batch: in a DataLoader worker", "# what each step needs: in tensors"
+_OF_THE_BATCH = "# what makes the batch: in a DataLoader worker"
+_NEEDED = "# what each step needs: in tensors, of all at once"
 _ELSEWHERE = (
     "# what only looks (a metric): every N steps; what makes the batch: in a DataLoader worker; the rest: in tensors\n"
     "if step % 50 == 0: ..."
 )
 _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
-_AFTER_THE_MODEL = f"{SELDOM}\n{_NEEDED}"
+_AFTER_THE_MODEL = (
+    "# what only looks (metrics, plots): every N steps; what each step needs: in tensors, of all at once "
+    "(torch._foreach_lerp_)\nif step % 50 == 0: ..."
+)
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
@@ -171,7 +175,7 @@ class HostPython:
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
             fix=asked[1] if asked is not None else fixes[rare] if fixes is not None else by_part or usual,
-            fix_share=1.0 if second is None else top.share,
+            fix_share=facts.saved_share(mine.spots),
             saves_more=in_backward,
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rule import DeviceRule
+from trainperf.findings.text import NOTHING
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class ModuleLoading(DeviceRule):
             + (f", for {facts.label(top)}" if top is not None else ""),
             fix="# few shapes: pad batches; compile with dynamic=True; torch.backends.cudnn.benchmark = False"
             if lasts
-            else "# nothing, in a longer run; a warm-up before it: CUDA_MODULE_LOADING=EAGER",
+            else f"{NOTHING}; a warm-up before it: CUDA_MODULE_LOADING=EAGER",
+            fix_share=1.0 if lasts else 0.0,
             will_not_help="a larger batch, more DataLoader workers",
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import frames, loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.text import NOTHING
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ class WorkerStartup:
             who=_who(facts, loaders.num_workers(waits.main)),
             where=loaders.dataset_place(waits.main, facts),
             why=f"the first batch came after {first}, which {waits.workers} took to start and make it",
-            fix="# nothing, in a longer run",
+            fix=NOTHING,
+            fix_share=0.0,
             will_not_help="more workers: each one makes the start longer",
         )
 
