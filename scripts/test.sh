@@ -25,14 +25,16 @@ part() {  # part NAME COMMAND...
 pythons=$(python scripts/pythons.py) || exit
 mapfile -t others < <(tail -n +2 <<<"$pythons")
 on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
-  local at_once=$1
+  local at_once=$1 status=0
   shift
   mkdir -p build/venv
   # shellcheck disable=SC2016 # what each prints comes in one piece
   printf '%s\n' "${others[@]}" | xargs -r -P "$at_once" -I '{}' bash -c '
     read -r python tag <<<"$1"
     said=$(scripts/test_other_python.sh "$python" "$tag" "${@:2}" 2>&1) || { failed=$?; printf "%s\n" "-- $tag" "$said"; exit "$failed"; }
-    printf "%s\n" "-- $tag" "$said"' - '{}' "$@"
+    printf "%s\n" "-- $tag" "$said"' - '{}' "$@" | tee build/tests.log || status=$?
+  ! grep -q "^-- once more" build/tests.log || again=yes
+  return "$status"
 }
 
 build() {
@@ -52,7 +54,7 @@ part "C++ tests" ctest --preset release -j "$(nproc)"
 tests() {  # tests PYTEST_ARGUMENT...
   local status=0 log=build/tests.log cache=(-o cache_dir="$PWD/build/pytest_cache")
   rm -rf build/pytest_cache
-  python -m pytest -q "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
+  python -m pytest -q --color=no "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
   { [ "$status" = 1 ] && ! grep -q "^worker '.*' crashed" "$log"; } || return "$status"
   again=yes
   printf '\n-- once more, those that failed\n'

@@ -31,6 +31,16 @@ def test_torchs_own_python_names_the_function_that_calls_most_of_it(
     assert any(e.startswith("70% of it in ") for e in f.evidence)
 
 
+def test_few_samples_do_not_tell_which_part_to_make_faster(make: Make) -> None:
+    """The advice changed from run to run, and promised what its part was said to be."""
+    file = make().steps(100, {("other", "python"): 3.0, ("optimizer", "python"): 3.0}, compute=4.0)
+    step = file.stack("/x/site-packages/torch/optim/sgd.py:9 SGD.step", f"{TRAIN}:12 train")
+    file.detail("sample", 300, phase="optimizer", state="python", stack=step, count=7)
+    file.detail("sample", 300, phase="other", state="python", stack=file.stack(TORCH, f"{TRAIN}:13 train"), count=6)
+    (f,) = said(file).findings
+    assert f.id == "TP309" and f.fix.startswith("# run longer: ") and f.fix_share == 0
+
+
 @pytest.mark.parametrize("most", [False, True])
 def test_the_line_that_runs_the_training_is_not_named_as_its_caller_nor_one_of_many(make: Make, most: bool) -> None:
     file = make().steps(100, {("other", "python"): 6.0}, compute=4.0)

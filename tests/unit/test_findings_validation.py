@@ -232,23 +232,25 @@ def test_the_users_function_that_takes_most_of_it_is_named(make: Make, function:
 
 
 @pytest.mark.parametrize(
-    ("validation", "wait", "workers", "severity"),
+    ("validation", "wait", "batches", "workers", "severity"),
     [
-        (3.0, 2.0, 0, "warning"),  # a fifth of the run waits
-        (1.5, 1.4, 0, "warning"),  # 13 %: validation alone is not even mentioned
-        (1.5, 0.8, 0, None),  # 7 %
-        (3.0, 1.4, 0, "info"),  # less than half of it waits
-        (3.0, 2.0, 2, "info"),  # it has workers already
+        (3.0, 2.0, 20, 0, "warning"),  # a fifth of the run waits
+        (1.5, 1.4, 20, 0, "warning"),  # 13 %: validation alone is not even mentioned
+        (1.5, 0.8, 20, 0, None),  # 7 %
+        (1.5, 1.05, 40, 0, None),  # less than a tenth would not be spent on getting ready batches
+        (3.0, 2.0, 150, 0, "info"),  # batches hardly dearer than from a worker
+        (3.0, 1.4, 20, 0, "info"),  # less than half of it waits
+        (3.0, 2.0, 20, 2, "info"),  # it has workers already
     ],
 )
 def test_validation_that_waits_for_data_is_trouble_of_the_usual_size(
-    make: Make, validation: float, wait: float, workers: int, severity: str | None
+    make: Make, *, validation: float, wait: float, batches: int, workers: int, severity: str | None
 ) -> None:
     cells = {("validation", "blocked"): wait, ("validation", "native"): validation - wait}
     file = make(cpus="2", torch_threads="1").steps(100, cells, compute=10.0 - validation)
     for _ in range(20):
         file.span("validation", 5 * validation)
-    file.loader(2, dataset="Test", num_workers=workers, validation=(400, 100 * wait))
+    file.loader(2, dataset="Test", num_workers=workers, validation=(batches, 100 * wait))
     found = [f for f in said(file).findings if f.id == "TP306"]
     assert [f.severity for f in found] == ([severity] if severity else [])
     if severity == "warning":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -45,6 +45,7 @@ class ExtraForwards(Functions):
     may_train: bool  # backward is as long as if it went through these modules too
     why: str  # no backward is thought to
     steps: int = 0  # in few steps only; 0: in all
+    needed_ns: int = 0  # the part of it that a backward goes through
 
     @property
     def within_step(self) -> bool:
@@ -63,8 +64,13 @@ def extra_forwards(facts: Facts) -> ExtraForwards | None:
     found = [f for f in (_outside(facts, forwards), _untrained(facts), of_few) if f is not None]
     largest = max(found, key=lambda f: (not f.may_train, f.ns), default=None)
     # Which steps have it says more, and its time is exact.
-    same = of_few is not None and largest is not None and of_few.ns >= (1 - limit("same_time_share")) * largest.ns
-    return of_few if same else largest
+    return of_few if of_few is not None and largest is not None and _is_same(of_few, largest) else largest
+
+
+def _is_same(one: ExtraForwards, other: ExtraForwards) -> bool:
+    """By place, and about as much."""
+    at, there = ({function_of(s.frame) for s in of.spots} for of in (one, other))
+    return bool(at & there) and one.ns >= (1 - limit("same_time_share")) * other.ns
 
 
 def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
@@ -89,13 +95,21 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     more threads than CPUs: either phase then waits for them, spinning, as long as chance has it."""
     if facts.torch_threads > usable_cpus(facts.run) > 0:
         return None
-    layers: dict[Line, list[Detail]] = {}
-    for d in _forward(facts):
+    forward = _forward(facts)
+    whole_ns, count = sum(d.ns for d in forward), sum(d.count for d in forward)
+    ns: dict[Line, int] = {}
+    for d in forward:
         stack = facts.run.stack(d.stack)
         if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
-            layers.setdefault(line, []).append(d)
+            ns[line] = ns.get(line, 0) + d.ns
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
-    lines = {line for line, seen in layers.items() if _at_least(seen) > limit("untrained_ratio") * backward_ns > 0}
+
+    def at_least(of_line: int) -> float:
+        """Forward is exact, the line's share of it known by `count` samples: less their standard error."""
+        share = of_line / max(1, whole_ns)
+        return whole_ns * (share - math.sqrt(share * (1 - share) / count))
+
+    lines = {line for line, of_line in ns.items() if at_least(of_line) > limit("untrained_ratio") * backward_ns > 0}
     claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
     if not claims:
         return None
@@ -103,12 +117,9 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     why = (
         f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
     )
-    return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
-
-
-def _at_least(seen: Sequence[Detail]) -> float:
-    """The time of samples, less its standard error."""
-    return sum(d.ns for d in seen) * (1 - 1 / math.sqrt(sum(d.count for d in seen)))
+    found = ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
+    # Backward goes through some of a line that is the only one: half of it is the least that a forward takes.
+    return replace(found, needed_ns=0 if ns.keys() - lines else backward_ns // 2)
 
 
 def _of_few_steps(facts: Facts) -> ExtraForwards | None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import Holder, ms, plural
-from trainperf.findings.frames import is_users, short_path
+from trainperf.findings.frames import is_other_library, is_stdlib_file, is_users, short_path
 from trainperf.findings.model import Abstained, Cell, Severity
 from trainperf.findings.places import body_of_thread, function_name
 from trainperf.findings.rule import Rule
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
 
 WILL_NOT_HELP = "more DataLoader workers, a larger batch, a faster GPU"
 FETCHES_WILL_NOT_HELP = "a larger batch, a faster GPU"  # where the training thread makes the batches, and waits there
@@ -72,11 +72,18 @@ def holder_text(facts: Facts, holder: Holder) -> str:
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
 
 
+def librarys_own(spot: Spot | None) -> str:
+    """The package that started the thread for itself: "tensorboard"; "" for none, or PyTorch and its frameworks."""
+    if spot is None or any(is_users(f, spot.frames) for f in spot.frames):
+        return ""
+    outermost = next((f.file for f in reversed(spot.frames) if not is_stdlib_file(f.file)), "")
+    return short_path(outermost).replace("\\", "/").partition("/")[0] if is_other_library(outermost) else ""
+
+
 def in_a_process(holder: Holder | None) -> str:
     """A fix: the holder's function, or all that its thread does where that is not one, beside training's GIL."""
     spot = holder.spot if holder is not None else None
-    if spot is not None and not any(is_users(f, spot.frames) for f in spot.frames):
-        package = short_path(spot.frame.file).replace("\\", "/").partition("/")[0]
+    if package := librarys_own(spot):
         return f"# the thread is {package}'s own: give it less to do, by fewer calls of {package} or smaller ones"
     function, body = function_name(spot), body_of_thread(spot)
     several = holder is not None and holder.second is not None

@@ -159,16 +159,17 @@ class Places:
         return spots[1] if len(spots) > 1 and spots[1].share >= limit("felt_share") else None
 
     def saved_share(self, spots: Sequence[Spot]) -> float:
-        """What mending the costliest place saves at most, of the time of all: with the second where one of the two
-        calls the other, beside training."""
+        """What mending the costliest place saves at most, of the time of all: with the second where that mostly calls
+        it or is called by it, beside training."""
         second = self.second(spots)
         if second is None:
             return 1.0
         a, b = frames.function_of(spots[0].frame), frames.function_of(second.frame)
         callers = {b: spots[0].callers, a: second.callers}
         nested = any(
-            function not in self._training and function in (frames.function_of(f) for f, _ in of)
+            function not in self._training and frames.function_of(f) == function and share >= limit("half_share")
             for function, of in callers.items()
+            for f, share in of
         )
         return min(1.0, spots[0].share + second.share) if nested else spots[0].share
 

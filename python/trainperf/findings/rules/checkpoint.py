@@ -56,7 +56,16 @@ class Checkpoint:
         if mostly_own:
             advice = _for_own_work(facts, called, own.call, saver)
         elif beside.ns >= limit("half_share") * cost:
-            advice = _for_work_beside(facts, beside, cost, saver, _every(facts, saves))
+            fix, fix_share = _fix(facts, top, saver, _every(facts, saves), whole=True)
+            first = beside.spots[0]
+            advice = _Advice(
+                spot=first,
+                why=f"{facts.label_with_caller(first)} is {first.share * beside.ns / cost:.0%} of it, "
+                f"{saver} {in_save / cost:.0%}",
+                fix=fix,
+                fix_share=fix_share,
+                will_not_help=f"a larger batch or more workers; {saver} alone in a thread",
+            )
         else:
             advice = _for_writing(facts, top, saver, _every(facts, saves), storage)
         return facts.finding(
@@ -117,19 +126,6 @@ def _for_own_work(facts: Facts, called: Sequence[tuple[Spot, float]], call: str,
     )
 
 
-def _for_work_beside(facts: Facts, beside: saving.BesideSaves, cost: int, saver: str, every: int) -> _Advice:
-    """Of saves that are mostly what the function does with the file once it is written."""
-    top = beside.spots[0]
-    return _Advice(
-        spot=top,
-        why=f"{facts.label_with_caller(top)} is {beside.ns / cost:.0%} of it, and {saver} the rest",
-        fix=f"# save less often (now every {plural(every, 'step')}), or do in a thread what comes after {saver}: "
-        "the file is whole then",
-        fix_share=1.0,
-        will_not_help=f"a larger batch or more workers; {saver} alone in a thread",
-    )
-
-
 def _for_writing(facts: Facts, top: Spot | None, saver: str, every: int, storage: float) -> _Advice:
     """Of saves that mostly pickle and write; `storage`: the share of it that waits for that."""
     fix, fix_share = _fix(facts, top, saver, every)
@@ -157,8 +153,8 @@ def _of_storage(blocked: float, own: float) -> str:
     return f"{blocked:.0%} of it waiting for storage{rest}"
 
 
-def _fix(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, float]:
-    """And the share of the saves that it saves."""
+def _fix(facts: Facts, top: Spot | None, saver: str, every: int, *, whole: bool = False) -> tuple[str, float]:
+    """And the share of the saves that it saves. `whole`: what comes beside `saver` is to go with it."""
     now, rarely = f"now every {plural(every, 'step')}", max(100, 10 * every)
     callback = framework.callback_of(facts, top)
     if not callback and framework.trainer(facts):
@@ -172,6 +168,11 @@ def _fix(facts: Facts, top: Spot | None, saver: str, every: int) -> tuple[str, f
         return f"# {within}call trainer.save_checkpoint less often ({now})", 1.0
     if saver not in (saving.TORCH_SAVE, "save_file"):  # which may write the optimizer's and the sampler's state as well
         return f"# {within}call {saver} less often ({now})", 1.0
+    if whole:
+        return (
+            f"# {within}save less often ({now}), or all of it in a thread: of a copied state, one at a time",
+            1.0,
+        )
     return (
         f"# {within}save less often ({now}), or beside training:\n"
         "state = {k: v.cpu().clone() for k, v in model.state_dict().items()}\n"

@@ -66,5 +66,6 @@ class ExtraForward:
             where=facts.where(top),
             why=f"{facts.label(top)} runs a model that {'little' if mine.within_step else 'no'} backward goes through",
             fix=f"{fix}\nwith torch.inference_mode(): ...",
+            fix_share=1 - mine.needed_ns / mine.ns,
             will_not_help=will_not_help,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -138,13 +139,17 @@ def _fix(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, 
 
 def _fix_of_most(facts: Facts, theirs: list[Detail], caller: Spot | None) -> tuple[str, float]:
     parts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for d in theirs:
         stack = facts.run.stack(d.stack)
         part = (
             "log" if log_calls.is_log_call(stack) else "model" if d.phase == "backward" or in_module(stack) else d.phase
         )
         parts[part] = parts.get(part, 0) + d.ns
+        counts[part] += d.count
     most = max(parts, key=lambda part: parts[part])
+    if counts[most] < limit("min_samples"):
+        return "# run longer: too few samples to tell whether the model, the optimizer or logging has most of it", 0.0
     share = parts[most] / sum(parts.values())
     if most == "log":
         return log_calls.FEWER, share

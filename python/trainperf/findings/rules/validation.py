@@ -36,7 +36,8 @@ class Validation:
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
         waits_mostly = whole_ns <= 2 * waits <= 2 * whole_ns
         for_workers = own is None and waits_mostly and _workers_help(facts, waits)
-        severity = self._severity(facts, sum(work.values()), waits if for_workers else 0, asked=own is None)
+        avoidable = waits - _ready_ns(facts, validating=True) if for_workers else 0
+        severity = self._severity(facts, sum(work.values()), avoidable, asked=own is None)
         if severity is None:
             return None
         claims = work | validating.its_waits(facts)
@@ -131,7 +132,8 @@ def _elsewhere(left: dict[Cell, int], whole_ns: int, times: int) -> str:
 
 def _workers_help(facts: Facts, waits_ns: int) -> bool:
     """Not where its loaders have some, nor where no CPU is free for them: of workers that compute, beside torch's
-    threads. To a trainer that has one option for all loaders they must save more than training then loses."""
+    threads. They must save more than it takes to get their batches, of a trainer that has one option for all loaders
+    training's too."""
     those = facts.run.loaders.values()
     if any(loaders.num_workers(v) for v in those if v.fetches.validation_count):
         return False
@@ -139,10 +141,20 @@ def _workers_help(facts: Facts, waits_ns: int) -> bool:
     usable = usable_cpus(facts.run)
     if not asleep and (once_free(facts) or 0 < usable <= facts.torch_threads):
         return False
-    if not trainer_words.arguments(facts.run.meta):
-        return True
-    taken = sum(v.fetches.count for v in those if not loaders.only_validates(v))
-    return limit("half_share") * waits_ns > taken * 1e6 * limit("ready_batch_ms")
+    taken_ns = _ready_ns(facts, validating=True)
+    if trainer_words.arguments(facts.run.meta):
+        taken_ns += _ready_ns(facts, validating=False)
+    return limit("half_share") * waits_ns > taken_ns
+
+
+def _ready_ns(facts: Facts, *, validating: bool) -> int:
+    """What it would take to get all those batches from workers that have made them."""
+    those = facts.run.loaders.values()
+    if validating:
+        count = sum(v.fetches.validation_count for v in those)
+    else:
+        count = sum(v.fetches.count for v in those if not loaders.only_validates(v))
+    return int(count * 1e6 * limit("ready_batch_ms"))
 
 
 def _less_of_it(facts: Facts, callback: str, every: int) -> str:
