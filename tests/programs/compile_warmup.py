@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 
 def main() -> None:
-    program = Program(cause="warm_up", finding="compile-warmup", steps=12, size=500.0, where="")
+    program = Program(cause="warm_up", finding="compile-warmup", steps=12, size=1500.0, where="")
     trainer = Trainer(width=512).warm_up(program.warm_up)
 
     def compiler(graph: torch.fx.GraphModule, _inputs: list[torch.Tensor]) -> Callable[..., Any]:
