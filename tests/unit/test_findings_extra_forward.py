@@ -206,6 +206,22 @@ def test_evaluation_with_gradients_is_told_by_the_steps_that_have_it(make: Make)
     assert any("in 10 of 200 steps, 100 ms each, forward is longer" in e for e in f.evidence)
 
 
+def test_what_few_steps_do_beside_the_model_is_not_told_with_the_training_that_takes_as_long(make: Make) -> None:
+    """A hash of a file of 45 ms in each twentieth step, before the next forward; the model's own line and it take about
+    so long in all as these steps take longer, and no other line calls a model."""
+    usual = {("forward", "native"): 1.5, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    file = make()
+    for _ in range(10):
+        file.steps(19, usual).steps(1, {**usual, ("forward", "native"): 46.5})
+    trained = file.stack(*NET, f"{TRAIN}:14 <module>")
+    file.detail("sample", 300, phase="forward", state="native", stack=trained, count=60, steps=60)
+    hashed = file.stack(f"{TRAIN}:8 digest", f"{TRAIN}:20 <module>")
+    file.detail("sample", 200, phase="forward", state="native", stack=hashed, count=40, steps=10)
+    called = file.stack("/x/site-packages/torch/autograd/graph.py:9 _engine_run_backward", f"{TRAIN}:15 <module>")
+    file.detail("sample", 400, phase="backward", state="native", stack=called)
+    assert "TP312" not in [f.id for f in said(file).findings]
+
+
 def test_evaluation_in_the_training_function_is_told_by_its_line(make: Make) -> None:
     assert only(validates(make, f"{TRAIN}:31 train")).where == "train.py:31"
 

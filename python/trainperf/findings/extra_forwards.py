@@ -143,7 +143,15 @@ def _of_few_steps(facts: Facts) -> ExtraForwards | None:
             off = abs(sum(place.ns for place in some) - extra_ns) / extra_ns
             if off <= limit("same_time_share") and not any(set(fewer) <= set(some) for fewer in fitting):
                 fitting.append(some)
-    fitting = [some for some in fitting if 2 * sum(p.layers_ns for p in some) >= sum(p.ns for p in some)]
+    # Most of it is in layers, and there are others left for the backward to go through.
+    layers_ns = sum(d.ns for d in _forward(facts) if in_module(facts.run.stack(d.stack)))
+    needed_ns = limit("felt_share") * sum(facts.matrix["backward", state] for state in _STATES)
+    fitting = [
+        some
+        for some in fitting
+        if 2 * (of_some := sum(p.layers_ns for p in some)) >= sum(p.ns for p in some)
+        and layers_ns - of_some >= needed_ns
+    ]
     if not fitting:
         return None
     # Of what is called in few steps a step has several samples.
