@@ -51,7 +51,7 @@ def test_what_a_thread_runs_may_have_no_name_or_no_class(make: Make, outer: tupl
     assert fix in f.fix and "main" not in f.fix and "run run" not in f.fix, f.fix
 
 
-def test_of_a_thread_that_is_a_librarys_own_no_function_is_to_be_moved(make: Make) -> None:
+def test_of_a_thread_of_a_package_no_function_is_to_be_moved(make: Make) -> None:
     file = make().steps(100, compute=8.0, gil_wait=3.0)
     board = "/x/site-packages/tensorboard"
     at = file.stack(

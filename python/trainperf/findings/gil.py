@@ -72,7 +72,7 @@ def holder_text(facts: Facts, holder: Holder) -> str:
     return f"{holder.name} held it for {holder.share:.0%} of the wait{at}"
 
 
-def librarys_own(spot: Spot | None) -> str:
+def package_that_started(spot: Spot | None) -> str:
     """The package that started the thread for itself: "tensorboard"; "" for none, or PyTorch and its frameworks."""
     if spot is None or any(is_users(f, spot.frames) for f in spot.frames):
         return ""
@@ -83,7 +83,7 @@ def librarys_own(spot: Spot | None) -> str:
 def in_a_process(holder: Holder | None) -> str:
     """A fix: the holder's function, or all that its thread does where that is not one, beside training's GIL."""
     spot = holder.spot if holder is not None else None
-    if package := librarys_own(spot):
+    if package := package_that_started(spot):
         return f"# the thread is {package}'s own: give it less to do, by fewer calls of {package} or smaller ones"
     function, body = function_name(spot), body_of_thread(spot)
     several = holder is not None and holder.second is not None

@@ -64,7 +64,7 @@ class GilHog:
             fix=(
                 f"# run {body} in several processes, as a DataLoader's workers do: threads share one GIL\n"
                 "DataLoader(..., num_workers=2)"
-                if feeds and not gil.librarys_own(spot)
+                if feeds and not gil.package_that_started(spot)
                 else gil.in_a_process(hog)
             )
             + ("\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner" if yields else ""),
