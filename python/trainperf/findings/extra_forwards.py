@@ -106,8 +106,8 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
 
     def at_least(of_line: int) -> float:
         """Forward is exact, the line's share of it known by `count` samples: less their standard error."""
-        share = of_line / max(1, whole_ns)
-        return whole_ns * (share - math.sqrt(share * (1 - share) / count))
+        share = min(max(of_line / max(1, whole_ns), 0.0), 1.0)  # in a damaged file it may be anything
+        return whole_ns * (share - math.sqrt(share * (1 - share) / max(1, count)))
 
     lines = {line for line, of_line in ns.items() if at_least(of_line) > limit("untrained_ratio") * backward_ns > 0}
     claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
