@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
-
 needs_lightning = pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # Example, what it needs, what its stderr tells.

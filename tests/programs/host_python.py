@@ -9,7 +9,7 @@ def accuracy(n: int) -> float:
 
 
 def main() -> None:
-    program = Program(cause="python", finding="host-python", steps=500, size=4.0, who="MainThread")
+    program = Program(cause="python", finding="host-python", steps=1000, size=4.0, who="MainThread")
     trainer = Trainer(width=512).warm_up(program.warm_up)
     work = calibrated(accuracy, program.size)
     with program.watch():
