@@ -13,9 +13,8 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 key=$(sha256sum scripts/requirements-native.txt)
 if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
-  "$python" -m venv --clear --without-pip "$venv"
-  python -m pip --python "$venv/bin/python" install --no-compile -qq --disable-pip-version-check \
-    -r scripts/requirements-native.txt
+  "$python" -m venv --clear "$venv"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-native.txt
   echo "$key" >"$venv/.trainperf-setup"
 fi
 # As the release is built and in a folder beside it, so that ccache has the most of it.
