@@ -9,6 +9,7 @@ import pytest
 import trainperf
 from cuda_child import play
 from trainperf.cli.main import main
+from trainperf.runfile.schema import MECHANISMS
 
 CASES = """
 import contextlib
@@ -88,6 +89,58 @@ with ThreadPoolExecutor(1) as pool:
     idle = device.totals.idle_ns - causes["descheduled"]
     assert causes["cuda_alloc"] > 0.6 * idle, {k: v / 1e6 for k, v in causes.items() if v}
     assert causes["blocked_io"] < 0.1 * idle
+
+
+@pytest.mark.alone
+def test_autograds_thread_waits_for_the_gil_in_backward(tmp_path: Path) -> None:
+    """As on a GPU: the training thread sleeps in backward, and another one launches, and runs no Python that we mark."""
+    told = play(
+        CASES
+        + """
+import queue
+work, done = queue.SimpleQueue(), queue.SimpleQueue()
+waited = 0.0
+
+def autograd():
+    global waited
+    while work.get():
+        for _ in range(16):
+            begin = time.perf_counter()
+            gpu.launch("backward", ms=0.05)  # to come back from C takes the GIL
+            waited += time.perf_counter() - begin
+        done.put(True)
+
+class Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        work.put(True)
+        done.get()
+        return grad
+
+thread = threading.Thread(target=autograd, name="autograd")
+thread.start()
+gpu.start()
+with trainperf.watch(path, verbose=False), Hog():
+    for batch in DataLoader([torch.ones(1)] * 40, batch_size=None):
+        Backward.apply(weight * batch).sum().backward()
+        optimizer.step()
+        gpu.synchronize()
+work.put(False)
+thread.join()
+tell(waited=waited)
+""",
+        tmp_path,
+    )
+    run = told["run"]
+    step, autograd = (next(t for t in run.threads.values() if t.name == name) for name in ("MainThread", "autograd"))
+    assert autograd.gil_wait_ns > 0.8e9 * told["waited"]
+    waits_ns = run.matrix_ns[:, MECHANISMS.index("gil_wait")].sum()
+    assert waits_ns > step.gil_wait_ns + 0.6 * autograd.gil_wait_ns, (waits_ns, run.threads)
+    assert any(d.thread and d.thread.name == "hog" for d in run.details("gil_wait") if d.phase == "backward")
 
 
 @pytest.mark.alone

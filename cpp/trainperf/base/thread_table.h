@@ -33,7 +33,8 @@ struct ThreadInfo {
   std::atomic<int64_t> gil_waits{0};
   std::atomic<int64_t> gil_delay_ns{0};  // of gil_wait_ns, what it waited for a CPU: a watched thread
 
-  // Set by the marks when the thread first writes one: a watched thread. Its ring's producer is the thread itself.
+  // Set by the marks when the thread first writes one, or by the collector: a watched thread. Its ring's producer is
+  // the thread itself.
   std::atomic<SpscRing<Event>*> ring{nullptr};
   std::atomic<int> schedstat_fd{-1};
 };

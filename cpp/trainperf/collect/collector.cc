@@ -346,7 +346,9 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
     event.value = throttled;
     pending_.push_back(event);
   }
+  const size_t calls = pending_.size();
   const int64_t watermark_ns = device_.Drain(now_ns, host_watermark_ns_, last, &pending_);
+  if (!last) WatchLaunchers(calls);
   // Stable: events of one thread with equal times keep their order.
   std::stable_sort(pending_.begin(), pending_.end(),
                    [](const Event& a, const Event& b) { return a.end_ns < b.end_ns; });
@@ -372,6 +374,18 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
     loop_begun_ = true;
     gil_.MeetOnCpu();
     budget_.Restart();  // they come once, and are no measure of what the run costs
+  }
+}
+
+// A thread that launches work, as autograd's does in backward, makes the device wait when it waits for the GIL itself.
+void Collector::WatchLaunchers(size_t first) {
+  ThreadId seen = 0;
+  for (size_t i = first; i < pending_.size(); ++i) {
+    const Event& call = pending_[i];
+    if (call.thread == seen || call.thread == 0) continue;
+    if (call.what != static_cast<uint8_t>(HostCall::kLaunchKernel)) continue;
+    seen = call.thread;
+    if (ThreadTable::Get().info(seen).ring.load(std::memory_order_relaxed) == nullptr) marks::WatchThread(seen);
   }
 }
 

@@ -99,6 +99,7 @@ class Collector {
   void Tick(int64_t now_ns, bool last);
   void MarkWatch(EventKind kind);
   void DrainRings(int64_t now_ns, bool last);
+  void WatchLaunchers(size_t first);  // among the pending calls from there on
   void WritePosted();
   void WriteThreads();
   void WriteTimes(int64_t now_ns);

@@ -124,8 +124,24 @@ void TakeRingFrom(ThreadInfo& info) {
   if (fd >= 0) close(fd);
 }
 
+// Of the thread itself and our own, which may both want it watched at once, one makes the ring.
+SpscRing<Event>* RingOf(ThreadInfo& info) {
+  if (SpscRing<Event>* ring = info.ring.load(std::memory_order_acquire)) return ring;
+  SpscRing<Event>* const made = TakeRing();
+  if (made == nullptr) return nullptr;
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", info.native_tid.load(std::memory_order_relaxed));
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int no_fd = -1;
+  if (!info.schedstat_fd.compare_exchange_strong(no_fd, fd, std::memory_order_acq_rel) && fd >= 0) close(fd);
+  SpscRing<Event>* there = nullptr;
+  if (info.ring.compare_exchange_strong(there, made, std::memory_order_acq_rel)) return made;
+  GiveBack(made);
+  return there;
+}
+
 bool MakeRing(Local& local) {
-  SpscRing<Event>* ring = local.info != nullptr ? TakeRing() : nullptr;
+  SpscRing<Event>* ring = local.info != nullptr ? RingOf(*local.info) : nullptr;
   if (ring == nullptr) {
     g_refused.fetch_add(1, std::memory_order_relaxed);
     return false;
@@ -134,11 +150,7 @@ bool MakeRing(Local& local) {
   local.off_cpu = OffCpu::ForThisThread();
   local.wall_ns = NowNs();
   local.cpu_ns = local.cpu_at_read_ns = local.read_cpu_ns = ThreadCpuNs();
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", local.info->native_tid.load(std::memory_order_relaxed));
-  local.schedstat_fd = open(path, O_RDONLY | O_CLOEXEC);
-  local.info->schedstat_fd.store(local.schedstat_fd, std::memory_order_release);
-  local.info->ring.store(ring, std::memory_order_release);
+  local.schedstat_fd = local.info->schedstat_fd.load(std::memory_order_acquire);
   return true;
 }
 
@@ -271,6 +283,8 @@ void ReleaseRingOfDead(ThreadId id) {
   g_dropped_by_dead.fetch_add(ring->dropped(), std::memory_order_relaxed);
   TakeRingFrom(info);
 }
+
+bool WatchThread(ThreadId id) { return RingOf(ThreadTable::Get().info(id)) != nullptr; }
 
 RunDelay::RunDelay() : fd_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
 

@@ -6,8 +6,9 @@
 //   marks::Disable();
 //
 // Begin/End/Step: any thread, with the GIL or without; they never wait, and allocate only at a thread's first mark (its
-// ring). A thread gets a ring when it fetches, trains, brackets a phase or a callback: it is a watched thread. Garbage
-// collections, log records and checkpoints of other threads are not marked. Enable/Disable/ReleaseRings: one thread.
+// ring). A thread gets a ring when it fetches, trains, brackets a phase or a callback, or by WatchThread(): it is a
+// watched thread. Garbage collections, log records and checkpoints of other threads are not marked.
+// Enable/Disable/ReleaseRings: one thread.
 
 #ifndef TRAINPERF_PROBE_MARKS_H_
 #define TRAINPERF_PROBE_MARKS_H_
@@ -29,6 +30,9 @@ bool enabled();
 void ReleaseRings();
 // Likewise of one thread, if it has ended and its ring is drained. Called by the rings' consumer.
 void ReleaseRingOfDead(ThreadId id);
+
+// Makes another thread a watched one. False: there are as many as there may be. Called by the rings' consumer.
+bool WatchThread(ThreadId id);
 
 // Whether this kernel tells how long a thread waited for a CPU (/proc/.../schedstat).
 bool CanReadRunDelay();

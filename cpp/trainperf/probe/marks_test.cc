@@ -214,6 +214,33 @@ TEST_F(MarksTest, OtherThreadsLogsDoNotMakeThemWatched) {
   }).join();
 }
 
+TEST_F(MarksTest, AThreadThatIsMadeWatchedHasOneRing) {
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<ThreadId> id{0};
+    std::atomic<bool> leave{false};
+    std::thread other([&] {
+      id = marks::CurrentThreadId();
+      marks::Step();  // at the same time as WatchThread(): either may make the ring
+      while (!leave) std::this_thread::yield();
+    });
+    while (id == 0) std::this_thread::yield();
+    EXPECT_TRUE(marks::WatchThread(id));
+    ThreadInfo& info = ThreadTable::Get().info(id);
+    SpscRing<Event>* const ring = info.ring.load();
+    ASSERT_NE(ring, nullptr);
+    EXPECT_TRUE(marks::WatchThread(id));
+    EXPECT_EQ(info.ring.load(), ring);
+    EXPECT_GE(info.schedstat_fd.load(), 0);
+    leave = true;
+    other.join();
+    int marked = 0;
+    ring->Drain([&](const Event& event) { marked += event.thread == id; });
+    EXPECT_EQ(marked, 1);
+    marks::ReleaseRingOfDead(id);
+    EXPECT_EQ(info.ring.load(), nullptr);
+  }
+}
+
 TEST_F(MarksTest, CountsWhatTheRingCannotTake) {
   for (int i = 0; i < 40'000; ++i) marks::Step();
   EXPECT_EQ(marks::stats().dropped, 40'000u - 32'768u);
