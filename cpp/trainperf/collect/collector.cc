@@ -295,7 +295,9 @@ void Collector::Loop() {
     }
     if (commit && !last) {
       Commit();
-      pace.Done(now, ThreadCpuNs() - cpu_ns);
+      const int64_t commit_ns = ThreadCpuNs() - cpu_ns;
+      pace.Done(now, commit_ns);
+      if (device_.traces()) device_cpu_ns_ += commit_ns;
     }
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -346,6 +348,7 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
     event.value = throttled;
     pending_.push_back(event);
   }
+  const int64_t cpu_before_ns = ThreadCpuNs();
   const size_t calls = pending_.size();
   const int64_t watermark_ns = device_.Drain(now_ns, host_watermark_ns_, last, &pending_);
   if (!last) WatchLaunchers(calls);
@@ -367,6 +370,7 @@ void Collector::DrainRings(int64_t now_ns, bool last) {
   device_.FeedUpTo(watermark_ns);
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(fed));
   timeline_.AdvanceTo(watermark_ns);
+  if (device_.traces()) device_cpu_ns_ += ThreadCpuNs() - cpu_before_ns;
   const ThreadId step_thread = timeline_.step_thread();
   if (step_thread == 0) return;
   gil_.Watch(step_thread);
@@ -443,8 +447,10 @@ void Collector::WriteOwnCost() {
   gil_.WriteOwnCost(writer_.get());
 }
 
+// What the device's many records cost is not mended by looking less often.
 void Collector::StepDownIfOverBudget(int64_t now_ns) {
-  const int64_t cost_ns = collector_cpu_ns_.load(std::memory_order_relaxed) + marks::stats().cost_ns + gil_.cost_ns();
+  const int64_t collector_ns = collector_cpu_ns_.load(std::memory_order_relaxed) - device_cpu_ns_;
+  const int64_t cost_ns = collector_ns + marks::stats().cost_ns + gil_.cost_ns();
   if (budget_.Exceeded(now_ns, cost_ns)) gil_.StepDown(options_.budget, writer_.get());
 }
 

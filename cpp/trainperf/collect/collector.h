@@ -137,6 +137,7 @@ class Collector {
   std::atomic<bool> cuda_tier_due_{false};
   std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
+  int64_t device_cpu_ns_ = 0;  // of it, for what a traced device did
 
   mutable std::mutex mutex_;  // guards what follows; never held over anything that waits
   std::condition_variable wake_;

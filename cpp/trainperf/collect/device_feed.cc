@@ -16,7 +16,7 @@ constexpr size_t kMaxWithoutLaunch = 4096;
 constexpr int64_t kSkewNs = 100'000;
 // A program that is bound by its launches must not lose the figures that show it: kernels are given up only when
 // tracing costs its threads more than this share of their time, at some 40,000 launches a second.
-constexpr double kBlindShare = 0.05;
+constexpr double kBlindShare = 0.15;
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 

@@ -188,7 +188,10 @@ void Decoder::Kernel(const cupti::KernelRecord& record, DecodedBatch* batch) {
   op.name = NameOf(record.name);
   op.stream = record.stream;
   op.device = record.device;
-  if (record.graph_node != 0) op.flags |= kFromGraph;
+  if (record.graph_node != 0) {
+    op.flags |= kFromGraph;
+    ++stats_.graph_kernels;
+  }
   batch->ops.push_back(op);
 }
 

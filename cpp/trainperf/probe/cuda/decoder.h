@@ -35,14 +35,15 @@ struct DecodedBatch {
 };
 
 struct DecoderStats {
-  int64_t records = 0;    // of any kind
-  int64_t kernels = 0;    // delivered
-  int64_t copies = 0;     // and memsets
-  int64_t calls = 0;      // delivered
-  int64_t other = 0;      // kinds and calls of no account
-  int64_t zero_time = 0;  // device operations without times: CUPTI's device buffer ran out, or a forced flush
-  int64_t bad = 0;        // that end before they start, or are of another process
-  int64_t own_ns = 0;     // what CUPTI says that it cost the application's threads
+  int64_t records = 0;  // of any kind
+  int64_t kernels = 0;
+  int64_t graph_kernels = 0;  // of them    // delivered
+  int64_t copies = 0;         // and memsets
+  int64_t calls = 0;          // delivered
+  int64_t other = 0;          // kinds and calls of no account
+  int64_t zero_time = 0;      // device operations without times: CUPTI's device buffer ran out, or a forced flush
+  int64_t bad = 0;            // that end before they start, or are of another process
+  int64_t own_ns = 0;         // what CUPTI says that it cost the application's threads
 };
 
 // Not thread-safe: the collector's.

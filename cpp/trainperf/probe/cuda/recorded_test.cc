@@ -120,6 +120,7 @@ TEST_F(RecordedTest, AGraphsKernelsAreSeenAndShareTheirLaunch) {
     EXPECT_EQ(launches.count(op.correlation), 1u);
   }
   EXPECT_EQ(nodes, Truth("graph_replays") * Truth("graph_nodes"));
+  EXPECT_EQ(stats_.graph_kernels, nodes);
 }
 
 TEST_F(RecordedTest, WaitsAllocationsAndLoadsAreCalls) {
