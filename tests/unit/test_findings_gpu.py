@@ -325,6 +325,56 @@ def test_module_loading_in_steady_state_and_as_a_warm_up(make: Make) -> None:
     assert loud(warm_up) == [] and "module-loading" in infos(warm_up)
 
 
+def started(file: DeviceFile, first: dict[str, float], *, steps: int = 59, hog: float = 0.0) -> DeviceFile:
+    """A first step that has `first` more ms of host causes than the others, for all of which the device idles."""
+    file.steps(1, launch=20.0 + first.get("launch", 0), **{c: ms for c, ms in first.items() if c != "launch"})
+    file.steps(steps, launch=20.0, **({"gil_wait": hog, "unknown": hog} if hog else {}))
+    waits = {"gil_wait": hog, "unknown": hog} if hog else {}
+    return file.gpu(lambda step: {"launch": 2.0, **waits} | ({**first, "launch": 2.0} if step == 0 else {}))
+
+
+def test_the_devices_warm_up_is_told_apart_from_the_loop(make: Make) -> None:
+    first = {"module_load": 200.0, "unknown": 2000.0, "gpu_wait": 300.0, "cuda_alloc": 40.0}
+    file = started(make(), first)
+    (f,) = said(file).findings
+    assert (f.id, f.severity, f.steps_affected) == ("TP515", "info", 1)
+    assert f.title == "the GPU warmed up in the first step"
+    assert f.cost_ns == 2_540_000_000
+    assert "the first step took 2,560 ms, as long as 128 later ones" in f.evidence
+    assert any(e.startswith("2,000 ms of it of no cause that was seen") for e in f.evidence)
+    assert not any("memory" in e for e in f.evidence)  # too little to speak of
+    assert "cudnn.benchmark" in f.fix
+    verdict = said(file).verdict
+    assert "was not seen" not in verdict.text and "the GPU warmed up in the first step" in verdict.text
+
+
+def test_a_first_step_in_which_nothing_was_loaded_is_no_warm_up(make: Make) -> None:
+    file = started(make(), {"unknown": 2000.0})
+    assert "gpu-warm-up" not in infos(file)
+    assert "for something that was not seen" in said(file).verdict.text
+
+
+def test_a_long_run_has_no_warm_up_to_speak_of(make: Make) -> None:
+    assert infos(started(make(), {"module_load": 200.0, "unknown": 500.0}, steps=1999)) == []
+
+
+def test_later_steps_that_are_slow_for_another_reason_are_no_warm_up(make: Make) -> None:
+    file = make().steps(1, launch=20.0, module_load=300.0, unknown=200.0)
+    file.steps(9, launch=20.0, gil_wait=30.0, unknown=30.0).steps(50, launch=20.0)
+    file.gpu(lambda step: {"launch": 2.0, "unknown": 200.0 if step == 0 else 30.0 if step < 10 else 0.0})
+    f = next(f for f in said(file).findings if f.id == "TP515")
+    assert f.steps_affected == 1
+
+
+def test_a_trouble_of_all_steps_is_told_without_the_first_steps_share(make: Make) -> None:
+    file = make().steps(1, launch=20.0, gpu_wait=900.0, module_load=300.0).steps(59, launch=20.0, gpu_wait=10.0)
+    file.gpu(lambda step: {"gpu_wait": 900.0 if step == 0 else 10.0, "module_load": 300.0 if step == 0 else 0.0})
+    file.call("stream_sync", 900 + 590, count=60)
+    sync = next(f for f in said(file).findings if f.id == "TP504")
+    assert sync.severity == "critical"
+    assert sync.cost_ns == pytest.approx(600e6, rel=0.01) and sync.steps_affected == 60
+
+
 TUNERS = {
     "Triton": ("/x/site-packages/triton/runtime/autotuner.py:149 _bench", "cache_results=True"),
     "Inductor": (

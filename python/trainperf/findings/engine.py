@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what training is made of
 _IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
-_PAID_ONCE = ("compile-warmup", "worker-startup")  # as infos: a longer run pays no more for them
+_PAID_ONCE = ("compile-warmup", "gpu-warm-up", "worker-startup")  # as infos: a longer run pays no more for them
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 

@@ -32,6 +32,49 @@ class Calls:
     steps: int  # at least in so many
 
 
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What the run's first steps have beyond the later ones, of what a device's first use is made of."""
+
+    steps: int
+    wall_ns: int  # of these steps, all of it
+    later_ns: int  # what a later step takes: the median
+    host: dict[str, int]  # by cause, beyond what so many later steps have of it
+    idle: Int64Array  # (steps, causes): the device's, likewise
+
+
+# What a device's first use is made of. The rest of a first step is the program's own, and for other rules to tell.
+_OF_WARM_UP = ("launch", "gpu_wait", "cuda_alloc", "module_load", "unknown")
+
+
+def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
+    """None: the first steps are like the others, or nothing was loaded in them, or they are not known one by one."""
+    table = run.steps
+    each = table.wall_ns / table.count
+    most = int(limit("warm_up_steps"))
+    if len(each) < 2 * most:
+        return None
+    later = float(np.median(each[most:]))
+    beyond = _beyond(table.causes_ns, table.count, most)[:, [CAUSES.index(cause) for cause in _OF_WARM_UP]]
+    loads = beyond[:, _OF_WARM_UP.index("module_load")] > 0
+    slow = (table.count[:most] == 1) & loads & (beyond.sum(axis=1) >= limit("warm_up_excess") * later)
+    steps = most if slow.all() else int(np.argmin(slow))
+    if not steps:
+        return None
+    host = beyond[:steps].sum(axis=0)
+    idle = _beyond(device.steps.idle_causes_ns, table.count, most)[:steps]
+    idle[:, [i for i, cause in enumerate(CAUSES) if cause not in _OF_WARM_UP]] = 0
+    by_cause = {cause: int(ns) for cause, ns in zip(_OF_WARM_UP, host.tolist(), strict=True)}
+    return WarmUp(steps, int(table.wall_ns[:steps].sum()), round(later), by_cause, idle)
+
+
+def _beyond(causes_ns: Int64Array, count: Int64Array, most: int) -> Int64Array:
+    """(most, causes): what each of the first `most` steps has of a cause beyond the median of the steps after them."""
+    usual = np.median(causes_ns[most:] / count[most:, None], axis=0).astype(np.int64)
+    beyond: Int64Array = (causes_ns[:most] - usual).clip(min=0)
+    return beyond
+
+
 class Gpu:
     """What one device did in the run's steps. Holds no state but caches."""
 
@@ -69,9 +112,18 @@ class Gpu:
         return ns / whole if whole else 0.0
 
     @cached_property
+    def warm_up(self) -> WarmUp | None:
+        return _warm_up(self.run, self.device)
+
+    @cached_property
     def unseen_ns(self) -> int:
-        """It idled, and nothing that was recorded says why: work that waits in its queue, say."""
-        return self.idle_causes["unknown"]
+        """It idled, and nothing that was recorded says why: work that waits in its queue, say. Without the warm-up."""
+        return self.idle_causes["unknown"] - self.warm_up_idle(["unknown"])
+
+    def warm_up_idle(self, causes: Iterable[str]) -> int:
+        if self.warm_up is None:
+            return 0
+        return int(self.warm_up.idle[:, [CAUSES.index(cause) for cause in causes]].sum())
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -88,11 +140,13 @@ class Gpu:
         return tuple(found)
 
     def column(self, causes: Iterable[str]) -> Int64Array:
-        """(rows,) of the step table: idle for these causes."""
+        """(rows,) of the step table: idle for these causes, without the warm-up."""
         wanted = set(causes)
         steps = self.device.steps
         at = [CAUSES.index(cause) for cause in wanted - {BETWEEN}]
         column: Int64Array = steps.idle_causes_ns[:, at].sum(axis=1)
+        if self.warm_up is not None:
+            column[: self.warm_up.steps] -= self.warm_up.idle[:, at].sum(axis=1)
         if ("launch" in wanted) != (BETWEEN in wanted):
             column = column + (steps.between_ns if BETWEEN in wanted else -steps.between_ns)
         return column

@@ -15,6 +15,20 @@ OF_DEVICES: Final = (
         "a clear majority; below it the loss shows as idleness of no known cause",
     ),
     Threshold(
+        "warm_up_steps",
+        10,
+        "steps",
+        "a device's warm-up is looked for in so many first steps",
+        "kernels are loaded and chosen at their first use: one or two steps on an H200",
+    ),
+    Threshold(
+        "warm_up_excess",
+        0.5,
+        "of the median step",
+        "the first steps that have this much more of what loading and choosing kernels is made of are a device's warm-up",
+        "on an H200 the first step had 2 to 600 times it, the second 0.5; later steps vary by a fifth",
+    ),
+    Threshold(
         "gpu_bound_share",
         0.90,
         "share of the run",

@@ -24,6 +24,7 @@ from trainperf.findings.rules.gpu_bound import GpuBound
 from trainperf.findings.rules.gpu_gil_wait import GpuGilWait
 from trainperf.findings.rules.gpu_idle import GpuIdle
 from trainperf.findings.rules.gpu_starved_by_data import GpuStarvedByData
+from trainperf.findings.rules.gpu_warm_up import GpuWarmUp
 from trainperf.findings.rules.heap_churn import HeapChurn
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
@@ -54,6 +55,7 @@ from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 ALL: tuple[Rule, ...] = (
     CompileWarmup(),
     Autotuning(),
+    GpuWarmUp(),
     WorkerStartup(),
     ReadyNotDelivered(),
     WorkersTooSlow(),
