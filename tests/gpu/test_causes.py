@@ -183,5 +183,6 @@ def test_cuda_graphs(tmp_path: Path) -> None:
     run = watched(tmp_path, graph.replay)
     launched = count_calls(run)["launch_graph"]
     assert launched in FROM_THE_FIRST_MARK
-    assert run.devices[0].totals.kernels == launched * 20
-    assert run.devices[0].totals.launches == launched
+    # The first graph may be launched before the first mark, and end after it.
+    assert launched * 20 <= run.devices[0].totals.kernels <= 60 * 20
+    assert launched <= run.devices[0].totals.launches <= 60
