@@ -236,6 +236,7 @@ TEST_F(MarksTest, AThreadThatIsMadeWatchedHasOneRing) {
     int marked = 0;
     ring->Drain([&](const Event& event) { marked += event.thread == id; });
     EXPECT_EQ(marked, 1);
+    while (!ThreadHasEnded(info.native_tid.load())) std::this_thread::yield();
     marks::ReleaseRingOfDead(id);
     EXPECT_EQ(info.ring.load(), nullptr);
   }
