@@ -321,6 +321,14 @@ def test_the_little_time_between_the_last_readings_of_a_short_run_tells_of_nobod
     assert "own threads" in only(sure.host(1, first=0.45, every=0.6, process_cpus=1.4)).title
 
 
+@pytest.mark.parametrize("ms, says", [(0, "nothing in this program makes them do so"), (500, "beside training, use 0.1")])
+def test_a_thread_of_the_runs_own_beside_others_is_said(make: Make, ms: int, says: str) -> None:
+    """In a part of the run it may be what the training thread waits for."""
+    file = make(torch_threads="1", thread_cpu=THREADS % (ms, 0, 0), wall_ns=str(4 * 10**9))
+    f = only(file.steps(400, compute=5.0, descheduled=3.0).host(3, process_cpus=0.4, other_cpus=1.6))
+    assert f.title == "other processes use the CPUs" and says in f.why, f.why
+
+
 def test_torchs_threads_are_not_own_threads_that_compete(make: Make) -> None:
     file = make(torch_threads="2").steps(400, compute=5.0, descheduled=3.0).host(3, process_cpus=1.2, other_cpus=0.8)
     assert only(file).title == "other processes use the CPUs"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FEWER = "# start fewer of them, make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
+_SPEAKS_OF = 0.05  # CPUs: what is less is shown as 0.0
 _LOOK = "# look at what else runs:\ntop -H"
 
 
@@ -59,7 +60,7 @@ class Descheduled:
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
             if load.elsewhere:
                 why = f"other processes use {load.others:.1f} or more of the CPUs that this one may use"
-            why += "; nothing in this program makes them do so"
+            why += self._beside_others(facts, load)
             fix = self._room(facts, wants.cpus, threads, load.others)
             shared = threads > 1
             wont = "more threads or workers: they compete for the same CPUs"
@@ -110,6 +111,17 @@ class Descheduled:
             finds_out=fix == _LOOK,
             saves_more=shared,
         )
+
+    @staticmethod
+    def _beside_others(facts: Facts, load: cpus.Load) -> str:
+        """What of the run's own uses the CPUs too: in a part of the run it may be what the training thread waits for."""
+        own = load.threads + load.started
+        if own < _SPEAKS_OF:
+            return "; nothing in this program makes them do so"
+        holder = facts.busiest_other() if load.threads >= load.started else None
+        at = f" in {facts.label(holder.spot)}" if holder is not None and holder.spot is not None else ""
+        named = f", most of it {holder.name}{at}" if holder is not None else ""
+        return f"; this run's own threads and processes, beside training, use {own:.1f}{named}"
 
     @staticmethod
     def _both(wants: cpus.Demand, load: cpus.Load) -> tuple[str, str, str]:
