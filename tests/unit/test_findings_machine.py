@@ -239,9 +239,28 @@ def test_descheduled_by_a_thread_of_the_process_names_it(make: Make) -> None:
     assert "poller" in f.fix and "spin" in f.fix and "taskset" not in f.fix
     both = only(competing(make(torch_threads="1"), others=0.6))
     assert both.title.endswith("own threads and other processes compete") and "other processes 0.6" in both.why
-    most = only(competing(make(torch_threads="1"), others=1.6))
+    most = only(competing(make(cpus="2", torch_threads="1"), others=1.2))
     assert most.title.endswith("other processes and this process' own threads compete")
     assert most.fix.startswith("# stop the other processes") and not f.fix.startswith("# stop")
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "first"), [(1.0, 1.0, "this process' own threads"), (0.8, 1.3, "other processes")]
+)
+def test_a_thread_that_works_in_a_part_of_the_run_is_held_against_the_waits_there(
+    make: Make, own: float, others: float, first: str
+) -> None:
+    """Of the whole run it uses an eighth of a CPU, and where the training thread waits a half. What others use all
+    along leaves the run the CPU that it needs, or does not."""
+    file = make(cpus="2", torch_threads="1").steps(300, compute=10.0)
+    file.steps(100, compute=10.0, descheduled=10.0).steps(300, compute=10.0)
+    file.host(8, process_cpus=own, other_cpus=others)
+    at = file.stack(f"{TRAIN}:41 spin", "/usr/lib/python3.11/threading.py:982 Thread.run")
+    file.detail("hold", 900, thread=file.thread("poller"), stack=at)
+    f = only(file)
+    assert f.id == "TP307" and f.title.startswith(f"the training thread waits for a CPU: {first} and"), f.title
+    assert f"{own - 0.5:.1f} in own threads" in f.evidence[1] and "poller in spin" in f.why
+    assert f.by_others == (first == "other processes")
 
 
 THREADS = '{"python": [[1001, "MainThread", 900], [9, "poller", %d]], "native": [[7, "python", %d], [8, "python", %d]]}'

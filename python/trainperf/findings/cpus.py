@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.own_threads import own_threads
 from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES, KEEP_NAME
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.trend import Floats
+    from trainperf.runfile import Int64Array
     from trainperf.runfile.records import HostReading
 
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
@@ -26,7 +31,7 @@ class Load:
     """Who used the CPUs during the run, in CPUs."""
 
     own: float
-    threads: float  # of `own`: neither the training thread, nor torch's threads, nor ours
+    threads: float  # neither the training thread, nor torch's threads, nor ours; of `own`, or in the waits for a CPU
     workers: float
     others: float  # on the CPUs that this run may use, at least
     known: bool
@@ -137,7 +142,7 @@ def load(facts: Facts) -> Load:
     started = min(use.children, ranks)
     return Load(
         own=use.own - use.workers,
-        threads=max(_own_threads(facts), own_threads(facts).cpus),
+        threads=max(_own_threads(facts), own_threads(facts).cpus, _threads_in_waits(facts)),
         workers=use.workers,
         others=others - (ranks - started),
         known=True,
@@ -145,6 +150,11 @@ def load(facts: Facts) -> Load:
         ranks=ranks,
         elsewhere=use.elsewhere,
     )
+
+
+def leave_room(wants: Demand, used: Load) -> bool:
+    """Whether other processes leave the run the CPUs that it is set to use: what is short is not because of them."""
+    return 0 < limit("full_cpus") * wants.wanted <= wants.cpus - used.others
 
 
 def free(wants: Demand, used: Load) -> tuple[float, float]:
@@ -165,6 +175,36 @@ def _own_threads(facts: Facts) -> float:
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
     during = [h for h in facts.run.host if start <= h.at_ns <= end]
     return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
+
+
+def _threads_in_waits(facts: Facts) -> float:
+    """As _own_threads, of the parts of the run in which the training thread waits for a CPU, each as much as it waits
+    in it: a thread that works in a third of the run is in nobody's way in the others. 0.0: they are no different."""
+    table, host = facts.run.steps, facts.run.host
+    waits = table.causes_ns[:, CAUSES.index("descheduled")]
+    if len(host) < 3 or facts.share(int(waits.sum())) < limit("show_share"):
+        return 0.0
+    # From reading to reading, which are a second apart; what lies between steps is the training thread's own, as far
+    # as is known.
+    off = sum(table.causes_ns[:, CAUSES.index(cause)] for cause in KEEP_NAME - {"gc"})
+    ends = table.start_ns + table.wall_ns
+    at = np.array([h.at_ns for h in host])
+
+    def each(column: Int64Array) -> Floats:
+        return np.diff(np.interp(at, ends, np.cumsum(column)))
+
+    length = np.diff(at)
+    within = length > 0
+    waited = each(waits)[within]
+    if not waited.sum():
+        return 0.0
+    used = np.diff([h.process_cpu_ns for h in host])[within]
+    on_cpu = length[within] - each(off)[within]
+    cause = CAUSES.index("launch" if facts.run.feeds_device else "compute")
+    torchs = each(table.causes_ns[:, cause])[within] * max(0, facts.torch_threads - 1)
+    ours = length[within] * facts.own_cpu_ns / max(facts.run.watched_ns, 1)
+    beside = (used - on_cpu - torchs - ours) / length[within]
+    return max(0.0, float((beside * waited).sum() / waited.sum()))
 
 
 def threads_beside(facts: Facts) -> tuple[float, float] | None:

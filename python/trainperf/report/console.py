@@ -92,7 +92,7 @@ def to_plain(lines: list[Line]) -> str:
 
 
 def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
-    """At most MAX_LINES lines, none longer than `width`."""
+    """At most MAX_LINES lines, none longer than `width` but the last, where the path is."""
     top = next((f for f in model.findings if f.id == model.verdict.finding), None)
     lines: list[Line] = []
     healthy = "bold green" if model.verdict.kind == "healthy" else "bold"
@@ -138,7 +138,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         told = ", ".join(f"{p.name} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
         lines += block("Phase", told, width, 2)
     if keep:
-        lines.append(_more("trainperf report ", model, width))
+        lines.append(_more("trainperf report ", model))
     for f in model.findings:
         lines.append([])
         head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
@@ -371,13 +371,13 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
     lines += _notes(model.notes[:notes], width, max_lines, "in show" if keep else "")
     if keep:
         untold = len(model.notes[notes:])
-        lines.append(_more("trainperf show ", model, width, f"  # has {plural(untold, 'note')}" if untold else ""))
+        lines.append(_more("trainperf show ", model, f"  # has {plural(untold, 'note')}" if untold else ""))
     return lines
 
 
-def _more(command: str, model: ReportModel, width: int, comment: str = "") -> Line:
-    path = middle(_quoted(model.path), width - INDENT - len(command) - len(comment))
-    return [(f"{'More':<{INDENT}}", "bold"), (command + path, ""), (comment, "dim")]
+def _more(command: str, model: ReportModel, comment: str = "") -> Line:
+    """Whole, however long the path is: it is there to be copied."""
+    return [(f"{'More':<{INDENT}}", "bold"), (command + _quoted(model.path), ""), (comment, "dim")]
 
 
 def _ended(model: ReportModel) -> str:

@@ -45,9 +45,9 @@ class Descheduled:
         where, shared = "", False
         mostly_others = whose == "others"
         if whose == "own threads":
-            title, why, fix, names, where = self._own_threads(facts, load)
+            mostly_others = load.others > load.threads and not cpus.leave_room(wants, load)
+            title, why, fix, names, where = self._own_threads(facts, load, mostly_others)
             who += names
-            mostly_others = load.others > load.threads
             if mostly_others:
                 fix = f"# stop the other processes, and see to this run's own threads:\n{fix}"
             wont = "more threads or workers: they compete for the same CPUs"
@@ -139,7 +139,7 @@ class Descheduled:
         return title, f"{why}, of the {wants.cpus} that it may use", fix
 
     @staticmethod
-    def _own_threads(facts: Facts, load: cpus.Load) -> tuple[str, str, str, list[str], str]:
+    def _own_threads(facts: Facts, load: cpus.Load, mostly_others: bool) -> tuple[str, str, str, list[str], str]:
         """Title, why, fix, who, where."""
         own = own_threads(facts)
         holder = facts.busiest_other()
@@ -149,7 +149,7 @@ class Descheduled:
         others = f", other processes {load.others:.1f}" if load.others >= limit("own_threads_cpus") else ""
         whose = "own native threads" if own.mostly_native else "own threads"
         compete = f"this process' {whose}{' and other processes' if others else ''} compete"
-        if others and load.others > load.threads:
+        if mostly_others:
             compete = f"other processes and this process' {whose} compete"
         title = f"the training thread waits for a CPU: {compete}"
         if own.mostly_native:
