@@ -63,7 +63,8 @@ tests() {  # tests PYTEST_ARGUMENT...
 # In the order of the folders: the quick ones come last, and all processes end at once.
 part "tests that share the machine, $(python -V)" tests -m "not alone" \
   -n "$(nproc)" --dist loadfile --no-loadscope-reorder --durations=8 tests
-part "tests that run alone" tests -m alone --durations=15 tests
+mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | sort)  # to import all takes a while
+part "tests that run alone" tests -m alone --durations=15 "${judging[@]}"
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
 # What the hook costs is timed on one CPython.
 part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
