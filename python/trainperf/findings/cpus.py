@@ -12,7 +12,7 @@ from trainperf.findings import loaders
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.own_threads import own_threads
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, KEEP_NAME
+from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
+
+_OFF_CPU_CAUSES = ("gil_wait", "descheduled", "throttled")  # likewise, of a row of steps
 
 Who = Literal["own threads", "oversubscribed", "children", "others", "both", "unclear"]
 
@@ -186,7 +188,7 @@ def _threads_in_waits(facts: Facts) -> float:
         return 0.0
     # From reading to reading, which are a second apart; what lies between steps is the training thread's own, as far
     # as is known.
-    off = sum(table.causes_ns[:, CAUSES.index(cause)] for cause in KEEP_NAME - {"gc"})
+    off = table.causes_ns[:, [CAUSES.index(cause) for cause in _OFF_CPU_CAUSES]].sum(axis=1)
     ends = table.start_ns + table.wall_ns
     at = np.array([h.at_ns for h in host])
 
