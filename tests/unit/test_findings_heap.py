@@ -144,6 +144,26 @@ def test_it_abstains_on_short_runs(make: Make) -> None:
     assert loud(file) == [] and "3 seconds after the first are too few" in abstained(file, "TP603")
 
 
+@pytest.mark.parametrize(
+    ("first", "steps", "told"), [(-0.03, 57, True), (-0.03, 49, False), (-0.2, 57, False), (-0.2, 62, True)]
+)
+def test_only_one_second_is_left_out_wherever_the_first_reading_is(
+    make: Make, first: float, steps: int, told: bool
+) -> None:
+    """Steps of a tenth of a second; the watch's first reading was before them."""
+    file = make().meta(page_bytes=str(PAGE), page_fault_ns=str(FAULT_NS)).steps(steps, compute=STEP_MS)
+    file.host(
+        6,
+        first=first,
+        every=1.01,
+        process_cpus=1.0,
+        faults=lambda reading: round(10 * FAULTS * (first + 1.01 * reading)) if reading else -1,
+        system=300,
+        returned_bytes=TAKEN // 2,
+    )
+    assert loud(file) == (["heap-churn"] if told else [])
+
+
 def test_with_a_device_it_says_nothing(make: Make) -> None:
     file = churning(make(feeds_device="1"))
     assert "heap-churn" not in loud(file) and abstained(file, "TP603") == ""
