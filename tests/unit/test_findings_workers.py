@@ -195,6 +195,17 @@ def test_batches_that_are_made_as_fast_as_delivered_need_no_workers(make: Make, 
     assert ("num_workers=0)  # to make a batch takes a worker 1.0 ms of CPU" in f.fix) == faster
 
 
+@pytest.mark.parametrize(("delivery", "told"), [(1.8, True), (1.0, False)])
+def test_a_notable_wait_is_told_by_the_delivery_that_is_most_of_it(make: Make, delivery: float, told: bool) -> None:
+    """The rest starts the workers. Neither is a tenth of the run, both together are: it was "no clear verdict"."""
+    file = make(cpus="2").steps(200, data_wait=2.1, compute=16.9)
+    file.loader(1, fetches=199, wait=199 * 2.0, cpu=199, ready={2: (199, 199 * delivery)}, num_workers=1)
+    file.worker(1, 71, cpu_share=0.1, seconds=5, states={"S": 9})
+    report = said(file)
+    assert ("TP105" in [f.id for f in report.findings]) == told
+    assert ("no clear verdict" in report.verdict.text) != told, report.verdict
+
+
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
     file = make().steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)

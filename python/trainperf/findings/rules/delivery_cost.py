@@ -27,8 +27,11 @@ class DeliveryCost:
         slow = loaders.slow_delivery_ns(facts)
         found = [v for v in found if not loaders.mostly_starved(v, slow) and loaders.ready_mean_ns(v) < slow]
         spent = sum(loaders.ready_ns(v) for v in found)
-        claims = loaders.spread(loaders.workers_cells(facts), spent)
-        if facts.grade(sum(claims.values()), self.limits) is None:
+        waits = loaders.workers_cells(facts)
+        claims = loaders.spread(waits, spent)
+        # Where it is most of a notable wait, what starts the workers is the rest of that.
+        notable = waits if sum(claims.values()) >= limit("most_share") * sum(waits.values()) else claims
+        if facts.grade(sum(notable.values()), self.limits) is None:
             return None
         count = sum(loaders.ready_count(v) for v in found)
         return facts.finding(
