@@ -92,7 +92,7 @@ with ThreadPoolExecutor(1) as pool:
 
 
 def test_autograds_thread_waits_for_the_gil_in_backward(tmp_path: Path) -> None:
-    """As on a GPU: the training thread sleeps in backward, and another one launches, and runs no Python that we mark."""
+    """As on a GPU: the training thread sleeps in backward, another one launches, and runs no Python that we mark."""
     told = play(
         CASES
         + """

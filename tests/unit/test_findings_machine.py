@@ -340,7 +340,9 @@ def test_the_little_time_between_the_last_readings_of_a_short_run_tells_of_nobod
     assert "own threads" in only(sure.host(1, first=0.45, every=0.6, process_cpus=1.4)).title
 
 
-@pytest.mark.parametrize("ms, says", [(0, "nothing in this program makes them do so"), (500, "beside training, use 0.1")])
+@pytest.mark.parametrize(
+    "ms, says", [(0, "nothing in this program makes them do so"), (500, "beside training, use 0.1")]
+)
 def test_a_thread_of_the_runs_own_beside_others_is_said(make: Make, ms: int, says: str) -> None:
     """In a part of the run it may be what the training thread waits for."""
     file = make(torch_threads="1", thread_cpu=THREADS % (ms, 0, 0), wall_ns=str(4 * 10**9))

@@ -16,7 +16,7 @@ from trainperf.findings.own_code import (
     works_on_weights,
 )
 from trainperf.findings.saving import saves
-from trainperf.findings.text import OF_WEIGHTS, SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ _FILES = Telling(
 )
 _BETWEEN_PHASES = Telling(
     title="the loop computes outside of forward, backward and optimizer",
-    fix=f"{SELDOM}\n# what each step needs: of all parameters at once (clip_grad_norm_, torch._foreach_lerp_)",
+    fix=seldom_or("of all weights at once (torch._foreach_*)")
+    + "\n# of all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them",
     will_not_help="a faster model or more DataLoader workers: it is neither training nor data",
     where="between the phases of training",
 )
@@ -81,7 +82,7 @@ _BEFORE_THE_MODEL = Telling(
 )
 _AFTER_THE_MODEL = Telling(
     title="the loop computes between the model and the backward",
-    fix=f"{SELDOM}\n# what each step needs, such as a part of the loss: in fewer operations, in tensors",
+    fix=seldom_or("in fewer operations, in tensors"),
     will_not_help="a faster model; more DataLoader workers: it is of what the model has computed",
     where="between the model and the backward",
 )
@@ -120,7 +121,7 @@ _IN_STEP_HOOKS = replace(
 )
 _IN_CLOSURE = Telling(
     title="the loop computes within the optimizer's step, beside forward and backward",
-    fix=f"{SELDOM}\n# what each step needs: once, outside of the closure that the step calls",
+    fix=seldom_or("once, outside of the closure"),
     will_not_help=_BETWEEN_PHASES.will_not_help,
     where="in the closure that the optimizer's step calls",
 )

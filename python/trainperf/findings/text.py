@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-# Of what a loop does in each step. What training needs there is no better for being done seldom: clipping, an average
-# of the weights.
 SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
+
+
+def seldom_or(needed: str) -> str:
+    """Of what a loop does in each step. What training needs there is no better for being done seldom: clipping, an
+    average of the weights, a part of the loss."""
+    return f"# what only looks (metrics): every N steps; what each step needs: {needed}\nif step % 50 == 0: ..."
+
 
 OF_WEIGHTS = (
     "# of each weight or gradient by itself: of all at once (clip_grad_norm_, torch._foreach_lerp_); a copy of them: "

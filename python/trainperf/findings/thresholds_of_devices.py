@@ -25,7 +25,7 @@ OF_DEVICES: Final = (
         "warm_up_excess",
         0.5,
         "of the median step",
-        "the first steps that have this much more of what loading and choosing kernels is made of are a device's warm-up",
+        "first steps that have this much more of what loading and choosing kernels is made of are a device's warm-up",
         "on an H200 the first step had 2 to 600 times it, the second 0.5; later steps vary by a fifth",
     ),
     Threshold(

@@ -114,7 +114,7 @@ class Descheduled:
 
     @staticmethod
     def _beside_others(facts: Facts, load: cpus.Load) -> str:
-        """What of the run's own uses the CPUs too: in a part of the run it may be what the training thread waits for."""
+        """What of the run's own uses the CPUs too: it may be what training waits for in a part of the run."""
         own = load.threads + load.started
         if own < _SPEAKS_OF:
             return "; nothing in this program makes them do so"

@@ -27,7 +27,7 @@ from trainperf.findings.own_code import (
     untold_of_line,
     works_on_weights,
 )
-from trainperf.findings.text import OF_WEIGHTS, SELDOM
+from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ _ELSEWHERE = (
     "if step % 50 == 0: ..."
 )
 _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
-_AFTER_THE_MODEL = (
-    "# what only looks (metrics, plots): every N steps; what each step needs: in tensors, of all at once "
-    "(torch._foreach_lerp_)\nif step % 50 == 0: ..."
-)
+_AFTER_THE_MODEL = seldom_or("in tensors, of all at once (torch._foreach_lerp_)")
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
