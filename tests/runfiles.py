@@ -351,7 +351,7 @@ class RunFile(DeviceParts):
         first: float = 0,
         every: float = 1,
         process_cpus: float,
-        other_cpus: float = 0,
+        other_cpus: float | Callable[[float], float] = 0,
         idle_cpus: float = 0,
         throttled: float = -1,
         rss_bytes: int | Callable[[int], int] = 10**9,
@@ -363,15 +363,16 @@ class RunFile(DeviceParts):
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
-        `throttled`, `system`: ms per second; -1: not known. `faults`: so far, by reading; None: not known.
+        `other_cpus`: as a function, the CPU seconds so far. `throttled`, `system`: ms per second; -1: not known. `faults`: so far, by reading; None: not known.
         """
         for reading in range(seconds + 1):
             second = first + reading * every
+            others = other_cpus(second) if callable(other_cpus) else second * other_cpus
             self._add(
                 "host",
                 at_ns=1_000_000_000_000 + round(second * 10**9),
                 process_cpu_ns=round(second * process_cpus * 1e9),
-                machine_busy_ns=round(second * (process_cpus + other_cpus) * 1e9),
+                machine_busy_ns=round((second * process_cpus + others) * 1e9),
                 machine_idle_ns=round(second * idle_cpus * 1e9),
                 throttled_ns=-1 if throttled < 0 else _ns(second * throttled),
                 rss_bytes=rss_bytes(reading) if callable(rss_bytes) else rss_bytes,

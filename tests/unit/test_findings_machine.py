@@ -263,6 +263,30 @@ def test_a_thread_that_works_in_a_part_of_the_run_is_held_against_the_waits_ther
     assert f.by_others == (first == "other processes")
 
 
+@pytest.mark.parametrize("phase", ["fetch", "forward", "validation"])
+def test_torchs_threads_are_no_threads_of_the_runs_own_wherever_they_work(make: Make, phase: str) -> None:
+    file = make(cpus="4", torch_threads="4").steps(300, {(phase, "native"): 10.0}, descheduled=3.0)
+    f = next(f for f in said(file.host(4, process_cpus=2.0, other_cpus=2.0)).findings if f.id == "TP307")
+    assert f.title == "other processes use the CPUs", f
+
+
+def test_torchs_threads_that_spin_after_an_operation_are_none_either(make: Make) -> None:
+    used = [[7, "python", 1600], [8, "python", 1600], [9, "python", 1600]]
+    file = make(cpus="4", torch_threads="4", thread_cpu=json.dumps({"native": used}), wall_ns=str(5_200_000_000))
+    file.steps(400, compute=1.0, python=9.0, descheduled=3.0).host(5, process_cpus=1.7, other_cpus=2.2)
+    f = next(f for f in said(file).findings if f.id == "TP307")
+    assert f.title == "other processes use the CPUs", f
+
+
+def test_others_that_come_where_the_training_thread_waits_are_who_takes_the_cpus(make: Make) -> None:
+    """For three of nine seconds: in the mean they use one CPU of four."""
+    file = make(cpus="4", torch_threads="1").steps(300, compute=10.0)
+    file.steps(150, compute=10.0, descheduled=10.0).steps(300, compute=10.0)
+    file.host(9, process_cpus=0.8, other_cpus=lambda second: 3.2 * min(3, max(0, second - 3)), idle_cpus=2)
+    f = only(file)
+    assert f.title.endswith("other processes and this process' own threads compete") and f.by_others, f
+
+
 THREADS = '{"python": [[1001, "MainThread", 900], [9, "poller", %d]], "native": [[7, "python", %d], [8, "python", %d]]}'
 
 

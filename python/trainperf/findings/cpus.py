@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ class Load:
     """Who used the CPUs during the run, in CPUs."""
 
     own: float
-    threads: float  # neither the training thread, nor torch's threads, nor ours; of `own`, or in the waits for a CPU
+    threads: float  # of `own`: neither the training thread, nor torch's threads, nor ours
     workers: float
     others: float  # on the CPUs that this run may use, at least
     known: bool
@@ -144,7 +144,7 @@ def load(facts: Facts) -> Load:
     started = min(use.children, ranks)
     return Load(
         own=use.own - use.workers,
-        threads=max(_own_threads(facts), own_threads(facts).cpus, _threads_in_waits(facts)),
+        threads=max(_own_threads(facts), own_threads(facts).cpus),
         workers=use.workers,
         others=others - (ranks - started),
         known=True,
@@ -179,34 +179,42 @@ def _own_threads(facts: Facts) -> float:
     return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
 
 
-def _threads_in_waits(facts: Facts) -> float:
-    """As _own_threads, of the parts of the run in which the training thread waits for a CPU, each as much as it waits
-    in it: a thread that works in a third of the run is in nobody's way in the others. 0.0: they are no different."""
-    table, host = facts.run.steps, facts.run.host
+def load_in_waits(facts: Facts) -> Load:
+    """As load(), where the training thread waits for a CPU, each second by as much as it waits in it: who works in
+    another part of the run is in nobody's way. Workers, child processes and ranks are those of the whole run."""
+    mean, table, host = load(facts), facts.run.steps, facts.run.host
     waits = table.causes_ns[:, CAUSES.index("descheduled")]
-    if len(host) < 3 or facts.share(int(waits.sum())) < limit("show_share"):
-        return 0.0
-    # From reading to reading, which are a second apart; what lies between steps is the training thread's own, as far
-    # as is known.
-    off = table.causes_ns[:, [CAUSES.index(cause) for cause in _OFF_CPU_CAUSES]].sum(axis=1)
-    ends = table.start_ns + table.wall_ns
     at = np.array([h.at_ns for h in host])
+    length = np.diff(at)
+    if not mean.known or len(host) < 3 or (length <= 0).any():
+        return mean
+    ends = table.start_ns + table.wall_ns
 
-    def each(column: Int64Array) -> Floats:
+    def of_each(column: Int64Array) -> Floats:
         return np.diff(np.interp(at, ends, np.cumsum(column)))
 
-    length = np.diff(at)
-    within = length > 0
-    waited = each(waits)[within]
-    if not waited.sum():
-        return 0.0
-    used = np.diff([h.process_cpu_ns for h in host])[within]
-    on_cpu = length[within] - each(off)[within]
-    cause = CAUSES.index("launch" if facts.run.feeds_device else "compute")
-    torchs = each(table.causes_ns[:, cause])[within] * max(0, facts.torch_threads - 1)
-    ours = length[within] * facts.own_cpu_ns / max(facts.run.watched_ns, 1)
-    beside = (used - on_cpu - torchs - ours) / length[within]
-    return max(0.0, float((beside * waited).sum() / waited.sum()))
+    weights = of_each(waits)
+    if weights.sum() <= 0:
+        return mean
+
+    def weighed(ns: Int64Array | Floats) -> float:
+        return float((ns / length * weights).sum() / weights.sum())
+
+    process = np.diff([h.process_cpu_ns for h in host])
+    rest = np.diff([h.machine_busy_ns for h in host]) - process
+    # What lies between steps is the training thread's own, as far as is known.
+    on_cpu = length - of_each(table.causes_ns[:, [CAUSES.index(cause) for cause in _OFF_CPU_CAUSES]].sum(axis=1))
+    native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native") / max(1, _on_cpu(facts))
+    torchs = on_cpu * min(1.0, native) * max(0, facts.torch_threads - 1)
+    torchs = np.maximum(torchs, own_threads(facts).torchs * length)
+    ours = length * min(1.0, facts.own_cpu_ns / max(facts.run.watched_ns, 1))
+    own, threads = weighed(process), weighed(process - on_cpu - torchs - ours)
+    return replace(
+        mean,
+        own=own,
+        threads=min(own, max(mean.threads, threads)),
+        others=max(0.0, mean.others + weighed(rest) - float(rest.sum() / length.sum())),
+    )
 
 
 def threads_beside(facts: Facts) -> tuple[float, float] | None:

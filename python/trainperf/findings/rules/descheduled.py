@@ -34,7 +34,7 @@ class Descheduled:
         # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
         if severity is None or cost < facts.own_cpu_ns:
             return None
-        wants, load = cpus.demand(facts), cpus.load(facts)
+        wants, load = cpus.demand(facts), cpus.load_in_waits(facts)
         whose = cpus.whose(wants, load)
         if whose == "oversubscribed":
             return None  # a finding of its own
@@ -83,7 +83,7 @@ class Descheduled:
             confidence=confidence,
             evidence=(
                 f"{facts.of_step(cost)} the training thread is ready and waits for a CPU",
-                f"in CPUs: this process {load.own:.1f}"
+                f"in CPUs, where it waits: this process {load.own:.1f}"
                 + (f" ({load.threads:.1f} in own threads)" if load.threads >= limit("own_threads_cpus") else "")
                 + f", its workers {load.workers:.1f}, "
                 + (f"the other ranks {load.ranks:.1f}, " if load.ranks >= 0.05 else "")
@@ -115,12 +115,12 @@ class Descheduled:
     @staticmethod
     def _beside_others(facts: Facts, load: cpus.Load) -> str:
         """What of the run's own uses the CPUs too: it may be what training waits for in a part of the run."""
-        own = load.threads + load.started
+        own = load.threads + load.workers + load.children
         if own < _SPEAKS_OF:
             return "; nothing in this program makes them do so"
-        holder = facts.busiest_other() if load.threads >= load.started else None
+        holder = facts.busiest_other() if load.threads >= 0.5 * own and not own_threads(facts).mostly_native else None
         at = f" in {facts.label(holder.spot)}" if holder is not None and holder.spot is not None else ""
-        named = f", most of it {holder.name}{at}" if holder is not None else ""
+        named = f"; of these {holder.name} holds the GIL most{at}" if holder is not None else ""
         return f"; this run's own threads and processes, beside training, use {own:.1f}{named}"
 
     @staticmethod
