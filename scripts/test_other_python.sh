@@ -21,15 +21,19 @@ if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
   echo "$key" >"$venv/.trainperf-setup"
 fi
 if [ "$(.venv/bin/python -c "$version")" = "$("$python" -c "$version")" ]; then
-  build=build/release  # as `make dev` left it
+  build=build/release
+  [ -d "$build" ] || { echo "there is no $build: run \`make dev\` first" >&2; exit 1; }
 else
   # As the release is built and in a folder beside it, so that ccache has the most of it.
   cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python" \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$own.log" 2>&1 ||
     { cat "$own.log"; exit 1; }
 fi
-flock "$build" cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$own.log" 2>&1 || { cat "$own.log"; exit 1; }
+exec 9>"$build.lock"  # several CPythons may take one build
+flock 9
+cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 site=$(scripts/overlay.sh "$build" "$own/site")
+exec 9>&-
 # tests/native builds its own module for the Python that runs it; here it is built already.
 tests() {  # tests PYTEST_ARGUMENT...
   PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$own/pytest_cache" "$@" \

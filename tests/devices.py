@@ -26,11 +26,11 @@ class DeviceFile(RunFile):
         self, idle: Idle, *, lead_us: float = 500, queue: int = 20, lost: int = 0, info: Any = None, **each: Any
     ) -> DeviceFile:
         """What device 0 did in the steps so far. `idle`: ms by cause, or that of a step. `each`: other columns of
-        device_step, per step. `lost`: so many steps lack records."""
+        device_step, per step, or functions of the step. `lost`: so many steps lack records."""
         self.device(0, "NVIDIA H200", lead_us=lead_us, **(info or {}))
         for step, (_, facts) in enumerate(self._steps):
             causes = idle(step) if callable(idle) else idle
-            row = {"kernels": 100, "launches": 100} | each
+            row = {"kernels": 100, "launches": 100} | {k: v(step) if callable(v) else v for k, v in each.items()}
             wall = facts["wall_ns"] / 1e6
             busy = max(0.0, wall - sum(causes.values()) - 2e-5)  # what rounding the causes to nanoseconds may take
             row |= {"busy": busy, "idle": causes, "queue_depth": queue}

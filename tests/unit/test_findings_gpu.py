@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from devices import DeviceFile, maker
+from trainperf.findings.facts import Facts
+from trainperf.findings.gpu import BETWEEN
 from verdicts import TRAIN, Make, abstained, loud, only, said
 
 
@@ -352,6 +354,31 @@ def test_a_first_step_in_which_nothing_was_loaded_is_no_warm_up(make: Make) -> N
     file = started(make(), {"unknown": 2000.0})
     assert "gpu-warm-up" not in infos(file)
     assert "for something that was not seen" in said(file).verdict.text
+
+
+@pytest.mark.parametrize(("loading", "cost"), [(0.1, 0), (300.0, 2_800_000_000)])
+def test_the_programs_own_first_step_is_no_warm_up_for_a_little_loading(make: Make, loading: float, cost: int) -> None:
+    file = make().steps(1, launch=2520.0, module_load=loading).steps(59, launch=20.0)
+    file.gpu(lambda step: {"launch": 2500.0, "module_load": loading} if step == 0 else {"launch": 2.0})
+    told = [f.cost_ns for f in said(file).findings if f.id == "TP515"]
+    assert told == ([cost] if cost else []) and bool(loud(file)) == (not cost)
+
+
+def test_later_steps_of_no_length_have_no_warm_up_before_them(make: Make) -> None:
+    file = make().steps(1, launch=20.0, module_load=300.0).steps(59)
+    file.gpu(lambda step: {"module_load": 300.0} if step == 0 else {})
+    assert "gpu-warm-up" not in infos(file)
+
+
+def test_no_column_of_idleness_is_negative(make: Make) -> None:
+    """Of the idleness of `launch` a part is between two kernels, in the first step too."""
+    file = make().steps(1, launch=300.0, module_load=300.0).steps(59, launch=20.0)
+    file.gpu(lambda step: {"launch": 100.0 if step == 0 else 2.0}, between=lambda step: 50.0 if step == 0 else 0.5)
+    with file.open() as run:
+        gpu = Facts(run).gpu
+        assert gpu is not None and gpu.warm_up is not None
+        assert gpu.column(["launch"]).min() >= 0
+        assert gpu.column([BETWEEN]).sum() == round((50 + 59 * 0.5) * 1e6)
 
 
 def test_a_long_run_has_no_warm_up_to_speak_of(make: Make) -> None:

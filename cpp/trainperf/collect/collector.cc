@@ -389,7 +389,10 @@ void Collector::WatchLaunchers(size_t first) {
     if (call.thread == seen || call.thread == 0) continue;
     if (call.what != static_cast<uint8_t>(HostCall::kLaunchKernel)) continue;
     seen = call.thread;
-    if (ThreadTable::Get().info(seen).ring.load(std::memory_order_relaxed) == nullptr) marks::WatchThread(seen);
+    ThreadInfo& info = ThreadTable::Get().info(seen);
+    if (info.ring.load(std::memory_order_relaxed) != nullptr) continue;
+    // Records come after the fact: one that has ended would keep its ring from who comes next.
+    if (!ThreadHasEnded(info.native_tid.load(std::memory_order_relaxed))) marks::WatchThread(seen);
   }
 }
 

@@ -40,7 +40,7 @@ class WarmUp:
     wall_ns: int  # of these steps, all of it
     later_ns: int  # what a later step takes: the median
     host: dict[str, int]  # by cause, beyond what so many later steps have of it
-    idle: Int64Array  # (steps, causes): the device's, likewise
+    idle: Int64Array  # (steps, causes): the device's, likewise; of `launch` without what is BETWEEN
 
 
 # What a device's first use is made of. The rest of a first step is the program's own, and for other rules to tell.
@@ -52,18 +52,25 @@ def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
     table = run.steps
     each = table.wall_ns / table.count
     most = int(limit("warm_up_steps"))
-    if len(each) < 2 * most:
+    later = float(np.median(each[most:])) if len(each) >= 2 * most else 0.0
+    if round(later) <= 0:
         return None
-    later = float(np.median(each[most:]))
     beyond = _beyond(table.causes_ns, table.count, most)[:, [CAUSES.index(cause) for cause in _OF_WARM_UP]]
-    loads = beyond[:, _OF_WARM_UP.index("module_load")] > 0
-    slow = (table.count[:most] == 1) & loads & (beyond.sum(axis=1) >= limit("warm_up_excess") * later)
+    launch, loads = (_OF_WARM_UP.index(cause) for cause in ("launch", "module_load"))
+    # All native code is in `launch`: that of libraries at their first use, and of the program's own.
+    beyond[:, launch] = np.minimum(beyond[:, launch], limit("warm_up_launch") * beyond[:, loads])
+    excess = beyond.sum(axis=1)
+    slow = (table.count[:most] == 1) & (beyond[:, loads] > 0) & (excess >= limit("warm_up_excess") * later)
     steps = most if slow.all() else int(np.argmin(slow))
     if not steps:
         return None
     host = beyond[:steps].sum(axis=0)
-    idle = _beyond(device.steps.idle_causes_ns, table.count, most)[:steps]
+    idle_ns = device.steps.idle_causes_ns.copy()
+    idle_ns[:, CAUSES.index("launch")] -= device.steps.between_ns
+    idle = _beyond(idle_ns, table.count, most)[:steps]
     idle[:, [i for i, cause in enumerate(CAUSES) if cause not in _OF_WARM_UP]] = 0
+    at = CAUSES.index("launch")
+    idle[:, at] = np.minimum(idle[:, at], beyond[:steps, launch])
     by_cause = {cause: int(ns) for cause, ns in zip(_OF_WARM_UP, host.tolist(), strict=True)}
     return WarmUp(steps, int(table.wall_ns[:steps].sum()), round(later), by_cause, idle)
 

@@ -29,6 +29,13 @@ OF_DEVICES: Final = (
         "on an H200 the first step had 2 to 600 times it, the second 0.5; later steps vary by a fifth",
     ),
     Threshold(
+        "warm_up_launch",
+        10,
+        "times the loading",
+        "of native code in those steps so much is a device's warm-up at most: the program's own is there as well",
+        "a choice; not measured",
+    ),
+    Threshold(
         "gpu_bound_share",
         0.90,
         "share of the run",

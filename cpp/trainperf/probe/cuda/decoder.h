@@ -35,9 +35,9 @@ struct DecodedBatch {
 };
 
 struct DecoderStats {
-  int64_t records = 0;  // of any kind
-  int64_t kernels = 0;
-  int64_t graph_kernels = 0;  // of them    // delivered
+  int64_t records = 0;        // of any kind
+  int64_t kernels = 0;        // delivered
+  int64_t graph_kernels = 0;  // of these
   int64_t copies = 0;         // and memsets
   int64_t calls = 0;          // delivered
   int64_t other = 0;          // kinds and calls of no account
