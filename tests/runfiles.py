@@ -363,7 +363,8 @@ class RunFile(DeviceParts):
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
-        `other_cpus`: as a function, the CPU seconds so far. `throttled`, `system`: ms per second; -1: not known. `faults`: so far, by reading; None: not known.
+        `other_cpus`: as a function, the CPU seconds so far. `throttled`, `system`: ms per second; -1: not known.
+        `faults`: so far, by reading; None: not known.
         """
         for reading in range(seconds + 1):
             second = first + reading * every

@@ -37,6 +37,10 @@ class OwnThreads:
         return sum(t.cpus for t in (*self.python, *self.native))
 
     @property
+    def more_native(self) -> bool:
+        return sum(t.cpus for t in self.native) > sum(t.cpus for t in self.python)
+
+    @property
     def mostly_native(self) -> bool:
         return sum(t.cpus for t in self.native) >= limit("most_share") * max(self.cpus, limit("own_threads_cpus"))
 

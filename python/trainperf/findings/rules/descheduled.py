@@ -118,7 +118,8 @@ class Descheduled:
         own = load.threads + load.workers + load.children
         if own < _SPEAKS_OF:
             return "; nothing in this program makes them do so"
-        holder = facts.busiest_other() if load.threads >= limit("half_share") * own and not own_threads(facts).mostly_native else None
+        python = load.threads >= limit("half_share") * own and not own_threads(facts).more_native
+        holder = facts.busiest_other() if python else None
         at = f" in {facts.label(holder.spot)}" if holder is not None and holder.spot is not None else ""
         named = f"; of these {holder.name} holds the GIL most{at}" if holder is not None else ""
         return f"; this run's own threads and processes, beside training, use {own:.1f}{named}"
