@@ -268,3 +268,10 @@ def test_a_verdict_that_is_not_clear_names_the_largest_part(make: Make) -> None:
     assert one == "no clear verdict: step time is 40% compute; no rule is sure of the 30% module_load"
     larger = said(make().steps(100, compute=4.0, module_load=6.0)).verdict
     assert larger.text == "no clear verdict: step time is 60% module_load, and no rule is sure of it"
+
+
+@pytest.mark.parametrize(("validation", "told"), [(3.0, "; beside that validation costs 30%"), (0.8, "")])
+def test_what_is_no_warning_and_costs_more_than_it_is_in_the_verdict(make: Make, validation: float, told: str) -> None:
+    file = make().steps(200, compute=6.1, checkpoint=0.9, validation=validation)
+    verdict = said(file).verdict
+    assert verdict.finding == "TP304" and verdict.text.endswith(f"checkpoints to be written{told}"), verdict.text

@@ -183,7 +183,7 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
         before, after = (
             _warm_up(found, top),
-            f"{_slow_part(found, top)}{_untold_row(facts, top)}{_of_others(found, top)}",
+            f"{_slow_part(found, top)}{_untold_row(facts, top)}{_larger(found, top)}{_of_others(found, top)}",
         )
         text = f"{device}{before}{top.slug}{cost}: {top.title}{after}"
         return Verdict(text, top.id, "finding")
@@ -305,6 +305,15 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
     mine = (f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause and not f.by_others)
     uneven = next(mine, None)
     return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+
+
+def _larger(found: list[Finding], top: Finding) -> str:
+    """What is no warning, such as validation of a third of the run, and costs more than what the verdict is about."""
+    infos = (f for f in found if f.severity == "info" and f.slug not in _PAID_ONCE and f.cause not in MACHINE)
+    most = max(infos, key=lambda f: f.cost_ns, default=None)
+    if most is None or not worth_a_look([most]) or most.cost_ns <= top.cost_ns + top.told_ns:
+        return ""
+    return f"; beside that {most.slug} costs {most.share:.0%}"
 
 
 def _of_others(found: list[Finding], top: Finding) -> str:

@@ -52,7 +52,7 @@ _ELSEWHERE = (
     "if step % 50 == 0: ..."
 )
 _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
-_AFTER_THE_MODEL = seldom_or("in tensors, of all at once (torch._foreach_lerp_)")
+_AFTER_THE_MODEL = seldom_or("in tensors, of all at once; what searches: by a set or dict")
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
