@@ -120,11 +120,17 @@ class Backward(torch.autograd.Function):
         done.get()
         return grad
 
+def batches():  # on a machine that others use the hog may hold the GIL less
+    for _ in range(2000):
+        yield torch.ones(1)
+        if waited > 0.3:
+            return
+
 thread = threading.Thread(target=autograd, name="autograd")
 thread.start()
 gpu.start()
 with trainperf.watch(path, verbose=False), Hog():
-    for batch in DataLoader([torch.ones(1)] * 40, batch_size=None):
+    for batch in batches():
         Backward.apply(weight * batch).sum().backward()
         optimizer.step()
         gpu.synchronize()
