@@ -55,3 +55,12 @@ def play(body: str, tmp_path: Path, *, code: int = 0, env: dict[str, str] | None
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     facts = {key: value for line in told for key, value in line.items()}
     return {**facts, "run": trainperf.open(path) if path.exists() else None, "stderr": done.stderr}
+
+
+def tier(facts: dict[str, Any]) -> str:
+    found = facts["run"].tiers["cuda"]
+    return f"{found.tier}: {found.why}" if found.why else str(found.tier)
+
+
+def lost(facts: dict[str, Any]) -> dict[str, int]:
+    return {what: n for what, n in facts["run"].dropped.items() if what.startswith("cupti") and n}

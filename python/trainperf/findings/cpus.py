@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
-
 _OFF_CPU_CAUSES = ("gil_wait", "descheduled", "throttled")  # likewise, of a row of steps
 
 Who = Literal["own threads", "oversubscribed", "children", "others", "both", "unclear"]
@@ -154,31 +153,6 @@ def load(facts: Facts) -> Load:
     )
 
 
-def leave_room(wants: Demand, used: Load) -> bool:
-    """Whether other processes leave the run the CPUs that it is set to use: what is short is not because of them."""
-    return 0 < limit("full_cpus") * wants.wanted <= wants.cpus - used.others
-
-
-def free(wants: Demand, used: Load) -> tuple[float, float]:
-    """CPUs that nobody used and the run may, on average: at least, and at most. Only where `used` is known."""
-    most = wants.cpus - used.run - used.others
-    if wants.quota:
-        most = min(most, wants.quota - used.run)
-    return max(0.0, most - used.elsewhere), max(0.0, most)
-
-
-def _own_threads(facts: Facts) -> float:
-    """CPUs that threads of this process used besides the training thread, torch's and ours, at least; 0.0: not known.
-
-    From the readings while steps ran, or from all, if that tells of more: building a model is the training thread's
-    doing as well.
-    """
-    table = facts.run.steps
-    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
-    during = [h for h in facts.run.host if start <= h.at_ns <= end]
-    return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
-
-
 def load_in_waits(facts: Facts) -> Load:
     """As load(), where the training thread waits for a CPU, each second by as much as it waits in it: who works in
     another part of the run is in nobody's way. Workers, child processes and ranks are those of the whole run."""
@@ -215,6 +189,31 @@ def load_in_waits(facts: Facts) -> Load:
         threads=min(own, max(mean.threads, threads)),
         others=max(0.0, mean.others + weighed(rest) - float(rest.sum() / length.sum())),
     )
+
+
+def leave_room(wants: Demand, used: Load) -> bool:
+    """Whether other processes leave the run the CPUs that it is set to use: what is short is not because of them."""
+    return 0 < limit("full_cpus") * wants.wanted <= wants.cpus - used.others
+
+
+def free(wants: Demand, used: Load) -> tuple[float, float]:
+    """CPUs that nobody used and the run may, on average: at least, and at most. Only where `used` is known."""
+    most = wants.cpus - used.run - used.others
+    if wants.quota:
+        most = min(most, wants.quota - used.run)
+    return max(0.0, most - used.elsewhere), max(0.0, most)
+
+
+def _own_threads(facts: Facts) -> float:
+    """CPUs that threads of this process used besides the training thread, torch's and ours, at least; 0.0: not known.
+
+    From the readings while steps ran, or from all, if that tells of more: building a model is the training thread's
+    doing as well.
+    """
+    table = facts.run.steps
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    during = [h for h in facts.run.host if start <= h.at_ns <= end]
+    return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
 
 
 def threads_beside(facts: Facts) -> tuple[float, float] | None:

@@ -65,12 +65,11 @@ def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
     if not steps:
         return None
     host = beyond[:steps].sum(axis=0)
-    idle_ns = device.steps.idle_causes_ns.copy()
-    idle_ns[:, CAUSES.index("launch")] -= device.steps.between_ns
+    idle_ns, of_launch = device.steps.idle_causes_ns.copy(), CAUSES.index("launch")
+    idle_ns[:, of_launch] -= device.steps.between_ns
     idle = _beyond(idle_ns, table.count, most)[:steps]
     idle[:, [i for i, cause in enumerate(CAUSES) if cause not in _OF_WARM_UP]] = 0
-    at = CAUSES.index("launch")
-    idle[:, at] = np.minimum(idle[:, at], beyond[:steps, launch])
+    idle[:, of_launch] = np.minimum(idle[:, of_launch], beyond[:steps, launch])
     by_cause = {cause: int(ns) for cause, ns in zip(_OF_WARM_UP, host.tolist(), strict=True)}
     return WarmUp(steps, int(table.wall_ns[:steps].sum()), round(later), by_cause, idle)
 
