@@ -350,7 +350,7 @@ class RunFile(DeviceParts):
         *,
         first: float = 0,
         every: float = 1,
-        process_cpus: float,
+        process_cpus: float | Callable[[float], float],
         other_cpus: float | Callable[[float], float] = 0,
         idle_cpus: float = 0,
         throttled: float = -1,
@@ -363,17 +363,18 @@ class RunFile(DeviceParts):
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
-        `other_cpus`: as a function, the CPU seconds so far. `throttled`, `system`: ms per second; -1: not known.
-        `faults`: so far, by reading; None: not known.
+        `process_cpus`, `other_cpus`: as functions, the CPU seconds so far. `throttled`, `system`: ms per second;
+        -1: not known. `faults`: so far, by reading; None: not known.
         """
         for reading in range(seconds + 1):
             second = first + reading * every
+            process = process_cpus(second) if callable(process_cpus) else second * process_cpus
             others = other_cpus(second) if callable(other_cpus) else second * other_cpus
             self._add(
                 "host",
                 at_ns=1_000_000_000_000 + round(second * 10**9),
-                process_cpu_ns=round(second * process_cpus * 1e9),
-                machine_busy_ns=round((second * process_cpus + others) * 1e9),
+                process_cpu_ns=round(process * 1e9),
+                machine_busy_ns=round((process + others) * 1e9),
                 machine_idle_ns=round(second * idle_cpus * 1e9),
                 throttled_ns=-1 if throttled < 0 else _ns(second * throttled),
                 rss_bytes=rss_bytes(reading) if callable(rss_bytes) else rss_bytes,

@@ -364,6 +364,14 @@ def test_the_programs_own_first_step_is_no_warm_up_for_a_little_loading(make: Ma
     assert told == ([cost] if cost else []) and bool(loud(file)) == (not cost)
 
 
+def test_native_code_that_so_much_loading_does_not_explain_is_told_as_left_out(make: Make) -> None:
+    file = make().steps(1, launch=3020.0, module_load=100.0).steps(59, launch=20.0)
+    file.gpu(lambda step: {"launch": 3000.0, "module_load": 100.0} if step == 0 else {"launch": 2.0})
+    f = next(f for f in said(file).findings if f.id == "TP515")
+    assert f.why == "the first step took 1,100 ms more than later ones do, of what a device's first use is made of"
+    assert any(e.startswith("2,000 ms more of it in native code") and "not counted" in e for e in f.evidence), f
+
+
 def test_later_steps_of_no_length_have_no_warm_up_before_them(make: Make) -> None:
     file = make().steps(1, launch=20.0, module_load=300.0).steps(59)
     file.gpu(lambda step: {"module_load": 300.0} if step == 0 else {})

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
 _OFF_CPU_CAUSES = ("gil_wait", "descheduled", "throttled")  # likewise, of a row of steps
 
+SPEAKS_OF = 0.05  # CPUs: what is less is shown as 0.0
+
 Who = Literal["own threads", "oversubscribed", "children", "others", "both", "unclear"]
 
 
@@ -39,6 +41,7 @@ class Load:
     children: float = 0.0  # processes that this one started, beside workers
     ranks: float = 0.0  # the other ranks on this machine, which are neither: as much as this one each
     elsewhere: int = 0  # CPUs of the machine that this run may not use
+    in_waits: bool = False  # `own`, `threads` and `others` are of where the training thread waits for a CPU
 
     @property
     def run(self) -> float:
@@ -49,6 +52,21 @@ class Load:
     def started(self) -> float:
         """Of the run's own processes beside this one."""
         return self.workers + self.children + self.ranks
+
+    @property
+    def text(self) -> str:
+        """Who used how much, as evidence; "" where it is not known."""
+        if not self.known:
+            return ""
+        mean = " (on average)" if self.in_waits else ""
+        threads = f" ({self.threads:.1f} in own threads)" if self.threads >= limit("own_threads_cpus") else ""
+        started = {"its workers": self.workers, "the other ranks": self.ranks, "other child processes": self.children}
+        parts = (
+            f"this process {self.own:.1f}{threads}",
+            *(f"{who} {used:.1f}{mean}" for who, used in started.items() if used >= SPEAKS_OF),
+            f"others on these CPUs {self.others:.1f} or more" if self.elsewhere else f"others {self.others:.1f}",
+        )
+        return f"in CPUs{', where it waits' if self.in_waits else ''}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,37 +175,48 @@ def load_in_waits(facts: Facts) -> Load:
     """As load(), where the training thread waits for a CPU, each second by as much as it waits in it: who works in
     another part of the run is in nobody's way. Workers, child processes and ranks are those of the whole run."""
     mean, table, host = load(facts), facts.run.steps, facts.run.host
-    waits = table.causes_ns[:, CAUSES.index("descheduled")]
     at = np.array([h.at_ns for h in host])
     length = np.diff(at)
     if not mean.known or len(host) < 3 or (length <= 0).any():
         return mean
-    ends = table.start_ns + table.wall_ns
+    ends = np.concatenate([table.start_ns[:1], table.start_ns + table.wall_ns])
 
     def of_each(column: Int64Array) -> Floats:
-        return np.diff(np.interp(at, ends, np.cumsum(column)))
+        return np.diff(np.interp(at, ends, np.concatenate([[0], np.cumsum(column)])))
 
-    weights = of_each(waits)
+    weights = of_each(table.causes_ns[:, CAUSES.index("descheduled")])
     if weights.sum() <= 0:
         return mean
+    weights /= weights.sum()
 
-    def weighed(ns: Int64Array | Floats) -> float:
-        return float((ns / length * weights).sum() / weights.sum())
+    stepped = of_each(table.wall_ns)
+
+    def more(ns: Int64Array | Floats, of: Int64Array | Floats = length) -> float:
+        """CPUs, than on average, each second by as much as there is of it."""
+        return float((ns / length * (weights - of / of.sum())).sum())
 
     process = np.diff([h.process_cpu_ns for h in host])
-    rest = np.diff([h.machine_busy_ns for h in host]) - process
     # What lies between steps is the training thread's own, as far as is known.
     on_cpu = length - of_each(table.causes_ns[:, [CAUSES.index(cause) for cause in _OFF_CPU_CAUSES]].sum(axis=1))
     native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native") / max(1, _on_cpu(facts))
     torchs = on_cpu * min(1.0, native) * max(0, facts.torch_threads - 1)
     torchs = np.maximum(torchs, own_threads(facts).torchs * length)
     ours = length * min(1.0, facts.own_cpu_ns / max(facts.run.watched_ns, 1))
-    own, threads = weighed(process), weighed(process - on_cpu - torchs - ours)
+    beside = process - on_cpu - torchs - ours
+    # At least, each: what is read of a second, and what is known of the whole run with how they differ.
+    threads = max(float((beside / length * weights).sum()), mean.threads + more(beside.clip(min=0), of=stepped))
+    own = mean.own + more(process)
+    others = more(np.diff([h.machine_busy_ns for h in host]) - process)
+    if others > 0:
+        # All that the run started may have run in the waits, and the others on CPUs that are in nobody's way.
+        at_most = float((weights / length).max() * length.sum())
+        others = 0.0 if mean.elsewhere else max(0.0, others - mean.started * (at_most - 1))
     return replace(
         mean,
         own=own,
-        threads=min(own, max(mean.threads, threads)),
-        others=max(0.0, mean.others + weighed(rest) - float(rest.sum() / length.sum())),
+        threads=min(own, max(0.0, threads)),
+        others=max(0.0, mean.others + others),
+        in_waits=True,
     )
 
 

@@ -41,6 +41,7 @@ class WarmUp:
     later_ns: int  # what a later step takes: the median
     host: dict[str, int]  # by cause, beyond what so many later steps have of it
     idle: Int64Array  # (steps, causes): the device's, likewise; of `launch` without what is BETWEEN
+    native_left_ns: int  # of `launch` what is more than the loading explains, and is not in `host`
 
 
 # What a device's first use is made of. The rest of a first step is the program's own, and for other rules to tell.
@@ -58,7 +59,8 @@ def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
     beyond = _beyond(table.causes_ns, table.count, most)[:, [CAUSES.index(cause) for cause in _OF_WARM_UP]]
     launch, loads = (_OF_WARM_UP.index(cause) for cause in ("launch", "module_load"))
     # All native code is in `launch`: that of libraries at their first use, and of the program's own.
-    beyond[:, launch] = np.minimum(beyond[:, launch], limit("warm_up_launch") * beyond[:, loads])
+    native = beyond[:, launch].copy()
+    beyond[:, launch] = np.minimum(native, limit("warm_up_launch") * beyond[:, loads])
     excess = beyond.sum(axis=1)
     slow = (table.count[:most] == 1) & (beyond[:, loads] > 0) & (excess >= limit("warm_up_excess") * later)
     steps = most if slow.all() else int(np.argmin(slow))
@@ -71,7 +73,8 @@ def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
     idle[:, [i for i, cause in enumerate(CAUSES) if cause not in _OF_WARM_UP]] = 0
     idle[:, of_launch] = np.minimum(idle[:, of_launch], beyond[:steps, launch])
     by_cause = {cause: int(ns) for cause, ns in zip(_OF_WARM_UP, host.tolist(), strict=True)}
-    return WarmUp(steps, int(table.wall_ns[:steps].sum()), round(later), by_cause, idle)
+    left = int((native - beyond[:, launch])[:steps].sum())
+    return WarmUp(steps, int(table.wall_ns[:steps].sum()), round(later), by_cause, idle, left)
 
 
 def _beyond(causes_ns: Int64Array, count: Int64Array, most: int) -> Int64Array:

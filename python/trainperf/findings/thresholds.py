@@ -439,6 +439,13 @@ _TABLE = (
     *BETWEEN_RUNS,
     *OF_DEVICES,
     Threshold(
+        "heap_warm_up_s",
+        0.9,
+        "s",
+        "of the steps, left out: readings of page faults count from then on",
+        "a choice: up to the reading of their first second, which is that of first uses",
+    ),
+    Threshold(
         "heap_min_seconds",
         4,
         "seconds",

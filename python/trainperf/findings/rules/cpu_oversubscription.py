@@ -27,7 +27,7 @@ class CpuOversubscription:
         blind = facts.off("run_delay") if wants.over_cpus else facts.off("throttling")
         if blind is not None:
             return Abstained(self.id, self.slug, blind)
-        load = cpus.load(facts)
+        load = cpus.load_in_waits(facts)
         by_delay = wants.over_cpus and cpus.whose(wants, load) == "oversubscribed"
         claims: dict[Cell, int] = facts.waits_for_cpu() if by_delay else {}
         waited = sum(claims.values())
@@ -69,12 +69,7 @@ class CpuOversubscription:
                 f"{facts.of_step(waited)} the training thread is ready and waits for a CPU" if waited else "",
                 f"{ms(stopped / facts.steps)} a step the container's quota stops it" if stopped else "",
                 f"{ranks}{doing}{with_workers} on {have}",
-                f"in CPUs: this process {load.own:.1f}, its workers {load.workers:.1f}, "
-                + (f"the other ranks {load.ranks:.1f}, " if load.ranks >= 0.05 else "")
-                + f"others {load.others:.1f}"
-                + (" or more" if load.elsewhere else "")
-                if load.known
-                else "",
+                load.text,
             ),
             who=(facts.step_thread_name,),
             why=f"{ranks}{doing}{with_workers} share {have}",

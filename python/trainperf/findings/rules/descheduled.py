@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 _FEWER = "# start fewer of them, make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
-_SPEAKS_OF = 0.05  # CPUs: what is less is shown as 0.0
 _LOOK = "# look at what else runs:\ntop -H"
 
 
@@ -83,14 +82,7 @@ class Descheduled:
             confidence=confidence,
             evidence=(
                 f"{facts.of_step(cost)} the training thread is ready and waits for a CPU",
-                f"in CPUs, where it waits: this process {load.own:.1f}"
-                + (f" ({load.threads:.1f} in own threads)" if load.threads >= limit("own_threads_cpus") else "")
-                + f", its workers {load.workers:.1f}, "
-                + (f"the other ranks {load.ranks:.1f}, " if load.ranks >= 0.05 else "")
-                + (f"other child processes {load.children:.1f}, " if load.children >= 0.05 else "")
-                + (f"others on these CPUs {load.others:.1f} or more" if load.elsewhere else f"others {load.others:.1f}")
-                if load.known
-                else "",
+                load.text,
                 f"{threads} threads of torch share each operation: while one has no CPU the others wait for it, which "
                 "counts as compute"
                 if shared
@@ -116,7 +108,7 @@ class Descheduled:
     def _beside_others(facts: Facts, load: cpus.Load) -> str:
         """What of the run's own uses the CPUs too: it may be what training waits for in a part of the run."""
         own = load.threads + load.workers + load.children
-        if own < _SPEAKS_OF:
+        if own < cpus.SPEAKS_OF:
             return "; nothing in this program makes them do so"
         python = load.threads >= limit("half_share") * own and not own_threads(facts).more_native
         holder = facts.busiest_other() if python else None

@@ -58,10 +58,14 @@ class GpuWarmUp(DeviceRule):
             evidence=(
                 f"{first} took {ms(warm_up.wall_ns)}, as long as {warm_up.wall_ns / warm_up.later_ns:,.0f} later ones",
                 *(f"{ms(ns)} of it {_SAID[cause]}" for cause, ns in said.items()),
+                f"{ms(warm_up.native_left_ns)} more of it in native code, not counted here: so much loading does not "
+                "explain it"
+                if warm_up.native_left_ns >= limit("compile_share") * cost
+                else "",
                 f"{device.name} idled {ms(whole)} meanwhile",
             ),
             who=(facts.step_thread_name,),
-            why=f"{first} took {ms(cost)} more than later ones do",
+            why=f"{first} took {ms(cost)} more than later ones do, of what a device's first use is made of",
             fix=f"{NOTHING}; of convolutions torch.backends.cudnn.benchmark = False tries out fewer kernels"
             if "gpu_wait" in said
             else NOTHING,

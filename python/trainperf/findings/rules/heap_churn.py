@@ -21,7 +21,6 @@ _OLD = 3  # files before this version of the schema have no page faults
 _NO_TRIM = 1 << 40  # bytes: more than any heap
 _MOST_MMAP = 32 << 20  # bytes: the most that man mallopt allows for M_MMAP_THRESHOLD
 _LEAST_PAD = 64 << 20
-_WARM_UP_NS = 900_000_000  # of the steps, left out: up to the reading of their first second
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,8 @@ def _churn(facts: Facts) -> _Churn | str:
     if not facts.number("page_fault_ns") or not page_bytes:
         return "what a page fault costs could not be measured"
     table = facts.run.steps
-    start, end = int(table.start_ns[0]) + _WARM_UP_NS, int(table.start_ns[-1] + table.wall_ns[-1])
+    start = int(table.start_ns[0]) + round(limit("heap_warm_up_s") * 1e9)
+    end = int(table.start_ns[-1] + table.wall_ns[-1])
     within = [h for h in facts.run.host if start <= h.at_ns <= end]
     # After a change of the training thread its count starts anew.
     pairs = [(a, b) for a, b in pairwise(within) if _known(a) and _known(b) and b.faults - a.faults >= 0]
