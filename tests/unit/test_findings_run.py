@@ -137,6 +137,17 @@ def test_where_compute_varies_the_verdict_does_not_say_what_it_is_about_does(mak
     assert "slow because of it" not in found.verdict.text
 
 
+@pytest.mark.parametrize(("python", "because"), [(0.5, True), (4.0, False)])
+def test_a_cause_that_is_half_of_the_difference_is_not_why(make: Make, python: float, because: bool) -> None:
+    file = make()
+    for step in range(600):
+        file.step(compute=5.0, data_wait=9.0 if step < 200 else 4.0, python=1.0 + (python if step < 200 else 0.0))
+    found = said(file)
+    title = next(f.title for f in found.findings if f.id == "TP401")
+    assert title.endswith(", because of data_wait" if because else "; data_wait is 56% of the difference"), title
+    assert ("is slow because of it" in found.verdict.text) == because, found.verdict
+
+
 def test_a_stretch_of_merged_rows_ends_with_the_last_step_of_a_row(make: Make) -> None:
     """Also where it is told that it may be chance."""
     ends = []

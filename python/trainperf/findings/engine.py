@@ -304,7 +304,9 @@ def _slow_part(found: list[Finding], top: Finding) -> str:
         return ""
     mine = (f for f in found if f.id == "TP401" and f is not top and f.cause == top.cause and not f.by_others)
     uneven = next(mine, None)
-    return f"; {uneven.title.partition(' runs ')[0]} is slow because of it" if uneven is not None else ""
+    if uneven is None or " because of " not in uneven.title:  # it has several causes
+        return ""
+    return f"; {uneven.title.partition(' runs ')[0]} is slow because of it"
 
 
 def _larger(found: list[Finding], top: Finding) -> str:

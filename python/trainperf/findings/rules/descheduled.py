@@ -53,8 +53,11 @@ class Descheduled:
         elif whose == "children":
             title = "its own child processes use the CPUs"
             why = f"processes that this one started (no DataLoader workers) use {load.children:.1f} CPUs"
-            fix = "# give them fewer CPUs, or start them at another time; the tree of all processes has them:\n"
+            fix = "# start them at another time, or let fewer run at once; `ps` lists them below this one:\n"
             fix += "ps -e --forest -o pid,pcpu,args"
+            if 1 < wants.cpus <= threads:
+                fix = f"{self._fewer_threads(wants.cpus, load.children)}  # leaves them their CPUs; or {fix[2:]}"
+            shared = threads > 1
         elif whose == "others":
             title, why = "other processes use the CPUs", f"other processes use {load.others:.1f} CPUs beside this one"
             if load.elsewhere:
@@ -109,6 +112,8 @@ class Descheduled:
         """What of the run's own uses the CPUs too: it may be what training waits for in a part of the run."""
         own = load.threads + load.workers + load.children
         if own < cpus.SPEAKS_OF:
+            if "children_cpu_after_ns" not in facts.run.meta:
+                return "; processes that this one started may be among them: it is known once a watch has ended"
             return "; nothing in this program makes them do so"
         python = load.threads >= limit("half_share") * own and not own_threads(facts).more_native
         holder = facts.busiest_other() if python else None
@@ -163,11 +168,14 @@ class Descheduled:
         return title, why, fix, named, where
 
     @staticmethod
+    def _fewer_threads(cpus: int, others: float) -> str:
+        return f"torch.set_num_threads({max(1, cpus - math.ceil(others - 0.25))})"
+
+    @staticmethod
     def _room(facts: Facts, cpus: int, threads: int, others: float) -> str:
         """What leaves the others' CPUs to them, as far as this machine has CPUs to divide."""
         if 1 < cpus <= threads:
-            fewer = max(1, cpus - math.ceil(others - 0.25))
-            return f"torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them"
+            return f"{Descheduled._fewer_threads(cpus, others)}  # leaves the others their CPUs; or stop them"
         if cpus > 2:
             last = min(4, cpus - 1) - 1
             return f"# stop them, or give this run its own CPUs:\n{facts.command(f'taskset -c 0-{last}')}"

@@ -184,6 +184,9 @@ class Uneven:
             severity = "info"  # larger inputs, or a busier machine: nothing in the loop is wrong
         first, last = self._steps(table.index[keep], count, slow)
         grown = max(1.0, float(change.clip(min=0).sum()))
+        # Of what is a part of the difference alone, nobody is told that the rest would go with it.
+        mostly = change[top] >= limit("most_share") * grown
+        because = f", because of {cause}" if mostly else f"; {cause} is {change[top] / grown:.0%} of the difference"
         claims: dict[Cell, int] = loaders.spread(facts.cells(cause), min(excess, int(change[top] * steps_in)))
         part = self._part(first, last, int(table.index[-1] + table.count[-1]))
         holders = facts.holders() if cause == "gil_wait" and not facts.off("gil_waits") else []
@@ -198,7 +201,7 @@ class Uneven:
             cause=cause,
             claims=claims,
             by_device=False,
-            title=f"{part} runs {slow.ratio:.1f} times slower than the rest, because of {cause}",
+            title=f"{part} runs {slow.ratio:.1f} times slower than the rest{because}",
             affected=steps_in,
             confidence=facts.confidence(doubts=("it may be the machine",) if busier else ()),
             evidence=(
