@@ -43,7 +43,7 @@ def test_child_processes_are_not_other_processes(make: Make) -> None:
     f = only(file.host(3, process_cpus=0.4, other_cpus=1.6))
     assert f.title == "its own child processes use the CPUs" and "use 1.4 CPUs" in f.why
     assert f.fix.startswith("torch.set_num_threads(1)  # leaves them their CPUs; or start") and f.saves_more, f.fix
-    assert any("other child processes 1.4 (on average), others 0.2" in e for e in f.evidence)
+    assert any("other child processes 1.4 (on average), others 0.2 or more" in e for e in f.evidence)
 
 
 def test_workers_that_lived_too_shortly_to_be_read_are_no_other_child_processes(make: Make) -> None:
@@ -55,7 +55,7 @@ def test_workers_that_lived_too_shortly_to_be_read_are_no_other_child_processes(
         file.worker(1, pid, cpu_share=0.9, seconds=0, states={"R": 1})
     f = only(file.host(3, process_cpus=0.4, other_cpus=1.6))
     assert "child processes" not in f.title
-    assert any("its workers 1.4 (on average), others 0.2" in e for e in f.evidence), f
+    assert any("its workers 1.4 (on average), others 0.2 or more" in e for e in f.evidence), f
 
 
 def test_a_child_process_beside_workers_that_were_read_is_none_of_them(make: Make) -> None:
@@ -122,7 +122,7 @@ def test_the_other_ranks_of_the_job_are_no_other_processes(make: Make, started_b
         file.meta(children_cpu_before_ns="0", children_cpu_after_ns=str(60 * 7_300_000_000))
     f = only(file.host(60, process_cpus=0.7, other_cpus=7.3))
     assert f.id == "TP602" and "12 on 8 CPUs" in f.title, f
-    assert any("the other ranks" in e and e.endswith("others 0.0") for e in f.evidence), f.evidence
+    assert any("the other ranks" in e and e.endswith("others 0.0 or more") for e in f.evidence), f.evidence
 
 
 def test_a_new_loader_in_each_epoch_takes_the_place_of_the_last(make: Make) -> None:
@@ -313,9 +313,12 @@ def test_what_runs_in_the_waits_on_cpus_that_the_run_may_not_use_is_in_nobodys_w
     file = waiting_in_the_second_third(make, cpus="4")
     f = descheduled(file.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(10, 30, 10), idle_cpus=46.5))
     assert "not clear" in f.why and not f.by_others and "others on these CPUs 0.0 or more" in f.evidence[1], f
+    more = waiting_in_the_second_third(make, cpus="4")
+    f = descheduled(more.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(10, 63, 10), idle_cpus=35.5))
+    assert f.title == "other processes use the CPUs" and "others on these CPUs 3.0 or more" in f.evidence[1], f
 
 
-@pytest.mark.parametrize(("started", "who"), [(0.5, "its own child"), (0.1, "other"), (0.0, "other")])
+@pytest.mark.parametrize(("started", "who"), [(0.48, "its own child"), (0.1, "other"), (0.0, "other")])
 def test_what_the_run_started_may_be_all_that_runs_more_in_the_waits(make: Make, started: float, who: str) -> None:
     """A CPU and a half of two, in the second third; a child process used so much of all nine seconds."""
     file = waiting_in_the_second_third(
@@ -330,6 +333,21 @@ def test_what_the_run_started_may_be_all_that_runs_more_in_the_waits(make: Make,
 def test_a_thread_that_works_where_nobody_waits_is_not_who_takes_the_cpus(make: Make) -> None:
     file = waiting_in_the_second_third(make, cpus="2", thread_cpu='{"python": [[9, "poller", 2700]]}')
     f = descheduled(file.host(9, process_cpus=thirds(1.9, 0.5, 1), other_cpus=thirds(0, 1.5, 0)))
+    assert f.title == "other processes use the CPUs" and "own threads" not in f.evidence[1], f
+
+
+def test_a_thread_that_works_all_along_is_one_where_the_training_thread_computes_less(make: Make) -> None:
+    """It waits for data there as well, and so leaves the thread more of what the process used."""
+    file = make(torch_threads="1", cpus="2", thread_cpu='{"python": [[9, "poller", 4500]]}', wall_ns=str(9 * 10**9))
+    file.steps(150, compute=20.0).steps(150, compute=4.0, data_wait=8.0, descheduled=8.0).steps(150, compute=20.0)
+    f = descheduled(file.host(9, process_cpus=thirds(1.5, 0.7, 1.5), other_cpus=thirds(0, 0.9, 0)))
+    assert "own threads" in f.title and "(0.5 in own threads)" in f.evidence[1] and not f.by_others, f
+
+
+def test_a_thread_that_worked_before_the_steps_is_not_who_takes_the_cpus(make: Make) -> None:
+    file = make(torch_threads="1", cpus="2", thread_cpu='{"python": [[9, "preload", 3000]]}', wall_ns=str(9 * 10**9))
+    file.steps(300, compute=10.0, descheduled=10.0)
+    f = descheduled(file.host(9, first=-3, process_cpus=lambda s: 2 * min(0, s) + 0.5 * max(0, s), other_cpus=0.9))
     assert f.title == "other processes use the CPUs" and "own threads" not in f.evidence[1], f
 
 
@@ -448,7 +466,7 @@ def test_a_thread_of_the_runs_own_beside_others_is_said(make: Make, python_ms: i
         file.meta(children_cpu_before_ns="0", children_cpu_after_ns="0")
     at = file.stack(f"{TRAIN}:41 spin", "/usr/lib/python3.11/threading.py:982 Thread.run")
     file.detail("hold", 90, thread=file.thread("poller"), stack=at)
-    f = only(file.host(3, process_cpus=0.4, other_cpus=1.6))
+    f = only(file.host(3, process_cpus=0.63 + (python_ms + 2 * native_ms) / 4000, other_cpus=1.2))
     assert f.title == "other processes use the CPUs", f
     told = f.why.partition("; ")[2]
     assert told.startswith(says) and ("poller" in told) == ("poller" in says), f.why

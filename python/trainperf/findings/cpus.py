@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
 _OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
 _OFF_CPU_CAUSES = ("gil_wait", "descheduled", "throttled")  # likewise, of a row of steps
+_ON_CPU_CAUSES = ("compute", "launch", "python", "gc")  # those of a row in which it surely used one
 
 SPEAKS_OF = 0.05  # CPUs: what is less is shown as 0.0
 
@@ -59,12 +60,13 @@ class Load:
         if not self.known:
             return ""
         mean = " (on average)" if self.in_waits else ""
+        at_least = self.elsewhere or (self.in_waits and self.started >= SPEAKS_OF)
         threads = f" ({self.threads:.1f} in own threads)" if self.threads >= limit("own_threads_cpus") else ""
         started = {"its workers": self.workers, "the other ranks": self.ranks, "other child processes": self.children}
         parts = (
             f"this process {self.own:.1f}{threads}",
             *(f"{who} {used:.1f}{mean}" for who, used in started.items() if used >= SPEAKS_OF),
-            f"others on these CPUs {self.others:.1f} or more" if self.elsewhere else f"others {self.others:.1f}",
+            f"others{' on these CPUs' if self.elsewhere else ''} {self.others:.1f}{' or more' if at_least else ''}",
         )
         return f"in CPUs{', where it waits' if self.in_waits else ''}: {', '.join(parts)}"
 
@@ -189,35 +191,42 @@ def load_in_waits(facts: Facts) -> Load:
         return mean
     weights /= weights.sum()
 
-    stepped = of_each(table.wall_ns)
+    def weighed(ns: Int64Array | Floats) -> float:
+        return float((ns / length * weights).sum())
 
-    def more(ns: Int64Array | Floats, of: Int64Array | Floats = length) -> float:
-        """CPUs, than on average, each second by as much as there is of it."""
-        return float((ns / length * (weights - of / of.sum())).sum())
+    def of_causes(causes: Sequence[str]) -> Floats:
+        return of_each(table.causes_ns[:, [CAUSES.index(cause) for cause in causes]].sum(axis=1))
 
     process = np.diff([h.process_cpu_ns for h in host])
+    own = weighed(process)
     # What lies between steps is the training thread's own, as far as is known.
-    on_cpu = length - of_each(table.causes_ns[:, [CAUSES.index(cause) for cause in _OFF_CPU_CAUSES]].sum(axis=1))
+    on_cpu = length - of_causes(_OFF_CPU_CAUSES)
     native = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism == "native") / max(1, _on_cpu(facts))
     torchs = on_cpu * min(1.0, native) * max(0, facts.torch_threads - 1)
     torchs = np.maximum(torchs, own_threads(facts).torchs * length)
     ours = length * min(1.0, facts.own_cpu_ns / max(facts.run.watched_ns, 1))
-    beside = process - on_cpu - torchs - ours
-    # At least, each: what is read of a second, and what is known of the whole run with how they differ.
-    threads = max(float((beside / length * weights).sum()), mean.threads + more(beside.clip(min=0), of=stepped))
-    own = mean.own + more(process)
-    others = more(np.diff([h.machine_busy_ns for h in host]) - process)
-    if others > 0:
-        # All that the run started may have run in the waits, and the others on CPUs that are in nobody's way.
-        at_most = float((weights / length).max() * length.sum())
-        others = 0.0 if mean.elsewhere else max(0.0, others - mean.started * (at_most - 1))
+    # As much as on average, where what the training thread computes leaves so much of the process. While it waits for
+    # torch's other threads it computes nothing, which is not told apart.
+    room = own - weighed(of_causes(_ON_CPU_CAUSES)) if facts.torch_threads <= 1 else own
+    threads = max(min(mean.threads, room), weighed(process - on_cpu - torchs - ours))
+    rest = np.diff([h.machine_busy_ns for h in host]) - process
+    less = min(0.0, weighed(rest) - float(rest.sum() / length.sum()))
+    surely = weighed(rest) - weighed(_at_most(mean.started * length.sum(), rest, weights / length)) - mean.elsewhere
     return replace(
         mean,
         own=own,
         threads=min(own, max(0.0, threads)),
-        others=max(0.0, mean.others + others),
+        others=max(0.0, mean.others + less, surely),
         in_waits=True,
     )
+
+
+def _at_most(used: float, busy: Int64Array, waits: Floats) -> Floats:
+    """As much of `used` in each second as its processes may have used there, those first in which it is waited most."""
+    order = np.argsort(-waits, kind="stable")
+    result = np.zeros(len(busy))
+    result[order] = np.diff(np.minimum(np.cumsum(busy[order].clip(min=0)), used), prepend=0.0)
+    return result
 
 
 def leave_room(wants: Demand, used: Load) -> bool:

@@ -27,8 +27,9 @@ class CpuOversubscription:
         blind = facts.off("run_delay") if wants.over_cpus else facts.off("throttling")
         if blind is not None:
             return Abstained(self.id, self.slug, blind)
-        load = cpus.load_in_waits(facts)
-        by_delay = wants.over_cpus and cpus.whose(wants, load) == "oversubscribed"
+        in_waits = cpus.load_in_waits(facts)
+        by_delay = wants.over_cpus and cpus.whose(wants, in_waits) == "oversubscribed"
+        load = in_waits if by_delay else cpus.load(facts)
         claims: dict[Cell, int] = facts.waits_for_cpu() if by_delay else {}
         waited = sum(claims.values())
         if wants.over_quota:

@@ -111,15 +111,16 @@ class Descheduled:
     def _beside_others(facts: Facts, load: cpus.Load) -> str:
         """What of the run's own uses the CPUs too: it may be what training waits for in a part of the run."""
         own = load.threads + load.workers + load.children
+        unknown = ""
+        if "children_cpu_after_ns" not in facts.run.meta:
+            unknown = "; processes that this one started may be among them: it is known once a watch has ended"
         if own < cpus.SPEAKS_OF:
-            if "children_cpu_after_ns" not in facts.run.meta:
-                return "; processes that this one started may be among them: it is known once a watch has ended"
-            return "; nothing in this program makes them do so"
+            return unknown or "; nothing in this program makes them do so"
         python = load.threads >= limit("half_share") * own and not own_threads(facts).more_native
         holder = facts.busiest_other() if python else None
         at = f" in {facts.label(holder.spot)}" if holder is not None and holder.spot is not None else ""
         named = f"; of these {holder.name} holds the GIL most{at}" if holder is not None else ""
-        return f"; this run's own threads and processes, beside training, use {own:.1f}{named}"
+        return f"; this run's own threads and processes, beside training, use {own:.1f}{named}{unknown}"
 
     @staticmethod
     def _both(wants: cpus.Demand, load: cpus.Load) -> tuple[str, str, str]:
