@@ -29,6 +29,10 @@ def only(file: RunFile) -> Finding:
     return found[0]
 
 
+def infos(file: RunFile) -> list[str]:
+    return [f.slug for f in said(file).findings if f.severity == "info"]
+
+
 def loud(file: RunFile) -> list[str]:
     return [f.slug for f in said(file).findings if f.severity != "info"]
 
