@@ -66,16 +66,16 @@ def test_a_fifth_of_the_step_is_critical(make: Make) -> None:
 
 
 def test_it_costs_no_more_than_the_kernel_took(make: Make) -> None:
-    f = only(churning(make(), kernel=0.07))
-    assert f.share == pytest.approx(0.07, abs=0.001)
+    f = only(churning(make(), kernel=0.12))
+    assert f.share == pytest.approx(0.12, abs=0.001)
 
 
 @pytest.mark.parametrize(
     "changed",
     [
         {"faults": 0},
-        {"faults": 3_000},  # 4.5 %
-        {"kernel": 0.04},
+        {"faults": 6_000},  # 9 %: as chance has it
+        {"kernel": 0.09},
         {"faults": lambda second: 50_000 if second < 8 else 0},  # a warm-up, however long, of less than half
         {"faults": lambda second: 50_000 if second % 3 == 0 else 0},  # checkpoints
         {"python": 60.0, "compute": 40.0},

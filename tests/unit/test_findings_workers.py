@@ -55,6 +55,17 @@ def test_workers_that_compute_get_no_more_than_the_cpus_that_others_leave(
     assert (f"8 CPUs, of which other processes use {others:.1f}, for 1 worker" in f.why) != advised
 
 
+@pytest.mark.parametrize(("cpus", "others", "saved_ms"), [("2", 0.0, 3.5), ("4", 0.0, 7.0), ("4", 1.0, 6.3)])
+def test_more_workers_save_no_more_than_the_cpus_that_are_left_allow(
+    make: Make, cpus: str, others: float, saved_ms: float
+) -> None:
+    """A batch takes a worker 12 ms of a CPU and the training 5: on two CPUs that is 8.5 ms a step."""
+    file = make(cpus=cpus).steps(1000, data_wait=7.0, compute=5.0).host(12, process_cpus=5 / 12, other_cpus=1 + others)
+    file.loader(1, fetches=1000, wait=7000, ready={0: (990, 6990), 1: (10, 10)}, num_workers=1)
+    f = only(file.worker(1, 71, cpu_share=1.0, seconds=12, states={"R": 20}))
+    assert f.id == "TP102" and f.cost_ms_per_step * f.fix_share == pytest.approx(saved_ms, rel=0.05)
+
+
 def test_where_there_is_room_for_one_worker_more_it_is_advised(make: Make) -> None:
     """2 - 0.8 is a little less than 3 times 0.4."""
     file = make(cpus="2").steps(100, data_wait=8.0, compute=4.0).host(5, process_cpus=0.8, other_cpus=0.8)

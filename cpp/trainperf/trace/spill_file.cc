@@ -1,6 +1,7 @@
 #include "trainperf/trace/spill_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ absl::Status SpillFile::Open() {
   if (fd_ >= 0) return absl::OkStatus();
   const char* folder = getenv("TMPDIR");
   std::string path = absl::StrCat(folder != nullptr && *folder != '\0' ? folder : "/tmp", "/trainperf-XXXXXX");
-  fd_ = mkostemp(path.data(), 0);
+  fd_ = mkostemp(path.data(), O_CLOEXEC);
   if (fd_ < 0) return Trouble("made");
   unlink(path.c_str());
   return absl::OkStatus();

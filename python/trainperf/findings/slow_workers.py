@@ -62,9 +62,11 @@ def in_any_order(facts: Facts, loader: Loader) -> str:
     return "DataLoader(..., in_order=False)  # a batch is passed on when it is made\n"
 
 
-def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: Fetches, need: int) -> SlowWorkers:
-    """Where they all are. `need`: so many would hide the wait, if they worked at the same time."""
+def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: Fetches, cost: int) -> SlowWorkers:
+    """Where they all are. `cost`: of their waits, in ns."""
     have, name, cpus = loaders.num_workers(main), loaders.dataset_name(main), usable_cpus(facts.run)
+    # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
+    need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
     one = have == 1 and bool(main.description.get("num_workers_known", True))
     who, compute = f"{loaders.workers_text(main)} of {name}", "computes" if one else "compute"
     share = f"on the CPU {view.cpu_share:.0%}"
@@ -131,6 +133,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             "(for storage, network, a lock or a CPU, or to be asked for more)",
             more(max(have + 1, min(wider, int((cpus - training - others) / view.cpu_share))) if cpus else wider),
             fetches.no_help,
+            saves=_room_saves(facts, cost),
         )
     if view.short_of_cpu and others:
         fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
@@ -169,6 +172,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
         f"{who} {compute} all the time ({share})",
         more(want, f"{cpus} CPUs here" if cpus else ""),
         fetches.no_help,
+        saves=_room_saves(facts, cost),
     )
 
 
@@ -179,6 +183,16 @@ def _call(loader: Loader, workers: int, ahead: int) -> str:
     prefetched = loader.description.get("prefetch_factor")
     least = 2 * (prefetched if isinstance(prefetched, int) else 2)
     return f"DataLoader(..., num_workers={workers}, prefetch_factor={max(least, math.ceil(ahead / workers))})"
+
+
+def _room_saves(facts: Facts, cost: int) -> float:
+    """Of the cost, what more workers save at most: the batches take as much of the CPUs as before, and the run cannot
+    use more than all that others leave it."""
+    load, room = cpu_load.load(facts), cpu_load.demand(facts).room
+    if not load.known or room <= load.others:
+        return 1.0
+    spared = facts.wall_ns * (1 - min(1.0, load.run / (room - load.others)))
+    return min(1.0, spared / cost)
 
 
 def _own_cpus(facts: Facts) -> float:

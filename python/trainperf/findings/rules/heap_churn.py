@@ -38,7 +38,7 @@ class _Churn:
 class HeapChurn:
     id = "TP603"
     slug = "heap-churn"
-    limits = Limits(limit("rare_warn_share"), limit("critical_share"))
+    limits = Limits(limit("warn_share"), limit("critical_share"))
     needs: tuple[str, ...] = ()
 
     def check(self, facts: Facts) -> Outcome:

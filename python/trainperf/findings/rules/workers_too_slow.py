@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -64,13 +63,11 @@ class WorkersTooSlow:
         ]
         view = loaders.worker_view(main, *alike)
         cpus = usable_cpus(facts.run)
-        # Workers make one batch per (step / have): to hide the wait they must be faster by step / (step - wait).
-        need = math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20))
         total = sum(loaders.starved_count(v) + loaders.ready_count(v) for v in found)
         few, waited = sum(map(loaders.starved_count, found)), sum(map(loaders.starved_ns, found))
         few_are_late = 0 < 2 * few < total and waited >= limit("held_share") * starved
         mine = unlike_work(facts, main, alike) or slow_workers(
-            facts, main, view, Fetches(total, few, few_are_late), need
+            facts, main, view, Fetches(total, few, few_are_late), cost
         )
         known = bool(main.description.get("num_workers_known", True))
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
