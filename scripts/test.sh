@@ -54,7 +54,7 @@ part "C++ tests" ctest --preset release -j "$(nproc)"
 tests() {  # tests PYTEST_ARGUMENT...
   local status=0 log=build/tests.log cache=(-o cache_dir="$PWD/build/pytest_cache")
   rm -rf build/pytest_cache
-  python -m pytest -q --color=no "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
+  python -m pytest -q -rfEs --color=no "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
   { [ "$status" = 1 ] && ! grep -q "^worker '.*' crashed" "$log"; } || return "$status"
   again=yes
   printf '\n-- once more, those that failed\n'
