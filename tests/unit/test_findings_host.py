@@ -16,6 +16,34 @@ def test_host_python_is_the_users_own(make: Make) -> None:
     assert f.id == "TP302" and f.where == "train.py:60" and f.cost_ms_per_step == pytest.approx(3.5, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("callers", "model", "told"),
+    [
+        (("score", "score", "score"), True, "train.py:30"),  # one call of the loop's, in three functions
+        (("score", "bleu", "recall"), True, ""),  # three calls of it
+        (("score", "score", "score"), False, ""),  # which functions train is not known
+    ],
+)
+def test_functions_that_one_call_has_together_are_told_as_that(
+    make: Make, callers: tuple[str, ...], model: bool, told: str
+) -> None:
+    file = make().steps(100, compute=8.0, python=2.0)
+    loop = (f"{TRAIN}:8 fit", f"{TRAIN}:90 <module>")
+    if model:
+        module = "/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl"
+        file.detail("sample", 600, state="native", stack=file.stack(TORCH, module, *loop))
+    for line, (name, caller) in enumerate(zip(("ngrams", "clip", "count"), callers, strict=True)):
+        stack = (f"{TRAIN}:{20 + line} {name}", f"{TRAIN}:{30 if caller == 'score' else 40 + line} {caller}", *loop)
+        file.detail("sample", 60, state="python", stack=file.stack(*stack), count=20)
+    file.detail("sample", 20, state="python", stack=file.stack(TORCH, *loop))
+    found = [f for f in said(file).findings if f.id == "TP302"]
+    assert [f.where for f in found] == ([told] if told else [])
+    for f in found:
+        assert f.share == pytest.approx(0.18, abs=0.001) and f.why.endswith(", and what that calls")
+        assert "score (train.py:30) called by fit" in f.why and "what only looks" in f.fix
+        assert any(line.startswith("by function: 33% of 60 samples") for line in f.evidence)
+
+
 @pytest.mark.parametrize("rest", [0.5, 4.0])
 def test_python_of_few_steps_is_told_with_their_number(make: Make, rest: float) -> None:
     """Once an epoch; what every step has beside it is not the rare work's."""

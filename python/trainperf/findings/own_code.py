@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainperf.findings.facts import Affected
@@ -194,6 +194,7 @@ class OwnCode(Functions):
     """Functions of one kind."""
 
     details: list[Detail]
+    seen_from: Callable[[Sequence[Frame]], Sequence[Frame]] = tuple  # of a stack, the part that its function begins
 
     def affected(self, steps: int) -> Affected:
         """The few of so many steps that most of it was seen in, by several samples each: it is hardly in others too."""
@@ -256,6 +257,20 @@ def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     return _told(facts, functions | _in_small_operations(facts) if mostly == "python" else functions)
 
 
+def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
+    """The same by the outermost functions that the loop calls: of a metric in several functions none may be notable."""
+    loops = functions_that_call_modules(facts)
+
+    def outermost(stack: Sequence[Frame]) -> Sequence[Frame]:
+        if not loops or in_module(stack):
+            return stack
+        called = [i for i, f in enumerate(stack) if is_users(f, stack) and function_of(f) not in loops]
+        called = [i for i in called if stack[i].function != "<module>"]
+        return stack[called[-1] :] if called else stack
+
+    return replace(mine, spots=facts.spots(mine.details, seen_from=outermost), seen_from=outermost)
+
+
 def beside_the_model(facts: Facts) -> OwnCode:
     """The functions of the loop's, outside of any module, of which most is native code in forward; which of them are
     needed is not known."""
@@ -306,7 +321,9 @@ def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, S
     """What was seen of one of these functions, with the stacks."""
     function = function_of(spot.frame)
     seen = [(d, facts.run.stack(d.stack)) for d in mine.details]
-    return [(d, s) for d, s in seen if (at := user_frame(s)) is not None and function_of(at) == function]
+    return [
+        (d, s) for d, s in seen if (at := user_frame(mine.seen_from(s))) is not None and function_of(at) == function
+    ]
 
 
 def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | None:

@@ -25,6 +25,7 @@ from trainperf.findings.own_code import (
     too_few_samples,
     unread_share,
     untold_of_line,
+    with_what_they_call,
     works_on_weights,
 )
 from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
@@ -71,6 +72,13 @@ _OF_COPIES = (
 )
 
 
+def _is_notable(facts: Facts, mine: OwnCode) -> bool:
+    """The costliest of them, and seen often enough to be named."""
+    if not mine.spots or mine.spots[0].samples < limit("min_samples"):
+        return False
+    return facts.loop_share(int(mine.ns * mine.spots[0].share)) >= limit("one_function_share")
+
+
 class HostPython:
     id = "TP302"
     slug = "host-python"
@@ -78,13 +86,13 @@ class HostPython:
     needs: tuple[str, ...] = ("gil_holds",)
 
     def check(self, facts: Facts) -> Outcome:
-        mine = own_code(facts, "python")
-        severity = facts.grade(mine.ns, self.limits)
-        top = mine.spots[0] if mine.spots else None
-        if severity is None or top is None or top.samples < limit("min_samples"):
-            return self._blind(facts, mine)
-        if facts.loop_share(int(mine.ns * top.share)) < limit("one_function_share"):
-            return self._blind(facts, mine)
+        by_function = own_code(facts, "python")
+        severity = facts.grade(by_function.ns, self.limits)
+        alone = _is_notable(facts, by_function)
+        mine = by_function if alone else with_what_they_call(facts, by_function)
+        if severity is None or not (alone or _is_notable(facts, mine)):
+            return self._blind(facts, by_function)
+        top = mine.spots[0]
         second = facts.second(mine.spots)
         text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
         may_free = may_free_a_batch(facts, mine, top)
@@ -96,6 +104,7 @@ class HostPython:
             else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
             if may_free
             else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
+            f"{'' if alone else ', and what that calls'}"
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
@@ -143,6 +152,7 @@ class HostPython:
                 + ("holds the GIL on the CPU" if may_free else "runs your Python, or a library's for it")
                 + (", holding the GIL" if native < notably and not may_free else ""),
                 *mine.evidence(facts, with_caller=True),
+                *(() if alone else (f"by function: {line}" for line in by_function.evidence(facts))),
                 "below that line no Python function runs: it is the line's own Python, or what it frees or calls in C; "
                 "a batch that a worker made is unmapped where its last name goes"
                 if may_free
