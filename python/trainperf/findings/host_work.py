@@ -63,7 +63,7 @@ _FILES = Telling(
 )
 _BETWEEN_PHASES = Telling(
     title="the loop computes outside of forward, backward and optimizer",
-    fix=seldom_or("of all weights at once (torch._foreach_*)")
+    fix=seldom_or("in fewer operations, of all weights at once")
     + "\n# of all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them",
     will_not_help="a faster model or more DataLoader workers: it is neither training nor data",
     where="between the phases of training",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
-_FEWER = "# start fewer of them, make them sleep between their turns, or move their work to a process:\ntop -H -p PID"
+# At the default priority a process takes the CPUs from training as a thread does.
+_NICE = "a process that yields the CPUs: os.nice(19) in it"
+_FEWER = f"# start fewer of them, make them sleep between their turns, or move their work to {_NICE}\ntop -H -p PID"
 _LOOK = "# look at what else runs:\ntop -H"
 
 
@@ -53,7 +55,7 @@ class Descheduled:
         elif whose == "children":
             title = "its own child processes use the CPUs"
             why = f"processes that this one started (no DataLoader workers) use {load.children:.1f} CPUs"
-            fix = "# start them at another time, or let fewer run at once; `ps` lists them below this one:\n"
+            fix = "# start them with `nice -n 19`, or at another time; `ps` lists them below this one:\n"
             fix += "ps -e --forest -o pid,pcpu,args"
             if 1 < wants.cpus <= threads:
                 fix = f"{self._fewer_threads(wants.cpus, load.children)}  # leaves them their CPUs; or {fix[2:]}"
@@ -152,7 +154,10 @@ class Descheduled:
             compete = f"other processes and this process' {whose} compete"
         title = f"the training thread waits for a CPU: {compete}"
         if own.mostly_native:
-            why = f"{own.native_text}, beside torch's{others}: libraries start them (OpenMP, OpenBLAS, tokenizers)"
+            starts = "libraries start them (OpenMP, OpenBLAS, tokenizers)"
+            if facts.torch_threads == 1:
+                starts += ", or torch, where set_num_threads allows it more in a part of the run"
+            why = f"{own.native_text}, beside torch's{others}: {starts}"
             if at:
                 why += f"; {holder.name} may do so{at}" if holder is not None else ""
             return title, why, _limit_them(facts, own.pools), named, where
@@ -164,8 +169,8 @@ class Descheduled:
         why += f"; most of their Python is {holder.name}{at}: it holds the GIL {facts.share(holder.ns):.0%} of the time"
         used = next((t.cpus for t in own.python if t.name == holder.name), 0.0) * facts.run.watched_ns
         if holder.ns < limit("warn_share") * used:  # it computes without the GIL: not by polling
-            return title, why, f"# start fewer of them, or move {work} to a process, or after training", named, where
-        fix = f"# make {holder.name} sleep between its turns, or move {work} to a process or after training"
+            return title, why, f"# start fewer of them, or move {work} to {_NICE}; or after training", named, where
+        fix = f"# make {holder.name} sleep between its turns, or move {work} to {_NICE}; or after training"
         return title, why, fix, named, where
 
     @staticmethod
@@ -188,7 +193,7 @@ def _limit_them(facts: Facts, pools: Sequence[tuple[str, str]]) -> str:
     variables = [setting for _, setting in pools if "(" not in setting]
     calls = [setting for _, setting in pools if "(" in setting]
     if not pools:
-        return "# limit their number: OMP_NUM_THREADS=1, or, where they are torch's:\ntorch.set_num_threads(1)"
+        return "# limit their number: OMP_NUM_THREADS=1, and torch.set_num_threads(1)"
     names = ", ".join(library for library, _ in pools)
     lines = [f"# limit their number; imported here, with threads of their own: {names}"]
     if variables:

@@ -18,7 +18,9 @@ _WALKS = {
     2: "generation-2 collections walk every object that the program keeps alive, but what gc.freeze() set apart",
 }
 
-_FREEZE = "gc.collect(); gc.freeze()  # once, after model and data are built: they are then not walked again\n"
+_SELDOM = "if step % 500 == 0: gc.collect()"
+_DISABLE = f"gc.disable()  # and in the loop, for cycles:\n{_SELDOM}"
+_FREEZE = f"gc.collect(); gc.freeze(); gc.disable()  # once, after model and data are built; in the loop:\n{_SELDOM}"
 
 
 def _collect_call(facts: Facts, claims: dict[Cell, int]) -> Spot | None:
@@ -82,11 +84,9 @@ class GcPauses:
             else f"{facts.label(call) if call is not None else 'the loop, or a library in it,'} asks for full "
             "collections, which walk every object that the program keeps alive",
             fix="# remove gc.collect() from the loop (with gc enabled Python collects by itself), or call it every N "
-            "steps:\n"
-            "if step % 500 == 0: gc.collect()" + ("" if call is not None else "  # a library's: by an option of it")
+            "steps:\n" + _SELDOM + ("" if call is not None else "  # a library's: by an option of it")
             if asked
-            else (_FREEZE if worst == 2 else "") + "gc.disable()  # and in the loop, for cycles:\n"
-            "if step % 500 == 0: gc.collect()",
+            else (_FREEZE if worst == 2 else _DISABLE),
             will_not_help="gc.disable(): the collections are asked for"
             if asked
             else "gc.freeze() alone, where the loop itself makes the objects: those are walked all the same; "
