@@ -66,6 +66,22 @@ def test_more_workers_save_no_more_than_the_cpus_that_are_left_allow(
     assert f.id == "TP102" and f.cost_ms_per_step * f.fix_share == pytest.approx(saved_ms, rel=0.05)
 
 
+@pytest.mark.parametrize("others", [0.0, 3.0, 20.0])
+def test_of_a_quota_others_take_nothing(make: Make, others: float) -> None:
+    file = make(cpus="64", cpu_quota="4").steps(1000, data_wait=7.0, compute=5.0)
+    file.host(12, process_cpus=5 / 12, other_cpus=1 + others)
+    file.loader(1, fetches=1000, wait=7000, ready={0: (990, 6990), 1: (10, 10)}, num_workers=1)
+    f = only(file.worker(1, 71, cpu_share=1.0, seconds=12, states={"R": 20}))
+    assert f.fix_share == 1.0 and "num_workers=3" in f.fix
+
+
+def test_where_more_workers_would_save_nothing_none_is_advised(make: Make) -> None:
+    file = make(cpus="2").steps(1000, data_wait=7.0, compute=5.0).host(12, process_cpus=1.0, other_cpus=1.0)
+    file.loader(1, fetches=1000, wait=7000, ready={0: (990, 6990), 1: (10, 10)}, num_workers=1)
+    f = only(file.worker(1, 71, cpu_share=1.0, seconds=12, states={"R": 20}))
+    assert "num_workers" not in f.fix and "cheaper" in f.fix and "no CPU for more of them" in f.why
+
+
 def test_where_there_is_room_for_one_worker_more_it_is_advised(make: Make) -> None:
     """2 - 0.8 is a little less than 3 times 0.4."""
     file = make(cpus="2").steps(100, data_wait=8.0, compute=4.0).host(5, process_cpus=0.8, other_cpus=0.8)

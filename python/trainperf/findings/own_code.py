@@ -258,15 +258,20 @@ def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
 
 
 def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
-    """The same by the outermost functions that the loop calls: of a metric in several functions none may be notable."""
+    """The same by the outermost functions that the loop calls, or a framework: of a metric in several functions none
+    may be notable. Not of what is a model, or may be one."""
     loops = functions_that_call_modules(facts)
+    model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
 
     def outermost(stack: Sequence[Frame]) -> Sequence[Frame]:
-        if not loops or in_module(stack):
+        if not model_seen or in_module(stack) or facts.batch_work.may_be_the_model(stack):
             return stack
-        called = [i for i, f in enumerate(stack) if is_users(f, stack) and function_of(f) not in loops]
-        called = [i for i in called if stack[i].function != "<module>"]
-        return stack[called[-1] :] if called else stack
+        first = len(below_users(stack))
+        end = next((i for i, f in enumerate(stack) if i > first and is_framework(f.file)), len(stack))
+        users = (
+            i for i in reversed(range(first, end)) if is_users(stack[i], stack) and stack[i].function != "<module>"
+        )
+        return stack[next((i for i in users if function_of(stack[i]) not in loops), 0) :]
 
     return replace(mine, spots=facts.spots(mine.details, seen_from=outermost), seen_from=outermost)
 
@@ -343,15 +348,15 @@ def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     return reads >= limit("warn_share") * sum(d.ns for d, _ in seen)
 
 
-def computes_loss(facts: Facts, spot: Spot) -> bool:
+def computes_loss(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     """One of these functions was notably often seen to ask PyTorch for a loss, and never to run a layer, as a whole
     training_step does."""
     function = function_of(spot.frame)
     stacks = [(d, facts.run.stack(d.stack)) for d in facts.samples()]
     if any(runs_layer(s) and function in map(function_of, s) for _, s in stacks):
         return False
-    of_it = [(d, s) for d, s in stacks if (at := user_frame(s)) is not None and function_of(at) == function]
-    return sum(d.ns for d, s in of_it if of_loss(s)) >= limit("warn_share") * sum(d.ns for d, _ in of_it)
+    of_it = [(d, s) for d, s in stacks if (at := user_frame(mine.seen_from(s))) and function_of(at) == function]
+    return 0 < limit("warn_share") * sum(d.ns for d, _ in of_it) <= sum(d.ns for d, s in of_it if of_loss(s))
 
 
 def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

@@ -118,8 +118,8 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
     no_room = (
         f"there is no CPU for more of them: {plural(cpus, 'CPU')}{beside} for {plural(have, 'worker')} and the training"
     )
-    with_one_more = view.cpu_share * (have + 1) + training
-    if not view.computes and with_one_more + others > (cpus or math.inf):
+    with_one_more, saves = view.cpu_share * (have + 1) + training, _room_saves(facts, cost)
+    if not view.computes and (not saves or with_one_more + others > (cpus or math.inf)):
         return SlowWorkers(
             too_slow,
             f"{who} {compute} for {view.cpu_share:.0%} of the time, and {no_room}",
@@ -133,7 +133,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             "(for storage, network, a lock or a CPU, or to be asked for more)",
             more(max(have + 1, min(wider, int((cpus - training - others) / view.cpu_share))) if cpus else wider),
             fetches.no_help,
-            saves=_room_saves(facts, cost),
+            saves=saves,
         )
     if view.short_of_cpu and others:
         fewer = "fewer torch threads (torch.set_num_threads), " if facts.torch_threads > 1 else ""
@@ -159,11 +159,11 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             "# see which CPUs they may use (taskset, a container's cpuset), and what else runs there",
             same_cpus,
         )
-    if others and cpus - 1 - others < have + 1:
+    if not saves or (others and cpus - 1 - others < have + 1):
         return SlowWorkers(
             bound,
             f"{who} {compute} all the time ({share}), and {no_room}",
-            f"{cheaper}; or stop what else runs",
+            f"{cheaper}; or stop what else runs" if others else cheaper,
             same_cpus,
         )
     want = max(min(need, int(cpus - 1 - others)) if cpus else need, have + 1)
@@ -172,7 +172,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
         f"{who} {compute} all the time ({share})",
         more(want, f"{cpus} CPUs here" if cpus else ""),
         fetches.no_help,
-        saves=_room_saves(facts, cost),
+        saves=saves,
     )
 
 
@@ -186,12 +186,13 @@ def _call(loader: Loader, workers: int, ahead: int) -> str:
 
 
 def _room_saves(facts: Facts, cost: int) -> float:
-    """Of the cost, what more workers save at most: the batches take as much of the CPUs as before, and the run cannot
-    use more than all that others leave it."""
-    load, room = cpu_load.load(facts), cpu_load.demand(facts).room
-    if not load.known or room <= load.others:
+    """Of the cost, what more workers save at most: the batches take as much of the CPUs as before, and the run can use
+    no more than those that are free."""
+    wants, load = cpu_load.demand(facts), cpu_load.load(facts)
+    if not load.known or not wants.cpus:
         return 1.0
-    spared = facts.wall_ns * (1 - min(1.0, load.run / (room - load.others)))
+    _, free = cpu_load.free(wants, load)
+    spared = facts.wall_ns * free / max(load.run + free, limit("free_cpus"))
     return min(1.0, spared / cost)
 
 

@@ -55,7 +55,7 @@ class Descheduled:
         elif whose == "children":
             title = "its own child processes use the CPUs"
             why = f"processes that this one started (no DataLoader workers) use {load.children:.1f} CPUs"
-            fix = "# start them with `nice -n 19`, or at another time; `ps` lists them below this one:\n"
+            fix = "# start them with `nice -n 19`, at another time, or fewer at once; `ps` lists them below this one:\n"
             fix += "ps -e --forest -o pid,pcpu,args"
             if 1 < wants.cpus <= threads:
                 fix = f"{self._fewer_threads(wants.cpus, load.children)}  # leaves them their CPUs; or {fix[2:]}"

@@ -89,7 +89,7 @@ class HostPython:
         by_function = own_code(facts, "python")
         severity = facts.grade(by_function.ns, self.limits)
         alone = _is_notable(facts, by_function)
-        mine = by_function if alone else with_what_they_call(facts, by_function)
+        mine = by_function if alone or severity is None else with_what_they_call(facts, by_function)
         if severity is None or not (alone or _is_notable(facts, mine)):
             return self._blind(facts, by_function)
         top = mine.spots[0]
@@ -104,7 +104,7 @@ class HostPython:
             else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
             if may_free
             else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
-            f"{'' if alone else ', and what that calls'}"
+            f"{'' if alone else ', and what that calls' if second is None else ', and what these call'}"
         )
         native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
         notably = limit("warn_share")
@@ -134,7 +134,7 @@ class HostPython:
         in_backward = in_backward and self._makes_backward_long(facts, mine)
         if in_backward:
             usual = f"{_OF_A_LOSS}\n{_NO_GRADIENT}"
-        elif not may_free and computes_loss(facts, top):
+        elif not may_free and computes_loss(facts, mine, top):
             usual = f"{_OF_A_LOSS}\n{usual}"
         return facts.finding(
             (self.id, self.slug),
