@@ -257,9 +257,19 @@ def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     return _told(facts, functions | _in_small_operations(facts) if mostly == "python" else functions)
 
 
-def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
+def called_beside_the_model(facts: Facts) -> OwnCode:
+    """Of the functions of which most is Python, those that the loop calls beside the model, as far as it is known."""
+    keep = _beside_the_model(facts)
+    functions: dict[Function, Parts] = {}
+    for function, parts in _of_kind(facts, _functions(facts, native_cells(facts)), "python").items():
+        if kept := [part for part in parts if keep(facts.run.stack(part[1].stack))]:
+            functions[function] = kept
+    return _told(facts, functions)
+
+
+def with_what_they_call(facts: Facts, mine: OwnCode, named: OwnCode | None = None) -> OwnCode:
     """The same by the outermost functions that the loop calls, or a framework: of a metric in several functions none
-    may be notable. Not of what is a model, or may be one."""
+    may be notable. Not of what is a model, or may be one. `named`: of all, only those functions get a spot."""
     loops = functions_that_call_modules(facts)
     model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
 
@@ -273,7 +283,11 @@ def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
         )
         return stack[next((i for i in users if function_of(stack[i]) not in loops), 0) :]
 
-    return replace(mine, spots=facts.spots(mine.details, seen_from=outermost), seen_from=outermost)
+    spots = facts.spots(mine.details, seen_from=outermost)
+    if named is not None:
+        its = {function_of(spot.frame) for spot in facts.spots(named.details, seen_from=outermost)}
+        spots = [spot for spot in spots if function_of(spot.frame) in its]
+    return replace(mine, spots=spots, seen_from=outermost)
 
 
 def beside_the_model(facts: Facts) -> OwnCode:

@@ -165,6 +165,13 @@ _TABLE = (
         "warn_share; PyTorch's own Python is overhead of small steps, not a bottleneck to hunt",
     ),
     Threshold(
+        "several_functions_share",
+        0.12,
+        "share of the run",
+        "Python on the CPU counts when functions that the loop calls take this much together, none of them notable",
+        "a choice: more than one_function_share, as a loop needs some; metrics of 19 to 25 % were sampled at 12 to 20",
+    ),
+    Threshold(
         "backward_ratio",
         3,
         "times forward",

@@ -16,6 +16,7 @@ from trainperf.findings.frames import (
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
     around_the_model,
+    called_beside_the_model,
     computes_loss,
     may_free_a_batch,
     of_function,
@@ -79,6 +80,11 @@ def _is_notable(facts: Facts, mine: OwnCode) -> bool:
     return facts.loop_share(int(mine.ns * mine.spots[0].share)) >= limit("one_function_share")
 
 
+def _are_notable(facts: Facts, mine: OwnCode) -> bool:
+    """All of them together."""
+    return mine.samples >= limit("min_samples") and facts.loop_share(mine.ns) >= limit("several_functions_share")
+
+
 class HostPython:
     id = "TP302"
     slug = "host-python"
@@ -90,7 +96,12 @@ class HostPython:
         severity = facts.grade(by_function.ns, self.limits)
         alone = _is_notable(facts, by_function)
         mine = by_function if alone or severity is None else with_what_they_call(facts, by_function)
-        if severity is None or not (alone or _is_notable(facts, mine)):
+        several = not alone and severity is not None and not _is_notable(facts, mine)
+        if several:
+            called = called_beside_the_model(facts)
+            mine = with_what_they_call(facts, by_function, called)
+            severity = severity if _are_notable(facts, called) else None
+        if severity is None:
             return self._blind(facts, by_function)
         top = mine.spots[0]
         second = facts.second(mine.spots)
@@ -182,7 +193,7 @@ class HostPython:
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
             fix=asked[1] if asked is not None else fixes[rare] if fixes is not None else by_part or usual,
-            fix_share=facts.saved_share(mine.spots),
+            fix_share=1.0 if several else facts.saved_share(mine.spots),
             saves_more=in_backward,
             will_not_help="threads: Python code in a thread takes the GIL from training",
         )
