@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import is_stdlib_file, is_users
-from trainperf.findings.own_code import of_function
+from trainperf.findings.own_functions import of_function
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 

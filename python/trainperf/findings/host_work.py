@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import file_work
 from trainperf.findings.frames import function_of, in_step_hook
 from trainperf.findings.framework import trainer
-from trainperf.findings.own_code import (
+from trainperf.findings.own_functions import (
     around_the_model,
     may_be_of_tensors,
     of_library,

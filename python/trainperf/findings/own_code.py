@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.facts import Affected
 from trainperf.findings.frames import (
@@ -27,14 +27,11 @@ from trainperf.findings.frames import (
     is_users,
     makes_text,
     of_average,
-    of_loss,
     of_metric,
-    reads_module,
     runs_layer,
     user_frame,
 )
 from trainperf.findings.functions import Functions
-from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.saving import beside_saves, saves
 from trainperf.findings.text import plural
@@ -42,30 +39,19 @@ from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Facts
     from trainperf.findings.frames import FrameLike, Function
     from trainperf.runfile import Detail, Frame
 
     Keeps = Callable[[Sequence[Frame]], bool]
     Parts = list[tuple[Cell, Detail, float]]  # where, what was seen, ns of the exact time that it stands for
 
-# What is asked of a library, and what to do.
-_METRICS = (
-    "metrics",
-    "# update it in each step, and compute it every N steps or once an epoch:\n"
-    "metric.update(preds, target)  # metric(preds, target) computes it as well",
-)
-_AVERAGES = (
-    "an average of the weights",
-    "# by few operations on all parameters at once; or every N steps:\n"
-    "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))  # both of torch.optim.swa_utils",
-)
-_FORWARD: Cell = ("forward", "native")
+FORWARD: Cell = ("forward", "native")
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
 _SEVERAL = 3  # samples in a step
 
 
-def _beside_training(stack: Sequence[FrameLike]) -> bool:
+def beside_training(stack: Sequence[FrameLike]) -> bool:
     """Clipping gradients, or an optimizer of torch that no hook saw, is training and not beside it, and so is what a
     model does itself. It is what the user's function calls that counts: Lightning calls all of a training_step within
     the optimizer's step."""
@@ -78,12 +64,12 @@ def _beside_training(stack: Sequence[FrameLike]) -> bool:
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
     """What a closure does beside forward and backward, or a hook of the optimizer's, but what is training itself."""
-    return (in_closure(stack) or in_step_hook(stack)) and _beside_training(stack)
+    return (in_closure(stack) or in_step_hook(stack)) and beside_training(stack)
 
 
 def _in_backward_hook(stack: Sequence[Frame]) -> bool:
     inner = in_backward_hook(stack)
-    return bool(inner) and _beside_training(inner)
+    return bool(inner) and beside_training(inner)
 
 
 def _saves(stack: Sequence[Frame]) -> bool:
@@ -99,7 +85,7 @@ def _before_the_model(stack: Sequence[Frame]) -> bool:
     return not in_module(stack) and not in_autograd_function(stack)
 
 
-def _of_arrays(facts: Facts) -> Keeps:
+def of_arrays(facts: Facts) -> Keeps:
     """What a function beside the model computes that was seen to ask NumPy or its like for a third of it or more, and
     nothing that PyTorch writes in Python: `a - b` of arrays has no frame of the library's."""
     by_library: dict[Function, int] = {}
@@ -127,7 +113,7 @@ def _arrays_in_model(stack: Sequence[Frame]) -> bool:
     return arrays and (in_module(stack) or in_autograd_function(stack))
 
 
-def _hooks(facts: Facts) -> Keeps:
+def hooks(facts: Facts) -> Keeps:
     """Forward hooks. A module calls them and its forward from different lines of one function, whatever those are in
     this version of PyTorch: the lines of forward are those from which the run found it called (meta.py), or something
     of that name was seen to be."""
@@ -180,7 +166,7 @@ def _beside_the_model(facts: Facts) -> Keeps:
 
     def keep(stack: Sequence[Frame]) -> bool:
         at = user_frame(stack)
-        if not model_seen or at is None or in_module(stack) or not _beside_training(stack):
+        if not model_seen or at is None or in_module(stack) or not beside_training(stack):
             return False
         if before.may_be_the_model(stack):
             return False
@@ -225,25 +211,25 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     if facts.run.feeds_device and facts.gpu is None:
         return {}
     where: dict[Cell, Keeps] = {
-        ("other", "native"): _beside_training,
+        ("other", "native"): beside_training,
         ("backward", "native"): _in_backward_hook,
         ("optimizer", "native"): _in_closure,
-        _FORWARD: _no_models(facts),
+        FORWARD: _no_models(facts),
     }
     if not facts.run.feeds_device:
-        where[_TRANSFER, "native"] = _beside_training
+        where[_TRANSFER, "native"] = beside_training
     return where
 
 
 def _no_models(facts: Facts) -> Keeps:
     """Which stacks in forward, the phase of all that comes between the data and backward, are work of the loop's own
     and none of the model's."""
-    in_hook, batch, of_arrays = _hooks(facts), facts.batch_work, _of_arrays(facts)
+    in_hook, batch, is_of_arrays = hooks(facts), facts.batch_work, of_arrays(facts)
 
     def keep(stack: Sequence[Frame]) -> bool:
         if makes_text(stack) or of_metric(stack) or of_average(stack) or _saves(stack):
             return True  # it asked a library for that
-        if batch.is_one(stack) or of_arrays(stack):
+        if batch.is_one(stack) or is_of_arrays(stack):
             return True  # it makes the batch
         return _before_the_model(stack) or in_hook(stack) or batch.is_after_update(stack)
 
@@ -293,7 +279,7 @@ def with_what_they_call(facts: Facts, mine: OwnCode, named: OwnCode | None = Non
 def beside_the_model(facts: Facts) -> OwnCode:
     """The functions of the loop's, outside of any module, of which most is native code in forward; which of them are
     needed is not known."""
-    where = {_FORWARD: _beside_the_model(facts)} if _FORWARD in native_cells(facts) else {}
+    where = {FORWARD: _beside_the_model(facts)} if FORWARD in native_cells(facts) else {}
     functions = _of_kind(facts, _functions(facts, where), "native")
     told = _in_small_operations(facts)
     return _told(facts, {function: parts for function, parts in functions.items() if function not in told})
@@ -301,19 +287,19 @@ def beside_the_model(facts: Facts) -> OwnCode:
 
 def arrays_in_model(facts: Facts) -> OwnCode:
     """The functions of which most is native code of NumPy's and its like in what modules call."""
-    where: dict[Cell, Keeps] = {_FORWARD: _arrays_in_model} if _FORWARD in native_cells(facts) else {}
+    where: dict[Cell, Keeps] = {FORWARD: _arrays_in_model} if FORWARD in native_cells(facts) else {}
     return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
 
 def forward_without_layers(facts: Facts) -> OwnCode | None:
     """All that the user's functions compute in forward, where no layer was seen and it takes so long beside backward
     that much of it is no model: which part is not known. None elsewhere."""
-    if _FORWARD not in native_cells(facts) or facts.run.feeds_device:
+    if FORWARD not in native_cells(facts) or facts.run.feeds_device:
         return None
     if any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()):
         return None
-    where: dict[Cell, Keeps] = {_FORWARD: lambda stack: not in_module(stack)}
-    functions = {name: [p for p in parts if p[0] == _FORWARD] for name, parts in _functions(facts, where).items()}
+    where: dict[Cell, Keeps] = {FORWARD: lambda stack: not in_module(stack)}
+    functions = {name: [p for p in parts if p[0] == FORWARD] for name, parts in _functions(facts, where).items()}
     mine = _told(facts, functions)
     return mine if mine.ns > limit("before_model_ratio") * facts.run.phase_ns("backward") > 0 else None
 
@@ -334,108 +320,6 @@ def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
     if facts.grade(may_cost, limits) is None:
         return ""
     return f"only {top.samples} of {plural(every, 'sample')} in {facts.label(top)}: too few samples, run longer to tell"
-
-
-def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, Sequence[Frame]]]:
-    """What was seen of one of these functions, with the stacks."""
-    function = function_of(spot.frame)
-    seen = [(d, facts.run.stack(d.stack)) for d in mine.details]
-    return [
-        (d, s) for d, s in seen if (at := user_frame(mine.seen_from(s))) is not None and function_of(at) == function
-    ]
-
-
-def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | None:
-    """What most of one of these functions is that it asks of a library, and what to do instead."""
-    seen = of_function(facts, mine, spot)
-    for is_one, asked in ((of_metric, _METRICS), (of_average, _AVERAGES)):
-        if sum(d.ns for d, s in seen if is_one(s)) > limit("most_share") * sum(d.ns for d, _ in seen):
-            return asked
-    return None
-
-
-def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """One of these functions was notably often seen to ask modules for what they keep: an average of the weights, or a
-    copy."""
-    seen = of_function(facts, mine, spot)
-    reads = sum(d.ns for d, stack in seen if any(map(reads_module, below_users(stack))))
-    return reads >= limit("warn_share") * sum(d.ns for d, _ in seen)
-
-
-def computes_loss(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """One of these functions was notably often seen to ask PyTorch for a loss, and never to run a layer, as a whole
-    training_step does."""
-    function = function_of(spot.frame)
-    stacks = [(d, facts.run.stack(d.stack)) for d in facts.samples()]
-    if any(runs_layer(s) and function in map(function_of, s) for _, s in stacks):
-        return False
-    of_it = [(d, s) for d, s in stacks if (at := user_frame(mine.seen_from(s))) and function_of(at) == function]
-    return 0 < limit("warn_share") * sum(d.ns for d, _ in of_it) <= sum(d.ns for d, s in of_it if of_loss(s))
-
-
-def may_be_of_tensors(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """Of one of these functions notably much is told as of arrays on lines of its own: tensors would look the same."""
-    seen, of_arrays = of_function(facts, mine, spot), _of_arrays(facts)
-    bare = sum(d.ns for d, s in seen if d.phase == "forward" and not below_users(s) and of_arrays(s))
-    return bare >= limit("warn_share") * sum(d.ns for d, _ in seen)
-
-
-class AroundTheModel(NamedTuple):
-    """Shares of what was seen, by the lines on which a function calls the model; the rest is on none of these."""
-
-    before: float
-    between: float  # two calls
-    after: float  # and before the backward
-    updated: float  # after the update
-
-
-def around_the_model(facts: Facts, details: Sequence[Detail]) -> AroundTheModel:
-    whole, work = sum(d.ns for d in details), facts.batch_work
-    forward = [(d.ns, facts.run.stack(d.stack)) for d in details if d.phase == "forward"]
-    where = (work.is_before, work.is_between, work.is_after, work.is_after_update)
-    return AroundTheModel(*(sum(ns for ns, stack in forward if at(stack)) / max(1, whole) for at in where))
-
-
-def may_free_a_batch(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
-    """Of the loop itself nearly all was seen on one line, with no function of Python's below it, and workers make the
-    batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks
-    like Python."""
-    function = function_of(spot.frame)
-    if spot.frame.function != function[1]:  # a generator's own frame
-        return False
-    if function not in functions_that_call_modules(facts):
-        return False
-    if all(only_validates(v) for v in with_workers_of(facts)):
-        return False
-    seen = of_function(facts, mine, spot)
-    of_line = sum(d.ns for d, stack in seen if stack[0] == spot.frame)
-    return of_line >= limit("held_share") * sum(d.ns for d, _ in seen)
-
-
-def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:
-    """ns of native code that the function's line runs before the backward beside what is told; 0 where it was seen to
-    call a module."""
-    if _FORWARD not in native_cells(facts):
-        return 0
-    told = {d.stack for d in mine.details if (d.phase, d.state) == _FORWARD}
-    samples = facts.samples(phases=["forward"], states=["native"])
-    ns = 0
-    for d in samples:
-        stack = facts.run.stack(d.stack)
-        at = user_frame(stack)
-        if at is None or (at.file, at.line) != (spot.frame.file, spot.frame.line):
-            continue
-        if any(calls_module(f) for f in stack):
-            return 0
-        ns += 0 if d.stack in told or not _beside_training(stack) else d.ns
-    return ns * facts.matrix[_FORWARD] // max(1, sum(d.ns for d in samples))
-
-
-def share_in_hooks(facts: Facts, mine: OwnCode) -> float:
-    in_hook = _hooks(facts)
-    whole = sum(d.ns for d in mine.details)
-    ns = sum(d.ns for d in mine.details if d.phase == "forward" and in_hook(facts.run.stack(d.stack)))
-    return ns / whole if whole else 0.0
 
 
 def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, Parts]:
@@ -509,10 +393,10 @@ def _in_small_operations(facts: Facts) -> dict[Function, Parts]:
     """Functions whose Python is told by itself, and has little more native code between it: small operations, needed or
     not. With all of that; where it is much more, it may be a loss, or a part of the model."""
     where = native_cells(facts)
-    if _FORWARD not in where:
+    if FORWARD not in where:
         return {}
-    known, beside, of_module = where[_FORWARD], _beside_the_model(facts), _lines_in_modules(facts)
-    whole = _functions(facts, where | {_FORWARD: lambda stack: known(stack) or beside(stack) or of_module(stack)})
+    known, beside, of_module = where[FORWARD], _beside_the_model(facts), _lines_in_modules(facts)
+    whole = _functions(facts, where | {FORWARD: lambda stack: known(stack) or beside(stack) or of_module(stack)})
     kept: dict[Function, Parts] = {}
     for function, parts in _of_kind(facts, _functions(facts, where), "python").items():
         python, native = _split(facts, whole[function])

@@ -15,18 +15,20 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
-    around_the_model,
     called_beside_the_model,
-    computes_loss,
-    may_free_a_batch,
-    of_function,
-    of_library,
     own_code,
     python_cells,
     too_few_samples,
     unread_share,
-    untold_of_line,
     with_what_they_call,
+)
+from trainperf.findings.own_functions import (
+    around_the_model,
+    computes_loss,
+    may_free_a_batch,
+    of_function,
+    of_library,
+    untold_of_line,
     works_on_weights,
 )
 from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
