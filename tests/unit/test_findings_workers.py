@@ -75,8 +75,10 @@ def test_of_a_quota_others_take_nothing(make: Make, others: float) -> None:
     assert f.fix_share == 1.0 and "num_workers=3" in f.fix
 
 
-def test_where_more_workers_would_save_nothing_none_is_advised(make: Make) -> None:
-    file = make(cpus="2").steps(1000, data_wait=7.0, compute=5.0).host(12, process_cpus=1.0, other_cpus=1.0)
+@pytest.mark.parametrize("process_cpus", [1.0, 0.99])
+def test_where_more_workers_would_save_nothing_none_is_advised(make: Make, process_cpus: float) -> None:
+    """Or nothing to speak of."""
+    file = make(cpus="2").steps(1000, data_wait=7.0, compute=5.0).host(12, process_cpus=process_cpus, other_cpus=1.0)
     file.loader(1, fetches=1000, wait=7000, ready={0: (990, 6990), 1: (10, 10)}, num_workers=1)
     f = only(file.worker(1, 71, cpu_share=1.0, seconds=12, states={"R": 20}))
     assert "num_workers" not in f.fix and "cheaper" in f.fix and "no CPU for more of them" in f.why

@@ -119,7 +119,8 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
         f"there is no CPU for more of them: {plural(cpus, 'CPU')}{beside} for {plural(have, 'worker')} and the training"
     )
     with_one_more, saves = view.cpu_share * (have + 1) + training, _room_saves(facts, cost)
-    if not view.computes and (not saves or with_one_more + others > (cpus or math.inf)):
+    in_vain = facts.share(int(saves * cost)) < limit("least_share")
+    if not view.computes and (in_vain or with_one_more + others > (cpus or math.inf)):
         return SlowWorkers(
             too_slow,
             f"{who} {compute} for {view.cpu_share:.0%} of the time, and {no_room}",
@@ -159,7 +160,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             "# see which CPUs they may use (taskset, a container's cpuset), and what else runs there",
             same_cpus,
         )
-    if not saves or (others and cpus - 1 - others < have + 1):
+    if in_vain or (others and cpus - 1 - others < have + 1):
         return SlowWorkers(
             bound,
             f"{who} {compute} all the time ({share}), and {no_room}",
