@@ -19,6 +19,7 @@ from trainperf.findings.frames import (
     in_module,
     in_step_hook,
     is_array_library,
+    is_decorator,
     is_forward,
     is_framework,
     is_other_library,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 FORWARD: Cell = ("forward", "native")
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
+_OF_EACH_STEP = ("backward", "optimizer")  # phases in which nothing only looks
 _SEVERAL = 3  # samples in a step
 
 
@@ -243,37 +245,65 @@ def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     return _told(facts, functions | _in_small_operations(facts) if mostly == "python" else functions)
 
 
-def called_beside_the_model(facts: Facts) -> OwnCode:
-    """Of the functions of which most is Python, those that the loop calls beside the model, as far as it is known."""
-    keep = _beside_the_model(facts)
-    functions: dict[Function, Parts] = {}
-    for function, parts in _of_kind(facts, _functions(facts, native_cells(facts)), "python").items():
-        if kept := [part for part in parts if keep(facts.run.stack(part[1].stack))]:
-            functions[function] = kept
-    return _told(facts, functions)
-
-
-def with_what_they_call(facts: Facts, mine: OwnCode, named: OwnCode | None = None) -> OwnCode:
+def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
     """The same by the outermost functions that the loop calls, or a framework: of a metric in several functions none
-    may be notable. Not of what is a model, or may be one. `named`: of all, only those functions get a spot."""
-    loops = functions_that_call_modules(facts)
+    may be notable. Not of what is a model, or may be one."""
+    outermost = _outermost(facts)
+    return replace(mine, spots=facts.spots(mine.details, seen_from=outermost), seen_from=outermost)
+
+
+def called_together(facts: Facts) -> OwnCode:
+    """The Python of all functions that the loop calls beside the model, as far as that is known, by the outermost. Not
+    of those that are mostly native code, needed or not: a loss in tensors looks the same, or a part of the model."""
+    where, beside, outermost = native_cells(facts), _beside_the_model(facts), _outermost(facts)
+    known, of_model = where.get(FORWARD), _functions_of_the_model(facts)
+
+    def is_called(cell: Cell, stack: Sequence[Frame]) -> bool:
+        at = user_frame(outermost(stack))
+        if at is None or at.function.startswith("<") or any(function_of(f) in of_model for f in stack):
+            return False
+        return cell[0] not in _OF_EACH_STEP and beside(stack) and not facts.batch_work.is_between(stack)
+
+    whole = _functions(facts, where | {FORWARD: lambda stack: beside(stack) or (known is not None and known(stack))})
+    functions: dict[Function, Parts] = {}
+    for function, parts in _of_kind(facts, _functions(facts, where), "python").items():
+        python, native = _split(facts, whole[function])
+        kept = [part for part in parts if is_called(part[0], facts.run.stack(part[1].stack))]
+        if kept and native <= python:
+            functions[function] = kept
+    mine = _told(facts, functions)
+    return replace(mine, spots=facts.spots(mine.details, seen_from=outermost), seen_from=outermost)
+
+
+def _functions_of_the_model(facts: Facts) -> set[Function]:
+    """That call no module, and were seen to run what may be the model, themselves or by what they call."""
+    functions: set[Function] = set()
+    for d in facts.samples(phases=["forward"]):
+        stack = facts.run.stack(d.stack)
+        if facts.batch_work.may_be_the_model(stack):
+            functions |= {function_of(f) for f in stack if is_users(f, stack)}
+    return functions - functions_that_call_modules(facts)
+
+
+def _outermost(facts: Facts) -> Callable[[Sequence[Frame]], Sequence[Frame]]:
+    """Of a stack, what the outermost function that the loop calls beside the model begins; else all of it."""
+    loops, of_model = functions_that_call_modules(facts), _functions_of_the_model(facts)
     model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
 
     def outermost(stack: Sequence[Frame]) -> Sequence[Frame]:
-        if not model_seen or in_module(stack) or facts.batch_work.may_be_the_model(stack):
+        if not stack or not model_seen or in_module(stack) or facts.batch_work.is_between(stack):
             return stack
         first = len(below_users(stack))
-        end = next((i for i, f in enumerate(stack) if i > first and is_framework(f.file)), len(stack))
+        end = (i for i, f in enumerate(stack) if i > first and is_framework(f.file) and not is_decorator(f.file))
         users = (
-            i for i in reversed(range(first, end)) if is_users(stack[i], stack) and stack[i].function != "<module>"
+            i
+            for i in range(next(end, len(stack)) - 1, first, -1)
+            if is_users(stack[i], stack) and not stack[i].function.startswith("<")
         )
-        return stack[next((i for i in users if function_of(stack[i]) not in loops), 0) :]
+        at = next((i for i in users if function_of(stack[i]) not in loops), 0)
+        return stack if function_of(stack[at]) in of_model else stack[at:]
 
-    spots = facts.spots(mine.details, seen_from=outermost)
-    if named is not None:
-        its = {function_of(spot.frame) for spot in facts.spots(named.details, seen_from=outermost)}
-        spots = [spot for spot in spots if function_of(spot.frame) in its]
-    return replace(mine, spots=spots, seen_from=outermost)
+    return outermost
 
 
 def beside_the_model(facts: Facts) -> OwnCode:

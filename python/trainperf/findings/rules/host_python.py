@@ -15,7 +15,7 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.own_code import (
-    called_beside_the_model,
+    called_together,
     own_code,
     python_cells,
     too_few_samples,
@@ -35,7 +35,7 @@ from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Affected, Facts, Spot
     from trainperf.findings.own_code import OwnCode
     from trainperf.runfile import Detail
 
@@ -49,6 +49,8 @@ _IN_TENSORS = {
     "hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
     "model": "# do it by a few tensor operations, or once and not in each call of the model",
 }
+_EARLY = "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
+_NO_THREADS = "threads: Python code in a thread takes the GIL from training"
 _OF_THE_BATCH = "# what makes the batch: in a DataLoader worker"
 _NEEDED = "# what each step needs: in tensors, of all at once"
 _ELSEWHERE = (
@@ -82,29 +84,33 @@ def _is_notable(facts: Facts, mine: OwnCode) -> bool:
     return facts.loop_share(int(mine.ns * mine.spots[0].share)) >= limit("one_function_share")
 
 
-def _are_notable(facts: Facts, mine: OwnCode) -> bool:
-    """All of them together."""
-    return mine.samples >= limit("min_samples") and facts.loop_share(mine.ns) >= limit("several_functions_share")
+def _is_of_many(facts: Facts, mine: OwnCode) -> bool:
+    """All of them together, of which each is small: where one seems to be large, too little was seen of it."""
+    if mine.samples < 2 * limit("min_samples"):
+        return False
+    return facts.loop_share(int(mine.ns * mine.spots[0].share)) < limit("one_function_share")
+
+
+def _steps(facts: Facts, affected: Affected) -> str:
+    return "the step" if affected.steps == facts.steps else "some steps"
 
 
 class HostPython:
     id = "TP302"
     slug = "host-python"
     limits = Limits(limit("one_function_share"), limit("critical_share"))
+    limits_together = Limits(limit("several_functions_share"), limit("critical_share"))
     needs: tuple[str, ...] = ("gil_holds",)
 
     def check(self, facts: Facts) -> Outcome:
         by_function = own_code(facts, "python")
         severity = facts.grade(by_function.ns, self.limits)
-        alone = _is_notable(facts, by_function)
-        mine = by_function if alone or severity is None else with_what_they_call(facts, by_function)
-        several = not alone and severity is not None and not _is_notable(facts, mine)
-        if several:
-            called = called_beside_the_model(facts)
-            mine = with_what_they_call(facts, by_function, called)
-            severity = severity if _are_notable(facts, called) else None
         if severity is None:
             return self._blind(facts, by_function)
+        alone = _is_notable(facts, by_function)
+        mine = by_function if alone else with_what_they_call(facts, by_function)
+        if not _is_notable(facts, mine):
+            return self._together(facts) or self._blind(facts, by_function)
         top = mine.spots[0]
         second = facts.second(mine.spots)
         text, asked = self._makes_text(facts, mine, top), of_library(facts, mine, top)
@@ -126,19 +132,9 @@ class HostPython:
         cause = facts.main_cause(mine.claims)
         affected = facts.affected_by_part(mine.ns, cause=cause)
         rare = affected.steps < facts.steps
-        took = facts.of_step(mine.ns)
-        if rare:
-            each = ms(mine.ns * affected.share / affected.steps)
-            took = f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
         of_top = [d for d, _ in of_function(facts, mine, top)]
-        before = self._before_the_model(facts, of_top)
-        usual = _MAY_FREE if may_free else _NOW_AND_THEN if affected.rare(facts.steps) else _ELSEWHERE
-        around = around_the_model(facts, of_top)
-        if usual is _ELSEWHERE and around.after + around.updated >= limit("held_share"):
-            before, usual = False, _AFTER_THE_MODEL
-        elif usual is _ELSEWHERE and before:
-            usual = _BEFORE_THE_MODEL
-        elif usual is _ELSEWHERE and works_on_weights(facts, mine, top):
+        before, usual = (False, _MAY_FREE) if may_free else self._elsewhere(facts, of_top, affected)
+        if usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         by_part = _IN_TENSORS.get(self._part(facts, mine, top))
@@ -154,14 +150,14 @@ class HostPython:
             severity=severity,
             cause=cause,
             claims=mine.claims,
-            title=f"{_HOLDS if may_free else _RUNS} takes much of {'some steps' if rare else 'the step'}",
+            title=f"{_HOLDS if may_free else _RUNS} takes much of {_steps(facts, affected)}",
             affected=affected,
             confidence=facts.confidence(
                 samples=mine.samples,
                 doubts=("what C does with the GIL held looks like Python",) if may_free else (),
             ),
             evidence=(
-                f"{took} the training thread "
+                f"{self._took(facts, mine, affected)} the training thread "
                 + ("holds the GIL on the CPU" if may_free else "runs your Python, or a library's for it")
                 + (", holding the GIL" if native < notably and not may_free else ""),
                 *mine.evidence(facts, with_caller=True),
@@ -187,18 +183,69 @@ class HostPython:
                 "its loss need: it goes back through each of these operations"
                 if in_backward
                 else "",
-                "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
-                if before
-                else "",
+                _EARLY if before else "",
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {does}",
             fix=asked[1] if asked is not None else fixes[rare] if fixes is not None else by_part or usual,
-            fix_share=1.0 if several else facts.saved_share(mine.spots),
+            fix_share=facts.saved_share(mine.spots),
             saves_more=in_backward,
-            will_not_help="threads: Python code in a thread takes the GIL from training",
+            will_not_help=_NO_THREADS,
         )
+
+    def _together(self, facts: Facts) -> Outcome:
+        """Of functions that the loop calls, none of them notable: what holds of each, and no more."""
+        mine = called_together(facts)
+        severity = facts.grade(mine.ns, self.limits_together)
+        if severity is None or not _is_of_many(facts, mine):
+            return None
+        top, functions = mine.spots[0], plural(len(mine.spots), "function")
+        cause = facts.main_cause(mine.claims)
+        affected = facts.affected_by_part(mine.ns, cause=cause)
+        before, usual = self._elsewhere(facts, mine.details, affected)
+        if usual is _AFTER_THE_MODEL and any(computes_loss(facts, mine, spot) for spot in mine.spots):
+            usual = f"{_OF_A_LOSS}\n{usual}"
+        return facts.finding(
+            (self.id, self.slug),
+            severity=severity,
+            cause=cause,
+            claims=mine.claims,
+            title=f"functions that the loop calls take much of {_steps(facts, affected)} together",
+            affected=affected,
+            confidence=facts.confidence(samples=mine.samples),
+            evidence=(
+                f"{self._took(facts, mine, affected)} the training thread runs Python of {functions} of yours, and "
+                "of what these call: none of them is notable by itself",
+                *mine.evidence(facts, with_caller=True),
+                _EARLY if before else "",
+            ),
+            who=(facts.step_thread_name,),
+            where=facts.where(top),
+            why=f"{facts.step_thread_name} runs {functions} that the loop calls, "
+            f"{facts.label_of_two(top, mine.spots[1])}",
+            fix=usual,
+            will_not_help=_NO_THREADS,
+        )
+
+    @staticmethod
+    def _took(facts: Facts, mine: OwnCode, affected: Affected) -> str:
+        if affected.steps == facts.steps:
+            return facts.of_step(mine.ns)
+        each = ms(mine.ns * affected.share / affected.steps)
+        return f"{affected.steps:,} of {facts.steps:,} steps, {each} each:"
+
+    @staticmethod
+    def _elsewhere(facts: Facts, details: Sequence[Detail], affected: Affected) -> tuple[bool, str]:
+        """Whether it runs before the model is called, and where else it could run."""
+        stacks = [facts.run.stack(d.stack) for d in details if d.phase == "forward"]
+        before = bool(stacks) and all(map(facts.batch_work.is_before, stacks))
+        if affected.rare(facts.steps):
+            return before, _NOW_AND_THEN
+        around = around_the_model(facts, details)
+        if around.after + around.updated >= limit("held_share"):
+            return False, _AFTER_THE_MODEL
+        return before, _BEFORE_THE_MODEL if before else _ELSEWHERE
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:
         """Where there is much Python, and it cannot be told whose."""
@@ -239,9 +286,3 @@ class HostPython:
         """Most of the top function's time is spent on tensors that are printed."""
         text = sum(d.ns for d, stack in of_function(facts, mine, top) if makes_text(stack))
         return text > limit("most_share") * top.ns
-
-    @staticmethod
-    def _before_the_model(facts: Facts, details: Sequence[Detail]) -> bool:
-        """All that was seen of it in forward."""
-        stacks = [facts.run.stack(d.stack) for d in details if d.phase == "forward"]
-        return bool(stacks) and all(map(facts.batch_work.is_before, stacks))
