@@ -134,6 +134,15 @@ def test_what_lies_between_layers_is_of_the_model(make: Make) -> None:
     assert findings(make(), *layers, *split_heads(49, 45, "python"))  # after them it is not
 
 
+@pytest.mark.parametrize("updates", [True, False])
+def test_what_the_loop_does_between_two_models_is_its_own(make: Make, updates: bool) -> None:
+    """The loop is known by its update."""
+    step = Seen(100, ("/x/site-packages/torch/optim/sgd.py:9 SGD.step", *at(20)), "native", "optimizer")
+    score = [Seen(60, (f"{TRAIN}:{30 + i} {name}", f"{TRAIN}:40 score", *at(10))) for i, name in enumerate("abc")]
+    found = findings(make(), model(8, ms=150), model(14, ms=150), *score, *([step] if updates else []))
+    assert [f.where for f in found] == (["train.py:40"] if updates else [])
+
+
 def test_what_a_functional_model_calls_is_of_the_model(make: Make) -> None:
     """net() runs PyTorch's functional layers by block(), and others by hand."""
     net = (f"{TRAIN}:31 net", *at(10))
@@ -142,6 +151,44 @@ def test_what_a_functional_model_calls_is_of_the_model(make: Make) -> None:
     assert not findings(
         make(), model(11, ms=100), Seen(200, (RELU, f"{TRAIN}:60 block", *net), "native"), *parts, Seen(20, net)
     )
+
+
+def test_a_batch_that_is_normalized_by_pytorch_is_no_model(make: Make) -> None:
+    batch = (f"{TRAIN}:31 get_batch", *at(7))
+    parts = [Seen(60, (f"{TRAIN}:{70 + i} {name}", *batch)) for i, name in enumerate(("tokenize", "mask", "crop"))]
+    normalize = Seen(6, (RELU.replace("relu", "normalize"), f"{TRAIN}:60 augment", *batch), "native", count=2)
+    (found,) = findings(make(), model(), *parts, normalize)
+    assert found.where == "train.py:31" and "runs before the model" in found.evidence[-1]
+
+
+def test_several_run_before_the_model_only_if_nearly_all_of_them_do(make: Make) -> None:
+    early = [Seen(45, (f"{TRAIN}:{20 + i} {name}", *at(7))) for i, name in enumerate(("tokenize", "mask", "crop"))]
+    (found,) = findings(make(), model(), *early)
+    assert found.fix.startswith("# what makes the batch") and "runs before the model" in found.evidence[-1]
+    (found,) = findings(make(), model(), early[0], *called("bleu", "recall", ms=50))
+    assert found.fix.startswith("# what only looks") and "runs before the model" not in "".join(found.evidence)
+
+
+def test_native_code_of_several_is_said(make: Make) -> None:
+    file = make().steps(
+        100,
+        {("forward", "native"): 3.0, ("backward", "native"): 5.0, ("other", "python"): 1.1, ("other", "native"): 0.9},
+    )
+    file.detail("sample", 300, state="native", stack=file.stack(*LAYER, *LOOP), count=200)
+    for i, name in enumerate(("bleu", "recall", "auc")):
+        stack = f"{TRAIN}:{20 + i} {name}", *at(12)
+        file.detail("sample", 36, state="python", stack=file.stack(*stack), phase="other", count=20)
+        array = file.stack("/x/site-packages/numpy/core/x.py:1 sum", *stack)
+        file.detail("sample", 30, state="native", stack=array, phase="other", count=20)
+    (found,) = [f for f in said(file).findings if f.id == "TP302"]
+    assert "Python" not in found.evidence[0] and found.evidence[-1].startswith("45% of it is native code")
+
+
+@pytest.mark.parametrize("name", ["timed.<locals>.wrapper", "Timed.__call__"])
+def test_the_users_decorator_is_none_of_the_functions(make: Make, name: str) -> None:
+    seen = [Seen(one.ms, (one.stack[0], f"/home/me/job/util.py:5 {name}", *LOOP)) for one in called("a", "b", "c")]
+    (found,) = findings(make(), model(), *seen)
+    assert found.where == "train.py:20" and "runs 3 functions" in found.why
 
 
 def test_losses_in_tensors_are_not_told_together(make: Make) -> None:

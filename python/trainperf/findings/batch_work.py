@@ -64,6 +64,11 @@ class BatchWork:
         found = None if in_module(stack) else _innermost(stack, self.calls)
         return found is not None and found[1].first < found[0].line < found[1].last
 
+    def is_between_layers(self, stack: Sequence[Frame]) -> bool:
+        """Likewise, of a function that makes no update: it may be a model, and is not the loop."""
+        found = _innermost(stack, self.calls)
+        return found is not None and function_of(found[0]) not in self.updates and self.is_between(stack)
+
     def is_after(self, stack: Sequence[Frame]) -> bool:
         """Whether its last call of one is on an earlier line, and its update is not."""
         found = None if in_module(stack) else _innermost(stack, self.calls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -262,7 +263,7 @@ def called_together(facts: Facts) -> OwnCode:
         at = user_frame(outermost(stack))
         if at is None or at.function.startswith("<") or any(function_of(f) in of_model for f in stack):
             return False
-        return cell[0] not in _OF_EACH_STEP and beside(stack) and not facts.batch_work.is_between(stack)
+        return cell[0] not in _OF_EACH_STEP and beside(stack) and not _is_within_model(facts, stack)
 
     whole = _functions(facts, where | {FORWARD: lambda stack: beside(stack) or (known is not None and known(stack))})
     functions: dict[Function, Parts] = {}
@@ -276,22 +277,46 @@ def called_together(facts: Facts) -> OwnCode:
 
 
 def _functions_of_the_model(facts: Facts) -> set[Function]:
-    """That call no module, and were seen to run what may be the model, themselves or by what they call."""
-    functions: set[Function] = set()
+    """That call no module, and were notably often seen to run what may be the model, themselves or by what they
+    call."""
+    ns: dict[Function, int] = {}
+    of_model: dict[Function, int] = {}
     for d in facts.samples(phases=["forward"]):
         stack = facts.run.stack(d.stack)
-        if facts.batch_work.may_be_the_model(stack):
-            functions |= {function_of(f) for f in stack if is_users(f, stack)}
-    return functions - functions_that_call_modules(facts)
+        may_be = facts.batch_work.may_be_the_model(stack)
+        for function in {function_of(f) for f in stack if is_users(f, stack)}:
+            ns[function] = ns.get(function, 0) + d.ns
+            of_model[function] = of_model.get(function, 0) + may_be * d.ns
+    notably = {function for function, its in of_model.items() if 0 < limit("warn_share") * ns[function] <= its}
+    return notably - functions_that_call_modules(facts)
+
+
+def _decorators(facts: Facts) -> set[Function]:
+    """Of the user's: functions made by one, or objects to be called, of which one line was seen to call several
+    functions. By Python 3.10 only the latter are known by their names."""
+    callees: dict[tuple[Function, int], set[Function]] = {}
+    for d in facts.samples():
+        stack = facts.run.stack(d.stack)
+        for called, caller in itertools.pairwise(f for f in stack if is_users(f, stack)):
+            if "<locals>" in caller.function or caller.function.endswith(".__call__"):
+                callees.setdefault((function_of(caller), caller.line), set()).add(function_of(called))
+    return {function for (function, _), of in callees.items() if len(of) > 1}
+
+
+def _is_within_model(facts: Facts, stack: Sequence[Frame]) -> bool:
+    """In a module, or between two layers that a function of the user's calls: of a function that makes the update as
+    well, as the loop does, what is there is none of the model's."""
+    return in_module(stack) or facts.batch_work.is_between_layers(stack)
 
 
 def _outermost(facts: Facts) -> Callable[[Sequence[Frame]], Sequence[Frame]]:
     """Of a stack, what the outermost function that the loop calls beside the model begins; else all of it."""
-    loops, of_model = functions_that_call_modules(facts), _functions_of_the_model(facts)
+    of_model = _functions_of_the_model(facts)
+    passed_by = functions_that_call_modules(facts) | _decorators(facts)
     model_seen = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
 
     def outermost(stack: Sequence[Frame]) -> Sequence[Frame]:
-        if not stack or not model_seen or in_module(stack) or facts.batch_work.is_between(stack):
+        if not stack or not model_seen or _is_within_model(facts, stack):
             return stack
         first = len(below_users(stack))
         end = (i for i, f in enumerate(stack) if i > first and is_framework(f.file) and not is_decorator(f.file))
@@ -300,7 +325,7 @@ def _outermost(facts: Facts) -> Callable[[Sequence[Frame]], Sequence[Frame]]:
             for i in range(next(end, len(stack)) - 1, first, -1)
             if is_users(stack[i], stack) and not stack[i].function.startswith("<")
         )
-        at = next((i for i in users if function_of(stack[i]) not in loops), 0)
+        at = next((i for i in users if function_of(stack[i]) not in passed_by), 0)
         return stack if function_of(stack[at]) in of_model else stack[at:]
 
     return outermost

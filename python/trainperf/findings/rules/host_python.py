@@ -91,6 +91,14 @@ def _is_of_many(facts: Facts, mine: OwnCode) -> bool:
     return facts.loop_share(int(mine.ns * mine.spots[0].share)) < limit("one_function_share")
 
 
+def _native(mine: OwnCode) -> str:
+    """How much of it is native code, where that is notable."""
+    share = mine.share(mechanism="native")
+    if share < limit("warn_share"):
+        return ""
+    return f"{share:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
+
+
 def _steps(facts: Facts, affected: Affected) -> str:
     return "the step" if affected.steps == facts.steps else "some steps"
 
@@ -125,7 +133,7 @@ class HostPython:
             else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
             f"{'' if alone else ', and what that calls' if second is None else ', and what these call'}"
         )
-        native, moving = mine.share(mechanism="native"), mine.share(phase="transfer")
+        native, moving = _native(mine), mine.share(phase="transfer")
         notably = limit("warn_share")
         untold = untold_of_line(facts, mine, top)
         unread = unread_share(facts, mine.claims)
@@ -159,7 +167,7 @@ class HostPython:
             evidence=(
                 f"{self._took(facts, mine, affected)} the training thread "
                 + ("holds the GIL on the CPU" if may_free else "runs your Python, or a library's for it")
-                + (", holding the GIL" if native < notably and not may_free else ""),
+                + ("" if native or may_free else ", holding the GIL"),
                 *mine.evidence(facts, with_caller=True),
                 *(() if alone else (f"by function: {line}" for line in by_function.evidence(facts))),
                 "below that line no Python function runs: it is the line's own Python, or what it frees or calls in C; "
@@ -169,9 +177,7 @@ class HostPython:
                 f"{unread:.0%} of the samples could not be read: functions called each other too fast"
                 if unread >= notably
                 else "",
-                f"{native:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
-                if native >= notably
-                else "",
+                native,
                 f"tensor operations of {facts.where(top)} take {ms(untold / facts.steps)} more of each step: "
                 "not told with it, as a loss would look the same"
                 if facts.share(untold) >= notably
@@ -204,7 +210,8 @@ class HostPython:
         cause = facts.main_cause(mine.claims)
         affected = facts.affected_by_part(mine.ns, cause=cause)
         before, usual = self._elsewhere(facts, mine.details, affected)
-        if usual is _AFTER_THE_MODEL and any(computes_loss(facts, mine, spot) for spot in mine.spots):
+        native = _native(mine)
+        if usual is _AFTER_THE_MODEL and (native or any(computes_loss(facts, mine, spot) for spot in mine.spots)):
             usual = f"{_OF_A_LOSS}\n{usual}"
         return facts.finding(
             (self.id, self.slug),
@@ -215,9 +222,10 @@ class HostPython:
             affected=affected,
             confidence=facts.confidence(samples=mine.samples),
             evidence=(
-                f"{self._took(facts, mine, affected)} the training thread runs Python of {functions} of yours, and "
-                "of what these call: none of them is notable by itself",
+                f"{self._took(facts, mine, affected)} the training thread runs {functions} of yours, with what these "
+                "call: none of them is notable by itself",
                 *mine.evidence(facts, with_caller=True),
+                native,
                 _EARLY if before else "",
             ),
             who=(facts.step_thread_name,),
@@ -238,11 +246,10 @@ class HostPython:
     @staticmethod
     def _elsewhere(facts: Facts, details: Sequence[Detail], affected: Affected) -> tuple[bool, str]:
         """Whether it runs before the model is called, and where else it could run."""
-        stacks = [facts.run.stack(d.stack) for d in details if d.phase == "forward"]
-        before = bool(stacks) and all(map(facts.batch_work.is_before, stacks))
+        around = around_the_model(facts, details)
+        before = around.before >= limit("held_share")
         if affected.rare(facts.steps):
             return before, _NOW_AND_THEN
-        around = around_the_model(facts, details)
         if around.after + around.updated >= limit("held_share"):
             return False, _AFTER_THE_MODEL
         return before, _BEFORE_THE_MODEL if before else _ELSEWHERE
