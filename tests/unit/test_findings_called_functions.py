@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from runfiles import RunFile
@@ -45,15 +45,19 @@ def model(line: int = 8, *, ms: int = 600) -> Seen:
     return Seen(ms, (*LAYER, *at(line)), "native")
 
 
-def findings(file: RunFile, *seen: Seen) -> list[Finding]:
-    """In 100 steps of 10 ms, of which 2 are Python before the backward."""
+def written(file: RunFile, *seen: Seen) -> RunFile:
+    """100 steps of 10 ms, of which 2 are Python before the backward."""
     file.steps(100, {("forward", "native"): 3.0, ("backward", "native"): 5.0, ("forward", "python"): 2.0})
     for one in seen:
         stack = file.stack(*one.stack)
         file.detail("sample", one.ms, state=one.state, stack=stack, count=one.count, phase=one.phase)
     rest = 200 - sum(one.ms for one in seen if one.state == "python")
     file.detail("sample", rest, state="python", stack=file.stack(*LAYER, *LOOP))
-    return [f for f in said(file).findings if f.id == "TP302"]
+    return file
+
+
+def findings(file: RunFile, *seen: Seen) -> list[Finding]:
+    return [f for f in said(written(file, *seen)).findings if f.id == "TP302"]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +210,23 @@ def test_where_one_function_may_be_large_too_little_was_seen(make: Make) -> None
 
 def test_few_samples_tell_nothing_of_several(make: Make) -> None:
     few = [Seen(45, one.stack, count=6) for one in called("bleu", "recall", "auc")]
-    assert not findings(make(), model(), *few)
+    result = said(written(make(), replace(model(), count=200), *few))
+    assert not [f for f in result.findings if f.id == "TP302"]
+    (abstained,) = [a for a in result.abstained if a.id == "TP302"]
+    assert abstained.why == "only 18 samples in 3 functions of yours: too few samples, run longer to tell"
+    assert "the run is too short to say whose the 20% python is" in result.verdict.text
     assert findings(make(), model(), *(Seen(45, one.stack, count=7) for one in few))
+
+
+@pytest.mark.parametrize(("samples", "abstains"), [(8, True), (20, False)])
+def test_of_small_functions_that_are_not_told_it_is_said_whether_they_were_seen_enough(
+    make: Make, samples: int, abstains: bool
+) -> None:
+    """11 % together are not told; of few samples it could as well be more."""
+    small = [Seen(37, one.stack, count=samples) for one in called("bleu", "recall", "auc")]
+    result = said(written(make(), model(), *small))
+    assert not [f for f in result.findings if f.id == "TP302"]
+    assert any(a.id == "TP302" for a in result.abstained) == abstains
 
 
 def test_the_loops_own_lines_are_no_functions_that_it_calls(make: Make) -> None:

@@ -20,7 +20,7 @@ _WALKS = {
 
 _SELDOM = "if step % 500 == 0: gc.collect()"
 _DISABLE = f"gc.disable()  # and in the loop, for cycles:\n{_SELDOM}"
-_FREEZE = f"gc.collect(); gc.freeze(); gc.disable()  # once, after model and data are built; in the loop:\n{_SELDOM}"
+_FREEZE = f"gc.collect(); gc.freeze(); gc.disable()  # once, when all is built; gc.collect() every 500 steps\n{_SELDOM}"
 
 
 def _collect_call(facts: Facts, claims: dict[Cell, int]) -> Spot | None:
@@ -89,6 +89,6 @@ class GcPauses:
             else (_FREEZE if worst == 2 else _DISABLE),
             will_not_help="gc.disable(): the collections are asked for"
             if asked
-            else "gc.freeze() alone, where the loop itself makes the objects: those are walked all the same; "
-            "gc.disable() alone: cycles then leak",
+            else "gc.disable() alone: cycles then leak; gc.freeze() alone, where the loop itself makes the objects: "
+            "those are walked all the same",
         )

@@ -264,6 +264,9 @@ class HostPython:
         why = too_few_samples(facts, mine, self.limits)
         if count < limit("min_samples"):
             why = f"only {plural(count, 'sample')} of Python on the training thread: run longer to tell"
+        elif not why and facts.grade(mine.ns, self.limits) is not None and mine.samples < limit("good_samples"):
+            functions = plural(len(mine.spots), "function")
+            why = f"only {plural(mine.samples, 'sample')} in {functions} of yours: too few samples, run longer to tell"
         return Abstained(self.id, self.slug, why, "python", "python", ns) if why else None
 
     @staticmethod
