@@ -14,7 +14,7 @@ import torch
 from _common import Program, keep_what_is_freed
 from torch import nn
 
-SECONDS, TWIN_SECONDS = 6, 3
+SECONDS, TWIN_SECONDS = 9, 3
 FEATURES = 64
 
 
