@@ -135,6 +135,8 @@ def split_heads(line: int, ms: int, state: str) -> list[Seen]:
 def test_what_lies_between_layers_is_of_the_model(make: Make) -> None:
     layers = [Seen(200, (*LAYER, f"{TRAIN}:{line} apply_model", *LOOP), "native") for line in (40, 48)]
     assert not findings(make(), *layers, *split_heads(43, 45, "python"))
+    again = [replace(one, phase="backward", ms=1) for one in split_heads(43, 45, "native")]  # by checkpointing
+    assert not findings(make(), *layers, *split_heads(43, 45, "python"), *again)
     assert findings(make(), *layers, *split_heads(49, 45, "python"))  # after them it is not
 
 

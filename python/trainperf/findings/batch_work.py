@@ -65,9 +65,12 @@ class BatchWork:
         return found is not None and found[1].first < found[0].line < found[1].last
 
     def is_between_layers(self, stack: Sequence[Frame]) -> bool:
-        """Likewise, of a function that makes no update: it may be a model, and is not the loop."""
+        """Likewise, of a function that makes no update on a later line: it may be a model, and is not the loop. What is
+        computed once more in backward lies within its layers."""
         found = _innermost(stack, self.calls)
-        return found is not None and function_of(found[0]) not in self.updates and self.is_between(stack)
+        if found is None or found[1].last < self.updates.get(function_of(found[0]), -1):
+            return False
+        return self.is_between(stack)
 
     def is_after(self, stack: Sequence[Frame]) -> bool:
         """Whether its last call of one is on an earlier line, and its update is not."""
