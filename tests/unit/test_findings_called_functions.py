@@ -187,14 +187,26 @@ def test_native_code_of_several_is_said(make: Make) -> None:
         array = file.stack("/x/site-packages/numpy/core/x.py:1 sum", *stack)
         file.detail("sample", 30, state="native", stack=array, phase="other", count=20)
     (found,) = [f for f in said(file).findings if f.id == "TP302"]
+    assert "a loss" not in found.fix
     assert "Python" not in found.evidence[0] and found.evidence[-1].startswith("45% of it is native code")
 
 
-@pytest.mark.parametrize("name", ["timed.<locals>.wrapper", "Timed.__call__"])
+@pytest.mark.parametrize("name", ["timed.<locals>.wrapper", "Timed.__call__", "wrapper"])
 def test_the_users_decorator_is_none_of_the_functions(make: Make, name: str) -> None:
-    seen = [Seen(one.ms, (one.stack[0], f"/home/me/job/util.py:5 {name}", *LOOP)) for one in called("a", "b", "c")]
+    """It calls another function from one line for each line that it is called from; of one that a function made which
+    has ended, that is not asked."""
+    wrapper = f"/home/me/job/util.py:5 {name}"
+    for apart in (1, 0) if "<locals>" in name else (1,):
+        seen = [Seen(45, (f"{TRAIN}:{20 + i} f{i}", wrapper, *at(12 + apart * i))) for i in range(3)]
+        (found,) = findings(make(), model(), *seen)
+        assert found.where == "train.py:20" and "runs 3 functions" in found.why
+
+
+@pytest.mark.parametrize("name", ["Evaluator.__call__", "fit.<locals>.score"])
+def test_a_function_whose_one_line_calls_several_is_no_decorator(make: Make, name: str) -> None:
+    seen = [Seen(38, (one.stack[0], f"{TRAIN}:60 {name}", *at(12))) for one in called("a", "b", "c")]
     (found,) = findings(make(), model(), *seen)
-    assert found.where == "train.py:20" and "runs 3 functions" in found.why
+    assert found.where == "train.py:60" and found.why.endswith(", and what that calls")
 
 
 def test_losses_in_tensors_are_not_told_together(make: Make) -> None:
@@ -229,6 +241,26 @@ def test_of_small_functions_that_are_not_told_it_is_said_whether_they_were_seen_
     result = said(written(make(), model(), *small))
     assert not [f for f in result.findings if f.id == "TP302"]
     assert any(a.id == "TP302" for a in result.abstained) == abstains
+
+
+@pytest.mark.parametrize("read", [6, 8])
+def test_of_a_long_run_whose_samples_could_not_be_read_it_is_not_said_to_run_longer(make: Make, read: int) -> None:
+    """Where enough were read to tell, it is said as well."""
+    file = make().steps(20_000, {("forward", "native"): 3.0, ("backward", "native"): 5.0, ("forward", "python"): 2.0})
+    file.detail("sample", 60_000, state="native", stack=file.stack(*LAYER, *LOOP), count=4_000)
+    for i, name in enumerate(("bleu", "recall", "auc")):
+        stack = file.stack(f"{TRAIN}:{20 + i} {name}", *LOOP)
+        file.detail("sample", 20 * read, state="python", stack=stack, count=read)
+    file.detail("sample", 6_000, state="python", count=300)
+    result = said(file)
+    if read == 8:
+        (found,) = [f for f in result.findings if f.id == "TP302"]
+        assert any("93% of the samples could not be read" in line for line in found.evidence)
+        return
+    assert not [f for f in result.findings if f.id == "TP302"]
+    (abstained,) = [a for a in result.abstained if a.id == "TP302"]
+    assert "could not be read" in abstained.why and "longer" not in abstained.why
+    assert "it is not known whose it is" in result.verdict.text
 
 
 def test_the_loops_own_lines_are_no_functions_that_it_calls(make: Make) -> None:

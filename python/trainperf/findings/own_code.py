@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -292,15 +291,26 @@ def _functions_of_the_model(facts: Facts) -> set[Function]:
 
 
 def _decorators(facts: Facts) -> set[Function]:
-    """Of the user's: functions made by one, or objects to be called, of which one line was seen to call several
-    functions. By Python 3.10 only the latter are known by their names."""
-    callees: dict[tuple[Function, int], set[Function]] = {}
+    """Of the user's: functions of which one line calls another function for each line that they were called from, or
+    several, where they were made by a function that has ended (its name has it, from Python 3.11 on)."""
+    called_for: dict[tuple[Function, int], dict[tuple[Function, int], set[Function]]] = {}
+    made: set[Function] = set()
     for d in facts.samples():
         stack = facts.run.stack(d.stack)
-        for called, caller in itertools.pairwise(f for f in stack if is_users(f, stack)):
-            if "<locals>" in caller.function or caller.function.endswith(".__call__"):
-                callees.setdefault((function_of(caller), caller.line), set()).add(function_of(called))
-    return {function for (function, _), of in callees.items() if len(of) > 1}
+        users = [f for f in stack if is_users(f, stack)]
+        running = {function_of(f) for f in users}
+        for called, via, caller in zip(users, users[1:], users[2:], strict=False):
+            entries = called_for.setdefault((function_of(via), via.line), {})
+            entries.setdefault((function_of(caller), caller.line), set()).add(function_of(called))
+            maker, within, _ = function_of(via)[1].rpartition(".<locals>.")
+            if within and (via.file, maker) not in running:
+                made.add(function_of(via))
+    return {
+        function
+        for (function, _), entries in called_for.items()
+        if len(set().union(*entries.values())) > 1
+        and (function in made or all(len(of) == 1 for of in entries.values()))
+    }
 
 
 def _is_within_model(facts: Facts, stack: Sequence[Frame]) -> bool:

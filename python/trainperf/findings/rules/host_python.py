@@ -99,6 +99,14 @@ def _native(mine: OwnCode) -> str:
     return f"{share:.0%} of it is native code (NumPy, pandas, tensors) of these functions; the rest holds the GIL"
 
 
+def _unread(facts: Facts, mine: OwnCode) -> str:
+    """How many of its cells' samples have no stack, where that is notable."""
+    share = unread_share(facts, mine.claims)
+    if share < limit("warn_share"):
+        return ""
+    return f"{share:.0%} of the samples could not be read: functions called each other too fast"
+
+
 def _steps(facts: Facts, affected: Affected) -> str:
     return "the step" if affected.steps == facts.steps else "some steps"
 
@@ -134,9 +142,7 @@ class HostPython:
             f"{'' if alone else ', and what that calls' if second is None else ', and what these call'}"
         )
         native, moving = _native(mine), mine.share(phase="transfer")
-        notably = limit("warn_share")
         untold = untold_of_line(facts, mine, top)
-        unread = unread_share(facts, mine.claims)
         cause = facts.main_cause(mine.claims)
         affected = facts.affected_by_part(mine.ns, cause=cause)
         rare = affected.steps < facts.steps
@@ -174,13 +180,11 @@ class HostPython:
                 "a batch that a worker made is unmapped where its last name goes"
                 if may_free
                 else "",
-                f"{unread:.0%} of the samples could not be read: functions called each other too fast"
-                if unread >= notably
-                else "",
+                _unread(facts, mine),
                 native,
                 f"tensor operations of {facts.where(top)} take {ms(untold / facts.steps)} more of each step: "
                 "not told with it, as a loss would look the same"
-                if facts.share(untold) >= notably
+                if facts.share(untold) >= limit("warn_share")
                 else "",
                 f"{moving:.0%} of it in phase transfer (h2d_copy), where nothing is copied to a device"
                 if moving
@@ -210,8 +214,7 @@ class HostPython:
         cause = facts.main_cause(mine.claims)
         affected = facts.affected_by_part(mine.ns, cause=cause)
         before, usual = self._elsewhere(facts, mine.details, affected)
-        native = _native(mine)
-        if usual is _AFTER_THE_MODEL and (native or any(computes_loss(facts, mine, spot) for spot in mine.spots)):
+        if usual is _AFTER_THE_MODEL and any(computes_loss(facts, mine, spot) for spot in mine.spots):
             usual = f"{_OF_A_LOSS}\n{usual}"
         return facts.finding(
             (self.id, self.slug),
@@ -225,7 +228,8 @@ class HostPython:
                 f"{self._took(facts, mine, affected)} the training thread runs {functions} of yours, with what these "
                 "call: none of them is notable by itself",
                 *mine.evidence(facts, with_caller=True),
-                native,
+                _unread(facts, mine),
+                _native(mine),
                 _EARLY if before else "",
             ),
             who=(facts.step_thread_name,),
@@ -261,13 +265,15 @@ class HostPython:
         if facts.grade(ns, self.limits) is None:
             return None
         count = sum(d.count for d in facts.samples(phases={p for p, _ in cells}, states=["python"]))
-        why = too_few_samples(facts, mine, self.limits)
+        why, unknown = too_few_samples(facts, mine, self.limits), ""
         if count < limit("min_samples"):
             why = f"only {plural(count, 'sample')} of Python on the training thread: run longer to tell"
         elif not why and facts.grade(mine.ns, self.limits) is not None and mine.samples < limit("good_samples"):
-            functions = plural(len(mine.spots), "function")
-            why = f"only {plural(mine.samples, 'sample')} in {functions} of yours: too few samples, run longer to tell"
-        return Abstained(self.id, self.slug, why, "python", "python", ns) if why else None
+            why = f"only {plural(mine.samples, 'sample')} in {plural(len(mine.spots), 'function')} of yours"
+            unread = _unread(facts, mine)
+            why = f"{why}: {unread or 'too few samples, run longer to tell'}"
+            unknown = "whose it is" if unread else ""
+        return Abstained(self.id, self.slug, why, "python", "python", ns, unknown) if why else None
 
     @staticmethod
     def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
