@@ -55,6 +55,8 @@ void fakecupti_reset() {
   state.requested = nullptr;
   state.completed = nullptr;
   state.kinds.clear();
+  state.callback = nullptr;
+  state.called_back.clear();
   state.runtime_calls.clear();
   state.driver_calls.clear();
   state.attributes = {{cupti::kAttributePerThreadBuffers, 1}};
@@ -306,7 +308,9 @@ int fakecupti_kind_enabled(uint32_t kind) {
 
 int fakecupti_call_enabled(int driver, uint32_t cbid) {
   const Lock lock(Get().mutex);
-  return fakecupti::Traced(driver != 0 ? cupti::kKindDriver : cupti::kKindRuntime, cbid);
+  const int domain = driver != 0 ? cupti::kDriverDomain : cupti::kRuntimeDomain;
+  return Get().called_back.count({domain, cbid}) != 0 ||
+         fakecupti::Traced(driver != 0 ? cupti::kKindDriver : cupti::kKindRuntime, cbid);
 }
 
 int fakecupti_attribute(uint32_t attribute) {

@@ -36,9 +36,11 @@ struct fakecupti::State& State() {
 
 constexpr int kInvalidParameter = 1;
 
-int SubscribeOne(void** subscriber) {
+int SubscribeOne(void** subscriber, cupti::Callback callback, void* user) {
   if (State().subscribed || State().other_subscriber) return cupti::kMultipleSubscribers;
   State().subscribed = true;
+  State().callback = callback;
+  State().callback_user = user;
   *subscriber = &State();
   return 0;
 }
@@ -64,14 +66,15 @@ FAKE_EXPORT int cuptiGetResultString(int result, const char** text) {
   return 0;
 }
 
-FAKE_EXPORT int cuptiSubscribe(void** subscriber, cupti::Callback, void*) {
+FAKE_EXPORT int cuptiSubscribe(void** subscriber, cupti::Callback callback, void* user) {
   FAKE_SCRIPTED("cuptiSubscribe");
-  return SubscribeOne(subscriber);
+  return SubscribeOne(subscriber, callback, user);
 }
 
-FAKE_EXPORT int cuptiSubscribe_v2(void** subscriber, cupti::Callback, void*, cupti::SubscriberParams* params) {
+FAKE_EXPORT int cuptiSubscribe_v2(void** subscriber, cupti::Callback callback, void* user,
+                                  cupti::SubscriberParams* params) {
   FAKE_SCRIPTED("cuptiSubscribe_v2");
-  const int result = SubscribeOne(subscriber);
+  const int result = SubscribeOne(subscriber, callback, user);
   if (result != 0 && params != nullptr && params->old_name != nullptr) {
     strncpy(params->old_name, State().other_name.c_str(), params->old_name_size);
   }
@@ -82,6 +85,21 @@ FAKE_EXPORT int cuptiUnsubscribe(void* subscriber) {
   FAKE_SCRIPTED("cuptiUnsubscribe");
   if (subscriber != &State() || !State().subscribed) ++State().disordered;
   State().subscribed = false;
+  State().called_back.clear();
+  return 0;
+}
+
+FAKE_EXPORT int cuptiEnableCallback(uint32_t enable, void* subscriber, int domain, uint32_t cbid) {
+  FAKE_SCRIPTED("cuptiEnableCallback");
+  if (subscriber != &State() || !State().subscribed) {
+    ++State().disordered;
+    return kInvalidParameter;
+  }
+  if (enable != 0) {
+    State().called_back.insert({domain, cbid});
+  } else {
+    State().called_back.erase({domain, cbid});
+  }
   return 0;
 }
 

@@ -8,8 +8,9 @@
 //
 // It does what the real one does to its clients, as far as it is known: records of the layout of the version that it
 // pretends to be, buffers requested on the calling thread and withheld from a flush while a record is in flight, forced
-// flushes that cut off records, one subscriber, callbacks that the last one to register owns. Its buffers pass the real
-// cuptiActivityGetNextRecord (golden_test.cc). Every produced record is delivered, dropped, or still held: it counts.
+// flushes that cut off records, one subscriber, whom calls call back, callbacks for buffers that the last one to
+// register owns. Its buffers pass the real cuptiActivityGetNextRecord (golden_test.cc). Every produced record is
+// delivered, dropped, or still held: it counts.
 //
 // All functions are thread-safe. Times are in ticks of the fake's clock unless they say _ns (CLOCK_MONOTONIC).
 
@@ -62,7 +63,8 @@ int fakecupti_put_unknown(uint32_t kind);  // needs no kind to be enabled
 // Gives a kernel in flight its times; 0 and 0 are what a lost device buffer leaves.
 void fakecupti_finish(uint32_t correlation, uint64_t start, uint64_t end);
 
-// A GPU in small: calls of the calling thread, and work that its streams do one after the other, in real time.
+// A GPU in small: calls of the calling thread, and work that its streams do one after the other, in real time. Only
+// these call back.
 uint32_t fakecupti_launch(const char* name, uint32_t stream, int64_t gpu_ns);
 uint32_t fakecupti_copy(uint64_t bytes, int to_device, int pageable, uint32_t stream, int64_t gpu_ns);
 void fakecupti_synchronize();  // cudaStreamSynchronize: sleeps until all is done
@@ -72,7 +74,7 @@ void fakecupti_overhead_call(uint32_t overhead, int64_t ns);  // a launch that s
 // What happened.
 int64_t fakecupti_calls(const char* function);
 int fakecupti_kind_enabled(uint32_t kind);
-int fakecupti_call_enabled(int driver, uint32_t cbid);
+int fakecupti_call_enabled(int driver, uint32_t cbid);  // as records, or calling back
 int fakecupti_attribute(uint32_t attribute);
 uint32_t fakecupti_thread_id_type();
 int fakecupti_subscribed();

@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trainperf/probe/cuda/cupti_abi.h"
@@ -51,6 +52,9 @@ struct State {
   trainperf::cupti::BufferCompleted completed = nullptr;
   bool stolen = false;
   std::set<uint32_t> kinds;
+  trainperf::cupti::Callback callback = nullptr;
+  void* callback_user = nullptr;
+  std::set<std::pair<int, uint32_t>> called_back;        // domain and call
   std::map<uint32_t, bool> runtime_calls, driver_calls;  // set one by one, since the kind was
   std::map<uint32_t, int> attributes = {{trainperf::cupti::kAttributePerThreadBuffers, 1}};
   uint32_t thread_id_type = 0;

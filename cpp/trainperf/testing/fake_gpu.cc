@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trainperf/testing/fake_cupti.h"
 #include "trainperf/testing/fake_cupti_state.h"
@@ -26,6 +27,11 @@ uint32_t NextCorrelation() {
   return id != 0 ? id : Get().next_correlation++;  // 0 is none
 }
 
+bool NestsDriverCalls() {
+  const Lock lock(Get().mutex);
+  return Get().nested_driver;
+}
+
 uint64_t Ticks(int64_t monotonic_ns) { return fakecupti_ticks_at(monotonic_ns); }
 
 // Puts work into a stream: when it starts and ends, as the clock reads then.
@@ -35,75 +41,117 @@ void Enqueue(uint32_t stream, int64_t from_ns, int64_t gpu_ns, int64_t* start_ns
   *end_ns = free_ns = *start_ns + gpu_ns;
 }
 
-void PutCallNow(int driver, uint32_t cbid, uint32_t correlation, int64_t start_ns, int64_t end_ns, uint32_t returned) {
-  fakecupti_put_call(driver, cbid, fakecupti::ThreadId(), correlation, Ticks(start_ns), Ticks(end_ns), returned,
-                     static_cast<uint32_t>(getpid()));
-}
+// A call of the calling thread, from here to End(): it calls back, and makes a record, where that is asked for.
+class Call {
+ public:
+  Call(int driver, uint32_t cbid, uint32_t correlation = 0) : driver_(driver), cbid_(cbid), correlation_(correlation) {
+    if (correlation == 0) {
+      const Lock lock(Get().mutex);
+      correlation_ = NextCorrelation();
+    }
+    start_ns_ = fakecupti::MonotonicNs();
+    CallBack(cupti::kEnter, nullptr);
+  }
+
+  void End(uint32_t returned = 0) {
+    CallBack(cupti::kExit, &returned);
+    const Lock lock(Get().mutex);
+    fakecupti_put_call(driver_, cbid_, fakecupti::ThreadId(), correlation_, Ticks(start_ns_),
+                       Ticks(fakecupti::MonotonicNs()), returned, static_cast<uint32_t>(getpid()));
+  }
+
+  uint32_t correlation() const { return correlation_; }
+  int64_t start_ns() const { return start_ns_; }
+
+ private:
+  // Without the lock: the real one calls threads back beside each other.
+  void CallBack(cupti::CallbackSite site, uint32_t* returned) {
+    cupti::Callback callback = nullptr;
+    void* user = nullptr;
+    const int domain = driver_ != 0 ? cupti::kDriverDomain : cupti::kRuntimeDomain;
+    {
+      const Lock lock(Get().mutex);
+      if (Get().called_back.count({domain, cbid_}) == 0) return;
+      callback = Get().callback;
+      user = Get().callback_user;
+      // What calls back at both ends is told; that which was within another is not.
+      if (site == cupti::kExit && data_ != 0) {
+        ++Get().produced;
+        ++Get().delivered;
+      }
+    }
+    const cupti::CallbackData data = {site, "", nullptr, returned, "", nullptr, 1, &data_, correlation_};
+    callback(user, domain, cbid_, &data);
+  }
+
+  const int driver_;
+  const uint32_t cbid_;
+  uint32_t correlation_;
+  int64_t start_ns_ = 0;
+  uint64_t data_ = 0;  // the client's
+};
 
 }  // namespace
 
 uint32_t fakecupti_launch(const char* name, uint32_t stream, int64_t gpu_ns) {
-  const Lock lock(Get().mutex);
-  const int64_t start_ns = fakecupti::MonotonicNs();
-  const uint32_t correlation = NextCorrelation();
-  int64_t from = 0, until = 0;
-  const int64_t end_ns = fakecupti::MonotonicNs();
-  Enqueue(stream, end_ns, gpu_ns, &from, &until);
-  fakecupti_put_kernel(0, stream, correlation, name, Ticks(from), Ticks(until), 0, 1);
-  if (Get().nested_driver) PutCallNow(1, kDriverLaunchKernel, correlation, start_ns, end_ns, 0);
-  PutCallNow(0, kLaunchKernel, correlation, start_ns, fakecupti::MonotonicNs(), 0);
-  return correlation;
+  Call call(0, kLaunchKernel);
+  std::optional<Call> nested;
+  if (NestsDriverCalls()) nested.emplace(1, kDriverLaunchKernel, call.correlation());
+  {
+    const Lock lock(Get().mutex);
+    int64_t from = 0, until = 0;
+    Enqueue(stream, fakecupti::MonotonicNs(), gpu_ns, &from, &until);
+    fakecupti_put_kernel(0, stream, call.correlation(), name, Ticks(from), Ticks(until), 0, 1);
+  }
+  if (nested) nested->End();
+  call.End();
+  return call.correlation();
 }
 
 uint32_t fakecupti_copy(uint64_t bytes, int to_device, int pageable, uint32_t stream, int64_t gpu_ns) {
-  int64_t start_ns = fakecupti::MonotonicNs(), from = 0, until = 0;
-  uint32_t correlation = 0;
+  Call call(0, kMemcpyAsync);
+  int64_t from = 0, until = 0;
   {
     const Lock lock(Get().mutex);
-    correlation = NextCorrelation();
-    Enqueue(stream, start_ns, gpu_ns, &from, &until);
+    Enqueue(stream, call.start_ns(), gpu_ns, &from, &until);
     const int memory = pageable != 0 ? 1 : 2;
-    fakecupti_put_copy(0, stream, correlation, to_device != 0 ? 1 : 2, to_device != 0 ? memory : 3,
+    fakecupti_put_copy(0, stream, call.correlation(), to_device != 0 ? 1 : 2, to_device != 0 ? memory : 3,
                        to_device != 0 ? 3 : memory, bytes, Ticks(from), Ticks(until), 0);
   }
   if (pageable != 0) fakecupti::SleepUntilNs(until);
-  const Lock lock(Get().mutex);
-  PutCallNow(0, kMemcpyAsync, correlation, start_ns, fakecupti::MonotonicNs(), 0);
-  return correlation;
+  call.End();
+  return call.correlation();
 }
 
 void fakecupti_synchronize() {
-  const int64_t start_ns = fakecupti::MonotonicNs();
-  int64_t until_ns = start_ns;
+  Call call(0, kStreamSynchronize);
+  int64_t until_ns = call.start_ns();
   {
     const Lock lock(Get().mutex);
     for (const auto& [stream, free_ns] : Get().stream_free_ns) until_ns = std::max(until_ns, free_ns);
   }
   fakecupti::SleepUntilNs(until_ns);
-  const Lock lock(Get().mutex);
-  const uint32_t correlation = NextCorrelation();
-  const int64_t end_ns = fakecupti::MonotonicNs();
-  fakecupti_put_sync(cupti::kSyncStream, correlation, Ticks(start_ns), Ticks(end_ns));
-  PutCallNow(0, kStreamSynchronize, correlation, start_ns, end_ns, 0);
+  fakecupti_put_sync(cupti::kSyncStream, call.correlation(), Ticks(call.start_ns()), Ticks(fakecupti::MonotonicNs()));
+  call.End();
 }
 
 void fakecupti_call(int driver, uint32_t cbid, int64_t ns, uint32_t returned) {
-  const int64_t start_ns = fakecupti::MonotonicNs();
-  const int64_t end_ns = fakecupti::SleepUntilNs(start_ns + ns);
-  const Lock lock(Get().mutex);
-  PutCallNow(driver, cbid, NextCorrelation(), start_ns, end_ns, returned);
+  Call call(driver, cbid);
+  fakecupti::SleepUntilNs(call.start_ns() + ns);
+  call.End(returned);
 }
 
 void fakecupti_overhead_call(uint32_t overhead, int64_t ns) {
-  const int64_t start_ns = fakecupti::MonotonicNs();
-  const int64_t end_ns = fakecupti::SleepUntilNs(start_ns + ns);
-  const Lock lock(Get().mutex);
-  const uint32_t correlation = NextCorrelation();
-  int64_t from = 0, until = 0;
-  fakecupti_put_overhead(overhead, fakecupti::ThreadId(), correlation, Ticks(start_ns), Ticks(end_ns));
-  Enqueue(7, end_ns, 1000, &from, &until);
-  fakecupti_put_kernel(0, 7, correlation, "loaded_late", Ticks(from), Ticks(until), 0, 1);
-  PutCallNow(0, kLaunchKernel, correlation, start_ns, fakecupti::MonotonicNs(), 0);
+  Call call(0, kLaunchKernel);
+  const int64_t end_ns = fakecupti::SleepUntilNs(call.start_ns() + ns);
+  {
+    const Lock lock(Get().mutex);
+    int64_t from = 0, until = 0;
+    fakecupti_put_overhead(overhead, fakecupti::ThreadId(), call.correlation(), Ticks(call.start_ns()), Ticks(end_ns));
+    Enqueue(7, end_ns, 1000, &from, &until);
+    fakecupti_put_kernel(0, 7, call.correlation(), "loaded_late", Ticks(from), Ticks(until), 0, 1);
+  }
+  call.End();
 }
 
 #pragma GCC visibility pop

@@ -16,6 +16,8 @@ bool Wanted(CudaTier tier, CudaApi api, uint32_t cbid) {
   return !driver && (call == HostCall::kAlloc || call == HostCall::kFree);
 }
 
+int DomainOf(CudaApi api) { return api == CudaApi::kDriver ? cupti::kDriverDomain : cupti::kRuntimeDomain; }
+
 }  // namespace
 
 absl::Status ActivityKinds::Enable(uint32_t kind) {
@@ -27,7 +29,7 @@ absl::Status ActivityKinds::Enable(uint32_t kind) {
   return absl::OkStatus();
 }
 
-absl::Status ActivityKinds::Apply(CudaTier tier) {
+absl::Status ActivityKinds::Apply(CudaTier tier, void* subscriber) {
   DisableAll();
   if (tier == CudaTier::kOff) return absl::OkStatus();
   const auto enable_all = [&]() -> absl::Status {
@@ -40,27 +42,36 @@ absl::Status ActivityKinds::Apply(CudaTier tier) {
     TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindOverhead));
     TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindSynchronization));
     if (tier == CudaTier::kFull) TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindJit));
-    // Without filters per call it is all calls or none.
-    if (api_->can.filter_calls || tier == CudaTier::kFull) {
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindRuntime));
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindDriver));
-    }
-    return absl::OkStatus();
+    return CallBack(tier, subscriber) ? absl::OkStatus() : RecordCalls(tier);
   };
   const absl::Status status = enable_all();
-  if (!status.ok()) {
-    DisableAll();
-    return status;
-  }
-  if (!api_->can.filter_calls) return absl::OkStatus();
-  const absl::Status left_out = LeaveOutCalls(tier);
-  if (!left_out.ok()) DisableAll();
-  return left_out;
+  if (!status.ok()) DisableAll();
+  return status;
 }
 
-// After the kinds, which would override it. The other way round, calls switched on one by one without their kind, gives
-// no record once the program has used CUDA (CUPTI 13.0 U1).
-absl::Status ActivityKinds::LeaveOutCalls(CudaTier tier) {
+// False: no callback can be had.
+bool ActivityKinds::CallBack(CudaTier tier, void* subscriber) {
+  if (subscriber == nullptr || api_->EnableCallback == nullptr) return false;
+  int count = 0;
+  const CudaCall* const calls = CudaCalls(&count);
+  for (int i = 0; i < count; ++i) {
+    if (!Wanted(tier, calls[i].api, calls[i].cbid)) continue;
+    // An id that this library does not know is an error to it, and of no account.
+    if (api_->EnableCallback(1, subscriber, DomainOf(calls[i].api), calls[i].cbid) == cupti::kSuccess) {
+      calls_back_ = subscriber;
+    }
+  }
+  return calls_back_ != nullptr;
+}
+
+// Calls are left out after the kinds are on, which would override it. The other way round, calls switched on one by one
+// without their kind, gives no record once the program has used CUDA (CUPTI 13.0 U1).
+absl::Status ActivityKinds::RecordCalls(CudaTier tier) {
+  // Without filters per call it is all calls or none.
+  if (!api_->can.filter_calls && tier != CudaTier::kFull) return absl::OkStatus();
+  TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindRuntime));
+  TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindDriver));
+  if (!api_->can.filter_calls) return absl::OkStatus();
   int left_out = 0;
   cupti::Result last = cupti::kSuccess;
   const auto leave_out = [&](CudaApi api, cupti::Result (*enable)(uint32_t, uint8_t), uint32_t cbid) {
@@ -83,6 +94,12 @@ absl::Status ActivityKinds::LeaveOutCalls(CudaTier tier) {
 }
 
 void ActivityKinds::DisableAll() {
+  if (calls_back_ != nullptr) {
+    int count = 0;
+    const CudaCall* const calls = CudaCalls(&count);
+    for (int i = 0; i < count; ++i) api_->EnableCallback(0, calls_back_, DomainOf(calls[i].api), calls[i].cbid);
+    calls_back_ = nullptr;
+  }
   while (!enabled_.empty()) {  // in reverse: kernels last
     api_->ActivityDisable(enabled_.back());
     enabled_.pop_back();

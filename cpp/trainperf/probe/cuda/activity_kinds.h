@@ -1,9 +1,10 @@
-// Switches CUPTI's activity kinds and per-call filters on and off, as a tier wants them.
+// Switches CUPTI's activity kinds, and what it tells of calls, on and off, as a tier wants them.
 //
 //   ActivityKinds kinds(&api);
-//   status = kinds.Apply(CudaTier::kFull);
+//   status = kinds.Apply(CudaTier::kFull, subscriber);
 //   kinds.DisableAll();
 //
+// Of calls the subscriber's callback tells (CallLog); without a subscription, records do, for several times the cost.
 // The first error undoes everything: CUPTI is then not called again.
 
 #ifndef TRAINPERF_PROBE_CUDA_ACTIVITY_KINDS_H_
@@ -23,15 +24,18 @@ class ActivityKinds {
  public:
   explicit ActivityKinds(const CuptiApi* api) : api_(api) {}
 
-  absl::Status Apply(CudaTier tier);
+  // `subscriber`: null when we have none.
+  absl::Status Apply(CudaTier tier, void* subscriber);
   void DisableAll();
 
  private:
   absl::Status Enable(uint32_t kind);
-  absl::Status LeaveOutCalls(CudaTier tier);
+  bool CallBack(CudaTier tier, void* subscriber);
+  absl::Status RecordCalls(CudaTier tier);
 
   const CuptiApi* api_;
   std::vector<uint32_t> enabled_;
+  void* calls_back_ = nullptr;  // the subscriber whose callbacks are on
 };
 
 }  // namespace trainperf

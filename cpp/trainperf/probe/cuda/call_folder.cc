@@ -32,23 +32,7 @@ void CallFolder::TakeUpTo(int64_t watermark_ns, std::vector<Event>* events) {
   pending_.erase(later, pending_.end());
   if (ready_.empty()) return;
 
-  // A part of a call that does not say its thread: its call's, which has ended by now, or is still pending.
-  absl::flat_hash_map<uint64_t, uint32_t> tid_of;
-  for (const CudaCallRecord& call : ready_) {
-    if (call.inner && call.tid == 0 && call.correlation != 0) tid_of.emplace(call.correlation, 0);
-  }
-  if (!tid_of.empty()) {
-    const auto note = [&](const CudaCallRecord& call) {
-      if (call.inner) return;
-      const auto wanted = tid_of.find(call.correlation);
-      if (wanted != tid_of.end()) wanted->second = call.tid;
-    };
-    for (const CudaCallRecord& call : ready_) note(call);
-    for (const CudaCallRecord& call : pending_) note(call);
-    for (CudaCallRecord& call : ready_) {
-      if (call.inner && call.tid == 0 && call.correlation != 0) call.tid = tid_of[call.correlation];
-    }
-  }
+  PutPartsWithinTheirCalls();
   if (!std::is_sorted(ready_.begin(), ready_.end(), OuterFirst())) {
     std::stable_sort(ready_.begin(), ready_.end(), OuterFirst());  // long stretches of it are in order
   }
@@ -65,6 +49,34 @@ void CallFolder::TakeUpTo(int64_t watermark_ns, std::vector<Event>* events) {
   }
   if (told_until_ns_.size() > kManyThreads) {
     absl::erase_if(told_until_ns_, [&](const auto& told) { return told.second < watermark_ns - kForgetNs; });
+  }
+}
+
+// A part of a call may not say its thread, and its times are by CUPTI's clock, where those of its call may be by ours:
+// it is put on the thread and between the ends of its call, which has ended by now, or is still pending.
+void CallFolder::PutPartsWithinTheirCalls() {
+  absl::flat_hash_map<uint64_t, const CudaCallRecord*> call_of;
+  for (const CudaCallRecord& call : ready_) {
+    if (call.inner && call.correlation != 0) call_of.emplace(call.correlation, nullptr);
+  }
+  if (call_of.empty()) return;
+  const auto note = [&](const CudaCallRecord& call) {
+    if (call.inner) return;
+    const auto wanted = call_of.find(call.correlation);
+    if (wanted == call_of.end()) return;
+    const CudaCallRecord*& outermost = wanted->second;
+    if (outermost == nullptr || call.start_ns < outermost->start_ns) outermost = &call;
+  };
+  for (const CudaCallRecord& call : ready_) note(call);
+  for (const CudaCallRecord& call : pending_) note(call);
+  for (CudaCallRecord& part : ready_) {
+    if (!part.inner || part.correlation == 0) continue;
+    const CudaCallRecord* const call = call_of[part.correlation];
+    if (call == nullptr) continue;
+    if (part.tid == 0) part.tid = call->tid;
+    if (part.tid != call->tid || part.end_ns <= call->start_ns || part.start_ns >= call->end_ns) continue;
+    part.start_ns = std::max(part.start_ns, call->start_ns);
+    part.end_ns = std::min(part.end_ns, call->end_ns);
   }
 }
 

@@ -28,7 +28,7 @@ struct CudaCallRecord {
   uint32_t tid;  // 0: not known, then that of the call with the same correlation
   HostCall call;
   bool failed;
-  bool inner;  // part of a call (an overhead, a compilation): has no correlation of its own
+  bool inner;  // part of a call (an overhead, a compilation): has its call's correlation, or none
 };
 
 // Not thread-safe.
@@ -51,6 +51,7 @@ class CallFolder {
   int64_t without_thread() const { return without_thread_; }  // nobody's, so nothing can be said of it
 
  private:
+  void PutPartsWithinTheirCalls();
   void FoldThread(const CudaCallRecord* begin, const CudaCallRecord* end, std::vector<Event>* events);
   void Emit(const CudaCallRecord& call, int64_t start_ns, int64_t end_ns, uint64_t correlation, ThreadId thread,
             std::vector<Event>* events);

@@ -74,6 +74,16 @@ TEST_F(CallFolderTest, ASynchronizationRecordIsTheCallsOwn) {
   EXPECT_THAT(Take(1000), ElementsAre("9..501 stream_sync #3"));
 }
 
+// By another clock than its call's, which may be off by a microsecond.
+TEST_F(CallFolderTest, APartThatSeemsToBeginOrEndOutsideOfItsCallIsWithinIt) {
+  folder_.Add(Inner(9, 900, HostCall::kModuleLoad, 7, 11));
+  folder_.Add(Call(10, 920, HostCall::kLaunchKernel, 7));
+  folder_.Add(Inner(999, 2001, HostCall::kStreamSync, 8));
+  folder_.Add(Call(1000, 2000, HostCall::kStreamSync, 8));
+  EXPECT_THAT(Take(3000), ElementsAre("10..900 module_load", "900..920 launch_kernel #7", "1000..2000 stream_sync #8"));
+  EXPECT_EQ(folder_.without_thread(), 0);
+}
+
 TEST_F(CallFolderTest, APartWithoutACallFindsItsThreadOrNone) {
   folder_.Add(Inner(10, 50, HostCall::kModuleLoad, 3, 11));  // in a call that is not traced
   folder_.Add(Inner(60, 70, HostCall::kStreamSync, 99));     // nobody's

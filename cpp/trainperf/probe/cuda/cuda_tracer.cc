@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/base/status_macros.h"
+#include "trainperf/probe/cuda/call_log.h"
 
 namespace trainperf {
 namespace {
@@ -29,6 +31,7 @@ constexpr double kBufferSeconds = 0.25;  // a buffer should fill in that time
 // and what each has of it is assumed.
 constexpr int64_t kKernelCostNs = 2500;
 constexpr int64_t kCallCostNs = 900;
+constexpr int64_t kLoggedCallCostNs = 300;
 constexpr int64_t kGraphKernelCostNs = 700;  // of the device's time: the host launches them together
 constexpr uint32_t kForced = 1;
 
@@ -39,8 +42,9 @@ void OnRequested(uint8_t** buffer, size_t* size, size_t* max_records) {
 
 void OnCompleted(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) { BufferPool::Get().Complete(buffer, valid); }
 
-void OnCallback(void*, int, uint32_t, const void*) {
-}  // the subscription is for its exclusiveness: no domain is enabled
+void OnCallback(void*, int domain, uint32_t cbid, const cupti::CallbackData* data) {
+  if (data != nullptr) CallLog::Get().OnCall(domain, cbid, *data);
+}
 
 // The tool that has injected itself, as far as its environment shows; "" when there is no sign of one.
 std::string InjectedTool() {
@@ -64,8 +68,18 @@ absl::StatusOr<std::unique_ptr<CudaTracer>> CudaTracer::Start(const CudaTracerOp
   TRAINPERF_ASSIGN_OR_RETURN(const CudaDriver driver, CudaDriver::Find());
   TRAINPERF_ASSIGN_OR_RETURN(const CuptiApi api, CuptiApi::Load(options.folders, options.path));
   if (!BufferPool::Get().ok()) return absl::ResourceExhaustedError("no memory for CUPTI's buffers");
+  try {
+    CallLog::Get().Drain([](const LoggedCall&) {});  // that ended while an earlier watch let go
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory for the log of CUDA's calls");
+  }
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { BufferPool::Get().Die(); }); });
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr, [] {
+      BufferPool::Get().Die();
+      CallLog::Get().Die();
+    });
+  });
 
   std::unique_ptr<CudaTracer> tracer(new CudaTracer(api, driver, names));
   const bool late = driver.ContextExists();
@@ -79,7 +93,13 @@ absl::StatusOr<std::unique_ptr<CudaTracer>> CudaTracer::Start(const CudaTracerOp
 }
 
 CudaTracer::CudaTracer(const CuptiApi& api, const CudaDriver& driver, NameTable* names)
-    : api_(api), driver_(driver), pool_(BufferPool::Get()), decoder_(api_, &clock_, names), kinds_(&api_) {}
+    : api_(api),
+      driver_(driver),
+      pool_(BufferPool::Get()),
+      log_(CallLog::Get()),
+      log_dropped_before_(log_.dropped()),
+      decoder_(api_, &clock_, names),
+      kinds_(&api_) {}
 
 CudaTracer::~CudaTracer() {
   DecodedBatch ignored;
@@ -134,7 +154,8 @@ absl::Status CudaTracer::Attach() {
     if (result != cupti::kSuccess) return absl::UnavailableError(api_.Error("cuptiActivityRegisterCallbacks", result));
     SampleClock();
     if (!clock_.ready()) return absl::UnavailableError("cuptiGetTimestamp tells no time");
-    return kinds_.Apply(tier_);
+    log_.Begin();
+    return kinds_.Apply(tier_, subscriber_);
   };
   const absl::Status status = attach();
   if (!status.ok()) {
@@ -226,6 +247,7 @@ void CudaTracer::DecodeCompleted(DecodedBatch* batch) {
     }
     pool_.GiveBack(full);
   }
+  log_complete_ = log_.Drain([&](const LoggedCall& call) { decoder_.AddCall(call, batch); });
   size_t dropped = 0;
   if (api_.ActivityGetNumDroppedRecords != nullptr &&
       api_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == cupti::kSuccess) {
@@ -250,7 +272,7 @@ bool CudaTracer::Drain(int64_t now_ns, DecodedBatch* batch) {
   // A buffer that is still out has a record in flight, and may hold anything since it was handed out.
   const int64_t oldest_ns = pool_.OldestOutNs();
   const int64_t complete_ns = (oldest_ns != 0 ? std::min(oldest_ns, flushed_ns) : flushed_ns) - kSettleNs;
-  watermark_ns_ = std::max(watermark_ns_, complete_ns);
+  if (log_complete_) watermark_ns_ = std::max(watermark_ns_, complete_ns);
   LookForLostBuffers(now_ns);
 
   const double seconds = static_cast<double>(std::max<int64_t>(now_ns - drained_ns_, 1)) / 1e9;
@@ -288,7 +310,8 @@ void CudaTracer::Resume() {
 void CudaTracer::SetTier(CudaTier tier) {
   tier_ = tier;
   if (state_ != State::kRunning) return;
-  const absl::Status status = kinds_.Apply(tier);
+  log_.Begin();
+  const absl::Status status = kinds_.Apply(tier, subscriber_);
   if (status.ok()) return;
   Restore();
   Fail(std::string(status.message()));
@@ -316,6 +339,7 @@ void CudaTracer::Stop(DecodedBatch* batch) {
 
 CudaTracer::Losses CudaTracer::losses() const {
   Losses losses = losses_;
+  losses.dropped += static_cast<int64_t>(log_.dropped() - log_dropped_before_);
   losses.zero_time = decoder_.stats().zero_time;
   losses.bad = decoder_.stats().bad;
   return losses;
@@ -323,9 +347,10 @@ CudaTracer::Losses CudaTracer::losses() const {
 
 int64_t CudaTracer::CostNs() const {
   const DecoderStats& stats = decoder_.stats();
-  const int64_t calls = stats.records - stats.kernels - stats.copies;
+  const int64_t recorded = stats.records - stats.kernels - stats.copies;
   const int64_t launched = stats.kernels - stats.graph_kernels + stats.copies;
-  return launched * kKernelCostNs + stats.graph_kernels * kGraphKernelCostNs + calls * kCallCostNs + stats.own_ns;
+  return launched * kKernelCostNs + stats.graph_kernels * kGraphKernelCostNs + recorded * kCallCostNs +
+         stats.logged_calls * kLoggedCallCostNs + stats.own_ns;
 }
 
 }  // namespace trainperf

@@ -7,7 +7,7 @@
 //   (*tracer)->Stop(&batch);
 //
 // All on one thread, the collector's. No lock is held across a call of CUPTI, whose callbacks meet only the lock-free
-// BufferPool. In a forked child nothing here may be called; CUPTI's callbacks then do nothing.
+// BufferPool and CallLog. In a forked child nothing here may be called; CUPTI's callbacks then do nothing.
 
 #ifndef TRAINPERF_PROBE_CUDA_CUDA_TRACER_H_
 #define TRAINPERF_PROBE_CUDA_CUDA_TRACER_H_
@@ -22,6 +22,7 @@
 #include "trainperf/base/name_table.h"
 #include "trainperf/probe/cuda/activity_kinds.h"
 #include "trainperf/probe/cuda/buffer_pool.h"
+#include "trainperf/probe/cuda/call_log.h"
 #include "trainperf/probe/cuda/cupti_api.h"
 #include "trainperf/probe/cuda/cupti_clock.h"
 #include "trainperf/probe/cuda/decoder.h"
@@ -65,7 +66,7 @@ class CudaTracer {
 
   struct Losses {
     int64_t refused = 0;    // records in buffers of the reserve, which are not used
-    int64_t dropped = 0;    // CUPTI's own count
+    int64_t dropped = 0;    // CUPTI's own count, and calls that found our log of them full
     int64_t zero_time = 0;  // CUPTI's device buffer ran out, or a forced flush cut them off
     int64_t bad = 0;
     int64_t clock_jumps = 0;
@@ -74,7 +75,7 @@ class CudaTracer {
   };
   Losses losses() const;
   const DecoderStats& decoded() const { return decoder_.stats(); }
-  // What it costs the application's threads: records x what one costs, and what CUPTI itself counts.
+  // What it costs the application's threads: records and callbacks x what one costs, and what CUPTI itself counts.
   int64_t CostNs() const;
 
  private:
@@ -96,6 +97,9 @@ class CudaTracer {
   const CuptiApi api_;
   const CudaDriver driver_;
   BufferPool& pool_;
+  CallLog& log_;
+  const uint64_t log_dropped_before_;
+  bool log_complete_ = true;
   CuptiClock clock_;
   Decoder decoder_;
   ActivityKinds kinds_;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "trainperf/base/clock.h"
@@ -51,8 +52,14 @@ class CudaTracerTest : public ::testing::Test {
     const absl::Status status = TryStart();
     ASSERT_TRUE(status.ok()) << status;
   }
+  // Calls with times of the test's own making: the fake calls back for those only that are made in real time.
+  void StartByRecords() {
+    FAKE(fake_, set_result)("cuptiEnableCallback", cupti::kUnknownError);
+    Start();
+  }
   void ExpectLeftAsItWas() {
     for (uint32_t kind = 0; kind < 60; ++kind) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
+    for (uint32_t cbid = 0; cbid < 1024; ++cbid) EXPECT_FALSE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
     EXPECT_EQ(FAKE(fake_, attribute)(5), 0);  // the next user's buffers may not be zeroed
     EXPECT_EQ(FAKE(fake_, attribute)(9), 1);
     EXPECT_EQ(FAKE(fake_, thread_id_type)(), 0u);
@@ -86,8 +93,8 @@ class CudaTracerTest : public ::testing::Test {
 
 TEST_F(CudaTracerTest, AsksForWhatTheDesignSaysAndNothingElse) {
   Start();
-  for (const uint32_t kind : {1, 2, 4, 5, 10, 17, 22, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
-  for (const uint32_t kind : {3, 20, 49, 51}) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t kind : {1, 2, 10, 17, 22, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t kind : {3, 4, 5, 20, 49, 51}) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
   for (const uint32_t cbid : {10, 11, 16, 17, 134, 138, 151, 200, 251, 317, 324, 409, 433, 461}) {
     EXPECT_FALSE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
   }
@@ -108,6 +115,7 @@ TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
   ExpectLeftAsItWas();
 
   FAKE(fake_, reset)();
+  FAKE(fake_, set_result)("cuptiEnableCallback", 999);
   FAKE(fake_, set_result)("cuptiActivityEnableRuntimeApi", 999);  // one of the two will do
   EXPECT_TRUE(TryStart().ok());
   tracer_.reset();
@@ -137,9 +145,119 @@ TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
   ExpectLeftAsItWas();
 }
 
-TEST_F(CudaTracerTest, Before12_5AllCallsComeAndTheDecoderFilters) {
-  FAKE(fake_, set_version)(22);
+TEST_F(CudaTracerTest, CallsAreToldByCallbacksWithTheIdsOfWhatTheyLaunch) {
+  FAKE(fake_, set_nested_driver_calls)(1);
   Start();
+  const int64_t before = NowNs();
+  const uint32_t launch = FAKE(fake_, launch)("kernel", 7, 1000);
+  std::thread([&] { FAKE(fake_, call)(1, 307, 2 * kMs, /*returned=*/2); }).join();  // cuLaunchKernel, by itself
+  FAKE(fake_, call)(0, 10, 0, 0);                                                   // cudaGetLastError
+  FAKE(fake_, synchronize)();
+  Drain();
+  ASSERT_EQ(batch_.calls.size(), 4u);  // the runtime's launch without the driver's in it; the wait has a record, too
+  std::stable_sort(batch_.calls.begin(), batch_.calls.end(),
+                   [](const auto& a, const auto& b) { return a.inner < b.inner; });
+  const auto& [first, second, wait, inner] =
+      std::tie(batch_.calls[0], batch_.calls[1], batch_.calls[2], batch_.calls[3]);
+  EXPECT_EQ(first.call, HostCall::kLaunchKernel);
+  ASSERT_EQ(batch_.ops.size(), 1u);
+  EXPECT_EQ(first.correlation, batch_.ops[0].correlation);
+  EXPECT_EQ(static_cast<uint32_t>(first.correlation), launch);
+  EXPECT_EQ(first.tid, static_cast<uint32_t>(gettid()));
+  EXPECT_FALSE(first.failed);
+  EXPECT_GE(first.start_ns, before);
+  EXPECT_LE(first.end_ns, second.start_ns);
+  EXPECT_EQ(second.call, HostCall::kLaunchKernel);
+  EXPECT_NE(second.tid, first.tid);
+  EXPECT_GE(second.end_ns - second.start_ns, 2 * kMs);
+  EXPECT_TRUE(second.failed);
+  EXPECT_EQ(wait.call, HostCall::kStreamSync);
+  EXPECT_TRUE(inner.inner);
+  EXPECT_EQ(inner.correlation, wait.correlation);
+  EXPECT_EQ(tracer_->decoded().logged_calls, 3);
+  EXPECT_LE(wait.end_ns, NowNs());
+  ExpectNothingLost();
+}
+
+TEST_F(CudaTracerTest, ModulesThatTheDriverLoadsWithinACallAreTold) {
+  Start();
+  const cupti::CallbackData call = {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, nullptr, 5};
+  uint64_t outer = 0, inner = 0, within = 0;
+  const auto at = [&](cupti::CallbackSite site, uint64_t* data) {
+    cupti::CallbackData copy = call;
+    copy.site = site;
+    copy.correlation_data = data;
+    return copy;
+  };
+  CallLog& log = CallLog::Get();
+  log.OnCall(cupti::kRuntimeDomain, 211, at(cupti::kEnter, &outer));
+  log.OnCall(cupti::kDriverDomain, 742, at(cupti::kEnter, &inner));  // cuFuncLoad
+  log.OnCall(cupti::kDriverDomain, 742, at(cupti::kExit, &inner));
+  log.OnCall(cupti::kDriverDomain, 307, at(cupti::kEnter, &within));
+  log.OnCall(cupti::kDriverDomain, 307, at(cupti::kExit, &within));
+  log.OnCall(cupti::kRuntimeDomain, 211, at(cupti::kExit, &outer));
+  Drain();
+  ASSERT_EQ(batch_.calls.size(), 2u);
+  EXPECT_EQ(batch_.calls[0].call, HostCall::kModuleLoad);
+  EXPECT_EQ(batch_.calls[1].call, HostCall::kLaunchKernel);
+}
+
+// Who was within a call of the runtime's when the callbacks went never told its end.
+TEST_F(CudaTracerTest, ACallThatEndsWhileNobodyLooksHidesNoOther) {
+  Start();
+  uint64_t outer = 0;
+  const cupti::CallbackData enter = {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, &outer, 5};
+  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, enter);
+  FAKE(fake_, call)(1, 307, 0, 0);
+  Drain();
+  EXPECT_TRUE(batch_.calls.empty());  // it is taken for a part of that call
+  tracer_->Pause(&batch_);
+  tracer_->Resume();
+  FAKE(fake_, call)(1, 307, 0, 0);
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), 1u);
+  uint64_t not_entered = 0;  // and one that began before anyone looked is not told
+  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211,
+                        {cupti::kExit, "", nullptr, nullptr, "", nullptr, 1, &not_entered, 6});
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), 1u);
+}
+
+TEST_F(CudaTracerTest, CallsThatFindTheLogFullAreCounted) {
+  Start();
+  uint64_t data = 0;
+  for (size_t i = 0; i < CallLog::kCalls + 10; ++i) {
+    for (const auto site : {cupti::kEnter, cupti::kExit}) {
+      CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {site, "", nullptr, nullptr, "", nullptr, 1, &data, 5});
+    }
+  }
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), CallLog::kCalls);
+  EXPECT_EQ(tracer_->losses().dropped, 10);
+  tracer_.reset();
+  Start();  // what an earlier watch lost is not the next one's
+  EXPECT_EQ(tracer_->losses().dropped, 0);
+}
+
+TEST_F(CudaTracerTest, WithoutCallbacksTheCallsHaveRecords) {
+  StartByRecords();
+  for (const uint32_t kind : {4, 5}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
+  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 10));
+  FAKE(fake_, launch)("kernel", 7, 1000);
+  Drain();
+  ASSERT_EQ(batch_.calls.size(), 1u);
+  ASSERT_EQ(batch_.ops.size(), 1u);
+  EXPECT_EQ(batch_.calls[0].correlation, batch_.ops[0].correlation);
+  EXPECT_EQ(tracer_->decoded().logged_calls, 0);
+  ExpectNothingLost();
+  tracer_.reset();
+  ExpectLeftAsItWas();
+}
+
+TEST_F(CudaTracerTest, Before12_5AllCallsHaveRecordsAndTheDecoderFilters) {
+  FAKE(fake_, set_version)(22);
+  StartByRecords();
   EXPECT_TRUE(FAKE(fake_, kind_enabled)(4));
   EXPECT_EQ(FAKE(fake_, calls)("cuptiActivityEnableRuntimeApi"), 0);
   const int64_t now = NowNs();
@@ -151,7 +269,7 @@ TEST_F(CudaTracerTest, Before12_5AllCallsComeAndTheDecoderFilters) {
 }
 
 TEST_F(CudaTracerTest, DeliversEverythingWithTimesOfTheMonotonicClock) {
-  Start();
+  StartByRecords();
   const int64_t now = NowNs();
   Launches(20'000, 1, now - 30 * kMs);  // several buffers
   Drain();
@@ -211,7 +329,7 @@ TEST_F(CudaTracerTest, WorkInFlightAtTheEndIsWaitedFor) {
 }
 
 TEST_F(CudaTracerTest, AnEmptyBufferThatCuptiKeepsIsNotWaitedFor) {
-  Start();
+  StartByRecords();
   Launches(10, 1, NowNs() - kMs);
   FAKE(fake_, hoard)(1);
   const int64_t before_ns = NowNs();
@@ -224,7 +342,7 @@ TEST_F(CudaTracerTest, OutOfBuffersTheRecordsAreRefusedAndCounted) {
   for (const uint32_t version : {24, 130001}) {  // the reserve; NULL
     FAKE(fake_, reset)();
     FAKE(fake_, set_version)(version);
-    Start();
+    StartByRecords();
     FAKE(fake_, hoard)(BufferPool::kBuffers);
     Launches(1000, 1, NowNs() - 5 * kMs);
     Drain();
@@ -247,7 +365,7 @@ TEST_F(CudaTracerTest, OutOfBuffersTheRecordsAreRefusedAndCounted) {
 TEST_F(CudaTracerTest, BuffersThatComeInReverseOrOnAnotherThreadLoseNothing) {
   FAKE(fake_, set_worker)(1);
   FAKE(fake_, set_reverse_delivery)(1);
-  Start();
+  StartByRecords();
   Launches(5000, 0xffffffff - 2500, NowNs() - 20 * kMs);  // correlation ids wrap on the way
   Drain();
   ExpectNothingLost();
@@ -316,7 +434,7 @@ TEST_F(CudaTracerTest, VersionsThatMustNotBeUsed) {
 }
 
 TEST_F(CudaTracerTest, PausesForANeighbourAndComesBack) {
-  Start();
+  StartByRecords();
   Launches(10, 1, NowNs() - kMs);
   tracer_->Pause(&batch_);
   EXPECT_EQ(batch_.ops.size(), 10u);
@@ -383,7 +501,7 @@ TEST_F(CudaTracerTest, StolenCallbacksAreNoticed) {
 }
 
 TEST_F(CudaTracerTest, AForkedChildTouchesNothing) {
-  Start();
+  StartByRecords();
   const pid_t child = fork();
   if (child == 0) {
     Launches(1000, 1, NowNs());  // the child's own use of CUDA: requests and completions arrive

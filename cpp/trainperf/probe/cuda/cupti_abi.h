@@ -62,6 +62,9 @@ enum SyncType : uint32_t { kSyncEvent = 1, kSyncStreamWaitEvent = 2, kSyncStream
 
 inline constexpr uint32_t kJitCompile = 3;
 
+enum CallbackDomain : int { kDriverDomain = 1, kRuntimeDomain = 2 };
+enum CallbackSite : uint32_t { kEnter = 0, kExit = 1 };
+
 #pragma pack(push, 1)
 
 struct Record {
@@ -162,9 +165,22 @@ struct SubscriberParams {
 };
 inline constexpr size_t kOldNameSize = 64;
 
+// CUpti_CallbackData, of the domains of calls.
+struct CallbackData {
+  uint32_t site;
+  const char* function;
+  const void* parameters;
+  void* returned;  // at the exit: CUresult, or cudaError_t
+  const char* symbol;
+  void* context;
+  uint32_t context_uid;
+  uint64_t* correlation_data;  // the same from enter to exit, and 0 at first
+  uint32_t correlation;        // that of the call's record, and of what it launches
+};
+
 using BufferRequested = void (*)(uint8_t** buffer, size_t* size, size_t* max_records);
 using BufferCompleted = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid);
-using Callback = void (*)(void* user, int domain, uint32_t cbid, const void* data);
+using Callback = void (*)(void* user, int domain, uint32_t cbid, const CallbackData* data);
 
 }  // namespace cupti
 }  // namespace trainperf

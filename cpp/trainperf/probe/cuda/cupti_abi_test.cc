@@ -105,6 +105,10 @@ static_assert(offsetof(OverheadRecord, process) == offsetof(CUpti_ActivityOverhe
 SAME(JitRecord, operation, CUpti_ActivityJit2, jitOperationType);
 SAME(JitRecord, start, CUpti_ActivityJit2, start);
 SAME(JitRecord, correlation, CUpti_ActivityJit2, correlationId);
+SAME(CallbackData, site, CUpti_CallbackData, callbackSite);
+SAME(CallbackData, returned, CUpti_CallbackData, functionReturnValue);
+SAME(CallbackData, correlation_data, CUpti_CallbackData, correlationData);
+SAME(CallbackData, correlation, CUpti_CallbackData, correlationId);
 
 #define NUMBER(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs), #theirs)
 
@@ -136,6 +140,10 @@ NUMBER(kJitCompile, CUPTI_ACTIVITY_JIT_OPERATION_COMPILE);
 #if CUPTI_API_VERSION >= 130000
 NUMBER(kAttributePerThreadBuffers, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER);
 // Newer versions append to the parameters; they look at struct_size.
+NUMBER(kDriverDomain, CUPTI_CB_DOMAIN_DRIVER_API);
+NUMBER(kRuntimeDomain, CUPTI_CB_DOMAIN_RUNTIME_API);
+NUMBER(kEnter, CUPTI_API_ENTER);
+NUMBER(kExit, CUPTI_API_EXIT);
 static_assert(offsetof(SubscriberParams, old_name_size) == offsetof(CUpti_SubscriberParams, oldSubscriberSize));
 #endif
 static_assert(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000 == 211 &&

@@ -74,6 +74,7 @@ absl::StatusOr<CuptiApi> CuptiApi::Load(const std::vector<std::string>& folders,
   TakeSymbol(*handle, "cuptiSubscribe", api.Subscribe);
   TakeSymbol(*handle, "cuptiSubscribe_v2", api.SubscribeV2);
   TakeSymbol(*handle, "cuptiUnsubscribe", api.Unsubscribe);
+  TakeSymbol(*handle, "cuptiEnableCallback", api.EnableCallback);
   TakeSymbol(*handle, "cuptiActivityRegisterCallbacks", api.ActivityRegisterCallbacks);
   TakeSymbol(*handle, "cuptiActivityEnable", api.ActivityEnable);
   TakeSymbol(*handle, "cuptiActivityDisable", api.ActivityDisable);

@@ -45,6 +45,7 @@ struct CuptiApi {
   cupti::Result (*Subscribe)(void**, cupti::Callback, void*) = nullptr;
   cupti::Result (*SubscribeV2)(void**, cupti::Callback, void*, cupti::SubscriberParams*) = nullptr;
   cupti::Result (*Unsubscribe)(void*) = nullptr;
+  cupti::Result (*EnableCallback)(uint32_t enable, void* subscriber, int domain, uint32_t cbid) = nullptr;
   cupti::Result (*ActivityRegisterCallbacks)(cupti::BufferRequested, cupti::BufferCompleted) = nullptr;
   cupti::Result (*ActivityEnable)(uint32_t kind) = nullptr;
   cupti::Result (*ActivityDisable)(uint32_t kind) = nullptr;

@@ -245,6 +245,20 @@ void Decoder::Api(const cupti::ApiRecord& record, DecodedBatch* batch) {
   batch->calls.push_back(made);
 }
 
+void Decoder::AddCall(const LoggedCall& call, DecodedBatch* batch) {
+  CudaCallRecord made{};
+  made.start_ns = call.start_ns;
+  made.end_ns = call.end_ns;
+  made.correlation = correlations_.Widen(call.correlation);
+  made.tid = call.tid;
+  made.call = static_cast<HostCall>(HostCallOf(call.driver ? CudaApi::kDriver : CudaApi::kRuntime, call.cbid));
+  made.failed = call.failed;
+  ++stats_.calls;
+  ++stats_.logged_calls;
+  if (call.tid != last_caller_) NoteCaller(call.tid);
+  batch->calls.push_back(made);
+}
+
 void Decoder::NoteCaller(uint32_t thread) {
   last_caller_ = thread;
   if (callers_.size() >= kMaxCallers) callers_.clear();  // threads come and go; those that live come again

@@ -21,6 +21,7 @@
 #include "trainperf/base/name_table.h"
 #include "trainperf/event/device_op.h"
 #include "trainperf/probe/cuda/call_folder.h"
+#include "trainperf/probe/cuda/call_log.h"
 #include "trainperf/probe/cuda/correlations.h"
 #include "trainperf/probe/cuda/cupti_api.h"
 #include "trainperf/probe/cuda/cupti_clock.h"
@@ -40,6 +41,7 @@ struct DecoderStats {
   int64_t graph_kernels = 0;  // of these
   int64_t copies = 0;         // and memsets
   int64_t calls = 0;          // delivered
+  int64_t logged_calls = 0;   // of these, that a callback told of: no record
   int64_t other = 0;          // kinds and calls of no account
   int64_t zero_time = 0;      // device operations without times: CUPTI's device buffer ran out, or a forced flush
   int64_t bad = 0;            // that end before they start, or are of another process
@@ -53,6 +55,7 @@ class Decoder {
       : next_record_(api.ActivityGetNextRecord), clock_(clock), names_(names), pid_(static_cast<uint32_t>(getpid())) {}
 
   void Decode(uint8_t* buffer, size_t valid, DecodedBatch* batch);
+  void AddCall(const LoggedCall& call, DecodedBatch* batch);
   // How many records a buffer holds that is not decoded.
   int64_t Count(uint8_t* buffer, size_t valid);
 
