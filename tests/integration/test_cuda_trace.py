@@ -265,6 +265,37 @@ def test_what_is_lost_before_a_device_is_known_makes_no_device(tmp_path: Path) -
     assert device.steps.incomplete.any()
 
 
+def test_launches_of_two_threads_whose_ids_are_far_apart_are_both_known(tmp_path: Path) -> None:
+    """Most calls of CUDA's are not traced, and take an id all the same: 65,536 go by in a tenth of a second."""
+    facts = play(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        from itertools import count
+        ids = count(1_000_000, 2 * 65_536 + 10)
+
+        def launch(correlation):
+            gpu.fake.fakecupti_set_next_correlation(correlation)
+            gpu.launch("apart", ms=0.01)
+
+        with ThreadPoolExecutor(1) as pool:
+            def two_threads():
+                first = next(ids)
+                pool.submit(launch, first).result()
+                launch(first + 65_536)
+
+            with trainperf.watch(path):
+                train(60, kernels=0, between=two_threads)
+                time.sleep(0.5)  # what has no launch is looked for again
+                train(60, kernels=0, between=two_threads)
+        """,
+        tmp_path,
+    )
+    assert lost(facts) == {}
+    (device,) = facts["run"].devices
+    assert device.totals.kernels == 240
+    assert not device.steps.incomplete.any()
+
+
 def test_more_devices_than_a_run_tells_of_are_said(tmp_path: Path) -> None:
     facts = play(
         """

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/numeric/bits.h"
 #include "trainperf/base/own_heap.h"
 
 namespace trainperf {
@@ -20,7 +21,7 @@ namespace trainperf {
 template <typename T>
 class MpscRing {
  public:
-  explicit MpscRing(size_t capacity) : capacity_(RoundUp(capacity)), values_(capacity_), turns_(capacity_) {
+  explicit MpscRing(size_t capacity) : capacity_(absl::bit_ceil(capacity)), values_(capacity_), turns_(capacity_) {
     for (size_t i = 0; i < capacity_; ++i) new (&turns_[i]) Turn(i);
   }
   MpscRing(const MpscRing&) = delete;
@@ -67,12 +68,6 @@ class MpscRing {
  private:
   // Of slot i: the number of the push that may fill it; one more, once it has.
   using Turn = std::atomic<uint64_t>;
-
-  static size_t RoundUp(size_t n) {
-    size_t power = 1;
-    while (power < n) power <<= 1;
-    return power;
-  }
 
   const size_t capacity_;
   const Pages<T> values_;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/numeric/bits.h"
 #include "trainperf/base/own_heap.h"
 
 namespace trainperf {
@@ -20,7 +21,7 @@ namespace trainperf {
 template <typename T>
 class SpscRing {
  public:
-  explicit SpscRing(size_t capacity) : capacity_(RoundUp(capacity)), slots_(capacity_) {}
+  explicit SpscRing(size_t capacity) : capacity_(absl::bit_ceil(capacity)), slots_(capacity_) {}
   SpscRing(const SpscRing&) = delete;
   SpscRing& operator=(const SpscRing&) = delete;
 
@@ -63,12 +64,6 @@ class SpscRing {
   size_t capacity() const { return capacity_; }
 
  private:
-  static size_t RoundUp(size_t n) {
-    size_t power = 1;
-    while (power < n) power <<= 1;
-    return power;
-  }
-
   const size_t capacity_;
   const Pages<T> slots_;
   alignas(64) std::atomic<uint64_t> head_{0};

@@ -98,7 +98,7 @@ class DeviceFeed {
     int64_t start_ns;
   };
   std::vector<LaunchCall> launches_;      // the last ones, by correlation
-  std::vector<DeviceOp> without_launch_;  // looked for once more: a copy may end before its call does
+  std::vector<DeviceOp> without_launch_;  // looked for again: work may end before its call does
 
   CudaTracer::Losses losses_before_;
   int64_t steps_at_loss_ = 0;
