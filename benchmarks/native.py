@@ -70,11 +70,13 @@ def cupti(repeats: int) -> list[Figure]:
     records = median_interval([rate / 1e6 for rate in values("BM_Decode", "records")])
     share = median_interval([100 * share for share in values("BM_DecodeAndFold", "core_share")])
     request = median_interval([ns / 1000 for ns in values("BM_BufferRequest", "cpu_time")])
+    logged = median_interval([ns / 1000 for ns in values("BM_LogCall", "cpu_time")])
     more: dict[str, Any] = {"note": f"{repeats} repeats, buffers of the scripted libcupti"}
     return [
         Figure("CUPTI records decoded", *records[:1], "M/s", *records[1:], 10.0, "higher", **more),
         Figure("CUPTI at 50,000 launches/s, of a core", *share[:1], "%", *share[1:], 2.0, **more),
         Figure("CUPTI asks for a buffer", *request[:1], "us", *request[1:], 0.2, **more),
+        Figure("CUPTI calls back for a launch", *logged[:1], "us", *logged[1:], 0.2, **more),
     ]
 
 

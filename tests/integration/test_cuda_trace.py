@@ -266,7 +266,7 @@ def test_what_is_lost_before_a_device_is_known_makes_no_device(tmp_path: Path) -
 
 
 def test_launches_of_two_threads_whose_ids_are_far_apart_are_both_known(tmp_path: Path) -> None:
-    """Most calls of CUDA's are not traced, and take an id all the same: 65,536 go by in a tenth of a second."""
+    """Most calls of CUDA's are not traced, and take an id all the same: 65,536 of them can go by between two looks."""
     facts = play(
         """
         from concurrent.futures import ThreadPoolExecutor

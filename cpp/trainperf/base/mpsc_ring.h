@@ -9,6 +9,7 @@
 #ifndef TRAINPERF_BASE_MPSC_RING_H_
 #define TRAINPERF_BASE_MPSC_RING_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace trainperf {
 template <typename T>
 class MpscRing {
  public:
-  explicit MpscRing(size_t capacity) : capacity_(absl::bit_ceil(capacity)), values_(capacity_), turns_(capacity_) {
+  explicit MpscRing(size_t capacity)
+      : capacity_(absl::bit_ceil(std::max<size_t>(capacity, 2))), values_(capacity_), turns_(capacity_) {
     for (size_t i = 0; i < capacity_; ++i) new (&turns_[i]) Turn(i);
   }
   MpscRing(const MpscRing&) = delete;
@@ -66,7 +68,7 @@ class MpscRing {
   size_t capacity() const { return capacity_; }
 
  private:
-  // Of slot i: the number of the push that may fill it; one more, once it has.
+  // Of slot i: the number of the push that may fill it; one more, once it has. Of a single slot these were the same.
   using Turn = std::atomic<uint64_t>;
 
   const size_t capacity_;

@@ -30,6 +30,21 @@ TEST(MpscRing, CountsWhatItCannotTake) {
   }
 }
 
+TEST(MpscRing, WhatIsPushedMeanwhileWaitsForTheNextTime) {
+  MpscRing<int> ring(1);  // two, at least
+  EXPECT_TRUE(ring.TryPush(0));
+  std::vector<int> seen;
+  EXPECT_TRUE(ring.Drain([&](int value) {
+    seen.push_back(value);
+    EXPECT_TRUE(ring.TryPush(value + 1));
+  }));
+  EXPECT_EQ(seen, (std::vector<int>{0}));
+  EXPECT_TRUE(ring.TryPush(2));
+  EXPECT_FALSE(ring.TryPush(3));
+  EXPECT_TRUE(ring.Drain([&](int value) { seen.push_back(value); }));
+  EXPECT_EQ(seen, (std::vector<int>{0, 1, 2}));
+}
+
 // Run under TSan: everything pushed is either seen once, in its producer's order, or counted as dropped.
 TEST(MpscRing, LosesNothingUncounted) {
   constexpr int kProducers = 3, kPushes = 100'000;

@@ -142,8 +142,7 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
       without_launch_.push_back(op);
       continue;
     }
-    ++unmatched_;
-    MarkIncomplete();
+    ++unmatched_;  // the timeline marks its step
   }
   drained_ns_ = now_ns;
   drain_cpu_ns_ += ThreadCpuNs() - cpu_before;
@@ -177,7 +176,7 @@ void DeviceFeed::RememberCall(const Event& call) {
   const auto correlation = static_cast<uint64_t>(call.value);
   LaunchCall& slot = launches_[correlation % kLaunches];
   // A batch's calls come one thread after the other, and some 20 ids go by for each launch of torch's: in a batch of
-  // 0.3 s a later thread's call may be the older one.
+  // 0.1 s a later thread's call may be the older one.
   if (slot.correlation <= correlation) slot = {correlation, call.start_ns};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "trainperf/testing/fake_cupti_state.h"
 
@@ -91,6 +92,8 @@ FAKE_EXPORT int cuptiUnsubscribe(void* subscriber) {
 
 FAKE_EXPORT int cuptiEnableCallback(uint32_t enable, void* subscriber, int domain, uint32_t cbid) {
   FAKE_SCRIPTED("cuptiEnableCallback");
+  const auto of_domain = State().results.find("cuptiEnableCallback " + std::to_string(domain));
+  if (of_domain != State().results.end()) return of_domain->second;
   if (subscriber != &State() || !State().subscribed) {
     ++State().disordered;
     return kInvalidParameter;

@@ -26,7 +26,8 @@ void fakecupti_reset();
 
 // What cuptiGetVersion says, and whose layouts the records have: 22 (12.4) ... 130500. At first 130001.
 void fakecupti_set_version(uint32_t version);
-// What a function returns instead of doing anything; 0 takes that back. "*": all of them but GetVersion.
+// What a function returns instead of doing anything; 0 takes that back. "*": all of them but GetVersion;
+// "cuptiEnableCallback 1": for the driver's calls, 2: the runtime's.
 void fakecupti_set_result(const char* function, int result);
 // Another tool has the subscription: cuptiSubscribe returns 39, and cuptiSubscribe_v2 tells this name ("" for none).
 void fakecupti_set_other_subscriber(const char* name);

@@ -49,19 +49,23 @@ absl::Status ActivityKinds::Apply(CudaTier tier, void* subscriber) {
   return status;
 }
 
-// False: no callback can be had.
+// False: no callbacks can be had of both APIs; then there are none.
 bool ActivityKinds::CallBack(CudaTier tier, void* subscriber) {
   if (subscriber == nullptr || api_->EnableCallback == nullptr) return false;
   int count = 0;
+  bool told[2] = {false, false};  // by CudaApi
   const CudaCall* const calls = CudaCalls(&count);
+  calls_back_ = subscriber;
   for (int i = 0; i < count; ++i) {
     if (!Wanted(tier, calls[i].api, calls[i].cbid)) continue;
     // An id that this library does not know is an error to it, and of no account.
     if (api_->EnableCallback(1, subscriber, DomainOf(calls[i].api), calls[i].cbid) == cupti::kSuccess) {
-      calls_back_ = subscriber;
+      told[static_cast<int>(calls[i].api)] = true;
     }
   }
-  return calls_back_ != nullptr;
+  if (told[0] && told[1]) return true;
+  StopCallbacks();
+  return false;
 }
 
 // Calls are left out after the kinds are on, which would override it. The other way round, calls switched on one by one
@@ -93,13 +97,16 @@ absl::Status ActivityKinds::RecordCalls(CudaTier tier) {
   return absl::OkStatus();
 }
 
+void ActivityKinds::StopCallbacks() {
+  if (calls_back_ == nullptr) return;
+  int count = 0;
+  const CudaCall* const calls = CudaCalls(&count);
+  for (int i = 0; i < count; ++i) api_->EnableCallback(0, calls_back_, DomainOf(calls[i].api), calls[i].cbid);
+  calls_back_ = nullptr;
+}
+
 void ActivityKinds::DisableAll() {
-  if (calls_back_ != nullptr) {
-    int count = 0;
-    const CudaCall* const calls = CudaCalls(&count);
-    for (int i = 0; i < count; ++i) api_->EnableCallback(0, calls_back_, DomainOf(calls[i].api), calls[i].cbid);
-    calls_back_ = nullptr;
-  }
+  StopCallbacks();
   while (!enabled_.empty()) {  // in reverse: kernels last
     api_->ActivityDisable(enabled_.back());
     enabled_.pop_back();

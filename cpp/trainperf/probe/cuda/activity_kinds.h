@@ -4,7 +4,7 @@
 //   status = kinds.Apply(CudaTier::kFull, subscriber);
 //   kinds.DisableAll();
 //
-// Of calls the subscriber's callback tells (CallLog); without a subscription, records do, for several times the cost.
+// Of calls the subscriber's callback tells (CallLog); without a subscription, records do, which cost more.
 // The first error undoes everything: CUPTI is then not called again.
 
 #ifndef TRAINPERF_PROBE_CUDA_ACTIVITY_KINDS_H_
@@ -31,6 +31,7 @@ class ActivityKinds {
  private:
   absl::Status Enable(uint32_t kind);
   bool CallBack(CudaTier tier, void* subscriber);
+  void StopCallbacks();
   absl::Status RecordCalls(CudaTier tier);
 
   const CuptiApi* api_;

@@ -1,7 +1,8 @@
 // CUDA's calls as CUPTI's callbacks tell of them, on the threads that make them: for a fraction of what a record costs.
 //
 //   CallLog& log = CallLog::Get();
-//   log.Begin();                               // the collector: what threads are within by now is not followed
+//   log.Open();                                // the collector, at a watch's start: calls of before are not told
+//   log.LookAgain();                           // and before callbacks are on: whom it saw within a call may have left
 //   log.OnCall(domain, cbid, data);            // in the callback: no lock, no malloc
 //   bool all = log.Drain([](const LoggedCall& call) { ... });   // the collector
 //
@@ -39,7 +40,8 @@ class CallLog {
   static CallLog& Get();
 
   // The collector's.
-  void Begin();
+  void Open();
+  void LookAgain();
   // False: a thread was stopped while it logged a call, and what came after it waits for the next time.
   template <typename Visitor>
   bool Drain(Visitor&& visit) {
@@ -58,7 +60,8 @@ class CallLog {
   CallLog() : ring_(kCalls) {}
 
   MpscRing<LoggedCall> ring_;
-  std::atomic<uint64_t> generation_{1};
+  std::atomic<int64_t> opened_ns_{INT64_MAX};
+  std::atomic<uint64_t> look_{1};
   std::atomic<bool> dead_{false};
 };
 

@@ -91,6 +91,7 @@ class CudaTracer {
   void Fail(const std::string& why);
   bool SampleClock();
   bool Flush(uint32_t flag);
+  void DrainLog(DecodedBatch* batch);
   void DecodeCompleted(DecodedBatch* batch);
   void LookForLostBuffers(int64_t now_ns);
 

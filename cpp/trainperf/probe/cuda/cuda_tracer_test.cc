@@ -52,7 +52,7 @@ class CudaTracerTest : public ::testing::Test {
     const absl::Status status = TryStart();
     ASSERT_TRUE(status.ok()) << status;
   }
-  // Calls with times of the test's own making: the fake calls back for those only that are made in real time.
+  // For calls with times of the test's own making, for which the fake does not call back.
   void StartByRecords() {
     FAKE(fake_, set_result)("cuptiEnableCallback", cupti::kUnknownError);
     Start();
@@ -216,9 +216,21 @@ TEST_F(CudaTracerTest, ACallThatEndsWhileNobodyLooksHidesNoOther) {
   FAKE(fake_, call)(1, 307, 0, 0);
   Drain();
   EXPECT_EQ(batch_.calls.size(), 1u);
-  uint64_t not_entered = 0;  // and one that began before anyone looked is not told
-  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211,
-                        {cupti::kExit, "", nullptr, nullptr, "", nullptr, 1, &not_entered, 6});
+  // And one that began before anyone looked is not told, whatever stands where its start would.
+  for (const uint64_t left : {uint64_t{0}, uint64_t{5}, uint64_t{0x7f00'0000'0000'0000}, ~uint64_t{0}}) {
+    uint64_t data = left;
+    CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {cupti::kExit, "", nullptr, nullptr, "", nullptr, 1, &data, 6});
+  }
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), 1u);
+}
+
+TEST_F(CudaTracerTest, AChangeOfTiersHidesNoCallEither) {
+  Start();
+  uint64_t outer = 0;
+  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, &outer, 5});
+  tracer_->SetTier(CudaTier::kFull);
+  FAKE(fake_, call)(1, 307, 0, 0);
   Drain();
   EXPECT_EQ(batch_.calls.size(), 1u);
 }
@@ -237,6 +249,33 @@ TEST_F(CudaTracerTest, CallsThatFindTheLogFullAreCounted) {
   tracer_.reset();
   Start();  // what an earlier watch lost is not the next one's
   EXPECT_EQ(tracer_->losses().dropped, 0);
+}
+
+TEST_F(CudaTracerTest, AfterAProfilerThatKeepsTheSubscriptionCallsHaveRecords) {
+  Start();
+  FAKE(fake_, launch)("before", 7, 1000);
+  tracer_->Pause(&batch_);
+  EXPECT_EQ(batch_.calls.size(), 1u);
+  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 211));
+  FAKE(fake_, set_other_subscriber)("CUPTI for <not provided>");
+  tracer_->Resume();
+  ASSERT_TRUE(tracer_->running()) << tracer_->why();
+  EXPECT_TRUE(FAKE(fake_, kind_enabled)(cupti::kKindRuntime));
+  FAKE(fake_, launch)("after", 7, 1000);
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), 2u);
+  EXPECT_EQ(tracer_->decoded().logged_calls, 1);
+  ExpectNothingLost();
+}
+
+TEST_F(CudaTracerTest, CallbacksOfOneOfTheApisAreNotEnough) {
+  FAKE(fake_, set_result)("cuptiEnableCallback 1", cupti::kUnknownError);
+  Start();
+  EXPECT_TRUE(FAKE(fake_, kind_enabled)(cupti::kKindDriver));
+  FAKE(fake_, launch)("kernel", 7, 1000);
+  Drain();
+  EXPECT_EQ(batch_.calls.size(), 1u);  // told once
+  EXPECT_EQ(tracer_->decoded().logged_calls, 0);
 }
 
 TEST_F(CudaTracerTest, WithoutCallbacksTheCallsHaveRecords) {
@@ -501,25 +540,31 @@ TEST_F(CudaTracerTest, StolenCallbacksAreNoticed) {
 }
 
 TEST_F(CudaTracerTest, AForkedChildTouchesNothing) {
-  StartByRecords();
+  Start();
   const pid_t child = fork();
   if (child == 0) {
-    Launches(1000, 1, NowNs());  // the child's own use of CUDA: requests and completions arrive
+    for (int i = 0; i < 1000; ++i) fake_.Kernel(1, NowNs(), NowNs());  // its own use of CUDA: buffers come and go
+    FAKE(fake_, launch)("child's", 7, 1000);
     CuptiApi::Load({}, TRAINPERF_FAKE_CUPTI)->ActivityFlushAll(1);
     std::vector<BufferPool::Full> full;
     BufferPool::Get().TakeCompleted(&full);
-    _exit(full.empty() ? 0 : 1);
+    int logged = 0;
+    CallLog::Get().Drain([&](const LoggedCall&) { ++logged; });
+    _exit(full.empty() && logged == 0 ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  Launches(10, 1, NowNs() - kMs);
+  for (int i = 0; i < 10; ++i) FAKE(fake_, launch)("parent's", 7, 1000);
+  usleep(1000);
   Drain();
   EXPECT_EQ(batch_.ops.size(), 10u);
+  EXPECT_EQ(batch_.calls.size(), 10u);
 }
 
 TEST_F(CudaTracerTest, ThreadsThatLaunchWhileItDrainsPausesAndChangesTiersLoseNothing) {
   FAKE(fake_, set_worker)(1);
+  FAKE(fake_, set_nested_driver_calls)(1);
   Start();
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;

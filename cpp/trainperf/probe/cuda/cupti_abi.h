@@ -174,7 +174,7 @@ struct CallbackData {
   const char* symbol;
   void* context;
   uint32_t context_uid;
-  uint64_t* correlation_data;  // the same from enter to exit, and 0 at first
+  uint64_t* correlation_data;  // the client's, the same from enter to exit; what it holds at first is not said
   uint32_t correlation;        // that of the call's record, and of what it launches
 };
 

@@ -137,13 +137,13 @@ NUMBER(kSyncEvent, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE);
 NUMBER(kSyncStream, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE);
 NUMBER(kSyncContext, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE);
 NUMBER(kJitCompile, CUPTI_ACTIVITY_JIT_OPERATION_COMPILE);
-#if CUPTI_API_VERSION >= 130000
-NUMBER(kAttributePerThreadBuffers, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER);
-// Newer versions append to the parameters; they look at struct_size.
 NUMBER(kDriverDomain, CUPTI_CB_DOMAIN_DRIVER_API);
 NUMBER(kRuntimeDomain, CUPTI_CB_DOMAIN_RUNTIME_API);
 NUMBER(kEnter, CUPTI_API_ENTER);
 NUMBER(kExit, CUPTI_API_EXIT);
+#if CUPTI_API_VERSION >= 130000
+NUMBER(kAttributePerThreadBuffers, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER);
+// Newer versions append to the parameters; they look at struct_size.
 static_assert(offsetof(SubscriberParams, old_name_size) == offsetof(CUpti_SubscriberParams, oldSubscriberSize));
 #endif
 static_assert(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000 == 211 &&

@@ -12,6 +12,7 @@
 #include "trainperf/base/clock.h"
 #include "trainperf/probe/cuda/buffer_pool.h"
 #include "trainperf/probe/cuda/call_folder.h"
+#include "trainperf/probe/cuda/call_log.h"
 #include "trainperf/probe/cuda/decoder.h"
 #include "trainperf/testing/fake_cupti.h"
 
@@ -79,7 +80,8 @@ void BM_Decode(benchmark::State& state) {
 }
 BENCHMARK(BM_Decode);
 
-// All that our thread does for a launch: decode, fold, sort, and zero the buffer.
+// All that our thread does for a launch whose call has a record: decode, fold, sort, and zero the buffer. One that is
+// logged takes less.
 void BM_DecodeAndFold(benchmark::State& state) {
   const CuptiApi api = FillBuffer();
   CuptiClock clock;
@@ -131,6 +133,31 @@ void BM_BufferRequest(benchmark::State& state) {
   if (pool.refused() != 0) state.SkipWithError("buffers were refused");
 }
 BENCHMARK(BM_BufferRequest)->Iterations(20'000);
+
+// What a launch takes on the application's thread: both ends of the runtime's call, and of the driver's within it.
+void BM_LogCall(benchmark::State& state) {
+  CallLog& log = CallLog::Get();
+  log.Open();
+  uint64_t outer = 0, inner = 0;
+  int returned = 0, logged = 0;
+  cupti::CallbackData runtime = {cupti::kEnter, "", nullptr, &returned, "", nullptr, 1, &outer, 1};
+  cupti::CallbackData driver = {cupti::kEnter, "", nullptr, &returned, "", nullptr, 1, &inner, 1};
+  for (auto _ : state) {
+    runtime.site = driver.site = cupti::kEnter;
+    log.OnCall(cupti::kRuntimeDomain, 211, runtime);
+    log.OnCall(cupti::kDriverDomain, 307, driver);
+    runtime.site = driver.site = cupti::kExit;
+    log.OnCall(cupti::kDriverDomain, 307, driver);
+    log.OnCall(cupti::kRuntimeDomain, 211, runtime);
+    if (++logged < 10'000) continue;
+    state.PauseTiming();  // the collector's part
+    log.Drain([](const LoggedCall&) {});
+    logged = 0;
+    state.ResumeTiming();
+  }
+  if (log.dropped() != 0) state.SkipWithError("calls were dropped");
+}
+BENCHMARK(BM_LogCall);
 
 }  // namespace
 }  // namespace trainperf
