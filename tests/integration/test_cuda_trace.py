@@ -173,8 +173,8 @@ def test_lost_records_are_counted_in_the_run(tmp_path: Path) -> None:
         """
         with trainperf.watch(path):
             train(10)
-            gpu.fake.fakecupti_hoard(40)   # nothing is left to hand out
             while not gpu.count("dropped"):  # once the buffer is full, or was flushed, that is in use
+                gpu.fake.fakecupti_hoard(40)   # nothing is left to hand out, nor what was being read just now
                 train(10)
             gpu.fake.fakecupti_hoard(0)
             train(10)
