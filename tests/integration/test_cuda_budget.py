@@ -74,7 +74,7 @@ def test_over_budget_kernels_are_kept(tmp_path: Path) -> None:
 def test_a_device_with_many_launches_does_not_make_the_sampler_look_less_often(tmp_path: Path) -> None:
     facts = play(
         """
-        with trainperf.watch(path):
+        with trainperf.watch(path, budget=0.02):
             end = time.monotonic() + 2.6
             while time.monotonic() < end:
                 train(10, kernels=150, ms=0.01, between=lambda: time.sleep(0.005))
@@ -82,6 +82,6 @@ def test_a_device_with_many_launches_does_not_make_the_sampler_look_less_often(t
         tmp_path,
     )
     run = facts["run"]
-    assert run.overhead_ns["collector"] > 0.01 * run.wall_ns
+    assert run.overhead_ns["collector"] > 0.02 * run.wall_ns
     assert run.tiers["gil_holds"].why == "", run.tiers
     assert not any("less often" in note for note in run.notes)
