@@ -321,7 +321,7 @@ void CudaTracer::Resume() {
 void CudaTracer::SetTier(CudaTier tier) {
   tier_ = tier;
   if (state_ != State::kRunning) return;
-  kinds_.DisableAll();
+  kinds_.DisableAll();  // before: who enters a call until then may leave it unseen
   log_.LookAgain();
   const absl::Status status = kinds_.Apply(tier, subscriber_);
   if (status.ok()) return;

@@ -10,86 +10,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "trainperf/base/clock.h"
-#include "trainperf/probe/cuda/fake_for_test.h"
+#include "trainperf/probe/cuda/cuda_tracer_for_test.h"
 
 namespace trainperf {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-class CudaTracerTest : public ::testing::Test {
- protected:
-  CudaTracerTest() {
-    Fake::LoadDriver();
-    FAKE(fake_, reset)();
-  }
-  ~CudaTracerTest() override {
-    tracer_.reset();
-    FAKE(fake_, hoard)(0);
-    EXPECT_EQ(FAKE(fake_, dirty_buffers)(), 0);
-    EXPECT_EQ(FAKE(fake_, crashes)(), 0);
-    EXPECT_EQ(FAKE(fake_, disordered)(), 0);
-    std::vector<BufferPool::Full> full;  // for the next test in this process
-    BufferPool::Get().TakeCompleted(&full);
-    for (const auto& one : full) BufferPool::Get().GiveBack(one);
-    FAKE(fake_, reset)();
-  }
-
-  absl::Status TryStart() {
-    auto tracer = CudaTracer::Start({{}, TRAINPERF_FAKE_CUPTI}, &names_);
-    if (tracer.ok()) tracer_ = *std::move(tracer);
-    return tracer.status();
-  }
-  void Start() {
-    const absl::Status status = TryStart();
-    ASSERT_TRUE(status.ok()) << status;
-  }
-  // For calls with times of the test's own making, for which the fake does not call back.
-  void StartByRecords() {
-    FAKE(fake_, set_result)("cuptiEnableCallback", cupti::kUnknownError);
-    Start();
-  }
-  void ExpectLeftAsItWas() {
-    for (uint32_t kind = 0; kind < 60; ++kind) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
-    for (uint32_t cbid = 0; cbid < 1024; ++cbid) EXPECT_FALSE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
-    EXPECT_EQ(FAKE(fake_, attribute)(5), 0);  // the next user's buffers may not be zeroed
-    EXPECT_EQ(FAKE(fake_, attribute)(9), 1);
-    EXPECT_EQ(FAKE(fake_, thread_id_type)(), 0u);
-    EXPECT_FALSE(FAKE(fake_, subscribed)());
-  }
-  void Drain() { EXPECT_TRUE(tracer_->Drain(NowNs(), &batch_)) << tracer_->why(); }
-
-  int64_t Delivered() const {
-    const DecoderStats& stats = tracer_->decoded();
-    return stats.kernels + stats.copies + stats.calls + stats.other;
-  }
-  // delivered + dropped = produced
-  void ExpectNothingLost(int64_t to_others = 0) {
-    EXPECT_EQ(Delivered() + tracer_->losses().refused + tracer_->losses().dropped + tracer_->losses().zero_time +
-                  tracer_->losses().bad + to_others + FAKE(fake_, held)(),
-              FAKE(fake_, produced)());
-  }
-  void Launches(int count, uint32_t first, int64_t from_ns) {
-    for (int i = 0; i < count; ++i) {
-      const int64_t at = from_ns + i * 1000;
-      fake_.Call(211, first + static_cast<uint32_t>(i), at, at + 500);
-      fake_.Kernel(first + static_cast<uint32_t>(i), at + 600, at + 900);
-    }
-  }
-
-  Fake fake_;
-  NameTable names_{100};
-  std::unique_ptr<CudaTracer> tracer_;
-  DecodedBatch batch_;
-};
 
 TEST_F(CudaTracerTest, AsksForWhatTheDesignSaysAndNothingElse) {
   Start();
@@ -143,168 +75,6 @@ TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
   tracer_->Resume();
   EXPECT_EQ(tracer_->tier(), CudaTier::kOff);
   ExpectLeftAsItWas();
-}
-
-TEST_F(CudaTracerTest, CallsAreToldByCallbacksWithTheIdsOfWhatTheyLaunch) {
-  FAKE(fake_, set_nested_driver_calls)(1);
-  Start();
-  const int64_t before = NowNs();
-  const uint32_t launch = FAKE(fake_, launch)("kernel", 7, 1000);
-  std::thread([&] { FAKE(fake_, call)(1, 307, 2 * kMs, /*returned=*/2); }).join();  // cuLaunchKernel, by itself
-  FAKE(fake_, call)(0, 10, 0, 0);                                                   // cudaGetLastError
-  FAKE(fake_, synchronize)();
-  Drain();
-  ASSERT_EQ(batch_.calls.size(), 4u);  // the runtime's launch without the driver's in it; the wait has a record, too
-  std::stable_sort(batch_.calls.begin(), batch_.calls.end(),
-                   [](const auto& a, const auto& b) { return a.inner < b.inner; });
-  const auto& [first, second, wait, inner] =
-      std::tie(batch_.calls[0], batch_.calls[1], batch_.calls[2], batch_.calls[3]);
-  EXPECT_EQ(first.call, HostCall::kLaunchKernel);
-  ASSERT_EQ(batch_.ops.size(), 1u);
-  EXPECT_EQ(first.correlation, batch_.ops[0].correlation);
-  EXPECT_EQ(static_cast<uint32_t>(first.correlation), launch);
-  EXPECT_EQ(first.tid, static_cast<uint32_t>(gettid()));
-  EXPECT_FALSE(first.failed);
-  EXPECT_GE(first.start_ns, before);
-  EXPECT_LE(first.end_ns, second.start_ns);
-  EXPECT_EQ(second.call, HostCall::kLaunchKernel);
-  EXPECT_NE(second.tid, first.tid);
-  EXPECT_GE(second.end_ns - second.start_ns, 2 * kMs);
-  EXPECT_TRUE(second.failed);
-  EXPECT_EQ(wait.call, HostCall::kStreamSync);
-  EXPECT_TRUE(inner.inner);
-  EXPECT_EQ(inner.correlation, wait.correlation);
-  EXPECT_EQ(tracer_->decoded().logged_calls, 3);
-  EXPECT_LE(wait.end_ns, NowNs());
-  ExpectNothingLost();
-}
-
-TEST_F(CudaTracerTest, ModulesThatTheDriverLoadsWithinACallAreTold) {
-  Start();
-  const cupti::CallbackData call = {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, nullptr, 5};
-  uint64_t outer = 0, inner = 0, within = 0;
-  const auto at = [&](cupti::CallbackSite site, uint64_t* data) {
-    cupti::CallbackData copy = call;
-    copy.site = site;
-    copy.correlation_data = data;
-    return copy;
-  };
-  CallLog& log = CallLog::Get();
-  log.OnCall(cupti::kRuntimeDomain, 211, at(cupti::kEnter, &outer));
-  log.OnCall(cupti::kDriverDomain, 742, at(cupti::kEnter, &inner));  // cuFuncLoad
-  log.OnCall(cupti::kDriverDomain, 742, at(cupti::kExit, &inner));
-  log.OnCall(cupti::kDriverDomain, 307, at(cupti::kEnter, &within));
-  log.OnCall(cupti::kDriverDomain, 307, at(cupti::kExit, &within));
-  log.OnCall(cupti::kRuntimeDomain, 211, at(cupti::kExit, &outer));
-  Drain();
-  ASSERT_EQ(batch_.calls.size(), 2u);
-  EXPECT_EQ(batch_.calls[0].call, HostCall::kModuleLoad);
-  EXPECT_EQ(batch_.calls[1].call, HostCall::kLaunchKernel);
-}
-
-// Who was within a call of the runtime's when the callbacks went never told its end.
-TEST_F(CudaTracerTest, ACallThatEndsWhileNobodyLooksHidesNoOther) {
-  Start();
-  uint64_t outer = 0;
-  const cupti::CallbackData enter = {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, &outer, 5};
-  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, enter);
-  FAKE(fake_, call)(1, 307, 0, 0);
-  Drain();
-  EXPECT_TRUE(batch_.calls.empty());  // it is taken for a part of that call
-  tracer_->Pause(&batch_);
-  tracer_->Resume();
-  FAKE(fake_, call)(1, 307, 0, 0);
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 1u);
-  // And one that began before anyone looked is not told, whatever stands where its start would.
-  for (const uint64_t left : {uint64_t{0}, uint64_t{5}, uint64_t{0x7f00'0000'0000'0000}, ~uint64_t{0}}) {
-    uint64_t data = left;
-    CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {cupti::kExit, "", nullptr, nullptr, "", nullptr, 1, &data, 6});
-  }
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 1u);
-}
-
-TEST_F(CudaTracerTest, AChangeOfTiersHidesNoCallEither) {
-  Start();
-  uint64_t outer = 0;
-  CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {cupti::kEnter, "", nullptr, nullptr, "", nullptr, 1, &outer, 5});
-  tracer_->SetTier(CudaTier::kFull);
-  FAKE(fake_, call)(1, 307, 0, 0);
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 1u);
-}
-
-TEST_F(CudaTracerTest, CallsThatFindTheLogFullAreCounted) {
-  Start();
-  uint64_t data = 0;
-  for (size_t i = 0; i < CallLog::kCalls + 10; ++i) {
-    for (const auto site : {cupti::kEnter, cupti::kExit}) {
-      CallLog::Get().OnCall(cupti::kRuntimeDomain, 211, {site, "", nullptr, nullptr, "", nullptr, 1, &data, 5});
-    }
-  }
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), CallLog::kCalls);
-  EXPECT_EQ(tracer_->losses().dropped, 10);
-  tracer_.reset();
-  Start();  // what an earlier watch lost is not the next one's
-  EXPECT_EQ(tracer_->losses().dropped, 0);
-}
-
-TEST_F(CudaTracerTest, AfterAProfilerThatKeepsTheSubscriptionCallsHaveRecords) {
-  Start();
-  FAKE(fake_, launch)("before", 7, 1000);
-  tracer_->Pause(&batch_);
-  EXPECT_EQ(batch_.calls.size(), 1u);
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 211));
-  FAKE(fake_, set_other_subscriber)("CUPTI for <not provided>");
-  tracer_->Resume();
-  ASSERT_TRUE(tracer_->running()) << tracer_->why();
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(cupti::kKindRuntime));
-  FAKE(fake_, launch)("after", 7, 1000);
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 2u);
-  EXPECT_EQ(tracer_->decoded().logged_calls, 1);
-  ExpectNothingLost();
-}
-
-TEST_F(CudaTracerTest, CallbacksOfOneOfTheApisAreNotEnough) {
-  FAKE(fake_, set_result)("cuptiEnableCallback 1", cupti::kUnknownError);
-  Start();
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(cupti::kKindDriver));
-  FAKE(fake_, launch)("kernel", 7, 1000);
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 1u);  // told once
-  EXPECT_EQ(tracer_->decoded().logged_calls, 0);
-}
-
-TEST_F(CudaTracerTest, WithoutCallbacksTheCallsHaveRecords) {
-  StartByRecords();
-  for (const uint32_t kind : {4, 5}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
-  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 10));
-  FAKE(fake_, launch)("kernel", 7, 1000);
-  Drain();
-  ASSERT_EQ(batch_.calls.size(), 1u);
-  ASSERT_EQ(batch_.ops.size(), 1u);
-  EXPECT_EQ(batch_.calls[0].correlation, batch_.ops[0].correlation);
-  EXPECT_EQ(tracer_->decoded().logged_calls, 0);
-  ExpectNothingLost();
-  tracer_.reset();
-  ExpectLeftAsItWas();
-}
-
-TEST_F(CudaTracerTest, Before12_5AllCallsHaveRecordsAndTheDecoderFilters) {
-  FAKE(fake_, set_version)(22);
-  StartByRecords();
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(4));
-  EXPECT_EQ(FAKE(fake_, calls)("cuptiActivityEnableRuntimeApi"), 0);
-  const int64_t now = NowNs();
-  fake_.Call(10, 1, now - kMs, now - kMs + 10);
-  fake_.Call(211, 2, now - kMs, now - kMs + 10);
-  Drain();
-  EXPECT_EQ(batch_.calls.size(), 1u);
-  ExpectNothingLost();
 }
 
 TEST_F(CudaTracerTest, DeliversEverythingWithTimesOfTheMonotonicClock) {
