@@ -167,6 +167,10 @@ void DeviceLane::OpenCell(int64_t start_ns) {
   cells_.insert(cells_.begin() + static_cast<ptrdiff_t>(position), std::move(cell));
 }
 
+void DeviceLane::OpenCellAfter(int64_t mark_ns) {
+  if (!cells_.empty() && mark_ns > cells_.back()->start_ns) OpenCell(mark_ns);
+}
+
 void DeviceLane::MergeCell(int64_t start_ns) {
   const auto again = std::find(opened_.rbegin(), opened_.rend(), start_ns);
   if (again != opened_.rend()) {
@@ -219,14 +223,17 @@ void DeviceLane::Settle(int64_t progress_ns, int64_t limit_ns) {
     for (const auto& track : tracks_) {
       if (track->pending() > kMaxPending / (2 * tracks_.size())) until_ns = std::min(until_ns, track->MedianStart());
     }
-    if (until_ns > limit_ns && !cells_.empty() && limit_ns > cells_.back()->start_ns) OpenCell(limit_ns);
+    if (until_ns > limit_ns) OpenCellAfter(limit_ns);
     SettleTo(until_ns, until_ns);
     return;
   }
   const int64_t hold_ns = this->hold_ns();
   if (progress_ns - last_settle_ns_ < std::max<int64_t>(hold_ns / 8, 1'000'000)) return;
   last_settle_ns_ = progress_ns;
-  SettleTo(std::min(progress_ns - hold_ns, limit_ns), progress_ns - kMaxHoldNs);
+  const int64_t until_ns = std::min(progress_ns - hold_ns, limit_ns);
+  // The loop may have ended with its last mark: what runs on beyond that is then of no step.
+  if (until_ns + longest_ns_ > limit_ns) OpenCellAfter(limit_ns);
+  SettleTo(until_ns, progress_ns - kMaxHoldNs);
 }
 
 void DeviceLane::SettleAll(int64_t until_ns) { SettleTo(until_ns, until_ns); }

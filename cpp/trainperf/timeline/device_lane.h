@@ -72,6 +72,8 @@ class DeviceLane {
   static constexpr size_t kMaxSpareBytes = 256 * 1024;
 
   DeviceTrack* TrackOf(uint32_t device);
+  // For what comes after the host's last mark, where it opened none.
+  void OpenCellAfter(int64_t mark_ns);
   void SettleTo(int64_t time_ns, int64_t idle_until_ns);
   int64_t hold_ns() const;
   void Store(std::unique_ptr<DeviceCell> cell);

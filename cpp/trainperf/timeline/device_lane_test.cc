@@ -124,6 +124,27 @@ TEST(DeviceLane, StepsCloseBehindTheWatermark) {
   EXPECT_EQ(loop.sink().count, 600);
 }
 
+// The loop has ended, its last step not yet: what runs on beyond its last mark may be of no step.
+TEST(DeviceLane, WorkThatOutlastsTheLoopIsSplitAtItsLastMark) {
+  Script loop;
+  for (int i = 0; i < 40; ++i) {
+    loop.Fetch(kTrain, 100_us).Launch(10_us, 8_ms).Backward(5_ms).Optimizer(1, 1_ms);
+  }
+  const int64_t left = loop.stream_free_ns() - loop.now();
+  ASSERT_GT(left, 50_ms);
+  for (int64_t waited = 0; waited < left; waited += 1_ms) {
+    loop.Blocked(1_ms);
+    loop.timeline().AdvanceTo(loop.now());
+  }
+  loop.Sync();
+  loop.timeline().AdvanceTo(loop.now() + 3'000_ms);
+  loop.Finish();
+  ASSERT_FALSE(loop.steps().empty());
+  const Step& last = loop.steps().back();
+  EXPECT_FALSE(last.device().incomplete);
+  EXPECT_EQ(last.device().busy_ns, last.wall());
+}
+
 // ---- Idle
 
 TEST(DeviceLane, StarvedByTheLoader) {
