@@ -6,6 +6,7 @@ Used by tests/integration/test_huggingface_truth.py; no model is fetched from an
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from trainperf.integrations.transformers import TrainPerfCallback
 from transformers import Trainer, TrainerCallback, TrainingArguments
+
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
+
+from _common import keep_what_is_freed
 from truth import KnownTrouble, Truth
 
 BATCH = 4
@@ -276,6 +281,7 @@ def trainer_logging(n: int = 50) -> Case:
 
 
 def trainer_healthy(n: int = 80) -> Case:
+    keep_what_is_freed()  # where page faults are dear, it loses a third to the heap otherwise
     case = Case("Trainer: nothing is wrong", "", n)
     return with_trainer(case, Rows(case.truth, n * BATCH), width=2048)
 

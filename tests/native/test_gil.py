@@ -99,11 +99,12 @@ def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> Non
 
 @pytest.mark.alone
 def test_a_holder_is_told_where_it_stays_and_not_where_it_took_the_gil(python: tuple[str, Path]) -> None:
-    at = play(python, "woken_holder")
-    # 1 ms each; some 50 us of it in queue.get().
-    if sum(at.values()) < 10_000_000:
+    seen = play(python, "woken_holder")
+    waited_ns = sum(seen["at"].values())
+    if waited_ns < 10_000_000 and seen["delay_ns"] > 0.5 * seen["held_ns"]:
         pytest.skip("others use the CPUs: this thread waited for one while the GIL was held")
-    assert at["truth.spin(hold_ns)"] > 0.9 * sum(at.values()), at
+    # 1 ms each; some 50 us of it in queue.get().
+    assert waited_ns >= 10_000_000 and seen["at"]["truth.spin(hold_ns)"] > 0.9 * waited_ns, seen
 
 
 def test_an_interval_that_is_set_while_a_thread_waits_ends_no_process(python: tuple[str, Path]) -> None:

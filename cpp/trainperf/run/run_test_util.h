@@ -6,12 +6,14 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,8 @@ class TestFolder {
  public:
   TestFolder() {
     char name[] = "/tmp/trainperf_test_XXXXXX";
-    path_ = mkdtemp(name);
+    if (mkdtemp(name) == nullptr) throw std::system_error(errno, std::generic_category(), name);
+    path_ = name;
   }
   ~TestFolder() { (void)!std::system(("rm -rf '" + path_ + "'").c_str()); }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }

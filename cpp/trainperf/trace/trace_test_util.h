@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,7 @@ class TempFile {
   explicit TempFile(const std::string& text) {
     char path[] = "/tmp/trainperf-trace-XXXXXX";
     const int fd = mkstemp(path);
+    if (fd < 0) throw std::system_error(errno, std::generic_category(), path);
     close(fd);
     path_ = path;
     std::ofstream(path_, std::ios::binary) << text;

@@ -82,6 +82,11 @@ def truth_two_hogs() -> dict[str, Any]:
     return compare(40, 1_000_000, hog(6_000_000, 0, 1), hog(3_000_000, 0, 1))
 
 
+def run_delay_ns() -> int:
+    """How long this thread has waited for a CPU so far, by the kernel's account."""
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+
+
 def woken_holder() -> dict[str, Any]:
     """A thread that is given work asks for the GIL, and works with it: this one's wait begins as it hands it over."""
     truth.begin()
@@ -95,10 +100,12 @@ def woken_holder() -> dict[str, Any]:
             truth.spin(hold_ns)
 
     waits: list[dict[str, Any]] = []
+    held_ns, delay_ns = 0, -run_delay_ns()
     with running(writer):
         # Where others use a CPU, this thread mostly waits for one while the writer holds the GIL.
         for _ in range(1000):
             work.put(1_000_000)
+            held_ns += 1_000_000
             until_ns = truth.now_ns() + 10_000_000
             while truth.now_ns() < until_ns:
                 pass
@@ -106,6 +113,7 @@ def woken_holder() -> dict[str, Any]:
             if sum(e["end_ns"] - e["start_ns"] for e in waits) > 50_000_000:
                 break
         work.put(0)
+    delay_ns += run_delay_ns()
     at: dict[str, int] = {}
     for e in waits:
         frames = truth.stack(e["stack"])
@@ -114,7 +122,7 @@ def woken_holder() -> dict[str, Any]:
             at[line] = at.get(line, 0) + e["end_ns"] - e["start_ns"]
     truth.uninstall()
     truth.end()
-    return at
+    return {"at": at, "held_ns": held_ns, "delay_ns": delay_ns}
 
 
 def interval_set_meanwhile() -> dict[str, int]:
