@@ -90,10 +90,11 @@ int64_t DeviceLane::OnCall(const Event& call) {
 }
 
 void DeviceLane::CountCall(const Event& call) {
-  if (!active_ || cells_.empty()) return;
+  DeviceCell* const step = OpenStep();
+  if (!active_ || step == nullptr) return;
   const HostCall what = static_cast<HostCall>(call.what);
   const int64_t ns = std::min(call.end_ns - call.start_ns, kMaxCallNs);
-  CallSum* const sum = SumOf(call.thread, what, &cells_.back()->calls);
+  CallSum* const sum = SumOf(call.thread, what, &step->calls);
   ++sum->count;
   sum->failed += (call.flags & kCallFailed) != 0 ? 1 : 0;
   sum->ns += ns;
@@ -138,8 +139,9 @@ void DeviceLane::OnOp(const DeviceOp& op) {
 
 void DeviceLane::MarkIncomplete(uint32_t device) {
   DeviceTrack* const track = TrackOf(device);
-  if (track == nullptr || cells_.empty()) return;
-  std::vector<DeviceSums>& devices = cells_.back()->devices;
+  DeviceCell* const step = OpenStep();
+  if (track == nullptr || step == nullptr) return;
+  std::vector<DeviceSums>& devices = step->devices;
   while (devices.size() <= track->position()) devices.emplace_back();
   devices[track->position()].used = devices[track->position()].incomplete = true;
 }
@@ -147,6 +149,10 @@ void DeviceLane::MarkIncomplete(uint32_t device) {
 // ---- Cells
 
 void DeviceLane::OpenCell(int64_t start_ns) {
+  if (start_ns == behind_ns_) {  // by now a step's
+    behind_ns_ = 0;
+    return;
+  }
   size_t position = cells_.size();
   while (position > 0 && cells_[position - 1]->start_ns > start_ns) --position;
   if (position > 0 && cells_[position - 1]->start_ns == start_ns) {
@@ -165,10 +171,6 @@ void DeviceLane::OpenCell(int64_t start_ns) {
   for (DeviceSums& sums : cell->devices) sums.Reset();
   cell->calls.clear();
   cells_.insert(cells_.begin() + static_cast<ptrdiff_t>(position), std::move(cell));
-}
-
-void DeviceLane::OpenCellAfter(int64_t mark_ns) {
-  if (!cells_.empty() && mark_ns > cells_.back()->start_ns) OpenCell(mark_ns);
 }
 
 void DeviceLane::MergeCell(int64_t start_ns) {
@@ -206,6 +208,21 @@ void DeviceLane::Store(std::unique_ptr<DeviceCell> cell) {
   if (spare_.size() < kMaxSpare && bytes <= kMaxSpareBytes) spare_.push_back(std::move(cell));
 }
 
+void DeviceLane::OpenCellBehind(int64_t mark_ns) {
+  if (mark_ns == behind_ns_) return;
+  if (behind_ns_ != 0) MergeCell(behind_ns_);
+  behind_ns_ = 0;
+  if (cells_.empty() || mark_ns <= cells_.back()->start_ns) return;
+  OpenCell(mark_ns);
+  behind_ns_ = mark_ns;
+}
+
+DeviceCell* DeviceLane::OpenStep() {
+  if (cells_.empty()) return nullptr;
+  const bool behind = cells_.size() > 1 && cells_.back()->start_ns == behind_ns_;
+  return cells_[cells_.size() - (behind ? 2 : 1)].get();
+}
+
 // ---- Settling
 
 int64_t DeviceLane::hold_ns() const {
@@ -217,23 +234,21 @@ void DeviceLane::Settle(int64_t progress_ns, int64_t limit_ns) {
   if (!active_) return;
   size_t pending = 0;
   for (const auto& track : tracks_) pending += track->pending();
-  if (pending > kMaxPending) {
+  const bool too_many = pending > kMaxPending;
+  const int64_t hold_ns = this->hold_ns();
+  if (!too_many && progress_ns - last_settle_ns_ < std::max<int64_t>(hold_ns / 8, 1'000'000)) return;
+  OpenCellBehind(limit_ns);
+  if (too_many) {
     // The host has said nothing for long, or an operation takes for ever: the older half is taken as it is.
     int64_t until_ns = progress_ns;
     for (const auto& track : tracks_) {
       if (track->pending() > kMaxPending / (2 * tracks_.size())) until_ns = std::min(until_ns, track->MedianStart());
     }
-    if (until_ns > limit_ns) OpenCellAfter(limit_ns);
     SettleTo(until_ns, until_ns);
     return;
   }
-  const int64_t hold_ns = this->hold_ns();
-  if (progress_ns - last_settle_ns_ < std::max<int64_t>(hold_ns / 8, 1'000'000)) return;
   last_settle_ns_ = progress_ns;
-  const int64_t until_ns = std::min(progress_ns - hold_ns, limit_ns);
-  // The loop may have ended with its last mark: what runs on beyond that is then of no step.
-  if (until_ns + longest_ns_ > limit_ns) OpenCellAfter(limit_ns);
-  SettleTo(until_ns, progress_ns - kMaxHoldNs);
+  SettleTo(std::min(progress_ns - hold_ns, limit_ns), progress_ns - kMaxHoldNs);
 }
 
 void DeviceLane::SettleAll(int64_t until_ns) { SettleTo(until_ns, until_ns); }

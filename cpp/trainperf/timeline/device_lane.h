@@ -53,6 +53,7 @@ class DeviceLane {
 
   void OpenCell(int64_t start_ns);
   void MergeCell(int64_t start_ns);
+  size_t cells() const { return cells_.size(); }
 
   // `limit_ns`: the host's own part goes no further.
   void Settle(int64_t progress_ns, int64_t limit_ns);
@@ -72,8 +73,11 @@ class DeviceLane {
   static constexpr size_t kMaxSpareBytes = 256 * 1024;
 
   DeviceTrack* TrackOf(uint32_t device);
-  // For what comes after the host's last mark, where it opened none.
-  void OpenCellAfter(int64_t mark_ns);
+  // The loop may have ended with its last mark: what runs on behind it is then of no step. There is at most one such
+  // cell: it goes with the next mark.
+  void OpenCellBehind(int64_t mark_ns);
+  // The cell of the step that is open now; nullptr: there is none.
+  DeviceCell* OpenStep();
   void SettleTo(int64_t time_ns, int64_t idle_until_ns);
   int64_t hold_ns() const;
   void Store(std::unique_ptr<DeviceCell> cell);
@@ -97,6 +101,7 @@ class DeviceLane {
   std::vector<std::unique_ptr<DeviceCell>> spare_;
   std::deque<int64_t> opened_;  // places where cells were opened once more
   std::deque<int64_t> closed_;
+  int64_t behind_ns_ = 0;  // where the cell behind the last mark starts; 0: there is none
   uint64_t next_serial_ = 1;
   int64_t settled_ns_ = 0;
   int64_t last_settle_ns_ = 0;

@@ -141,10 +141,12 @@ void DeviceTrack::Process(const PendingOp& pending, const Context& context) {
   // What was told to be idle before it came stays so.
   const int64_t start_ns = std::max(op.start_ns, settled_ns_);
   const int64_t end_ns = std::max(op.end_ns, start_ns);
-  DeviceCell& cell = *(*context.cells)[CellAt(start_ns, context)];
+  DeviceCells& cells = *context.cells;
+  DeviceCell& cell = *cells[CellAt(start_ns, context)];
   DeviceSums& sums = SumsOf(cell);
   if (op.start_ns < settled_ns_ && std::max(op.start_ns, idle_since_ns_) < std::min(op.end_ns, settled_ns_)) {
     sums.incomplete = true;
+    SumsOf(*cells[CellAt(op.start_ns, context)]).incomplete = true;
   }
   // The host's part begins with the recording: what was asked for before it is no loss.
   if (op.correlation != 0 && pending.launch_start_ns < 0 && !context.launches->empty() &&

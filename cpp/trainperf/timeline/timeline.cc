@@ -69,7 +69,7 @@ class Timeline::Impl {
         lane_->OnMark(event);
       }
     } else if (event.kind == EventKind::kWatchEnds) {
-      if (lane_ && event.thread == thread_) lane_->OnWatchEnds(event);
+      if (lane_ && event.thread == thread_) WatchEnds(event);
     } else if (thread_ != 0) {
       Dispatch(event);
     } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {
@@ -160,6 +160,15 @@ class Timeline::Impl {
       device_.launchers().OnCall(event, waited_until_ns);
       lane_->OnOthersCall(event, waited_until_ns);
     }
+  }
+
+  // The last step ends here, or where its thread's last mark is.
+  void WatchEnds(const Event& event) {
+    if (device_seen_) {
+      device_.OpenCell(lane_->last_mark_ns());
+      device_.OpenCell(event.end_ns);
+    }
+    lane_->OnWatchEnds(event);
   }
 
   // The first sign of a device.
