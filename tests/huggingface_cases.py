@@ -362,6 +362,7 @@ def accelerate_save(n: int = 40) -> Case:
 
 
 def accelerate_healthy(n: int = 80) -> Case:
+    keep_what_is_freed()
     case = Case("Accelerate: nothing is wrong", "", n)
     return with_accelerate(case, Rows(case.truth, n * BATCH), width=2048)
 

@@ -83,8 +83,11 @@ def truth_two_hogs() -> dict[str, Any]:
 
 
 def run_delay_ns() -> int:
-    """How long this thread has waited for a CPU so far, by the kernel's account."""
-    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+    """How long this thread has waited for a CPU so far, by the kernel's account; 0 where it keeps none."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+    except FileNotFoundError:
+        return 0
 
 
 def woken_holder() -> dict[str, Any]:
@@ -99,21 +102,25 @@ def woken_holder() -> dict[str, Any]:
             hold_ns = work.get()
             truth.spin(hold_ns)
 
+    def spin_until(time_ns: int) -> None:
+        while truth.now_ns() < time_ns:
+            pass
+
     waits: list[dict[str, Any]] = []
-    held_ns, delay_ns = 0, -run_delay_ns()
+    held_ns = delay_ns = 0  # by the writer, and this thread's wait for a CPU meanwhile
     with running(writer):
         # Where others use a CPU, this thread mostly waits for one while the writer holds the GIL.
         for _ in range(1000):
+            delay_ns -= run_delay_ns()
             work.put(1_000_000)
             held_ns += 1_000_000
-            until_ns = truth.now_ns() + 10_000_000
-            while truth.now_ns() < until_ns:
-                pass
+            spin_until(truth.now_ns() + 2_000_000)
+            delay_ns += run_delay_ns()
+            spin_until(truth.now_ns() + 8_000_000)
             waits += [e for e in truth.drain_rings() if e["kind"] == GIL_WAIT and e["what"] == TAKE]
             if sum(e["end_ns"] - e["start_ns"] for e in waits) > 50_000_000:
                 break
         work.put(0)
-    delay_ns += run_delay_ns()
     at: dict[str, int] = {}
     for e in waits:
         frames = truth.stack(e["stack"])
