@@ -150,7 +150,7 @@ void DeviceLane::MarkIncomplete(uint32_t device) {
 
 void DeviceLane::OpenCell(int64_t start_ns) {
   if (start_ns == behind_ns_) {  // by now a step's
-    behind_ns_ = 0;
+    behind_ns_ = kNone;
     return;
   }
   size_t position = cells_.size();
@@ -210,8 +210,8 @@ void DeviceLane::Store(std::unique_ptr<DeviceCell> cell) {
 
 void DeviceLane::OpenCellBehind(int64_t mark_ns) {
   if (mark_ns == behind_ns_) return;
-  if (behind_ns_ != 0) MergeCell(behind_ns_);
-  behind_ns_ = 0;
+  if (behind_ns_ != kNone) MergeCell(behind_ns_);
+  behind_ns_ = kNone;
   if (cells_.empty() || mark_ns <= cells_.back()->start_ns) return;
   OpenCell(mark_ns);
   behind_ns_ = mark_ns;

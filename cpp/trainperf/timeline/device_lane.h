@@ -67,6 +67,7 @@ class DeviceLane {
   void Drop(int64_t until_ns);
 
  private:
+  static constexpr int64_t kNone = -1;
   static constexpr size_t kMaxUnjoined = 65'536;
   static constexpr size_t kMaxClosed = 64;
   static constexpr size_t kMaxSpare = 64;
@@ -101,7 +102,7 @@ class DeviceLane {
   std::vector<std::unique_ptr<DeviceCell>> spare_;
   std::deque<int64_t> opened_;  // places where cells were opened once more
   std::deque<int64_t> closed_;
-  int64_t behind_ns_ = 0;  // where the cell behind the last mark starts; 0: there is none
+  int64_t behind_ns_ = kNone;  // where the cell behind the last mark starts
   uint64_t next_serial_ = 1;
   int64_t settled_ns_ = 0;
   int64_t last_settle_ns_ = 0;
