@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 import trainperf
 from children import child, train
 from trainperf.report.model import build
+from trainperf.watching.switch_interval import short_switch_interval
 from unpatched import assert_unpatched, patchable
 
 
@@ -249,6 +251,41 @@ def test_sigterm_prints_nothing_and_leaves_what_was_written(path: Path) -> None:
     assert "the run was killed, or still runs" in " ".join(run.summary().split())
 
 
+def test_a_thread_that_keeps_the_gil_does_not_hold_the_verdict_up(path: Path) -> None:
+    """The verdict gives the GIL up thousands of times: at 5 ms each, it took 39 s after a training of 10 s."""
+    body = """
+        def spin():
+            while not over:
+                sum(v * v % 7 for v in range(20_000))
+
+        over = False
+        thread = threading.Thread(target=spin, name="spinner")
+        thread.start()
+        sys.setswitchinterval(0.004)
+        with trainperf.watch(path):
+            train(10)
+            begin = time.monotonic()
+        print(time.monotonic() - begin, sys.getswitchinterval())
+        over = True
+        thread.join()
+    """
+    done = child(body, path)
+    took_s, interval_s = map(float, done.stdout.split())
+    assert "trainperf show" in done.stderr
+    assert took_s < 10 and interval_s == 0.004
+
+
+def test_an_interval_that_is_set_as_the_verdict_is_told_stays() -> None:
+    before = sys.getswitchinterval()
+    try:
+        with short_switch_interval():
+            assert sys.getswitchinterval() < before
+            sys.setswitchinterval(0.002)
+        assert sys.getswitchinterval() == 0.002
+    finally:
+        sys.setswitchinterval(before)
+
+
 @pytest.mark.alone
 def test_a_process_that_was_stopped_is_not_told_that_it_was_blocked(path: Path) -> None:
     body = """
@@ -295,7 +332,8 @@ def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.Cap
         assert [n for n in run.notes if "less often" in n] == [note] and build(run).notes[-1] == note
     assert note in err or "trainperf looks less often" in err or "# has " in err  # as its 15 lines have room
     tier = trainperf.open(path).tiers["gil_holds"].why
-    assert tier.startswith("stepped down to 20 Hz: in one second trainperf cost more than 0.0001 % of it; the split")
+    # How far it has stepped down by now is the machine's.
+    assert re.match(r"stepped down to [23]0 Hz: in one second trainperf cost more than 0.0001 % of it; the split", tier)
 
 
 # Company

@@ -16,6 +16,7 @@ from trainperf.watching import process
 from trainperf.watching.live import LiveSteps
 from trainperf.watching.outcome import Outcome, absolute
 from trainperf.watching.phases import PhaseBracket
+from trainperf.watching.switch_interval import short_switch_interval
 from trainperf.watching.telling import start_logging, warn
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class Lifetime(LiveSteps, Outcome):
                 between.finish()
         finally:
             try:
-                self._show(report_follows=ended == "normally" and _report_follows(self))
+                with short_switch_interval():
+                    self._show(report_follows=ended == "normally" and _report_follows(self))
             finally:
                 self._stop_logging()
 
