@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
 from trainperf.log import log
+from trainperf.watching.switch_interval import short_switch_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +61,14 @@ class Outcome:
         return self._run
 
     @property
+    @short_switch_interval()
     def findings(self) -> list[Finding]:
         """What was found, costliest first."""
         if self._why_off:
             return []
         return self.run.findings
 
+    @short_switch_interval()
     def summary(self) -> str:
         """The verdict, as text of at most 15 lines."""
         if self._why_off:
@@ -76,12 +79,14 @@ class Outcome:
         """The steps, as Run.to_pandas() gives them."""
         return self.run.to_pandas()
 
+    @short_switch_interval()
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
         """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""
         from trainperf.report.html import render, write
 
         return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
 
+    @short_switch_interval()
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What a notebook shows: the verdict as text, and the report."""
         if not self._path:
