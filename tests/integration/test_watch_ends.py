@@ -17,7 +17,10 @@ import pytest
 import torch
 import trainperf
 from children import child, train
+from trainperf import _native
+from trainperf.hooks import Hooks
 from trainperf.report.model import build
+from trainperf.watching.lifetime import Lifetime
 from trainperf.watching.switch_interval import short_switch_interval
 from unpatched import assert_unpatched, patchable
 
@@ -275,6 +278,33 @@ def test_a_thread_that_keeps_the_gil_does_not_hold_the_verdict_up(path: Path) ->
     took_s, report_s, interval_s = map(float, done.stdout.split())
     assert "trainperf show" in done.stderr
     assert took_s < 10 and report_s < 10 and interval_s == 0.004
+
+
+def test_turns_are_short_from_the_begin_to_the_end_of_a_watch_but_not_in_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But as the session is made: it finds CPython's interval by its value."""
+    turns = {}
+
+    def note(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            turns[name] = sys.getswitchinterval()
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    note(_native, "Session")
+    for name in ("install", "remove"):
+        note(Hooks, name)
+    note(Lifetime, "_show")
+    before = sys.getswitchinterval()
+    with trainperf.watch(path):
+        within = sys.getswitchinterval()
+        train(3)
+    assert turns.pop("Session") == within == sys.getswitchinterval() == before
+    assert sorted(turns) == ["_show", "install", "remove"] and all(turn < before / 10 for turn in turns.values())
 
 
 def test_an_interval_that_is_set_as_the_verdict_is_told_stays() -> None:

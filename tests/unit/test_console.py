@@ -191,7 +191,7 @@ def test_few_steps_are_never_called_typical(tmp_path: Path) -> None:
         (("checkpoint", "native"), "TP304", 0.5, "saves up to 20.0"),
         (("checkpoint", "native"), "TP304", 9.0, "saves about 20.0"),
         (("other", "blocked"), "TP301", 9.0, "saves up to 20.0"),
-        (("forward", "gil_wait"), "TP202", 9.0, "saves up to 20.0"),
+        (("forward", "gil_wait"), "TP202", 9.0, "saves about 20.0"),
     ],
 )
 def test_where_cpus_are_short_a_cost_is_no_upper_bound(
@@ -203,7 +203,8 @@ def test_where_cpus_are_short_a_cost_is_no_upper_bound(
         report, text = model.build(run), " ".join(console.summary(run).split())
     assert report.verdict.finding == id and says in text
     apart = "its own waits for a CPU are not in this: 18% of the run, told apart"
-    assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == ("about" in says)
+    more = cell[1] == "native" and "about" in says
+    assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == more
     waits = next((f for f in report.findings if f.id == "TP307"), None)
     assert waits is None or not waits.waits_apart
 

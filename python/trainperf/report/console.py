@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 15
 _MOST_NOTES: Final = 20
 _LONGEST_LINE: Final = 300
+_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")  # who, by caches and clocks, slow what runs beside them, too
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
@@ -219,6 +220,8 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     saves = f"saves up to {saved}"
     if f.saves_more:
         saves = f"saves {saved} or more"
+    elif f.cause in _TAKEN_BY_OTHERS:
+        saves = f"saves about {saved}"
     elif f.waits_apart:
         saves = f"saves about {saved}"
         whole = f"{saves}, more while CPUs are short: {advice}"

@@ -75,7 +75,8 @@ class Lifetime(LiveSteps, Outcome):
             raise TrainperfError("this watch has been used: make another with trainperf.watch()")
         settings = self._settings
         self._pid = os.getpid()
-        native = _load_native(settings)
+        with short_switch_interval():
+            native = _load_native(settings)
         if isinstance(native, str):
             self._why_off = native
             self._state = "running"
@@ -99,7 +100,8 @@ class Lifetime(LiveSteps, Outcome):
                 flag_shares=dict(settings.flag_shares),
                 cuda=settings.cuda != "off",
             )
-            self._install(native, self._session, private=not path)
+            with short_switch_interval():  # not while the session is made, which finds the interval by its value
+                self._install(native, self._session, private=not path)
         except BaseException:  # Ctrl-C too
             self._abandon()
             raise
@@ -167,7 +169,8 @@ class Lifetime(LiveSteps, Outcome):
             finally:
                 try:
                     if self._session is not None:
-                        self._end_session(self._session, ended, kind)
+                        with short_switch_interval():
+                            self._end_session(self._session, ended, kind)
                 except BaseException:
                     self._stop_logging()
                     raise

@@ -1,4 +1,4 @@
-"""The GIL while we tell: who runs Python keeps it for a whole switch interval, each time that we gave it up."""
+"""The GIL while we begin, end and tell: who runs Python keeps it for a switch interval each time that we give it up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SHORT_S = 0.0001  # each read of a file and each row of a run gives the GIL up: thousands of times in a verdict
+_SHORT_S = 0.0001  # each import, each read of a file, each row of a run gives the GIL up: thousands of times
 
 
 @contextmanager
