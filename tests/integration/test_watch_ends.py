@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from children import child, train
 from trainperf import _native
 from trainperf.hooks import Hooks
 from trainperf.report.model import build
+from trainperf.watching import lifetime
 from trainperf.watching.lifetime import Lifetime
 from trainperf.watching.switch_interval import short_switch_interval
 from unpatched import assert_unpatched, patchable
@@ -307,15 +309,68 @@ def test_turns_are_short_from_the_begin_to_the_end_of_a_watch_but_not_in_it(
     assert sorted(turns) == ["_show", "install", "remove"] and all(turn < before / 10 for turn in turns.values())
 
 
-def test_an_interval_that_is_set_as_the_verdict_is_told_stays() -> None:
+@pytest.fixture
+def interval() -> Iterator[float]:
     before = sys.getswitchinterval()
-    try:
-        with short_switch_interval():
-            assert sys.getswitchinterval() < before
-            sys.setswitchinterval(0.002)
-        assert sys.getswitchinterval() == 0.002
-    finally:
-        sys.setswitchinterval(before)
+    yield before
+    sys.setswitchinterval(before)
+
+
+def test_an_interval_that_is_set_as_the_verdict_is_told_stays(interval: float) -> None:
+    with short_switch_interval():
+        assert sys.getswitchinterval() < interval
+        sys.setswitchinterval(0.0001)
+    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
+
+
+@pytest.mark.parametrize("us", [0.1, 1, 50, 100, 7_000, 100_000])  # 0.1: CPython makes 0 of it, and takes no 0
+def test_the_interval_is_as_before_to_the_microsecond(interval: float, us: float) -> None:
+    sys.setswitchinterval((us + 0.05) / 1e6)
+    before = sys.getswitchinterval()
+    for _ in range(5):
+        with short_switch_interval(), short_switch_interval():
+            assert sys.getswitchinterval() <= max(before, 1e-4)
+    assert sys.getswitchinterval() == before
+
+
+def test_the_interval_is_as_before_where_several_threads_tell_at_once(interval: float) -> None:
+    def tell() -> None:
+        for _ in range(3_000):
+            with short_switch_interval():
+                time.sleep(0)
+
+    threads = [threading.Thread(target=tell) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.getswitchinterval() == interval
+
+
+def test_a_child_that_is_forked_meanwhile_has_the_interval_as_before(interval: float) -> None:
+    with short_switch_interval():
+        pid = os.fork()
+        if pid == 0:
+            as_before = sys.getswitchinterval() == interval
+            with short_switch_interval():
+                os._exit(0 if as_before and sys.getswitchinterval() < interval else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and sys.getswitchinterval() == interval
+
+
+def test_an_interrupt_as_turns_are_made_short_leaves_nothing_patched(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    before = patchable()
+    watch = trainperf.start(path, verbose=False)
+    train(3)
+    monkeypatch.setattr(lifetime, "short_switch_interval", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watch.stop()
+    assert_unpatched(before, patchable())
+    assert trainperf.open(path).step_count == 3
 
 
 @pytest.mark.alone

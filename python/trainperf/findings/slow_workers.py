@@ -85,7 +85,7 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
         unseen = "is in no trace" if facts.of_trace else "was not seen for long enough"
         look = "# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:"
         if fetches.few_are_late:
-            look = "# let the workers run further ahead (prefetch_factor); if they wait, or CPUs are free, also more of them:"
+            look = "# let the workers run further ahead (prefetch_factor); if they wait, or CPUs are free, also more:"
         return SlowWorkers(
             too_slow,
             f"{who} {verb} too slow; whether {whether} {unseen}",

@@ -169,8 +169,7 @@ class Lifetime(LiveSteps, Outcome):
             finally:
                 try:
                     if self._session is not None:
-                        with short_switch_interval():
-                            self._end_session(self._session, ended, kind)
+                        self._end_session(self._session, ended, kind)
                 except BaseException:
                     self._stop_logging()
                     raise
@@ -327,7 +326,8 @@ def _never_entered(pid: int) -> None:
 
 def _take_out(hooks: Hooks) -> None:
     try:
-        hooks.remove()
+        with short_switch_interval():
+            hooks.remove()
     except BaseException:
         hooks.remove()  # an interrupt between two of them: goes on where it was
         raise
