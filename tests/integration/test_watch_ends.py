@@ -347,13 +347,22 @@ def test_the_interval_is_as_before_where_several_threads_tell_at_once(interval: 
     assert sys.getswitchinterval() == interval
 
 
-def test_a_child_that_is_forked_meanwhile_has_the_interval_as_before(interval: float) -> None:
-    with short_switch_interval():
+def test_a_child_that_is_forked_meanwhile_has_the_interval_as_before(path: Path, interval: float) -> None:
+    turns = short_switch_interval()
+    with trainperf.watch(path, verbose=False):
+        turns.__enter__()
         pid = os.fork()
         if pid == 0:
-            as_before = sys.getswitchinterval() == interval
-            with short_switch_interval():
-                os._exit(0 if as_before and sys.getswitchinterval() < interval else 1)
+            found = []
+            try:
+                found.append(sys.getswitchinterval() == interval)
+                with short_switch_interval():
+                    found.append(sys.getswitchinterval() < interval)
+                turns.__exit__(None, None, None)
+                found.append(sys.getswitchinterval() == interval)
+            finally:
+                os._exit(0 if found == [True] * 3 else 1)
+        turns.__exit__(None, None, None)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and sys.getswitchinterval() == interval
 
 

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from trainperf.errors import AlreadyWatchingError
+from trainperf.watching import switch_interval
 
 if TYPE_CHECKING:
     from trainperf.watch import Watch
@@ -47,7 +48,7 @@ def begin(new: Watch) -> None:
             raise AlreadyWatchingError(
                 f"this process is being watched already{what}: leave that watch, or call trainperf.stop(), first"
             )
-        if not _fork_hook_set:
+        if not _fork_hook_set and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_after_fork_in_child)
             _fork_hook_set = True
         new._begin()
@@ -83,6 +84,7 @@ def ends(old: Lifetime) -> None:
 def _after_fork_in_child() -> None:
     global latest, lock
     lock = threading.RLock()  # another thread of the parent may have held it
+    switch_interval.after_fork_in_child()
     left, latest = latest, None
     if left is not None:
         _left_to_parent.append(left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ _before_us = 0
 def short_switch_interval() -> Iterator[None]:
     """Others' turns are short in here. What the program sets meanwhile stays. Raises nothing."""
     global _before_us
-    mine = _shortened.acquire(blocking=False)
+    lock = _shortened  # a forked child has another
+    mine = lock.acquire(blocking=False)
     try:
         if mine:
             _before_us = _get_us()
@@ -28,7 +28,7 @@ def short_switch_interval() -> Iterator[None]:
     finally:
         if mine:
             _restore()
-            _shortened.release()
+            lock.release()
 
 
 def _restore() -> None:
@@ -44,11 +44,9 @@ def _set_us(us: int) -> None:
     sys.setswitchinterval((us + 0.5) / 1e6)  # CPython cuts off what is below a microsecond
 
 
-def _after_fork_in_child() -> None:
+def after_fork_in_child() -> None:
+    """What another thread of the parent had begun is undone."""
     global _shortened
-    if _shortened.locked():  # by another thread of the parent, or by who forks
+    if _shortened.locked():
         _restore()
     _shortened = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
