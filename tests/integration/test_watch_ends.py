@@ -20,10 +20,12 @@ import trainperf
 from children import child, train
 from trainperf import _native
 from trainperf.hooks import Hooks
+from trainperf.report.console import print_verdict
 from trainperf.report.model import build
 from trainperf.watching import lifetime
 from trainperf.watching.lifetime import Lifetime
 from trainperf.watching.switch_interval import short_switch_interval
+from trainperf.watching.verdict_in_child import print_in_child
 from unpatched import assert_unpatched, patchable
 
 
@@ -307,6 +309,59 @@ def test_turns_are_short_from_the_begin_to_the_end_of_a_watch_but_not_in_it(
         train(3)
     assert turns.pop("Session") == within == sys.getswitchinterval() == before
     assert sorted(turns) == ["_show", "install", "remove"] and all(turn < before / 10 for turn in turns.values())
+
+
+def test_c_calls_that_keep_the_gil_do_not_hold_the_verdict_up(path: Path) -> None:
+    """The verdict is told by a process of its own: in this one, at 13 ms each, it took 88 s."""
+    body = """
+        def keep():
+            while not over:
+                sum(numbers)  # a C call, which does not give the GIL up
+
+        over, numbers = False, range(1_000_000)
+        with trainperf.watch(path):
+            thread = threading.Thread(target=keep, name="keeper")
+            thread.start()
+            train(10)
+            begin = time.monotonic()
+        print(time.monotonic() - begin, "trainperf.findings" in sys.modules)
+        over = True
+        thread.join()
+    """
+    done = child(body, path)
+    took_s, told_here = done.stdout.split()
+    assert done.stderr.count("trainperf show") == 1 and "keeper holds the GIL" in done.stderr, done.stderr
+    assert float(took_s) < 15 and told_here == "False"
+
+
+def told(path: Path, capsys: pytest.CaptureFixture[str], **changed: Any) -> tuple[bool, str]:
+    capsys.readouterr()
+    worked = print_in_child(str(path), **{"keep": True, "notes": ["as it is now"], **changed})
+    return worked, capsys.readouterr().err
+
+
+def test_another_process_tells_the_same(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trainperf.watch(path, verbose=False) as run:
+        train(10)
+    print_verdict(run.run, keep=False, notes=["as it is now"])
+    here = capsys.readouterr().err
+    assert told(path, capsys, keep=False) == (True, here) and "as it is now" in here
+    (path.parent / "truncated.tpr").write_bytes(path.read_bytes()[:5000])
+    assert told(path.parent / "truncated.tpr", capsys) == (False, "")
+    monkeypatch.setattr(sys, "executable", "")
+    assert told(path, capsys) == (False, "")
+
+
+def test_what_another_process_cannot_tell_is_told_here(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifetime, "gil_is_kept", lambda: True)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with trainperf.watch(path):
+        train(10)
+    assert capsys.readouterr().err.count("trainperf show") == 1
 
 
 @pytest.fixture

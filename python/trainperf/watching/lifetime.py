@@ -18,6 +18,7 @@ from trainperf.watching.outcome import Outcome, absolute
 from trainperf.watching.phases import PhaseBracket
 from trainperf.watching.switch_interval import short_switch_interval
 from trainperf.watching.telling import start_logging, warn
+from trainperf.watching.verdict_in_child import gil_is_kept, print_in_child
 
 if TYPE_CHECKING:
     from trainperf.hooks import Context, Hooks
@@ -256,14 +257,20 @@ class Lifetime(LiveSteps, Outcome):
             if show and self._why_off:
                 print(self.summary(), file=sys.stderr, flush=True)
             elif show and not report_follows:
-                from trainperf.report.console import print_verdict
-
-                print_verdict(self.run, file=sys.stderr, keep=not self._private, notes=self._notes())
+                self._print_verdict()
                 told = True
         except Exception as error:
             log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
         if self._trouble and not told:
             warn(self._trouble)
+
+    def _print_verdict(self) -> None:
+        keep, notes = not self._private, self._notes()
+        if gil_is_kept() and print_in_child(self.path, keep=keep, notes=notes):
+            return
+        from trainperf.report.console import print_verdict
+
+        print_verdict(self.run, file=sys.stderr, keep=keep, notes=notes)
 
     def _stop_logging(self) -> None:
         undo, self._logging = self._logging, None
