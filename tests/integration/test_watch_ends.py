@@ -312,7 +312,7 @@ def test_turns_are_short_from_the_begin_to_the_end_of_a_watch_but_not_in_it(
 
 
 def test_c_calls_that_keep_the_gil_do_not_hold_the_verdict_up(path: Path) -> None:
-    """The verdict is told by a process of its own: in this one, at 13 ms each, it took 88 s."""
+    """The verdict is told by a process of its own: in this one, at 13 ms each, it took 89 s."""
     body = """
         def keep():
             while not over:
@@ -331,7 +331,7 @@ def test_c_calls_that_keep_the_gil_do_not_hold_the_verdict_up(path: Path) -> Non
     done = child(body, path)
     took_s, told_here = done.stdout.split()
     assert done.stderr.count("trainperf show") == 1 and "keeper holds the GIL" in done.stderr, done.stderr
-    assert float(took_s) < 15 and told_here == "False"
+    assert float(took_s) < 30 and told_here == "False"
 
 
 def told(path: Path, capsys: pytest.CaptureFixture[str], **changed: Any) -> tuple[bool, str]:
@@ -348,20 +348,35 @@ def test_another_process_tells_the_same(
     print_verdict(run.run, keep=False, notes=["as it is now"])
     here = capsys.readouterr().err
     assert told(path, capsys, keep=False) == (True, here) and "as it is now" in here
-    (path.parent / "truncated.tpr").write_bytes(path.read_bytes()[:5000])
-    assert told(path.parent / "truncated.tpr", capsys) == (False, "")
-    monkeypatch.setattr(sys, "executable", "")
-    assert told(path, capsys) == (False, "")
+    monkeypatch.setattr(sys, "path", [path.parent, *sys.path])  # a Path, as programs put there
+    (path.parent / "json.py").write_text("raise SystemExit('not this one')")  # in the folder that we are in
+    monkeypatch.chdir(path.parent)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert told(path, capsys, keep=False) == (True, here)  # its exit status is lost
+        (path.parent / "truncated.tpr").write_bytes(path.read_bytes()[:5000])
+        assert told(path.parent / "truncated.tpr", capsys) == (False, "")
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for executable in (None, "", "/bin/false", str(path.parent / "no-python")):
+        monkeypatch.setattr(sys, "executable", executable)
+        assert told(path, capsys) == (False, "")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not print_in_child(str(path), keep=True, notes=())
 
 
 def test_what_another_process_cannot_tell_is_told_here(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    broken = path.with_name("python-broken")
+    broken.write_text("#!/bin/sh\ntouch $0.tried; exit 0\n")
+    broken.chmod(0o755)
     monkeypatch.setattr(lifetime, "gil_is_kept", lambda: True)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", str(broken))
     with trainperf.watch(path):
         train(10)
     assert capsys.readouterr().err.count("trainperf show") == 1
+    assert path.with_name("python-broken.tried").exists()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import tempfile
 import urllib.parse
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -177,18 +176,13 @@ class RunDatabase:
             return []
         columns = columns or of_file
         expected = tuple(int if letter == "i" else str for letter in types)
-        names = ", ".join(columns)
-        rows = self._all(names, f"(SELECT {names} FROM {table} {order})")
+        with self.cursor(f"SELECT {', '.join(columns)} FROM {table} {order}") as cursor:
+            rows = cursor.fetchall()
         for column, values, type_ in zip(columns, zip(*rows, strict=True), expected, strict=False):
             for found in set(map(type, values)) - {type_}:  # by column: a quarter of the time of a look at each value
                 kind = "NULL" if found is type(None) else f"a {found.__name__}"
                 raise self.damaged(f"{table}.{column} holds {kind} where {type_.__name__} belongs")
         return rows
-
-    def _all(self, columns: str, source: str) -> list[tuple[Any, ...]]:
-        """In one row: with each the GIL is given up, and a thread whose C calls keep it has it for a whole call."""
-        text = self._scalar(f"SELECT json_group_array(json_array({columns})) FROM {source}")
-        return list(map(tuple, json.loads(text)))
 
     def _scalar(self, sql: str) -> Any:
         with self.cursor(sql) as cursor:
@@ -215,18 +209,18 @@ class RunDatabase:
 
     def _check_tables(self) -> None:
         # A view or virtual table under a table's name would run its own code when read.
-        present = defaultdict[str, set[str]](set)
-        for table, column in self._all(
-            "t.name, x.name",
-            "sqlite_master AS t, pragma_table_xinfo(t.name) AS x "
-            "WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND NOT x.hidden",  # nor generated
-        ):
-            present[table].add(column)
+        with self.cursor("SELECT name, type, sql FROM sqlite_master") as cursor:
+            entries = cursor.fetchall()
+        tables = {
+            name for name, kind, sql in entries if kind == "table" and str(sql).upper().startswith("CREATE TABLE")
+        }
         for table in TABLES:
             columns = columns_of(table, self.schema_version)
-            if columns and table not in present:
+            if columns and table not in tables:
                 raise self.damaged(f"table {table} is missing")
-            missing = [column for column in columns if column not in present[table]]
+            with self.cursor(f"PRAGMA table_xinfo({table})") as cursor:
+                present = {row[1] for row in cursor.fetchall() if row[6] == 0}  # 0: neither hidden nor generated
+            missing = [column for column in columns if column not in present]
             if missing:
                 raise self.damaged(f"column {table}.{missing[0]} is missing")
 
