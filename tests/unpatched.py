@@ -20,7 +20,7 @@ PATCHED = (
     ("torch", "", "save"),
     ("torch.serialization", "", "save"),
     ("torch.nn", "Module", "train"),
-    ("logging", "Logger", "handle"),
+    ("logging", "Logger", "_log"),
     ("torch.autograd.profiler", "", "_prepare_profiler"),
     ("torch.autograd.profiler", "", "_enable_profiler"),
     ("torch.autograd.profiler", "", "_disable_profiler"),

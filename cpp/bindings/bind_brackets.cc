@@ -10,16 +10,14 @@
 // is called. Requires GIL, all of it.
 
 #include <Python.h>
-#include <structmember.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <utility>
 
+#include "bindings/apart.h"
 #include "bindings/bind.h"
+#include "bindings/bracket_function.h"
 #include "bindings/c_function.h"
-#include "bindings/marks_python.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
 #include "trainperf/probe/marks.h"
@@ -30,40 +28,6 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kTickNs = 100'000'000;  // as hooks/context.py has it
-constexpr size_t kKnown = 4;              // loaders that are zipped, optimizers of a GAN
-
-struct Known {
-  PyObject* thing;  // borrowed: who tells us of it also tells us when it goes
-  uint32_t number;
-};
-
-// What a call reads stands first, and together.
-struct BracketFunction {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  bool on;
-  PyObject* original;
-  PyObject* begin;  // nullptr: our own, called without Python
-  PyObject* end;
-  PyObject* ask;       // is_grad_enabled(); the number of the backward that is running already, or -1
-  int (*ask_torch)();  // the same, without the 1 us that the way through Python takes in cold caches; or nullptr
-  PyObject* slow;      // for what is not known; for a backward: called once, before the first
-  PyObject* tick;
-  int64_t next_tick_ns;
-  size_t next_known;
-  Known known[kKnown];
-  PyObject* before;  // of an optimizer's step: the two functions, which have no object of this type around them
-  PyObject* after;
-  PyObject* dict;
-  PyObject* weak_references;
-};
-
-BracketFunction* Self(PyObject* object) { return reinterpret_cast<BracketFunction*>(object); }
-
-#ifdef Py_GIL_DISABLED
-constexpr bool kHasGil = false;
-#else
-constexpr bool kHasGil = true;
-#endif
 
 // Without the GIL nothing guards `known`: then nobody reads or writes it, and everything goes the slow way.
 const Known* Find(const BracketFunction& function, PyObject* thing) {
@@ -78,16 +42,6 @@ PyObject* CallOriginal(const BracketFunction& function, PyObject* const* args, s
   if (function.original != nullptr) return PyObject_Vectorcall(function.original, args, count, names);
   PyErr_SetString(PyExc_RuntimeError, "trainperf: this function was called after it was collected as garbage");
   return nullptr;
-}
-
-// Returns what was there, and gives the caller its reference.
-PyObject* Exchange(PyObject** field, PyObject* value) {
-  return kHasGil ? std::exchange(*field, value) : __atomic_exchange_n(field, value, __ATOMIC_ACQ_REL);
-}
-
-void Set(PyObject** field, PyObject* value) {
-  Py_XINCREF(value);
-  Py_XDECREF(Exchange(field, value));
 }
 
 // A field's function: what it does may put another one there.
@@ -127,7 +81,7 @@ int64_t End(const BracketFunction& function, Bracket bracket, int value) {
 }
 
 PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
-  BracketFunction& function = *Self(self);
+  BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) return CallOriginal(function, args, count, names);
   const Known* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
   if (known == nullptr) return CallHeld(function.slow, args, count, names);
@@ -200,7 +154,7 @@ bool AskForTask(const BracketFunction& function, long* task) {
 }
 
 PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
-  BracketFunction& function = *Self(self);
+  BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) return CallOriginal(function, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   long task = -1;
@@ -226,9 +180,35 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
   return result;
 }
 
+PyObject* CallLogging(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
+  BracketFunction& function = *AsBracketFunction(self);
+  if (!function.on) return CallOriginal(function, args, count, names);
+  const int64_t entered_ns = marks::EnterC();
+  Py_INCREF(self);  // the watch may end in the middle
+  PyObject* const apart = Py_NewRef(function.apart);
+  if (function.begin == nullptr) {
+    marks::RecordBegins(entered_ns);
+  } else if (!Begin(function, Bracket::kLogging, 0, 0, entered_ns)) {
+    Py_DECREF(apart);
+    Py_DECREF(self);
+    return nullptr;
+  }
+  BeginApart(AsApart(apart));
+  PyObject* result = CallOriginal(function, args, count, names);
+  EndApart(AsApart(apart));
+  if (function.end == nullptr) {
+    marks::RecordEnds();
+  } else {
+    End(function, Bracket::kLogging, 0);
+  }
+  Py_DECREF(apart);
+  Py_DECREF(self);
+  return result;
+}
+
 // torch calls these with (optimizer, args, kwargs), and takes None for "nothing changed".
 PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  const BracketFunction& function = *Self(self);
+  const BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) Py_RETURN_NONE;
   const int64_t entered_ns = marks::EnterC();
   const Known* known = count == 3 ? Find(function, args[0]) : nullptr;
@@ -238,183 +218,15 @@ PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* AfterStep(PyObject* self, PyObject* const*, Py_ssize_t) {
-  const BracketFunction& function = *Self(self);
+  const BracketFunction& function = *AsBracketFunction(self);
   if (function.on) End(function, Bracket::kOptimizer, 0);
   Py_RETURN_NONE;
-}
-
-// What Python calls of them.
-
-PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  BracketFunction& function = *Self(self);
-  if (count != 2) {
-    PyErr_SetString(PyExc_TypeError, "know(thing, number) takes two arguments");
-    return nullptr;
-  }
-  const unsigned long number = PyLong_AsUnsignedLong(args[1]);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  if (kHasGil) {
-    function.known[function.next_known++ % kKnown] = {args[0], static_cast<uint32_t>(number)};
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Forget(PyObject* self, PyObject*) {
-  if (kHasGil) {
-    for (Known& known : Self(self)->known) known = Known{};
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* SwitchOff(PyObject* self, PyObject*) {
-  Self(self)->on = false;
-  return Forget(self, nullptr);
-}
-
-void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end) {
-  Set(&function->begin, IsOwnBegin(begin) ? nullptr : begin);
-  Set(&function->end, IsOwnEnd(end) ? nullptr : end);
-}
-
-PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (count != 3) {
-    PyErr_SetString(PyExc_TypeError, "switch_on(slow, begin, end) takes three arguments");
-    return nullptr;
-  }
-  if (Self(self)->vectorcall != nullptr) {
-    PyErr_SetString(PyExc_TypeError, "switch_on() is for step_functions(): the others are made switched on");
-    return nullptr;
-  }
-  Set(&Self(self)->slow, args[0]);
-  SetMarks(Self(self), args[1], args[2]);
-  Self(self)->on = true;
-  return Forget(self, nullptr);  // another watch has other numbers
-}
-
-// Pickled and copied by name, as functions are.
-PyObject* Reduce(PyObject* self, PyObject*) {
-  PyObject* name = PyObject_GetAttrString(self, "__qualname__");
-  if (name == nullptr || PyUnicode_Check(name)) return name;
-  PyErr_Format(PyExc_TypeError, "__qualname__ of a bracket function must be a string, not %R", name);
-  Py_DECREF(name);
-  return nullptr;
-}
-
-// For the dictionary of a class. There Dynamo takes an object of a type that it does not know for a plain value, and
-// compiles `it.__next__()` to a call without `it`; of an instancemethod it knows that it binds.
-PyObject* AsMethod(PyObject* self, PyObject*) { return PyInstanceMethod_New(self); }
-
-PyObject* Repr(PyObject* self) {
-  PyObject* name = PyObject_GetAttrString(self, "__qualname__");
-  if (name == nullptr) {
-    PyErr_Clear();
-    return PyUnicode_FromFormat("<bracket function at %p>", self);
-  }
-  PyObject* text = PyUnicode_FromFormat("<function %S at %p>", name, self);
-  Py_DECREF(name);
-  return text;
-}
-
-PyObject* Bind(PyObject* self, PyObject* object, PyObject*) {
-  if (object == nullptr || object == Py_None) {
-    Py_INCREF(self);
-    return self;
-  }
-  return PyMethod_New(self, object);
-}
-
-int Traverse(PyObject* self, visitproc visit, void* arg) {
-  BracketFunction& function = *Self(self);
-  Py_VISIT(Py_TYPE(self));
-  for (PyObject* held : {function.original, function.begin, function.end, function.ask, function.slow, function.tick,
-                         function.before, function.after, function.dict}) {
-    Py_VISIT(held);
-  }
-  return 0;
-}
-
-int Clear(PyObject* self) {
-  BracketFunction& function = *Self(self);
-  function.on = false;
-  for (PyObject** held : {&function.original, &function.begin, &function.end, &function.ask, &function.slow,
-                          &function.tick, &function.before, &function.after, &function.dict}) {
-    Set(held, nullptr);
-  }
-  return 0;
-}
-
-void Dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  if (Self(self)->weak_references != nullptr) PyObject_ClearWeakRefs(self);
-  Clear(self);
-  PyObject_GC_Del(self);
-  Py_DECREF(type);
-}
-
-PyMethodDef kBracketMethods[] = {
-    {"know", AsPyCFunction(Know), METH_FASTCALL, "know(thing, number, /): who says so calls forget() before it dies"},
-    {"forget", Forget, METH_NOARGS, "forget(): all that it knows"},
-    {"switch_on", AsPyCFunction(SwitchOn), METH_FASTCALL, "switch_on(slow, begin, end, /)"},
-    {"switch_off", SwitchOff, METH_NOARGS, "switch_off(): from now on it only passes through"},
-    {"as_method", AsMethod, METH_NOARGS, "as_method(): as it is put into a class"},
-    {"__reduce__", Reduce, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-PyMemberDef kMembers[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(BracketFunction, vectorcall), READONLY, nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(BracketFunction, dict), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(BracketFunction, weak_references), READONLY, nullptr},
-    {"slow", T_OBJECT, offsetof(BracketFunction, slow), READONLY, nullptr},
-    {"before", T_OBJECT, offsetof(BracketFunction, before), READONLY, nullptr},
-    {"after", T_OBJECT, offsetof(BracketFunction, after), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
-PyGetSetDef kGetSet[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
-
-PyType_Slot kSlots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&Dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(&Traverse)},
-    {Py_tp_clear, reinterpret_cast<void*>(&Clear)},
-    {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
-    {Py_tp_descr_get, reinterpret_cast<void*>(&Bind)},
-    {Py_tp_repr, reinterpret_cast<void*>(&Repr)},
-    {Py_tp_methods, kBracketMethods},
-    {Py_tp_members, kMembers},
-    {Py_tp_getset, kGetSet},
-    {0, nullptr},
-};
-
-PyType_Spec kSpec = {"trainperf._native.BracketFunction", sizeof(BracketFunction), 0,
-                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                         Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                     kSlots};
-
-PyTypeObject* g_type = nullptr;
-
-BracketFunction* Make(vectorcallfunc call) {
-  BracketFunction* function = PyObject_GC_New(BracketFunction, g_type);
-  if (function == nullptr) return nullptr;
-  memset(reinterpret_cast<char*>(function) + sizeof(PyObject), 0, sizeof(BracketFunction) - sizeof(PyObject));
-  function->vectorcall = call;
-  return function;
-}
-
-PyObject* Finished(BracketFunction* function, bool on) {
-  function->on = on;
-  PyObject_GC_Track(reinterpret_cast<PyObject*>(function));
-  return reinterpret_cast<PyObject*>(function);
 }
 
 PyObject* FetchFunction(PyObject*, PyObject* args) {
   PyObject *original, *slow, *ask, *begin, *end;
   if (PyArg_ParseTuple(args, "OOOOO:fetch_function", &original, &slow, &ask, &begin, &end) == 0) return nullptr;
-  BracketFunction* function = Make(&CallFetch);
+  BracketFunction* function = NewBracketFunction(&CallFetch);
   if (function == nullptr) return nullptr;
   Set(&function->original, original);
   Set(&function->slow, slow);
@@ -430,7 +242,7 @@ PyObject* BackwardFunction(PyObject*, PyObject* args) {
       0) {
     return nullptr;
   }
-  BracketFunction* function = Make(&CallBackward);
+  BracketFunction* function = NewBracketFunction(&CallBackward);
   if (function == nullptr) return nullptr;
   Set(&function->original, original);
   Set(&function->slow, first);
@@ -441,11 +253,24 @@ PyObject* BackwardFunction(PyObject*, PyObject* args) {
   return Finished(function, true);
 }
 
+PyObject* LoggingFunction(PyObject*, PyObject* args) {
+  PyObject *original, *apart, *begin, *end;
+  if (PyArg_ParseTuple(args, "OO!OO:logging_function", &original, ApartType(), &apart, &begin, &end) == 0) {
+    return nullptr;
+  }
+  BracketFunction* function = NewBracketFunction(&CallLogging);
+  if (function == nullptr) return nullptr;
+  Set(&function->original, original);
+  Set(&function->apart, apart);
+  SetMarks(function, begin, end);
+  return Finished(function, true);
+}
+
 PyMethodDef kBeforeStep = {"before_step", AsPyCFunction(BeforeStep), METH_FASTCALL, nullptr};
 PyMethodDef kAfterStep = {"after_step", AsPyCFunction(AfterStep), METH_FASTCALL, nullptr};
 
 PyObject* StepFunctions(PyObject*, PyObject*) {
-  BracketFunction* function = Make(nullptr);
+  BracketFunction* function = NewBracketFunction(nullptr);
   if (function == nullptr) return nullptr;
   PyObject* self = Finished(function, false);
   function->before = PyCFunction_New(&kBeforeStep, self);
@@ -459,6 +284,7 @@ PyMethodDef kBracketFunctions[] = {
     {"fetch_function", FetchFunction, METH_VARARGS, "fetch_function(original, slow, is_grad_enabled, begin, end, /)"},
     {"backward_function", BackwardFunction, METH_VARARGS,
      "backward_function(original, first, graph_task, tick, begin, end, graph_task_address=0, /)"},
+    {"logging_function", LoggingFunction, METH_VARARGS, "logging_function(original, apart, begin, end, /)"},
     {"step_functions", StepFunctions, METH_NOARGS, "step_functions()"},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -466,9 +292,8 @@ PyMethodDef kBracketFunctions[] = {
 }  // namespace
 
 void BindBrackets(py::module_& module) {
-  g_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kSpec));
-  if (g_type == nullptr || PyModule_AddFunctions(module.ptr(), kBracketFunctions) != 0) throw py::error_already_set();
-  module.attr("BracketFunction") = py::handle(reinterpret_cast<PyObject*>(g_type));
+  AddBracketFunctionType(&module);
+  if (PyModule_AddFunctions(module.ptr(), kBracketFunctions) != 0) throw py::error_already_set();
 }
 
 }  // namespace trainperf

@@ -88,6 +88,15 @@ def backward_function(
     graph_task_address: int = 0,  # of the same as an `int f()` in C; 0: it is not known
     /,
 ) -> BracketFunction: ...
+def logging_function(
+    original: Callable[..., Any],
+    apart: ApartState,
+    begin: Callable[..., Any],
+    end: Callable[..., Any],
+    /,
+) -> BracketFunction:
+    """Of calls in a row only the first few leave marks: the others are timed together."""
+
 def step_functions() -> BracketFunction: ...
 
 class ActionBracket:

@@ -23,6 +23,7 @@ TWINS = (
     "data_two_steps",
     "gil_spin",
     "heap_churn",
+    "logging_many",
     "logging_slow",
     "uneven",
     "validation_often",

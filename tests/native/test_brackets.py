@@ -6,13 +6,21 @@ import copy
 import ctypes
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from recorder import Recorder
-from trainperf._native import BracketFunction, backward_function, fetch_function, step_functions
+from trainperf._native import (
+    ApartState,
+    BracketFunction,
+    backward_function,
+    fetch_function,
+    logging_function,
+    step_functions,
+)
 
 enabled = [True]
 
@@ -37,6 +45,28 @@ def test_arguments_results_and_errors_go_through(recorder: Recorder) -> None:
         calls(fails=error)
     assert caught.value is error and error.__context__ is None
     assert recorder.words() == ["begin BACKWARD", "end BACKWARD"] * 3 and firsts == [1]
+
+
+def test_what_writes_logs_is_bracketed_and_apart(recorder: Recorder) -> None:
+    class Writer:
+        def write(self, *args: Any, **kwargs: Any) -> Any:
+            assert apart.depth == 1
+            if kwargs.get("fails"):
+                raise kwargs["fails"]
+            return self, args, kwargs
+
+    apart = ApartState()
+    apart.thread = threading.get_ident()
+    calls = logging_function(Writer.write, apart, recorder.begin, recorder.end)
+    Writer.write = calls.as_method()  # type: ignore[method-assign]
+    writer, error = Writer(), OSError("theirs")
+    assert writer.write(1, x=2) == (writer, (1,), {"x": 2})
+    with pytest.raises(OSError, match="theirs") as caught:
+        writer.write(fails=error)
+    assert caught.value is error and error.__context__ is None and apart.depth == 0
+    assert recorder.words() == ["begin LOGGING", "end LOGGING"] * 2
+    with pytest.raises(TypeError, match="ApartState"):
+        logging_function(abs, object(), recorder.begin, recorder.end)  # type: ignore[arg-type]
 
 
 def test_an_interrupt_in_a_chore_is_the_users() -> None:
@@ -283,11 +313,12 @@ def test_a_call_after_the_collection_of_garbage(recorder: Recorder) -> None:
     )
     fetch = fetch_function(abs, int, is_grad_enabled, recorder.begin, recorder.end)
     backward = backward_function(abs, int, lambda: -1, int, recorder.begin, recorder.end)
+    logs = logging_function(abs, ApartState(), recorder.begin, recorder.end)
     steps = step_functions()
     before, after = steps.before, steps.after
-    for function in (fetch, backward, steps):
+    for function in (fetch, backward, logs, steps):
         assert clear(function) == 0
-    for function in (fetch, backward):
+    for function in (fetch, backward, logs):
         with pytest.raises(RuntimeError, match="after it was collected"):
             function(-1)
     assert before(1, (), {}) is None and after(1, (), {}) is None and steps.before is None

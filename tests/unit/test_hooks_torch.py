@@ -397,6 +397,20 @@ def test_a_log_record_is_a_bracket(hooked: Install, recorder: Recorder) -> None:
     assert recorder.words() == ["begin LOGGING", "end LOGGING"]
 
 
+def test_a_record_keeps_the_line_of_who_logs(hooked: Install, caplog: pytest.LogCaptureFixture) -> None:
+    hooked(LoggerHook())
+    logger = logging.getLogger("test.of.the.line")
+
+    def helper() -> None:
+        logger.warning("by the helper's caller", stacklevel=2)
+
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    logger.warning("here")
+    helper()
+    logging.LoggerAdapter(logger, {}).warning("by an adapter")
+    assert [(r.filename, r.lineno - line) for r in caplog.records] == [(Path(__file__).name, n) for n in (1, 2, 3)]
+
+
 def test_a_handler_that_raises(hooked: Install, recorder: Recorder) -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -16,6 +16,7 @@
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/status_macros.h"
 #include "trainperf/collect/commit_pace.h"
+#include "trainperf/probe/log_burst.h"
 #include "trainperf/probe/marks.h"
 
 namespace trainperf {
@@ -442,6 +443,13 @@ void Collector::WriteOwnCost() {
   writer_->SetOverhead("collector", collector_cpu_ns_.load(std::memory_order_relaxed));
   const marks::Stats marks = marks::stats();
   writer_->SetOverhead("marks", marks.cost_ns);
+  if (marks.summed > 0 && !summed_told_) {
+    summed_told_ = true;
+    writer_->SetTier("hook_logging", "summed",
+                     absl::StrCat("of more than ", LogBurst::kMarked,
+                                  " log records in a row the time is summed: it stays exact, where in a step it lies "
+                                  "is coarser"));
+  }
   writer_->SetDropped("marks", static_cast<int64_t>(marks.dropped));
   writer_->SetDropped("threads_without_ring", static_cast<int64_t>(marks.refused));
   writer_->SetDropped("late_events", timeline_.late_events());

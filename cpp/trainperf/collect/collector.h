@@ -116,6 +116,7 @@ class Collector {
   Timeline timeline_;
   bool trains_too_noted_ = false;
   bool many_threads_noted_ = false;
+  bool summed_told_ = false;
   DeviceFeed device_;
   HostProbe host_;
   HostReadings host_readings_{&host_};

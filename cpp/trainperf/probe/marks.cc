@@ -14,6 +14,7 @@
 #include "trainperf/base/off_cpu.h"
 #include "trainperf/base/proc_text.h"
 #include "trainperf/base/spsc_ring.h"
+#include "trainperf/probe/log_burst.h"
 
 namespace trainperf {
 namespace marks {
@@ -27,9 +28,9 @@ constexpr int64_t kLongestEntryNs = 10'000;
 // What is around a mark and cannot be timed with it. Python: the wrapper and the call; of `__next__` in live loops 0.55
 // us in steps of 0.3 ms, and 2 us in steps of 2.5 ms, which leave the caches cold. C: only the call of the wrapper, 10
 // ns in warm caches. With it a step's six marks come to 1.8-2.3 us where the time stamp counter finds 1.1-1.4 (0.3 ms),
-// and to 5.2-7.3 where it finds 5.3-5.6 (2.5 ms).
-enum Source { kPython, kC, kSources };
-constexpr int64_t kAroundNs[kSources] = {1000, 60};
+// and to 5.2-7.3 where it finds 5.3-5.6 (2.5 ms). Summed: a log record without marks, whose half is timed.
+enum Source { kPython, kC, kSummed, kSources };
+constexpr int64_t kAroundNs[kSources] = {1000, 60, 60};
 // Run delay is read (0.55 us) only when the thread was off CPU at least this long since the last reading: below, its
 // share in the delay is bounded by this.
 constexpr int64_t kOffCpuWorthReadingNs = 20'000;
@@ -59,6 +60,7 @@ struct Local {
   int64_t fetch_ns;  // of those that have ended
   int64_t fetch_since_ns;
   int32_t fetches;  // that have begun and not ended
+  LogBurst burst;
 };
 
 // In the static TLS block: reached without __tls_get_addr, which may allocate, so also from the GIL hook.
@@ -209,6 +211,48 @@ void CountFetch(Local& local, EventKind kind, int64_t now_ns) {
   }
 }
 
+// Summed here and not in one shared counter, which threads would fight for. Whether this one is to be timed.
+bool CountMark(Local& local, Source source) {
+  int32_t& untimed = local.untimed[source];
+  if (++untimed < kTimedMark) return false;
+  untimed = 0;
+  g_tallies[source].marks.fetch_add(kTimedMark, std::memory_order_relaxed);
+  return true;
+}
+
+void CountTime(Source source, int64_t took_ns) {
+  g_tallies[source].timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
+  g_tallies[source].timed.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A mark of logging at a time up to which the thread was on its CPU since its last mark.
+void PushLogging(Local& local, EventKind kind, int64_t at_ns) {
+  Event event{};
+  event.kind = kind;
+  event.what = static_cast<uint8_t>(Bracket::kLogging);
+  event.thread = local.id;
+  event.cpu_ns = local.cpu_ns + (at_ns - local.wall_ns);
+  event.start_ns = event.end_ns = at_ns;
+  local.wall_ns = at_ns;
+  local.cpu_ns = event.cpu_ns;
+  local.ring->TryPush(event);
+}
+
+void PushSum(Local& local) {
+  if (local.burst.sum_ns() == 0) return;
+  const LogBurst::Sum sum = local.burst.Take();
+  PushLogging(local, EventKind::kBegin, sum.start_ns);
+  PushLogging(local, EventKind::kEnd, sum.end_ns);
+}
+
+// What was put off, before another mark.
+void PushBurst(Local& local) {
+  PushSum(local);
+  if (!local.burst.within() || local.burst.opened()) return;
+  PushLogging(local, EventKind::kBegin, local.burst.since_ns());
+  local.burst.Open();
+}
+
 // Returns when; 0 when nothing was written.
 int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase,
               Source source, int64_t entered_ns) {
@@ -217,6 +261,8 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
   if (local.ring == nullptr) {
     if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return 0;
   }
+  PushBurst(local);
+  if (bracket != Bracket::kLogging && bracket != Bracket::kGc) local.burst.Restart();
   Event event{};
   event.kind = kind;
   event.what = static_cast<uint8_t>(bracket);
@@ -240,17 +286,11 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
   local.marked = true;
   local.ring->TryPush(event);
   if (IsFetch(bracket)) CountFetch(local, kind, event.end_ns);
-  // Summed here and not in one shared counter, which threads would fight for.
-  int32_t& untimed = local.untimed[source];
-  if (++untimed < kTimedMark) return event.end_ns;
-  untimed = 0;
-  Tally& tally = g_tallies[source];
-  tally.marks.fetch_add(kTimedMark, std::memory_order_relaxed);
+  if (!CountMark(local, source)) return event.end_ns;
   // One that was preempted took the machine's time, not ours; if its virtual CPU was, only its length tells.
   const int64_t took_ns = NowNs() - entered_ns;
   if (took_ns > kPreemptedNs || (local.off_cpu.works() && !local.off_cpu.StillOn())) return event.end_ns;
-  tally.timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
-  tally.timed.fetch_add(1, std::memory_order_relaxed);
+  CountTime(source, took_ns);
   return event.end_ns;
 }
 
@@ -334,6 +374,44 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns) {
   return enabled() ? Write(EventKind::kEnd, bracket, 0, value, 0, Phase::kOther, kC, entered_ns) : 0;
 }
 
+void RecordBegins(int64_t entered_ns) {
+  if (!enabled()) return;
+  Local& local = Current();
+  if (local.burst.within()) {
+    local.burst.Nests();
+    return;
+  }
+  if (local.burst.SumsNext() && !local.muted && local.off_cpu.StillOn()) {
+    local.burst.Begins(NowNs());
+    return;
+  }
+  if (Write(EventKind::kBegin, Bracket::kLogging, 0, -1, 0, Phase::kOther, kC, entered_ns) != 0) local.burst.Marked();
+}
+
+void RecordEnds() {
+  if (!enabled()) return;
+  Local& local = Current();
+  LogBurst& burst = local.burst;
+  if (burst.within()) {
+    if (!burst.Leaves()) return;
+    const int64_t now_ns = NowNs();
+    if (!burst.opened() && local.off_cpu.StillOn() && now_ns - burst.since_ns() < LogBurst::kLongNs) {
+      burst.Add(now_ns);
+      if (burst.sum_ns() >= LogBurst::kTakenNs) PushSum(local);
+      if (!CountMark(local, kSummed)) return;
+      const int64_t took_ns = NowNs() - now_ns;
+      if (took_ns < kPreemptedNs && local.off_cpu.StillOn()) CountTime(kSummed, 2 * took_ns);
+      return;
+    }
+    if (!burst.opened()) {
+      PushSum(local);
+      PushLogging(local, EventKind::kBegin, burst.since_ns());
+    }
+    burst.Restart();
+  }
+  Write(EventKind::kEnd, Bracket::kLogging, 0, 0, 0, Phase::kOther, kC, EnterC());
+}
+
 NamedTime NamedTimeHere() {
   Local& local = Current();
   if (local.info == nullptr) return {local.gc_ns, 0, 0};
@@ -381,13 +459,14 @@ Stats stats() {
   for (ThreadId id = 1; id <= threads.size(); ++id) {
     if (const auto* ring = threads.info(id).ring.load(std::memory_order_acquire)) dropped += ring->dropped();
   }
-  Stats stats{0, 0, dropped, g_refused.load(std::memory_order_relaxed)};
+  Stats stats{0, 0, g_tallies[kSummed].marks.load(std::memory_order_relaxed), dropped,
+              g_refused.load(std::memory_order_relaxed)};
   for (int source = 0; source < kSources; ++source) {
     const Tally& tally = g_tallies[source];
     const int64_t count = tally.marks.load(std::memory_order_relaxed);
     const int64_t timed = tally.timed.load(std::memory_order_relaxed);
     const int64_t mean_ns = timed > 0 ? tally.timed_ns.load(std::memory_order_relaxed) / timed : 0;
-    stats.marks += count;
+    if (source != kSummed) stats.marks += count;
     stats.cost_ns += count * (mean_ns + kAroundNs[source]);
   }
   return stats;

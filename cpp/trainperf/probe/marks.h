@@ -61,6 +61,10 @@ int64_t EnterC();
 void BeginFromC(Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns);
 int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 
+// A log record, for wrappers in C: its bracket, but of many in a row (log_burst.h), which share one.
+void RecordBegins(int64_t entered_ns);
+void RecordEnds();
+
 // The calling thread's clocks now, as a mark has them. Leaves no mark, and makes no thread watched.
 Event ClocksHere(EventKind kind);
 
@@ -96,7 +100,8 @@ void SetIdentity(uint64_t (*tstate_id_of_this_thread)());
 
 struct Stats {
   int64_t marks;
-  int64_t cost_ns;   // of those from Python and from C: marks x (the mean of every 17th + the call)
+  int64_t cost_ns;   // of those from Python and from C: marks x (the mean of every 17th + the call); and of `summed`
+  int64_t summed;    // log records that left no marks of their own
   uint64_t dropped;  // events that found their ring full
   uint64_t refused;  // marks of threads that got no ring: more threads than rings
 };

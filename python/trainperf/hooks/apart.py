@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainperf._native import ApartState
+from trainperf._native import ApartState, logging_function
 
 if TYPE_CHECKING:
+    from trainperf._native import BracketFunction
+    from trainperf.hooks.core import Native
     from trainperf.hooks.patch import AnyFunction, Switch
 
 _Taken = tuple[int, int, int, dict[int, int], int, int]
@@ -51,6 +53,12 @@ class Apart(ApartState):
                     self.end()
 
         return call
+
+    def logged(self, original: AnyFunction, switch: Switch, native: Native) -> BracketFunction:
+        """`original`, which writes logs, as such a stretch: in C, as a step may have hundreds of them."""
+        function = logging_function(original, self, native.begin, native.end)
+        switch.turns_off(function)
+        return function
 
     # Who measures: a training within another one's callback does so too.
 

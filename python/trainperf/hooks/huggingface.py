@@ -69,8 +69,8 @@ class TransformersHook(_LibraryHook):
         }
 
     def _logging(self, original: AnyFunction, context: Context) -> AnyFunction:
-        native, switch = context.native, self.switch
-        written = context.apart.bracketed(original, switch, native.begin, native.end, native.LOGGING)
+        switch = self.switch
+        written = context.apart.logged(original, switch, context.native)
 
         def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
             if switch.on and context.add_figures is not None:

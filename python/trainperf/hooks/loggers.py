@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
-from trainperf.hooks.patch import AnyFunction
 
 _SUMMARY_WRITER = (
     "add_scalar", "add_scalars", "add_tensor", "add_histogram", "add_histogram_raw", "add_image", "add_images",
@@ -27,7 +26,7 @@ class LoggerHook(PatchHook):
     name: ClassVar[str] = "logging"
     needs: ClassVar[str] = ""
     owner: ClassVar[str] = "logging:Logger"
-    functions: ClassVar[tuple[str, ...]] = ("handle",)
+    functions: ClassVar[tuple[str, ...]] = ("_log",)  # where a record is made, and then handled
 
     def install(self, context: Context) -> None:
         module_name, _, class_name = self.owner.partition(":")
@@ -35,11 +34,9 @@ class LoggerHook(PatchHook):
         owner: Any = getattr(module, class_name) if class_name else module
         for function in self.functions:
             if callable(getattr(owner, function, None)):
-                self.patch(owner, function, lambda original: self._writing(original, context))
-
-    def _writing(self, original: AnyFunction, context: Context) -> AnyFunction:
-        native = context.native
-        return context.apart.bracketed(original, self.switch, native.begin, native.end, native.LOGGING)
+                self.patch(
+                    owner, function, lambda original: context.apart.logged(original, self.switch, context.native)
+                )
 
 
 class TensorBoardHook(LoggerHook):
