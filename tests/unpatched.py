@@ -21,6 +21,7 @@ PATCHED = (
     ("torch.serialization", "", "save"),
     ("torch.nn", "Module", "train"),
     ("logging", "Logger", "_log"),
+    ("logging", "Logger", "handle"),
     ("torch.autograd.profiler", "", "_prepare_profiler"),
     ("torch.autograd.profiler", "", "_enable_profiler"),
     ("torch.autograd.profiler", "", "_disable_profiler"),

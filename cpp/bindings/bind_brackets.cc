@@ -184,24 +184,21 @@ PyObject* CallLogging(PyObject* self, PyObject* const* args, size_t count, PyObj
   BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) return CallOriginal(function, args, count, names);
   const int64_t entered_ns = marks::EnterC();
-  Py_INCREF(self);  // the watch may end in the middle
-  PyObject* const apart = Py_NewRef(function.apart);
-  if (function.begin == nullptr) {
+  const bool own = function.begin == nullptr && function.end == nullptr;
+  if (own) {
     marks::RecordBegins(entered_ns);
   } else if (!Begin(function, Bracket::kLogging, 0, 0, entered_ns)) {
-    Py_DECREF(apart);
-    Py_DECREF(self);
     return nullptr;
   }
-  BeginApart(AsApart(apart));
+  Py_INCREF(self);  // the watch may end in the middle
+  BeginApart(AsApart(function.apart));
   PyObject* result = CallOriginal(function, args, count, names);
-  EndApart(AsApart(apart));
-  if (function.end == nullptr) {
+  EndApart(AsApart(function.apart));
+  if (own) {
     marks::RecordEnds();
   } else {
     End(function, Bracket::kLogging, 0);
   }
-  Py_DECREF(apart);
   Py_DECREF(self);
   return result;
 }

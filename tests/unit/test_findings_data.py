@@ -387,6 +387,13 @@ def test_a_class_of_torch_is_not_to_be_changed(make: Make, dataset: str, fix: st
     assert f" ms/step: {says.get(fix, 'fetch a whole batch by one indexing: a BatchSampler')}" in shown
 
 
+def test_who_fetches_a_batch_by_one_indexing_is_not_told_to(make: Make) -> None:
+    file = make().steps(500, {("fetch", "python"): 0.3}, compute=1.1)
+    file.loader(1, fetches=500, wait=150, dataset="TensorDataset", sampler="BatchSampler", batch_size=None)
+    (f,) = said(file).findings
+    assert f.fix == "# make a batch of TensorDataset cheaper, or do ahead of training what it does"
+
+
 @pytest.mark.parametrize("kind", ["iterable", "map"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_each_worker_repeats_a_stream_unless_it_is_shared_out(make: Make, kind: str, workers: int) -> None:

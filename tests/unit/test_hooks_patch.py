@@ -272,7 +272,7 @@ def test_torch_never_imported() -> None:
     run_late("""
         import json.tool, logging
         logging.getLogger("x").warning("y")
-        assert recorder.words("LOGGING") == ["begin LOGGING", "end LOGGING"]
+        assert recorder.words("LOGGING") == ["begin LOGGING"] * 2 + ["end LOGGING"] * 2
         assert "torch" not in sys.modules
     """)
 

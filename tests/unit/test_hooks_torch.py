@@ -394,7 +394,7 @@ def test_a_log_record_is_a_bracket(hooked: Install, recorder: Recorder) -> None:
     logger.debug("not enabled")
     assert recorder.words() == []
     logger.info("hello")
-    assert recorder.words() == ["begin LOGGING", "end LOGGING"]
+    assert recorder.words() == ["begin LOGGING"] * 2 + ["end LOGGING"] * 2  # it is made, and within that handled
 
 
 def test_a_record_keeps_the_line_of_who_logs(hooked: Install, caplog: pytest.LogCaptureFixture) -> None:
@@ -423,7 +423,7 @@ def test_a_handler_that_raises(hooked: Install, recorder: Recorder) -> None:
     with pytest.raises(OSError, match="disk"):
         logger.error("x")
     logger.removeHandler(handler)
-    assert recorder.words() == ["begin LOGGING", "end LOGGING"]
+    assert recorder.words() == ["begin LOGGING"] * 2 + ["end LOGGING"] * 2
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,7 @@ void Collector::Loop() {
 void Collector::Tick(int64_t now_ns, bool last) {
   DrainRings(now_ns, last);
   WritePosted();
+  marks::SumRecords(!device_.traces());
   workers_.Read(now_ns, last, writer_.get());
   host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {

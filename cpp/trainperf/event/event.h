@@ -112,6 +112,8 @@ inline constexpr uint8_t kGilStillHeld = 8;
 inline constexpr uint8_t kCallFailed = 16;  // kCall: it returned an error (a cudaMalloc that is tried again)
 // A mark without a reading of the thread's CPU time, as those of a trace: cpu_ns says nothing.
 inline constexpr uint8_t kNoCpuTime = 32;
+// A mark that was told after its time: it may come late.
+inline constexpr uint8_t kPutOff = 64;
 
 // What the sampler saw a thread doing.
 enum class SampleState : uint8_t {

@@ -276,6 +276,7 @@ bool Before(GilWaitKind kind, OpenWait* wait) {
   if (g_hook.enabled.load() && Py_IsInitialized() != 0) {
     const int saved_errno = errno;
     if (ThreadInfo* self = marks::CurrentThread()) {
+      marks::PushRecords();  // they began before the wait, and are to be told before it
       RecordBefore(kind, self, wait);
       open = true;
     }

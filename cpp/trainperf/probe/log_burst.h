@@ -1,14 +1,16 @@
 // Log records of one thread that come one after another, with no mark of another kind between them.
 //
-//   if (burst.SumsNext() && on_cpu) burst.Begins(NowNs());    // else: it leaves marks
+//   if (!burst.Enters()) return;                              // it lies within another
+//   if (burst.SumsNext() && on_cpu) burst.Begins(NowNs());    // else it leaves marks, and Marked() counts it
 //   ...
-//   if (burst.Ends(NowNs())) ...                              // it left none: its time is summed
-//   const LogBurst::Sum sum = burst.Take();                   // and becomes one bracket, before the next mark
+//   if (burst.Leaves() && burst.put_off()) burst.Add(NowNs());
+//   const LogBurst::Sum sum = burst.Take();                   // becomes one bracket, before the thread's next mark
 //
 // Why: two marks, and what the collector makes of them, take a microsecond. A loop that logs each parameter in each
 // step writes hundreds of records, of ten microseconds each. So only the first few of a burst leave marks: of the
 // others the clock is read, as long as they are short and stay on their CPU. Their time stays exact; where within half
-// a millisecond it lies does not.
+// a millisecond it lies does not. What is put off is told before the thread waits for the GIL, leaves another mark, or
+// ends the watch: of a process that is killed in between it is lost.
 
 #ifndef TRAINPERF_PROBE_LOG_BURST_H_
 #define TRAINPERF_PROBE_LOG_BURST_H_
@@ -31,28 +33,27 @@ class LogBurst {
 
   bool SumsNext() const { return marked_ >= kMarked; }
   void Marked() { ++marked_; }
-  // The next ones leave marks again.
   void Restart() { marked_ = 0; }
 
-  // A record without marks, or one within it.
-  bool within() const { return depth_ > 0; }
+  // Whether it is the outermost: what is within it is a part of it.
+  bool Enters() { return ++depth_ == 1; }
+  // False also where none was entered: it began before the watch.
+  bool Leaves() { return depth_ > 0 && --depth_ == 0; }
+
+  // The outermost has left no mark so far.
+  bool put_off() const { return put_off_; }
   void Begins(int64_t now_ns) {
     since_ns_ = now_ns;
-    depth_ = 1;
-    opened_ = false;
+    put_off_ = true;
   }
-  void Nests() { ++depth_; }
-  // Whether it was the outermost.
-  bool Leaves() { return --depth_ == 0; }
   int64_t since_ns() const { return since_ns_; }
   void Add(int64_t end_ns) {
     sum_ns_ += end_ns - since_ns_;
     end_ns_ = end_ns;
+    put_off_ = false;
   }
-
-  // The record that it is within leaves marks after all: another kind's come in it, it is long, or it left its CPU.
-  void Open() { opened_ = true; }
-  bool opened() const { return opened_; }
+  // It leaves marks after all: others come in it, it is long, or it left its CPU.
+  void Open() { put_off_ = false; }
 
   int64_t sum_ns() const { return sum_ns_; }
   Sum Take() {
@@ -66,7 +67,7 @@ class LogBurst {
   int64_t end_ns_ = 0;  // of the last that was added
   int marked_ = 0;
   int depth_ = 0;
-  bool opened_ = false;
+  bool put_off_ = false;
 };
 
 }  // namespace trainperf

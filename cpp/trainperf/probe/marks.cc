@@ -67,6 +67,7 @@ struct Local {
 __attribute__((tls_model("initial-exec"))) thread_local Local tls_local{};
 
 std::atomic<bool> g_enabled{false};
+std::atomic<bool> g_sum_records{true};
 std::atomic<int> g_rings{0};                      // how many there are
 std::atomic<SpscRing<Event>*> g_free[kMaxRings];  // those that no thread has
 std::atomic<uint64_t> g_refused{0};
@@ -220,7 +221,9 @@ bool CountMark(Local& local, Source source) {
   return true;
 }
 
-void CountTime(Source source, int64_t took_ns) {
+// One that was preempted took the machine's time, not ours; if its virtual CPU was, only its length tells.
+void CountTime(const Local& local, Source source, int64_t took_ns) {
+  if (took_ns > kPreemptedNs || (local.off_cpu.works() && !local.off_cpu.StillOn())) return;
   g_tallies[source].timed_ns.fetch_add(took_ns, std::memory_order_relaxed);
   g_tallies[source].timed.fetch_add(1, std::memory_order_relaxed);
 }
@@ -230,6 +233,7 @@ void PushLogging(Local& local, EventKind kind, int64_t at_ns) {
   Event event{};
   event.kind = kind;
   event.what = static_cast<uint8_t>(Bracket::kLogging);
+  event.flags = kPutOff;
   event.thread = local.id;
   event.cpu_ns = local.cpu_ns + (at_ns - local.wall_ns);
   event.start_ns = event.end_ns = at_ns;
@@ -245,12 +249,13 @@ void PushSum(Local& local) {
   PushLogging(local, EventKind::kEnd, sum.end_ns);
 }
 
-// What was put off, before another mark.
+// What was put off, before anything else that the thread tells.
 void PushBurst(Local& local) {
   PushSum(local);
-  if (!local.burst.within() || local.burst.opened()) return;
+  if (!local.burst.put_off()) return;
   PushLogging(local, EventKind::kBegin, local.burst.since_ns());
   local.burst.Open();
+  local.burst.Restart();  // the next may be like it
 }
 
 // Returns when; 0 when nothing was written.
@@ -286,11 +291,7 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
   local.marked = true;
   local.ring->TryPush(event);
   if (IsFetch(bracket)) CountFetch(local, kind, event.end_ns);
-  if (!CountMark(local, source)) return event.end_ns;
-  // One that was preempted took the machine's time, not ours; if its virtual CPU was, only its length tells.
-  const int64_t took_ns = NowNs() - entered_ns;
-  if (took_ns > kPreemptedNs || (local.off_cpu.works() && !local.off_cpu.StillOn())) return event.end_ns;
-  CountTime(source, took_ns);
+  if (CountMark(local, source)) CountTime(local, source, NowNs() - entered_ns);
   return event.end_ns;
 }
 
@@ -340,6 +341,7 @@ int64_t RunDelay::Ns() const {
 bool CanReadRunDelay() { return RunDelay().Ns() >= 0; }
 
 Event ClocksHere(EventKind kind) {
+  PushRecords();
   Event event{};
   event.kind = kind;
   event.thread = CurrentThreadId();
@@ -377,39 +379,41 @@ int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns) {
 void RecordBegins(int64_t entered_ns) {
   if (!enabled()) return;
   Local& local = Current();
-  if (local.burst.within()) {
-    local.burst.Nests();
-    return;
+  LogBurst& burst = local.burst;
+  if (!burst.Enters()) return;
+  if (burst.SumsNext() && g_sum_records.load(std::memory_order_relaxed) && !local.muted && local.off_cpu.StillOn()) {
+    burst.Begins(NowNs());
+  } else if (Write(EventKind::kBegin, Bracket::kLogging, 0, -1, 0, Phase::kOther, kC, entered_ns) != 0) {
+    burst.Marked();
   }
-  if (local.burst.SumsNext() && !local.muted && local.off_cpu.StillOn()) {
-    local.burst.Begins(NowNs());
-    return;
-  }
-  if (Write(EventKind::kBegin, Bracket::kLogging, 0, -1, 0, Phase::kOther, kC, entered_ns) != 0) local.burst.Marked();
 }
 
 void RecordEnds() {
   if (!enabled()) return;
   Local& local = Current();
   LogBurst& burst = local.burst;
-  if (burst.within()) {
-    if (!burst.Leaves()) return;
+  if (!burst.Leaves()) return;
+  if (burst.put_off() && local.muted) {
+    burst.Open();  // as with any mark
+  } else if (burst.put_off()) {
     const int64_t now_ns = NowNs();
-    if (!burst.opened() && local.off_cpu.StillOn() && now_ns - burst.since_ns() < LogBurst::kLongNs) {
+    if (local.off_cpu.StillOn() && now_ns - burst.since_ns() < LogBurst::kLongNs) {
       burst.Add(now_ns);
       if (burst.sum_ns() >= LogBurst::kTakenNs) PushSum(local);
-      if (!CountMark(local, kSummed)) return;
-      const int64_t took_ns = NowNs() - now_ns;
-      if (took_ns < kPreemptedNs && local.off_cpu.StillOn()) CountTime(kSummed, 2 * took_ns);
+      if (CountMark(local, kSummed)) CountTime(local, kSummed, 2 * (NowNs() - now_ns));  // it began likewise
       return;
     }
-    if (!burst.opened()) {
-      PushSum(local);
-      PushLogging(local, EventKind::kBegin, burst.since_ns());
-    }
-    burst.Restart();
+    PushBurst(local);
   }
   Write(EventKind::kEnd, Bracket::kLogging, 0, 0, 0, Phase::kOther, kC, EnterC());
+}
+
+void SumRecords(bool on) { g_sum_records.store(on, std::memory_order_relaxed); }
+
+void PushRecords() {
+  if (!enabled()) return;
+  Local& local = Current();
+  if (local.ring != nullptr && !local.muted) PushBurst(local);
 }
 
 NamedTime NamedTimeHere() {

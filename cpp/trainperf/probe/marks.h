@@ -61,11 +61,17 @@ int64_t EnterC();
 void BeginFromC(Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns);
 int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns);
 
-// A log record, for wrappers in C: its bracket, but of many in a row (log_burst.h), which share one.
+// A log record, for wrappers in C: its bracket, but of many in a row (log_burst.h), which share one. What lies within
+// one is a part of it.
 void RecordBegins(int64_t entered_ns);
 void RecordEnds();
+// Whether many share one. With a traced device each has its own: the host's calls to it would come before theirs.
+void SumRecords(bool on);
+// What the calling thread has put off, before it tells of something by itself. Safe in the GIL hook.
+void PushRecords();
 
-// The calling thread's clocks now, as a mark has them. Leaves no mark, and makes no thread watched.
+// The calling thread's clocks now, as a mark has them. Leaves no mark but those that were put off, and makes no thread
+// watched.
 Event ClocksHere(EventKind kind);
 
 // How long the calling thread has been, so far, in what keeps its name in every phase: collections, waits for the GIL,

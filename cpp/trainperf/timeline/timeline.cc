@@ -59,7 +59,7 @@ class Timeline::Impl {
   void Add(const Event& raw) {
     const Event event = Sane(raw);
     if (first_ns_ < 0) first_ns_ = event.start_ns;
-    SawTime(event.end_ns);
+    SawTime(event.end_ns, (event.flags & kPutOff) != 0);
     if (event.kind == EventKind::kCall) {
       AddCall(event);
     } else if (event.kind == EventKind::kWatchBegins) {
@@ -135,8 +135,8 @@ class Timeline::Impl {
   }
 
  private:
-  void SawTime(int64_t end_ns) {
-    if (end_ns < latest_ns_) ++late_;
+  void SawTime(int64_t end_ns, bool may_be_late = false) {
+    if (end_ns < latest_ns_ && !may_be_late) ++late_;
     latest_ns_ = std::max(latest_ns_, end_ns);
     progress_ns_ = std::max(progress_ns_, latest_ns_);
   }

@@ -72,7 +72,7 @@ def _cheaper_batches(facts: Facts, main: Loader | None, fetching: Fetching, cost
     wont = f"{_ITS_COST}, {'more than' if small else 'much of'} this wait"
     name = loaders.dataset_name(main) if main is not None else "the data"
     if not _is_dataloader(main):
-        return Advice(f"# make a batch of {name} cheaper, or do ahead of training what it does", wont)
+        return Advice(_cheaper(name), wont)
     stream = main is not None and loaders.is_stream(main)
     collate = frames.collating(fetching.top.frames) if fetching.top is not None and not stream else None
     if fetching.for_threads:
@@ -221,8 +221,14 @@ def _of_lock_in_workers(loader: Loader | None, handed: Handover | None, holder: 
     return Advice(fix, wont, workers)
 
 
+def _cheaper(name: str) -> str:
+    return f"# make a batch of {name} cheaper, or do ahead of training what it does"
+
+
 def _by_batch(loader: Loader | None, name: str) -> str:
     """How to fetch a whole batch by one indexing; torch's own classes are not the user's to change."""
+    if loader is not None and loader.description.get("sampler") == "BatchSampler":
+        return _cheaper(name)  # it is fetched so
     if loader is not None and loaders.is_stream(loader):
         return f"# yield whole batches in {name}.__iter__, with DataLoader(..., batch_size=None)"
     names = loaders.dataset_names(loader) if loader is not None else (name,)

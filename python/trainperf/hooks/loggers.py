@@ -26,7 +26,7 @@ class LoggerHook(PatchHook):
     name: ClassVar[str] = "logging"
     needs: ClassVar[str] = ""
     owner: ClassVar[str] = "logging:Logger"
-    functions: ClassVar[tuple[str, ...]] = ("_log",)  # where a record is made, and then handled
+    functions: ClassVar[tuple[str, ...]] = ("_log", "handle")  # what makes a record and has it handled; or only that
 
     def install(self, context: Context) -> None:
         module_name, _, class_name = self.owner.partition(":")
