@@ -83,9 +83,12 @@ def test_blocked_says_in_what(make: Make, code: int, frames: tuple[str, ...], sa
     assert f.id == "TP301" and says in f.why and f.where == f"train.py:{frames[-1].split(':')[1].split()[0]}"
 
 
-@pytest.mark.parametrize(("code", "advice"), [(0, "# read it once"), (1, "# write or print less"), (74, "# write or")])
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(0, "# read it once"), (1, "# write or print less"), (74, "# write or"), (257, "# if it is there to be read")],
+)
 def test_who_writes_is_not_told_to_read_ahead(make: Make, code: int, advice: str) -> None:
-    """read, write, fsync."""
+    """read, write, fsync, openat."""
     file = make().steps(100, compute=8.0, blocked_io=4.0)
     at = file.stack(f"{TRAIN}:37 report")
     f = only(file.detail("sample", 390, phase="other", state="blocked", code=code, stack=at))

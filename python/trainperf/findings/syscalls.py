@@ -53,6 +53,11 @@ def waiting_kind(name: str) -> Waiting:
     return _KINDS.get(name, "other")
 
 
+def opens(name: str) -> bool:
+    """Of calls for a file: whether it may be for either."""
+    return name in ("open", "openat")
+
+
 def writes(name: str) -> bool:
     """Of calls for a file: whether it is for what is written, and not to read."""
     return name in _WRITES

@@ -84,6 +84,11 @@ FIXES = {
         "# read it once and keep it, or ahead in a DataLoader worker",
         "a faster GPU: the loop waits for storage",
     ),
+    "opened file": (
+        "# if it is there to be read: read it once and keep it, or ahead in a DataLoader worker\n"
+        "# if it is written anew, which empties it first: less often, or from a thread",
+        "a faster GPU: the loop waits for storage",
+    ),
     "written file": (
         "# write or print less often, or from a thread: it waits for storage, or for who reads the pipe",
         "a faster GPU: the loop does not compute",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 # These go without saying; and so does that a machine without a GPU has no tracing of one. That torch was not imported
-# is told with its version.
-_AS_GOOD_AS_IT_GETS: Final = frozenset({"exact", "sampled", "cgroup", "on", "schedstat", "trace", "cupti-full"})
+# is told with its version. Of log records that are summed nothing is lost.
+_AS_GOOD_AS_IT_GETS: Final = frozenset(
+    {"exact", "sampled", "summed", "cgroup", "on", "schedstat", "trace", "cupti-full"}
+)
 _NO_TORCH: Final = "off: torch was not imported"
 _NO_GPU: Final = ("off: no driver", _NO_TORCH, "off: not asked for")
 

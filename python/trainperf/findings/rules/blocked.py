@@ -11,7 +11,7 @@ from trainperf.findings.asleep import EMPTY_QUEUES, OF_RANKS, Asleep
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.model import Limits, Outcome
-from trainperf.findings.syscalls import writes
+from trainperf.findings.syscalls import opens, writes
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waiting import FIXES
 
@@ -123,6 +123,8 @@ def _advice(facts: Facts, asleep: Asleep, affected: Affected, pool: pools.Advice
         fix, wont = _NOW_AND_THEN
     elif asleep.kind == "file" and writes(asleep.call):
         fix, wont = FIXES["written file"]
+    elif asleep.kind == "file" and opens(asleep.call):
+        fix, wont = FIXES["opened file"]
     elif pool is not None:
         fix, wont = pool.fix, "; ".join(w for w in (pool.will_not_help, wont) if w)
     elif asleep.kind == "other" and asleep.top is None:
