@@ -30,9 +30,9 @@ namespace {
 constexpr int64_t kTickNs = 100'000'000;  // as hooks/context.py has it
 
 // Without the GIL nothing guards `known`: then nobody reads or writes it, and everything goes the slow way.
-const Known* Find(const BracketFunction& function, PyObject* thing) {
+const KnownThing* Find(const BracketFunction& function, PyObject* thing) {
   if (!kHasGil) return nullptr;
-  for (const Known& known : function.known) {
+  for (const KnownThing& known : function.known) {
     if (known.thing == thing) return &known;
   }
   return nullptr;
@@ -83,7 +83,7 @@ int64_t End(const BracketFunction& function, Bracket bracket, int value) {
 PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) return CallOriginal(function, args, count, names);
-  const Known* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
+  const KnownThing* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
   if (known == nullptr) return CallHeld(function.slow, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   PyObject* enabled = PyObject_CallNoArgs(function.ask);
@@ -164,7 +164,7 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
     return CallOriginal(function, args, count, names);
   }
   if (task != -1) return CallOriginal(function, args, count, names);
-  if (PyObject* first = Exchange(&function.slow, nullptr)) {
+  if (PyObject* first = ExchangeField(&function.slow, nullptr)) {
     PyObject* done = PyObject_CallNoArgs(first);
     const bool goes_on = done != nullptr || OnlyShown(first);
     Py_XDECREF(done);
@@ -208,7 +208,7 @@ PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const BracketFunction& function = *AsBracketFunction(self);
   if (!function.on) Py_RETURN_NONE;
   const int64_t entered_ns = marks::EnterC();
-  const Known* known = count == 3 ? Find(function, args[0]) : nullptr;
+  const KnownThing* known = count == 3 ? Find(function, args[0]) : nullptr;
   if (known == nullptr) return CallHeld(function.slow, args, static_cast<size_t>(count), nullptr);
   if (!Begin(function, Bracket::kOptimizer, known->number, 0, entered_ns)) return nullptr;
   Py_RETURN_NONE;
@@ -225,11 +225,11 @@ PyObject* FetchFunction(PyObject*, PyObject* args) {
   if (PyArg_ParseTuple(args, "OOOOO:fetch_function", &original, &slow, &ask, &begin, &end) == 0) return nullptr;
   BracketFunction* function = NewBracketFunction(&CallFetch);
   if (function == nullptr) return nullptr;
-  Set(&function->original, original);
-  Set(&function->slow, slow);
-  Set(&function->ask, ask);
+  SetField(&function->original, original);
+  SetField(&function->slow, slow);
+  SetField(&function->ask, ask);
   SetMarks(function, begin, end);
-  return Finished(function, true);
+  return FinishBracketFunction(function, true);
 }
 
 PyObject* BackwardFunction(PyObject*, PyObject* args) {
@@ -241,13 +241,13 @@ PyObject* BackwardFunction(PyObject*, PyObject* args) {
   }
   BracketFunction* function = NewBracketFunction(&CallBackward);
   if (function == nullptr) return nullptr;
-  Set(&function->original, original);
-  Set(&function->slow, first);
-  Set(&function->ask, ask);
-  Set(&function->tick, tick);
+  SetField(&function->original, original);
+  SetField(&function->slow, first);
+  SetField(&function->ask, ask);
+  SetField(&function->tick, tick);
   function->ask_torch = reinterpret_cast<int (*)()>(static_cast<uintptr_t>(address));
   SetMarks(function, begin, end);
-  return Finished(function, true);
+  return FinishBracketFunction(function, true);
 }
 
 PyObject* LoggingFunction(PyObject*, PyObject* args) {
@@ -257,10 +257,10 @@ PyObject* LoggingFunction(PyObject*, PyObject* args) {
   }
   BracketFunction* function = NewBracketFunction(&CallLogging);
   if (function == nullptr) return nullptr;
-  Set(&function->original, original);
-  Set(&function->apart, apart);
+  SetField(&function->original, original);
+  SetField(&function->apart, apart);
   SetMarks(function, begin, end);
-  return Finished(function, true);
+  return FinishBracketFunction(function, true);
 }
 
 PyMethodDef kBeforeStep = {"before_step", AsPyCFunction(BeforeStep), METH_FASTCALL, nullptr};
@@ -269,7 +269,7 @@ PyMethodDef kAfterStep = {"after_step", AsPyCFunction(AfterStep), METH_FASTCALL,
 PyObject* StepFunctions(PyObject*, PyObject*) {
   BracketFunction* function = NewBracketFunction(nullptr);
   if (function == nullptr) return nullptr;
-  PyObject* self = Finished(function, false);
+  PyObject* self = FinishBracketFunction(function, false);
   function->before = PyCFunction_New(&kBeforeStep, self);
   function->after = PyCFunction_New(&kAfterStep, self);
   if (function->before != nullptr && function->after != nullptr) return self;

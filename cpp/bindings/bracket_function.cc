@@ -14,10 +14,8 @@ namespace py = pybind11;
 namespace trainperf {
 namespace {
 
-BracketFunction* Self(PyObject* object) { return reinterpret_cast<BracketFunction*>(object); }
-
 PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  BracketFunction& function = *Self(self);
+  BracketFunction& function = *AsBracketFunction(self);
   if (count != 2) {
     PyErr_SetString(PyExc_TypeError, "know(thing, number) takes two arguments");
     return nullptr;
@@ -32,13 +30,13 @@ PyObject* Know(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 
 PyObject* Forget(PyObject* self, PyObject*) {
   if (kHasGil) {
-    for (Known& known : Self(self)->known) known = Known{};
+    for (KnownThing& known : AsBracketFunction(self)->known) known = KnownThing{};
   }
   Py_RETURN_NONE;
 }
 
 PyObject* SwitchOff(PyObject* self, PyObject*) {
-  Self(self)->on = false;
+  AsBracketFunction(self)->on = false;
   return Forget(self, nullptr);
 }
 
@@ -47,13 +45,13 @@ PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyErr_SetString(PyExc_TypeError, "switch_on(slow, begin, end) takes three arguments");
     return nullptr;
   }
-  if (Self(self)->vectorcall != nullptr) {
+  if (AsBracketFunction(self)->vectorcall != nullptr) {
     PyErr_SetString(PyExc_TypeError, "switch_on() is for step_functions(): the others are made switched on");
     return nullptr;
   }
-  Set(&Self(self)->slow, args[0]);
-  SetMarks(Self(self), args[1], args[2]);
-  Self(self)->on = true;
+  SetField(&AsBracketFunction(self)->slow, args[0]);
+  SetMarks(AsBracketFunction(self), args[1], args[2]);
+  AsBracketFunction(self)->on = true;
   return Forget(self, nullptr);  // another watch has other numbers
 }
 
@@ -90,7 +88,7 @@ PyObject* Bind(PyObject* self, PyObject* object, PyObject*) {
 }
 
 int Traverse(PyObject* self, visitproc visit, void* arg) {
-  BracketFunction& function = *Self(self);
+  BracketFunction& function = *AsBracketFunction(self);
   Py_VISIT(Py_TYPE(self));
   for (PyObject* held : {function.original, function.begin, function.end, function.ask, function.slow, function.tick,
                          function.apart, function.before, function.after, function.dict}) {
@@ -100,11 +98,11 @@ int Traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int Clear(PyObject* self) {
-  BracketFunction& function = *Self(self);
+  BracketFunction& function = *AsBracketFunction(self);
   function.on = false;
   for (PyObject** held : {&function.original, &function.begin, &function.end, &function.ask, &function.slow,
                           &function.tick, &function.apart, &function.before, &function.after, &function.dict}) {
-    Set(held, nullptr);
+    SetField(held, nullptr);
   }
   return 0;
 }
@@ -112,7 +110,7 @@ int Clear(PyObject* self) {
 void Dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
-  if (Self(self)->weak_references != nullptr) PyObject_ClearWeakRefs(self);
+  if (AsBracketFunction(self)->weak_references != nullptr) PyObject_ClearWeakRefs(self);
   Clear(self);
   PyObject_GC_Del(self);
   Py_DECREF(type);
@@ -177,24 +175,24 @@ BracketFunction* NewBracketFunction(vectorcallfunc call) {
   return function;
 }
 
-PyObject* Finished(BracketFunction* function, bool on) {
+PyObject* FinishBracketFunction(BracketFunction* function, bool on) {
   function->on = on;
   PyObject_GC_Track(reinterpret_cast<PyObject*>(function));
   return reinterpret_cast<PyObject*>(function);
 }
 
-PyObject* Exchange(PyObject** field, PyObject* value) {
+PyObject* ExchangeField(PyObject** field, PyObject* value) {
   return kHasGil ? std::exchange(*field, value) : __atomic_exchange_n(field, value, __ATOMIC_ACQ_REL);
 }
 
-void Set(PyObject** field, PyObject* value) {
+void SetField(PyObject** field, PyObject* value) {
   Py_XINCREF(value);
-  Py_XDECREF(Exchange(field, value));
+  Py_XDECREF(ExchangeField(field, value));
 }
 
 void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end) {
-  Set(&function->begin, IsOwnBegin(begin) ? nullptr : begin);
-  Set(&function->end, IsOwnEnd(end) ? nullptr : end);
+  SetField(&function->begin, IsOwnBegin(begin) ? nullptr : begin);
+  SetField(&function->end, IsOwnEnd(end) ? nullptr : end);
 }
 
 }  // namespace trainperf

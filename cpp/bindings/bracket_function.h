@@ -19,7 +19,7 @@ inline constexpr bool kHasGil = true;
 #endif
 inline constexpr size_t kKnown = 4;  // loaders that are zipped, optimizers of a GAN
 
-struct Known {
+struct KnownThing {
   PyObject* thing;  // borrowed: who tells us of it also tells us when it goes
   uint32_t number;
 };
@@ -37,7 +37,7 @@ struct BracketFunction {
   PyObject* tick;
   int64_t next_tick_ns;
   size_t next_known;
-  Known known[kKnown];
+  KnownThing known[kKnown];
   PyObject* apart;   // of a function that writes logs: an ApartState
   PyObject* before;  // of an optimizer's step: the two functions, which have no object of this type around them
   PyObject* after;
@@ -51,11 +51,11 @@ void AddBracketFunctionType(pybind11::module_* module);
 // With all fields empty. nullptr, with an exception set: no memory.
 BracketFunction* NewBracketFunction(vectorcallfunc call);
 // Its fields are set: from now on the garbage collector sees it.
-PyObject* Finished(BracketFunction* function, bool on);
+PyObject* FinishBracketFunction(BracketFunction* function, bool on);
 
 // Returns what was there, and gives the caller its reference.
-PyObject* Exchange(PyObject** field, PyObject* value);
-void Set(PyObject** field, PyObject* value);
+PyObject* ExchangeField(PyObject** field, PyObject* value);
+void SetField(PyObject** field, PyObject* value);
 void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end);
 
 }  // namespace trainperf

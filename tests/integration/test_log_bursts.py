@@ -51,6 +51,9 @@ def logged_ms(path: Path, write: Callable[[], None]) -> tuple[float, float]:
             spent += time.perf_counter() - start
     with trainperf.open(path) as run:
         assert run.dropped["late_events"] == 0
+        asleep = [d for d in run.detail_totals("sample") if d.state == "blocked"]
+        elsewhere_ns = sum(d.ns for d in asleep if d.phase != "logging")
+        assert elsewhere_ns <= 0.05 * sum(d.ns for d in asleep)  # else other findings would name its lines
         return spent * 1e3, run.phase_ns("logging") / 1e6
 
 

@@ -71,6 +71,7 @@ void ThreadTable::Reset() {
     info.gil_waits.store(0, std::memory_order_relaxed);
     info.gil_delay_ns.store(0, std::memory_order_relaxed);
     info.schedstat_fd.store(-1, std::memory_order_relaxed);
+    info.put_off_since_ns.store(0, std::memory_order_relaxed);
   }
   refused_.store(0, std::memory_order_relaxed);
   used_.store(0, std::memory_order_release);

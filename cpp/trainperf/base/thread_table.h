@@ -37,6 +37,7 @@ struct ThreadInfo {
   // the thread itself.
   std::atomic<SpscRing<Event>*> ring{nullptr};
   std::atomic<int> schedstat_fd{-1};
+  std::atomic<int64_t> put_off_since_ns{0};  // it is in a log record, whose begin it has yet to mark; 0: it is not
 };
 
 class ThreadTable {

@@ -31,6 +31,8 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // Between a thread's reading of the clock and its push it may be preempted; younger events wait for the next wake-up,
 // so that threads merge in order.
 constexpr int64_t kSettleNs = 2'000'000;
+// So long the others wait for a log record that its thread has yet to tell of.
+constexpr int64_t kLongestPutOffNs = 1'000'000'000;
 // Enabling CUPTI late takes seconds; a program must not hang when it takes for ever.
 constexpr std::chrono::seconds kLongestCommand(20);
 
@@ -150,6 +152,7 @@ void Collector::MarkWatch(EventKind kind) {
 
 absl::Status Collector::Flush() {
   if (!InThisProcess()) return absl::OkStatus();
+  marks::PushRecords();  // who waits within a log record is not to wait for its end
   std::unique_lock<std::mutex> lock(mutex_);
   if (finished_ || (stopping_ && !failure_.happened())) return result_;
   const int64_t ticket = ++flushes_wanted_;
@@ -204,7 +207,10 @@ bool Collector::RunOnOurThread(std::function<void()> command) {
 bool Collector::TraceCuda(const CudaTracerOptions& options) {
   if (!options_.cuda) return false;
   const auto traced = std::make_shared<std::atomic<bool>>(false);  // outlives a wait that was given up
-  const bool finished = RunOnOurThread([this, options, traced] { traced->store(device_.Attach(options)); });
+  const bool finished = RunOnOurThread([this, options, traced] {
+    marks::SumRecords(false);
+    traced->store(device_.Attach(options));
+  });
   return !finished || traced->load();  // one that is late may go live: the hand-over to others must know of it
 }
 
@@ -330,7 +336,11 @@ void Collector::Tick(int64_t now_ns, bool last) {
 
 void Collector::DrainRings(int64_t now_ns, bool last) {
   host_watermark_ns_ = last ? now_ns : now_ns - kSettleNs;
-  if (!last) host_watermark_ns_ = gil_.SettledNs(host_watermark_ns_);  // before its ring is drained
+  if (!last) {  // before the rings are drained
+    host_watermark_ns_ = gil_.SettledNs(host_watermark_ns_);
+    const int64_t oldest_ns = host_watermark_ns_ - kLongestPutOffNs;
+    host_watermark_ns_ = std::clamp(marks::PutOffSinceNs(), oldest_ns, host_watermark_ns_);
+  }
   const auto take = [this](const Event& event) { pending_.push_back(event); };
   const ThreadTable& threads = ThreadTable::Get();
   for (ThreadId id = 1; id <= threads.size(); ++id) {
@@ -446,7 +456,7 @@ void Collector::WriteOwnCost() {
   writer_->SetOverhead("marks", marks.cost_ns);
   if (marks.summed > 0 && !summed_told_) {
     summed_told_ = true;
-    writer_->SetTier("hook_logging", "summed",
+    writer_->SetTier("log_records", "summed",
                      absl::StrCat("of more than ", LogBurst::kMarked,
                                   " log records in a row the time is summed: it stays exact, where in a step it lies "
                                   "is coarser"));

@@ -10,7 +10,7 @@
 // step writes hundreds of records, of ten microseconds each. So only the first few of a burst leave marks: of the
 // others the clock is read, as long as they are short and stay on their CPU. Their time stays exact; where within half
 // a millisecond it lies does not. What is put off is told before the thread waits for the GIL, leaves another mark, or
-// ends the watch: of a process that is killed in between it is lost.
+// ends the watch. It is lost of a process that is killed in between, and of a thread that another ends the watch of.
 
 #ifndef TRAINPERF_PROBE_LOG_BURST_H_
 #define TRAINPERF_PROBE_LOG_BURST_H_

@@ -190,11 +190,15 @@ TEST_F(LogBurstTest, WhatIsPutOffIsToldBeforeTheThreadWaits) {
   const auto told_within = [this] {
     marks::Step();
     for (int i = 0; i < LogBurst::kMarked + 20; ++i) Record([] { Spin(2'000); });
+    EXPECT_EQ(marks::PutOffSinceNs(), INT64_MAX);
     std::vector<Event> told;
     Record([&] {
       Drained();
+      const int64_t since_ns = marks::PutOffSinceNs();
       marks::PushRecords();
       told = Drained();
+      EXPECT_TRUE(told.empty() || told.back().end_ns == since_ns);
+      EXPECT_EQ(marks::PutOffSinceNs(), INT64_MAX);
     });
     EXPECT_EQ(Drained().size(), 1u);  // its end
     return told.size();

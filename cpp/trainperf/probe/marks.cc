@@ -242,6 +242,11 @@ void PushLogging(Local& local, EventKind kind, int64_t at_ns) {
   local.ring->TryPush(event);
 }
 
+void OpenRecord(Local& local) {
+  local.burst.Open();
+  local.info->put_off_since_ns.store(0, std::memory_order_release);  // after its mark
+}
+
 void PushSum(Local& local) {
   if (local.burst.sum_ns() == 0) return;
   const LogBurst::Sum sum = local.burst.Take();
@@ -254,7 +259,7 @@ void PushBurst(Local& local) {
   PushSum(local);
   if (!local.burst.put_off()) return;
   PushLogging(local, EventKind::kBegin, local.burst.since_ns());
-  local.burst.Open();
+  OpenRecord(local);
   local.burst.Restart();  // the next may be like it
 }
 
@@ -300,6 +305,7 @@ int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, u
 void Enable() {
   g_refused.store(0, std::memory_order_relaxed);
   g_dropped_by_dead.store(0, std::memory_order_relaxed);
+  g_sum_records.store(true, std::memory_order_relaxed);
   for (Tally& tally : g_tallies) {
     for (auto* counter : {&tally.marks, &tally.timed_ns, &tally.timed}) counter->store(0, std::memory_order_relaxed);
   }
@@ -381,11 +387,15 @@ void RecordBegins(int64_t entered_ns) {
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Enters()) return;
-  if (burst.SumsNext() && g_sum_records.load(std::memory_order_relaxed) && !local.muted && local.off_cpu.StillOn()) {
-    burst.Begins(NowNs());
-  } else if (Write(EventKind::kBegin, Bracket::kLogging, 0, -1, 0, Phase::kOther, kC, entered_ns) != 0) {
-    burst.Marked();
+  if (burst.SumsNext() && g_sum_records.load(std::memory_order_relaxed) && !local.muted) {
+    const int64_t now_ns = NowNs();  // and then whether it is on its CPU: who is preempted in between leaves a mark
+    if (local.off_cpu.StillOn()) {
+      burst.Begins(now_ns);
+      local.info->put_off_since_ns.store(now_ns, std::memory_order_relaxed);
+      return;
+    }
   }
+  if (Write(EventKind::kBegin, Bracket::kLogging, 0, -1, 0, Phase::kOther, kC, entered_ns) != 0) burst.Marked();
 }
 
 void RecordEnds() {
@@ -393,12 +403,12 @@ void RecordEnds() {
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Leaves()) return;
-  if (burst.put_off() && local.muted) {
-    burst.Open();  // as with any mark
-  } else if (burst.put_off()) {
+  if (burst.put_off() && local.muted) OpenRecord(local);  // as with any mark
+  if (burst.put_off()) {
     const int64_t now_ns = NowNs();
     if (local.off_cpu.StillOn() && now_ns - burst.since_ns() < LogBurst::kLongNs) {
       burst.Add(now_ns);
+      local.info->put_off_since_ns.store(0, std::memory_order_relaxed);
       if (burst.sum_ns() >= LogBurst::kTakenNs) PushSum(local);
       if (CountMark(local, kSummed)) CountTime(local, kSummed, 2 * (NowNs() - now_ns));  // it began likewise
       return;
@@ -409,6 +419,16 @@ void RecordEnds() {
 }
 
 void SumRecords(bool on) { g_sum_records.store(on, std::memory_order_relaxed); }
+
+int64_t PutOffSinceNs() {
+  int64_t oldest_ns = INT64_MAX;
+  const ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    const int64_t since_ns = threads.info(id).put_off_since_ns.load(std::memory_order_acquire);
+    if (since_ns != 0) oldest_ns = std::min(oldest_ns, since_ns);
+  }
+  return oldest_ns;
+}
 
 void PushRecords() {
   if (!enabled()) return;

@@ -69,6 +69,8 @@ void RecordEnds();
 void SumRecords(bool on);
 // What the calling thread has put off, before it tells of something by itself. Safe in the GIL hook.
 void PushRecords();
+// When the oldest record began that its thread is in and has yet to tell of; INT64_MAX: none.
+int64_t PutOffSinceNs();
 
 // The calling thread's clocks now, as a mark has them. Leaves no mark but those that were put off, and makes no thread
 // watched.
