@@ -11,28 +11,13 @@
 #include "trainperf/base/clock.h"
 #include "trainperf/base/off_cpu.h"
 #include "trainperf/probe/marks.h"
+#include "trainperf/probe/marks_test_util.h"
 
 namespace trainperf {
 namespace {
 
 // By the marks that a thread leaves. A record in which it is preempted leaves marks of its own, at any time.
-class LogBurstTest : public testing::Test {
- protected:
-  void SetUp() override {
-    ThreadTable::Get().Reset();
-    marks::Enable();
-  }
-  void TearDown() override {
-    marks::Disable();
-    marks::ReleaseRings();
-  }
-  std::vector<Event> Drained() {
-    std::vector<Event> events;
-    SpscRing<Event>* ring = marks::CurrentThread()->ring.load();
-    if (ring != nullptr) ring->Drain([&](const Event& event) { events.push_back(event); });
-    return events;
-  }
-};
+class LogBurstTest : public MarksTest {};
 
 void Spin(int64_t ns) {
   for (const int64_t start_ns = NowNs(); NowNs() < start_ns + ns;) {

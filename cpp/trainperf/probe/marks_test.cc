@@ -13,28 +13,10 @@
 #include <vector>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/probe/marks_test_util.h"
 
 namespace trainperf {
 namespace {
-
-class MarksTest : public testing::Test {
- protected:
-  void SetUp() override {
-    ThreadTable::Get().Reset();
-    marks::Enable();
-  }
-  void TearDown() override {
-    marks::Disable();
-    marks::ReleaseRings();
-  }
-  // What this thread has marked since the last call.
-  std::vector<Event> Drained() {
-    std::vector<Event> events;
-    SpscRing<Event>* ring = marks::CurrentThread()->ring.load();
-    if (ring != nullptr) ring->Drain([&](const Event& event) { events.push_back(event); });
-    return events;
-  }
-};
 
 TEST_F(MarksTest, CarriesClocksInOrder) {
   marks::Begin(Bracket::kFetch, 3, 2, kGradDisabled);
