@@ -3,10 +3,11 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test test-versions gpu lint format bench docs wheel asan tsan fuzz clean
+.PHONY: help setup dev demo test replay test-versions gpu lint format bench docs wheel asan tsan fuzz clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    all tests, on every CPython found"
+	@echo "make replay  judge recorded runs by today's rules, in seconds, and say what changed"
 	@echo "make test-versions   the integrations on other versions of Lightning and transformers"
 	@echo "make dev     build in place: then edits of Python need no build"
 	@echo "make gpu     tests and measurements on a GPU; skipped, with the reason, where there is none"
@@ -33,6 +34,9 @@ test:
 	@scripts/setup.sh --build
 	@cmake --preset release >/dev/null
 	@scripts/test.sh
+
+replay: dev
+	@python -m tests.replay
 
 test-versions: dev
 	@scripts/test_versions.sh
