@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from runfiles import RunFile
 from trainperf.report import console
 from verdicts import TRAIN, Make, only, said
 
@@ -25,15 +26,55 @@ def test_data_starved_names_the_users_line_and_says_that_it_computes(make: Make)
     assert f.confidence == "high"
 
 
-@pytest.mark.parametrize("skipped", [300, 5])
-def test_batches_that_are_skipped_are_made_in_one_step(make: Make, skipped: int) -> None:
-    file = make()
-    file.step({("fetch", "python"): 5.0 * skipped}, compute=3.0, fetches=skipped)
+@pytest.mark.parametrize(("workers", "rest"), [(0, "TP101"), (2, "TP102")])
+def test_batches_that_are_dropped_before_the_first_step(make: Make, workers: int, rest: str) -> None:
+    file = _skips(make(), 301, num_workers=workers)
+    found = said(file)
+    top, other = found.findings
+    assert (found.verdict.finding, top.slug, top.severity) == ("TP107", "skipped-batches", "critical")
+    assert top.title == "300 batches were made and dropped before the first step"
+    assert top.cost_ns == pytest.approx(1500e6) and (top.steps_affected, top.steps) == (1, 200)
+    assert "skip indices, not batches" in top.fix and "they would make the dropped batches, too" in top.will_not_help
+    assert other.id == rest and other.cost_ns == pytest.approx(1000e6) and other.steps_affected == 200
+    assert "take long" not in other.fix
+
+
+def test_a_few_batches_that_are_dropped_are_none_of_its(make: Make) -> None:
+    assert only(_skips(make(), 6)).id == "TP101"
+
+
+def test_many_batches_that_a_step_trains_on_are_not_dropped(make: Make) -> None:
+    assert only(_skips(make(), 301, backwards=301)).id == "TP101"
+
+
+def test_many_batches_that_a_step_computes_with_are_not_dropped(make: Make) -> None:
+    """Such as statistics by the model: the step spends its time elsewhere."""
+    assert only(_skips(make(), 301, compute=2000.0)).id == "TP101"
+
+
+def test_a_stream_skips_at_its_source(make: Make) -> None:
+    f = said(_skips(make(), 301, kind="iterable")).findings[0]
+    assert f.fix.startswith("# skip at the source: let Slow.__iter__ begin")
+
+
+def test_batches_that_are_dropped_later_may_be_validated_with(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 5.0}, compute=3.0)
+    f = next(f for f in said(_skips(file, 301)).findings if f.id == "TP107")
+    assert f.title == "300 batches were fetched and not trained on in 1 step" and "model.eval()" in f.fix
+
+
+def _skips(
+    file: RunFile, fetches: int, *, backwards: int = 1, compute: float = 3.0, num_workers: int = 0, kind: str = "map"
+) -> RunFile:
+    """A step that fetches so many batches, and 199 others of one each."""
+    mechanism = "blocked" if num_workers else "python"
+    file.step({("fetch", mechanism): 5.0 * fetches}, compute=compute, fetches=fetches, backwards=backwards)
     for _ in range(199):
-        file.step({("fetch", "python"): 5.0}, compute=3.0)
-    file.loader(1, fetches=199 + skipped, wait=5 * (199 + skipped), dataset="Slow")
-    told = "60% of it is in step 0, of 300 batches: those that are skipped are made too"
-    assert [e for e in only(file).evidence if "skipped" in e] == ([told] if skipped == 300 else [])
+        file.step({("fetch", mechanism): 5.0}, compute=3.0)
+    count = 199 + fetches
+    ready = {0: (count, 5.0 * count)} if num_workers else None
+    file.loader(1, fetches=count, wait=5 * count, ready=ready, dataset="Slow", num_workers=num_workers, kind=kind)
+    return file
 
 
 def test_a_look_that_shows_what_was_before_the_fetch_is_not_its_place(make: Make) -> None:

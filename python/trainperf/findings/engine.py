@@ -430,7 +430,8 @@ def cost_text(finding: Finding) -> str:
     percent = f"{finding.share:.0%}"
     if finding.steps_affected * 2 < finding.steps and finding.steps_affected:
         each = finding.cost_ns * finding.affected_share / finding.steps_affected / 1e6
-        return f"{finding.steps_affected:,} of {finding.steps:,} steps, {_short(each)} ms each ({percent} of the run)"
+        every = " each" if finding.steps_affected > 1 else ""
+        return f"{finding.steps_affected:,} of {finding.steps:,} steps, {_short(each)} ms{every} ({percent} of the run)"
     return f"{_short(finding.cost_ms_per_step)} ms/step ({percent})"
 
 

@@ -19,6 +19,7 @@ from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity, Standing
 from trainperf.findings.places import Holder, Places, Spot, function_name
 from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
+from trainperf.findings.skipped import Skipped, skipped
 from trainperf.findings.text import ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
@@ -110,6 +111,10 @@ class Facts(Places):
     @cached_property
     def restarts(self) -> Restarts | None:
         return restarts(self)
+
+    @cached_property
+    def skipped(self) -> Skipped | None:
+        return skipped(self)
 
     @cached_property
     def loaders_end(self) -> Outside:

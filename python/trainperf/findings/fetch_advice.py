@@ -48,7 +48,8 @@ def advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, *
         result = _cheaper_batches(facts, main, fetching, cost, small=small)
     else:
         result = _workers(facts, main, fetching, _needed(facts, cost))
-    affected = result.affected or facts.affected("data_wait")
+    # Which steps have it is not known where the same steps have what TP107 reports.
+    affected = result.affected or (_all(facts) if loaders.told_skipped(facts) else facts.affected("data_wait"))
     if facts.restarts is None and affected.steps < facts.steps and result.workers:
         result = _of_few(facts, affected, result)
     fix, share = result.fix, result.share
@@ -87,7 +88,7 @@ def _cheaper_batches(facts: Facts, main: Loader | None, fetching: Fetching, cost
     if long is None:
         return Advice(fix, wont)
     return Advice(
-        f"# {long.steps:,} batches take long: see what their samples have\n{fix}",
+        f"# {_take_long(long.steps)}: see what their samples have\n{fix}",
         wont,
         affected=long,
         share=long.share,
@@ -162,6 +163,8 @@ class _ByWorkers:
 
 def _long_ones(facts: Facts, cost: int) -> Affected | None:
     """The few steps that wait much longer than the others, where they have most of the cost."""
+    if loaders.told_skipped(facts):
+        return None
     table = facts.run.steps
     column = table.causes_ns[:, CAUSES.index("data_wait")]
     each = column / table.count
@@ -170,6 +173,14 @@ def _long_ones(facts: Facts, cost: int) -> Affected | None:
     if not steps or 10 * steps > facts.steps or ns < limit("half_share") * cost:
         return None
     return Affected(steps, min(1.0, ns / cost))
+
+
+def _all(facts: Facts) -> Affected:
+    return Affected(facts.steps, 1.0)
+
+
+def _take_long(batches: int) -> str:
+    return "1 batch takes long" if batches == 1 else f"{batches:,} batches take long"
 
 
 def _of_few(facts: Facts, affected: Affected, of_all: Advice) -> Advice:
@@ -182,7 +193,7 @@ def _of_few(facts: Facts, affected: Affected, of_all: Advice) -> Advice:
         between = facts.steps / affected.steps / of_all.workers
         ahead = f"prefetch_factor={min(_FARTHEST, max(2, math.ceil(between)))}, persistent_workers"
         call = of_all.fix.partition("  # ")[0].replace("persistent_workers", ahead)
-        few = f"# {affected.steps:,} batches take long: see what their samples have, or let workers run ahead of them"
+        few = f"# {_take_long(affected.steps)}: see what their samples have, or let workers run ahead of them"
         fix, wont = f"{few}\n{call}", "more workers alone: batches come in order, and each worker is only two ahead"
     return dataclasses.replace(of_all, fix=fix, will_not_help=wont)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 SAMPLER_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
+SKIPPED_LIMITS = Limits(limit("rare_warn_share"), limit("critical_share"))
 TORCHS_DATASETS = {"TensorDataset", "Subset", "ConcatDataset", "StackDataset", "ChainDataset"}
 
 
@@ -212,10 +213,19 @@ def told_sampler(facts: Facts) -> dict[Cell, int]:
     return cells if facts.grade(ns, SAMPLER_LIMITS) is not None else {}
 
 
+def told_skipped(facts: Facts) -> dict[Cell, int]:
+    """What TP107 reports."""
+    mine = facts.skipped
+    return mine.claims if mine is not None and facts.grade(mine.ns, SKIPPED_LIMITS) is not None else {}
+
+
 def workers_cells(facts: Facts) -> dict[Cell, int]:
-    """The waits of fetches, without their samplers."""
-    drawn = facts.sampler_cells
-    return {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
+    """The waits of fetches, without their samplers and what TP107 reports."""
+    drawn, dropped = facts.sampler_cells, told_skipped(facts)
+    return {
+        cell: max(0, ns - drawn.get(cell, 0) - dropped.get(cell, 0))
+        for cell, ns in facts.cells("data_wait", ["fetch"]).items()
+    }
 
 
 def with_workers_of(facts: Facts, *, without_sampler: bool = True) -> list[Loader]:

@@ -121,6 +121,13 @@ _TABLE = (
         "the largest cause of nearly any run; batched indexing still pays",
     ),
     Threshold(
+        "skipped_ratio",
+        10.0,
+        "ratio, to the median step's",
+        "a step that fetched this many times as many batches, or more, trained on few of them",
+        "gradient accumulation and several loaders raise the median, too; a resume drops hundreds",
+    ),
+    Threshold(
         "restart_batches",
         2,
         "batches",

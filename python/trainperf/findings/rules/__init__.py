@@ -40,6 +40,7 @@ from trainperf.findings.rules.no_tensor_cores import NoTensorCores
 from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.pageable_copies import PageableCopies
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
+from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
 from trainperf.findings.rules.slower_than_before import SlowerThanBefore
 from trainperf.findings.rules.sync_in_loop import SyncInLoop
@@ -57,6 +58,7 @@ ALL: tuple[Rule, ...] = (
     Autotuning(),
     GpuWarmUp(),
     WorkerStartup(),
+    SkippedBatches(),
     ReadyNotDelivered(),
     WorkersTooSlow(),
     DeliveryCost(),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import plural
@@ -13,12 +11,9 @@ from trainperf.findings.fetch_advice import advice
 from trainperf.findings.fetching import Fetching
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-
-_MANY = 10  # times as many as the median step
 
 
 class DataStarved:
@@ -29,7 +24,11 @@ class DataStarved:
 
     def check(self, facts: Facts) -> Outcome:
         drawn = loaders.told_sampler(facts)  # as TP106
-        cells = {cell: ns - drawn.get(cell, 0) for cell, ns in facts.cells("data_wait", ["fetch"]).items()}
+        dropped = loaders.told_skipped(facts)
+        cells = {
+            cell: max(0, ns - drawn.get(cell, 0) - dropped.get(cell, 0))
+            for cell, ns in facts.cells("data_wait", ["fetch"]).items()
+        }
         in_process = any(loaders.num_workers(v) == 0 for v in facts.run.loaders.values())
         restarts = facts.restarts  # told as TP104
         begun = restarts.in_process_ns - (restarts.sampled_ns if drawn else 0) if restarts is not None else 0
@@ -64,7 +63,6 @@ class DataStarved:
             confidence=fetching.confidence(facts),
             evidence=(
                 f"fetching takes {facts.of_step(cost)}" + ("" if facts.of_trace else f"; {_on_cpu_or_not(fetching)}"),
-                _in_one_step(facts, cost),
                 *fetching.evidence(facts),
                 f"num_workers=0, {plural(usable, 'CPU')} usable"
                 if main is not None and usable and (todo.will_not_help or fetching.for_threads)
@@ -77,18 +75,6 @@ class DataStarved:
             fix_share=todo.share,
             will_not_help=todo.will_not_help,
         )
-
-
-def _in_one_step(facts: Facts, cost: int) -> str:
-    """Of a step that fetches many batches, as where a training goes on from its middle and skips what it has seen."""
-    table = facts.run.steps
-    row = int(np.argmax(table.fetches))
-    fetches, usual = int(table.fetches[row]), max(1, int(np.median(table.fetches)))
-    ns = int(table.causes_ns[row, CAUSES.index("data_wait")])
-    if table.count[row] > 1 or fetches < _MANY * usual or ns < limit("felt_share") * cost:
-        return ""
-    step = f"step {table.index[row]:,}, of {fetches:,} batches"
-    return f"{min(1.0, ns / cost):.0%} of it is in {step}: those that are skipped are made too"
 
 
 def _on_cpu_or_not(fetching: Fetching) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gpu
-from trainperf.findings.facts import ms
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
@@ -44,7 +44,10 @@ class ExposedCommunication(DeviceRule):
             evidence=(
                 f"collectives run {ms(totals.collective_ns / facts.steps)} a step, "
                 f"{ms(exposed / facts.steps)} of it with nothing else on {device.name} ({hidden:.0%} is hidden)",
-                *(f"{gpu.short_kernel(k.name)}: {k.count:,} times, {ms(k.ns / k.count)} each" for k in names[:2]),
+                *(
+                    f"{gpu.short_kernel(k.name)}: {plural(k.count, 'time')}, {ms(k.ns / k.count)} each"
+                    for k in names[:2]
+                ),
                 "a collective also waits for the slowest rank: compare the ranks' runs before you blame the network",
             ),
             who=[gpu.short_kernel(k.name) for k in names[:1]],

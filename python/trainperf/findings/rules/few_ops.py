@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gpu
-from trainperf.findings.facts import ms
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
@@ -41,7 +41,7 @@ class FewOps(DeviceRule):
             confidence=facts.confidence(doubts=device.doubts),
             evidence=tuple(
                 f"{k.ns / device.kernel_ns:.0%}: {gpu.short_kernel(k.name)}, "
-                f"{k.count:,} times, {ms(k.ns / k.count)} each"
+                f"{plural(k.count, 'time')}, {ms(k.ns / k.count)} each"
                 for k in few
             ),
             why=f"{gpu.short_kernel(few[0].name)} takes {ms(few[0].ns / facts.steps)} of each step",

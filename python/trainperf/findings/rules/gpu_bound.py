@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gpu
-from trainperf.findings.facts import ms
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
@@ -40,7 +40,7 @@ class GpuBound(DeviceRule):
                 f"a kernel starts {ahead:.1f} ms after its launch (median): the host runs ahead"
                 if ahead >= 0.1
                 else "",
-                f"{full.count:,} launches waited for room in the queue" if full.count else "",
+                f"{plural(full.count, 'launch', 'es')} waited for room in the queue" if full.count else "",
                 f"the host waits for it {ms((full.ns + waits.ns) / facts.steps)} a step, which costs nothing"
                 if full.ns + waits.ns >= 0.05 * facts.wall_ns
                 else "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings import gpu
-from trainperf.findings.facts import ms
+from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.rule import DeviceRule
 from trainperf.findings.thresholds import limit
@@ -47,7 +47,7 @@ class NoTensorCores(DeviceRule):
             confidence=facts.confidence(doubts=device.doubts),
             evidence=(
                 *(
-                    f"{gpu.short_kernel(k.name)}: {ms(k.ns / facts.steps)} a step, {k.count:,} times"
+                    f"{gpu.short_kernel(k.name)}: {ms(k.ns / facts.steps)} a step, {plural(k.count, 'time')}"
                     for k in without[:3]
                 ),
                 f"{device.device.name} has tensor cores" if major else "",

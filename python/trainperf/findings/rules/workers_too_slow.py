@@ -51,7 +51,8 @@ class WorkersTooSlow:
         if not count:
             return None
         gil = sum(v.fetches.gil_wait_ns for v in found if v in late)
-        claims = loaders.spread(loaders.workers_cells(facts), starved - min(gil, starved))
+        dropped = sum(loaders.told_skipped(facts).values())  # of the same fetches
+        claims = loaders.spread(loaders.workers_cells(facts), max(0, starved - min(gil, starved) - dropped))
         cost = sum(claims.values())
         severity = facts.grade(cost, self.limits)
         if severity is None:
