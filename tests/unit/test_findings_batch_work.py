@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -198,7 +199,7 @@ def test_the_verdict_of_an_info_as_large_as_a_warning_says_where_and_what_to_do(
     assert "no warning, but host-compute costs 36%" in found.verdict.text
     with file.open() as run:
         text = console.summary(run)
-    assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\)$", text, re.M)
+    assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\) called by train", text, re.M)
     assert re.search(r"^Next  a loss, a model, an average of the weights: of all at once", text, re.M)
 
 
@@ -222,3 +223,63 @@ def test_a_forward_too_long_for_a_model_of_functions_is_no_all_clear(
         and ("augment (train.py:4)" in abstained(file, "TP310")) == said_so
     )
     assert (found.verdict.kind == "partly") == said_so == ("not known what is the model" in found.verdict.text)
+
+
+MAX_POOL = (
+    "/x/site-packages/torch/nn/functional.py:837 _max_pool2d",
+    "/x/site-packages/torch/_jit_internal.py:637 boolean_dispatch.<locals>.fn",
+)
+
+
+@pytest.mark.parametrize("frames", [(*MAX_POOL, f"{TRAIN}:4 shrink"), MAX_POOL])
+def test_functional_layers_that_no_backward_goes_through_work_on_the_batch(make: Make, frames: tuple[str, ...]) -> None:
+    """Masks that are eroded anew for each batch: forward is 13 times as long as backward."""
+    f = only(batches(make, 30.0, *frames, forward=32.0, backward=2.5))
+    assert (f.id, f.severity) == ("TP310", "critical") and "before it calls the model" in f.title
+    assert "_jit_internal" not in f.why
+
+
+def test_functional_layers_that_backward_may_go_through_are_no_all_clear(make: Make) -> None:
+    file = batches(make, 6.0, *MAX_POOL, f"{TRAIN}:4 stem")
+    found = said(file)
+    assert found.findings == () and found.verdict.kind == "partly"
+    assert "it is not known what is the model" in found.verdict.text and "no trouble" not in found.verdict.text
+
+
+def module_call(line: int, function: str = "train", **described: object) -> dict[str, object]:
+    """What a look saw that the user's line called: a trained module that was given data, but for what is described."""
+    seen = {"training": [40, 40], "evaluating": [0, 0], "given": [40, 0], "parameters": 4, "trained": 4, "frozen": []}
+    return {"callers": [[TRAIN, function, line], [TRAIN, "main", 40]], "forward": [], **seen, **described}
+
+
+@pytest.mark.parametrize(("gradient", "told"), [(0, True), (40, False)])
+@pytest.mark.parametrize("frames", [(*MAX_POOL, f"{TRAIN}:4 stem"), (f"{TRAIN}:4 stem",)])
+def test_what_comes_before_a_model_that_is_given_data_works_on_the_batch(
+    make: Make, frames: tuple[str, ...], gradient: int, told: bool
+) -> None:
+    """Whatever backward takes: here it is long enough for that as well. With a gradient it is a part of the model."""
+    file = batches(make, 8.0, *frames, backward=12.0)
+    file.meta(module_calls=json.dumps({"calls": [module_call(9, given=[40, gradient])]}))
+    found = said(file)
+    assert [f.id for f in found.findings if f.severity != "info"] == (["TP310"] if told else [])
+    assert found.verdict.kind == ("finding" if told else "healthy")
+
+
+@pytest.mark.parametrize("line", [8, 9])
+def test_a_module_without_parameters_that_is_given_data_works_on_the_batch(make: Make, line: int) -> None:
+    """An augmentation, on a line of its own or on the model's."""
+    pool = ("/x/site-packages/torch/nn/modules/pooling.py:230 MaxPool2d.forward", CALL.format(1832))
+    file = batches(make, 6.0, *pool, line=line)
+    shapes = module_call(line, training=[40, 0], parameters=0, trained=0)
+    shapes["forward"] = ["/x/site-packages/torch/nn/modules/pooling.py", "MaxPool2d.forward"]
+    model = module_call(9, forward=["/x/site-packages/torch/nn/modules/linear.py", "Linear.forward"])
+    file.meta(module_calls=json.dumps({"calls": [shapes, model]}))
+    f = only(file)
+    assert (f.id, f.where) == ("TP310", f"train.py:{line}") and "before it calls the model" in f.title
+
+
+@pytest.mark.parametrize(("backward", "told"), [(2.5, True), (12.0, False)])
+def test_what_is_too_long_for_a_loss_after_the_model_is_no_all_clear(make: Make, backward: float, told: bool) -> None:
+    """On the loop's own lines: it may be the loss."""
+    found = said(batches(make, 8.0, line=10, backward=backward))
+    assert (found.verdict.kind == "partly") == told

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from runfiles import RunFile
+from test_findings_batch_work import module_call
 from verdicts import TRAIN, Make, abstained, only, said
 
 CALL = "/x/site-packages/torch/nn/modules/module.py:1789 Module._call_impl"
@@ -244,3 +247,56 @@ def test_what_calls_no_module_is_no_evaluation(make: Make) -> None:
     made = file.stack("/x/site-packages/numpy/core.py:9 roll", f"{TRAIN}:40 reshard", f"{TRAIN}:12 train")
     file.detail("sample", 1000, phase="forward", state="native", stack=made, count=40, steps=10)
     assert "TP312" not in [f.id for f in said(file).findings]
+
+
+POOL = ("/x/site-packages/torch/nn/modules/pooling.py:779 AvgPool2d.forward", CALL, CALL)
+
+
+def long_forward(make: Make, *calls: dict[str, object], lines: tuple[int, ...] = (9,)) -> RunFile:
+    """Ten times as long as backward, by one line of the loop's, or half of it by each."""
+    cells = {("forward", "native"): 20.0, ("backward", "native"): 2.0, ("optimizer", "native"): 0.5}
+    file = make().steps(100, cells)
+    for line in lines:
+        stack = file.stack(*POOL, f"{TRAIN}:{line} train", f"{TRAIN}:40 main")
+        file.detail("sample", 2000 / len(lines), phase="forward", state="native", stack=stack)
+    return file.meta(module_calls=json.dumps({"calls": list(calls)}))
+
+
+def test_a_model_whose_first_layers_have_no_gradient_is_no_extra_forward(make: Make) -> None:
+    """It begins with a pooling of large images."""
+    found = said(long_forward(make, module_call(9)))
+    assert found.findings == () and found.verdict.kind == "healthy"
+
+
+def test_frozen_layers_of_the_model_that_is_trained_are_an_info_with_their_names(make: Make) -> None:
+    (f,) = said(long_forward(make, module_call(9, trained=2, frozen=["backbone"]))).findings
+    assert (f.id, f.severity) == ("TP312", "info") and f.why.endswith("runs a model with frozen layers: backbone")
+    assert f.title == "most of the model's forward is in frozen layers"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (module_call(9, training=[40, 0], trained=0), module_call(12)),  # a frozen backbone, and a small head
+        (module_call(9, training=[40, 0]), module_call(12)),  # rollouts
+        (module_call(9, training=[40, 10]),),  # by the line that trains
+        (module_call(9, function="act"),),  # not looked at
+        (),
+    ],
+)
+def test_a_line_that_is_not_known_to_be_trained_is_told(make: Make, calls: tuple[dict[str, object], ...]) -> None:
+    assert only(long_forward(make, *calls)).severity == "warning"
+
+
+def test_a_second_forward_with_gradients_is_told_where_the_backward_may_be_of_either(make: Make) -> None:
+    assert only(long_forward(make, module_call(9), module_call(12), lines=(9, 12))).severity == "warning"
+
+
+def test_a_head_that_is_given_what_the_model_returned_has_its_backward(make: Make) -> None:
+    found = said(long_forward(make, module_call(9), module_call(12, given=[40, 40])))
+    assert "TP312" not in [f.id for f in found.findings]
+
+
+@pytest.mark.parametrize("damaged", ["[", "[1]", '{"calls": 3}', '{"calls": [3, {"callers": [[1]]}, {"callers": 2}]}'])
+def test_a_damaged_look_says_nothing(make: Make, damaged: str) -> None:
+    assert only(long_forward(make).meta(module_calls=damaged)).id == "TP312"

@@ -23,6 +23,7 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.frames import Function
+    from trainperf.findings.module_calls import ModuleCalls
     from trainperf.runfile import Frame
 
 
@@ -36,15 +37,19 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """Native code in forward, outside of any module, of functions that come to their first call of a layer on a later
-    line."""
+    """Native code in forward of functions that come to their first call of a layer on a later line, outside of any
+    module but such as only shape a batch."""
 
     calls: dict[Function, Lines]
     updates: dict[Function, int]  # the last line of its backward and its optimizer's step
     of_batch: frozenset[Function]
     of_model: frozenset[Function]  # those that may be a part of the model itself
+    unsure_ns: int  # of these, what may as well be work on a batch
+    modules: ModuleCalls
 
     def is_one(self, stack: Sequence[Frame]) -> bool:
+        if self.modules.shapes_batch(stack):
+            return True
         return not _is_trainings(stack) and self.is_before(stack) and _function(stack) in self.of_batch
 
     def is_before(self, stack: Sequence[Frame]) -> bool:
@@ -82,32 +87,40 @@ class BatchWork:
 
 
 def batch_work(facts: Facts) -> BatchWork:
-    """A function may be a part of the model where it runs PyTorch's functional layers, or is most of what is called
-    forward and backward is as long as if it went through that too."""
+    """A function may be a part of the model where backward is as long as if it went through that too, unless the model
+    was seen to be given data: no gradient goes to what comes before it."""
     native = facts.samples(phases=["forward"], states=["native"])
-    calls = _calls(facts)
+    calls, modules = _calls(facts), facts.module_calls
     model_ns = 0
     ns_of: dict[Function, int] = {}
-    with_layers: set[Function] = set()
+    functional: dict[Function, int] = {}  # of these, with PyTorch's functions of layers
+    given_data: dict[Function, bool | None] = {}  # the modules that are called later
     for d in native:
         stack = facts.run.stack(d.stack)
         if in_module(stack):
-            model_ns += d.ns
-        elif _is_before(stack, calls):
+            model_ns += 0 if modules.shapes_batch(stack) else d.ns
+        elif (found := _innermost(stack, calls)) is not None and found[0].line < found[1].first:
+            if _is_trainings(stack):
+                continue
             function = _function(stack)
-            own = [f for f in below_users(stack) if is_trainings_own(f)]
-            if any(is_functional(f) for f in own):
-                with_layers.add(function)
-            elif not own and not in_autograd_function(stack):
-                ns_of[function] = ns_of.get(function, 0) + d.ns
+            ns_of[function] = ns_of.get(function, 0) + d.ns
+            given_data[function] = modules.is_given_data(function_of(found[0]))
+            if any(is_functional(f) and is_trainings_own(f) for f in below_users(stack)):
+                functional[function] = functional.get(function, 0) + d.ns
     each = facts.matrix["forward", "native"] / max(1, sum(d.ns for d in native))  # exact time for that of samples
     backward_ns = facts.run.phase_ns("backward")
-    of_model = with_layers | {
-        function
-        for function, ns in ns_of.items()
-        if ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each
-    }
-    return BatchWork(calls, _updates(facts), frozenset(ns_of.keys() - of_model), frozenset(of_model))
+    functional_ns = sum(functional.values())
+
+    def may_be_the_model(function: Function, ns: int) -> bool:
+        if given_data[function]:
+            return False
+        if functional.get(function, 0) >= limit("half_share") * ns:
+            return limit("untrained_ratio") * backward_ns >= (functional_ns + model_ns) * each
+        return ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each
+
+    of_model = frozenset(function for function, ns in ns_of.items() if may_be_the_model(function, ns))
+    unsure_ns = sum(ns_of[f] for f in of_model if given_data[f] is None)
+    return BatchWork(calls, _updates(facts), frozenset(ns_of) - of_model, of_model, int(unsure_ns * each), modules)
 
 
 def _calls(facts: Facts) -> dict[Function, Lines]:
@@ -115,7 +128,7 @@ def _calls(facts: Facts) -> dict[Function, Lines]:
     calls: dict[Function, Lines] = {}
     for d in facts.samples(phases=["forward"]):
         stack = facts.run.stack(d.stack)
-        if not runs_layer(stack):
+        if not runs_layer(stack) or facts.module_calls.shapes_batch(stack):
             continue
         outermost = max(i for i, f in enumerate(stack) if calls_module(f))
         for f in stack[outermost + 1 :]:
@@ -152,7 +165,9 @@ def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[Fr
 
 
 def _is_trainings(stack: Sequence[Frame]) -> bool:
-    return in_autograd_function(stack) or any(map(is_trainings_own, below_users(stack)))
+    """PyTorch's functions of layers are asked of a batch as well: a morphology of masks is a max_pool2d."""
+    own = (f for f in below_users(stack) if is_trainings_own(f) and not is_functional(f))
+    return in_autograd_function(stack) or any(own)
 
 
 def _is_before(stack: Sequence[Frame], calls: dict[Function, Lines]) -> bool:

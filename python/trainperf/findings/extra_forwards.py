@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class ExtraForwards(Functions):
     why: str  # no backward is thought to
     steps: int = 0  # in few steps only; 0: in all
     needed_ns: int = 0  # the part of it that a backward goes through
+    frozen: tuple[str, ...] = ()  # layers of the trained model itself, which these calls run; "": not known which
 
     @property
     def within_step(self) -> bool:
@@ -97,11 +98,13 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
         return None
     forward = _forward(facts)
     whole_ns, count = sum(d.ns for d in forward), sum(d.count for d in forward)
-    ns: dict[Line, int] = {}
+    ns: dict[_Called, int] = {}
+    frozen: dict[_Called, tuple[str, ...]] = {}
     for d in forward:
         stack = facts.run.stack(d.stack)
-        if runs_layer(stack) and _of_caller(stack) and (line := _line(stack)) is not None:
-            ns[line] = ns.get(line, 0) + d.ns
+        if runs_layer(stack) and _of_caller(stack) and (called := _called(facts, stack)) is not None:
+            ns[called] = ns.get(called, 0) + d.ns
+            frozen[called] = facts.module_calls.frozen(stack) if called.is_trained else ()
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
 
     def at_least(of_line: int) -> float:
@@ -109,8 +112,10 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
         share = min(max(of_line / max(1, whole_ns), 0.0), 1.0)  # in a damaged file it may be anything
         return whole_ns * (share - math.sqrt(share * (1 - share) / max(1, count)))
 
-    lines = {line for line, of_line in ns.items() if at_least(of_line) > limit("untrained_ratio") * backward_ns > 0}
-    claims, details = _claims(facts, "forward", lambda stack: _line(stack) in lines)
+    long = {called for called, its in ns.items() if at_least(its) > limit("untrained_ratio") * backward_ns > 0}
+    # The forward of what is trained is needed: it is spoken of where its layers are frozen, and nothing else is long.
+    mine = {called for called in long if not called.is_trained} or {called for called in long if frozen[called]}
+    claims, details = _claims(facts, "forward", lambda stack: _called(facts, stack) in mine)
     if not claims:
         return None
     times = sum(claims.values()) / backward_ns
@@ -119,7 +124,21 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     )
     found = ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
     # Backward goes through some of a line that is the only one: half of it is the least that a forward takes.
-    return replace(found, needed_ns=0 if ns.keys() - lines else backward_ns // 2)
+    needed_ns = 0 if ns.keys() - mine else backward_ns // 2
+    return replace(found, needed_ns=needed_ns, frozen=tuple(dict.fromkeys(n for of in mine for n in frozen[of])))
+
+
+class _Called(NamedTuple):
+    line: Line
+    is_trained: bool  # it is known that a backward goes through
+
+
+def _called(facts: Facts, stack: Sequence[Frame]) -> _Called | None:
+    """Not for what shapes a batch: that is no model."""
+    line = _line(stack)
+    if line is None or facts.module_calls.shapes_batch(stack):
+        return None
+    return _Called(line, facts.module_calls.is_trained(stack))
 
 
 def _of_few_steps(facts: Facts) -> ExtraForwards | None:

@@ -17,6 +17,7 @@ from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity, Standing
+from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Holder, Places, Spot, function_name
 from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
 from trainperf.findings.skipped import Skipped, skipped
@@ -92,6 +93,10 @@ class Facts(Places):
     def ledger(self) -> Ledger:
         """What the rules before this one left untold."""
         return Ledger(self.matrix, self.gpu.idle_causes if self.gpu is not None else None, self.cause_of)
+
+    @cached_property
+    def module_calls(self) -> ModuleCalls:
+        return ModuleCalls(self.run)
 
     @cached_property
     def batch_work(self) -> BatchWork:

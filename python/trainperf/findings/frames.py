@@ -45,6 +45,7 @@ _GRAPH = re.compile(r"[/\\]torch[/\\]autograd[/\\]graph\.py$")
 # What PyTorch runs between autograd's engine and a hook: those of modules and of several tensors, `@torch.no_grad()`.
 _AROUND_HOOKS = re.compile(r"[/\\]torch[/\\](utils[/\\](hooks|_contextlib)|autograd[/\\]graph)\.py$")
 _DECORATOR = re.compile(r"[/\\]torch[/\\]utils[/\\]_contextlib\.py$")
+_DISPATCHER = re.compile(r"[/\\]torch[/\\](utils[/\\]_contextlib|_jit_internal)\.py$")
 # What the engine calls in the same way for the model: to give back what forward saved; a class of tensors.
 _NO_HOOK = re.compile(r"unpack|__torch_(dispatch|function)__")
 # What runs a training beside PyTorch itself. torchvision's transforms and its like prepare data: they are the loop's.
@@ -176,6 +177,12 @@ def is_framework(file: str) -> bool:
 def is_decorator(file: str) -> bool:
     """PyTorch's, such as torch.no_grad's: it is between a function and its caller."""
     return _DECORATOR.search(file) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_dispatcher(file: str) -> bool:
+    """PyTorch's, between the name of a function and what it does: the function that it calls says more."""
+    return _DISPATCHER.search(file) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -356,17 +356,26 @@ def arrays_in_model(facts: Facts) -> OwnCode:
     return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
 
-def forward_without_layers(facts: Facts) -> OwnCode | None:
-    """All that the user's functions compute in forward, where no layer was seen and it takes so long beside backward
-    that much of it is no model: which part is not known. None elsewhere."""
+def forward_beside_layers(facts: Facts) -> OwnCode | None:
+    """All that the user's functions compute in forward outside of modules, where that and the layers take so long
+    beside backward that much of it is no model: which part is not known. None elsewhere."""
     if FORWARD not in native_cells(facts) or facts.run.feeds_device:
         return None
-    if any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()):
-        return None
+    backward_ns = facts.run.phase_ns("backward")
+    model_ns = _layers_ns(facts)
     where: dict[Cell, Keeps] = {FORWARD: lambda stack: not in_module(stack)}
     functions = {name: [p for p in parts if p[0] == FORWARD] for name, parts in _functions(facts, where).items()}
-    mine = _told(facts, functions)
-    return mine if mine.ns > limit("before_model_ratio") * facts.run.phase_ns("backward") > 0 else None
+    mine = _told(facts, {name: parts for name, parts in functions.items() if parts})
+    ratio = limit("untrained_ratio") if model_ns else limit("before_model_ratio")
+    return mine if mine.ns + model_ns > ratio * backward_ns > 0 else None
+
+
+def _layers_ns(facts: Facts) -> int:
+    """Of forward, what modules compute: without those of a line that is longer than a backward through it."""
+    samples = facts.samples(phases=["forward"], states=["native"])
+    ns = sum(d.ns for d in samples if in_module(facts.run.stack(d.stack)))
+    ns = ns * facts.matrix[FORWARD] // max(1, sum(d.ns for d in samples))
+    return ns if ns <= limit("untrained_ratio") * facts.run.phase_ns("backward") else 0
 
 
 def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:

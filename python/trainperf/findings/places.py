@@ -450,7 +450,7 @@ def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
     for f in stack:
         if f is at:
             break
-        if not frames.is_own_file(f.file) and not frames.calls_module(f):
+        if not frames.is_own_file(f.file) and not frames.calls_module(f) and not frames.is_dispatcher(f.file):
             called = f
     if called is None:
         return ""

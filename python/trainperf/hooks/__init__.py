@@ -32,6 +32,7 @@ from trainperf.hooks.huggingface import (
 )
 from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
+from trainperf.hooks.module_calls import ModuleCallsHook
 from trainperf.hooks.optimizer import OptimizerHook
 from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
 from trainperf.hooks.slow_modes import SlowModesHook
@@ -72,6 +73,7 @@ def all_hooks() -> list[Hook]:
         OptimizerHook(),
         BackwardHook(),
         SlowModesHook(),
+        ModuleCallsHook(),
         CompileHook(),
     ]
 

@@ -23,6 +23,11 @@ _WITHIN_STEP = (
     "# a frozen model: once for each sample, before training; rollouts: many at once; evaluation: less often",
     "a faster backward or optimizer; DataLoader workers",
 )
+_FROZEN_LAYERS = (
+    "most of the model's forward is in frozen layers",
+    "# compute what the frozen layers return once for each sample, before training, and train on that:",
+    "a faster backward or optimizer; DataLoader workers",
+)
 
 
 class ExtraForward:
@@ -45,6 +50,11 @@ class ExtraForward:
                 "backward is long enough to be of that too",
             )
         title, fix, will_not_help = _WITHIN_STEP if mine.within_step else _OUTSIDE
+        does = f"runs a model that {'little' if mine.within_step else 'no'} backward goes through"
+        layers = ", ".join(filter(None, mine.frozen))
+        if mine.frozen:  # the model is trained, with these layers as they are: that was asked for
+            severity, (title, fix, will_not_help) = "info", _FROZEN_LAYERS
+            does = "runs a model with frozen layers" + (f": {layers}" if layers else "")
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -64,7 +74,7 @@ class ExtraForward:
             ),
             who=(facts.step_thread_name,),
             where=facts.where(top),
-            why=f"{facts.label(top)} runs a model that {'little' if mine.within_step else 'no'} backward goes through",
+            why=f"{facts.label(top)} {does}",
             fix=f"{fix}\nwith torch.inference_mode(): ...",
             fix_share=1 - mine.needed_ns / mine.ns,
             will_not_help=will_not_help,

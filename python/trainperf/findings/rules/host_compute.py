@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import file_work, host_work
 from trainperf.findings.facts import Affected, ms, plural
+from trainperf.findings.frames import runs_layer
 from trainperf.findings.host_work import Telling
 from trainperf.findings.model import Abstained, Finding, Limits, Outcome, Severity
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
-    forward_without_layers,
+    forward_beside_layers,
     native_cells,
     own_code,
     too_few_samples,
@@ -147,7 +148,7 @@ class HostCompute:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{facts.step_thread_name} {told.does} "
-            + (f"in {facts.label(top)}" if second is None else facts.label_of_two(top, second, "in ")),
+            + (f"in {facts.label_with_caller(top)}" if second is None else facts.label_of_two(top, second, "in ")),
             fix=told.fix,
             fix_share=facts.saved_share(mine.spots),
             will_not_help=told.will_not_help,
@@ -167,26 +168,37 @@ class HostCompute:
                 ns, why = outside, f"only {plural(count, 'sample')} of native code on the training thread: run longer"
         if why:
             return Abstained(self.id, self.slug, why, "compute beside the model", "compute", ns)
-        return self._without_layers(facts)
+        return self._undecided(facts)
 
-    def _without_layers(self, facts: Facts) -> Abstained | None:
-        mine = forward_without_layers(facts)
+    def _undecided(self, facts: Facts) -> Abstained | None:
+        """What may be the model, or work on its batch."""
+        mine = forward_beside_layers(facts)
         top = mine.spots[0] if mine is not None and mine.spots else None
-        if mine is None or top is None or top.samples < limit("min_samples"):
+        if mine is not None and top is not None and self._is_large(facts, mine.ns, top.samples):
+            layers = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
+            seen = "outside of any module" if layers else "no layer of torch.nn was seen"
+            ratio = facts.run.phase_ns("forward") / facts.run.phase_ns("backward")
+            return self._abstained(
+                f"{seen}: whether {facts.label(top)} is the model or works on its batch is unclear; forward takes "
+                f"{ratio:.1f} times as long as backward, too long for a model alone",
+                mine.ns,
+                f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
+            )
+        unsure_ns = facts.batch_work.unsure_ns
+        if not self._is_large(facts, unsure_ns, int(limit("min_samples"))):
             return None
-        if facts.grade(mine.ns, self.limits) is None:
-            return None
-        return Abstained(
-            self.id,
-            self.slug,
-            f"no layer of torch.nn was seen: whether {facts.label(top)} is the model or works on its batch is not "
-            f"told; forward takes {mine.ns / facts.run.phase_ns('backward'):.1f} times as long as backward, too long "
-            "for a model alone",
-            "compute before backward",
-            "compute",
-            mine.ns,
-            f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
+        return self._abstained(
+            "whether PyTorch's functions before the first layer are the model or work on its batch is unclear: "
+            "backward is long enough to go through them",
+            unsure_ns,
+            "what is the model, and what works on its batch",
         )
+
+    def _is_large(self, facts: Facts, ns: int, samples: int) -> bool:
+        return samples >= limit("min_samples") and facts.grade(ns, self.limits) is not None
+
+    def _abstained(self, why: str, ns: int, unknown: str) -> Abstained:
+        return Abstained(self.id, self.slug, why, "compute before backward", "compute", ns, unknown)
 
 
 def _affected(facts: Facts, mine: OwnCode) -> Affected:

@@ -1,0 +1,168 @@
+"""Which calls of modules a backward can go through: a few steps are looked at, once each."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from trainperf.hooks.context import Context
+
+_LOOKS = (2, 12, 60)  # ticks, at most ten a second, at which a look begins
+_TICKS = 2  # of a look, a backward each at least: two models may train in turn
+_MOST_CALLS = 3000  # of a look, of modules of any size
+_MOST_CALLERS = 64
+_MOST_FRAMES = 12
+_MOST_NAMES = 8
+_CALLS = {"_call_impl", "_wrapped_call_impl", "_slow_forward", "inner"}
+
+_Callers = tuple[tuple[str, str, int], ...]
+
+
+class ModuleCallsHook:
+    """PyTorch's global forward hook, for the time of a look. What it sees is written by the lines that call the
+    outermost modules: whether what these return has a gradient, and how many of their parameters are trained.
+
+    Not in a program that compiled something: Dynamo would compile it anew for the hook.
+    """
+
+    name = "module_calls"
+    needs = "torch"
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._handle: Any = None
+        self._ticks = 0
+        self._ends = 0  # the tick at which the look ends
+        self._calls = 0
+        self._thread = 0
+        self._in_backward: Callable[[], bool] = bool
+        self._seen: dict[tuple[_Callers, CodeType | None], dict[str, Any]] = {}
+
+    def install(self, context: Context) -> None:
+        self._context = context
+        context.ticker.add(self.name, self._tick)
+
+    def remove(self) -> None:
+        if self._context is not None:
+            self._context.ticker.discard(self.name)
+        self._stop()
+
+    def _stop(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    def _tick(self) -> None:
+        assert self._context is not None
+        if self._handle is None:
+            self._ticks += 1
+            if self._ticks in _LOOKS and not _has_compiled():
+                self._look()
+            return
+        self._ends -= 1
+        if self._ends > 0:
+            return
+        self._stop()
+        if self._seen:
+            self._context.session.set_meta("module_calls", json.dumps({"calls": list(self._seen.values())}))
+
+    def _look(self) -> None:
+        import torch
+        from torch.nn.modules.module import register_module_forward_hook
+
+        assert self._context is not None
+        self._ends, self._calls, self._thread = _TICKS, 0, threading.get_ident()
+        graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        self._in_backward = lambda: graph_task() != -1  # a forward that is run again
+        self._handle = register_module_forward_hook(self._called)
+
+    def _called(self, module: Any, args: Any, output: Any) -> None:
+        if threading.get_ident() != self._thread or self._calls >= _MOST_CALLS or self._in_backward():
+            return
+        self._calls += 1
+        try:
+            callers = _callers(sys._getframe(1))
+            if callers is None or len(self._seen) >= _MOST_CALLERS:
+                return
+            self._note(callers, module, args, output)
+        except Exception as error:
+            self.remove()
+            assert self._context is not None
+            self._context.fail(self.name, error)
+
+    def _note(self, callers: _Callers, module: Any, args: Any, output: Any) -> None:
+        forward = getattr(type(module).forward, "__code__", None)
+        key = (callers, forward)
+        call = self._seen.get(key)
+        if call is None:
+            trained = [p.requires_grad for p in module.parameters()]
+            call = self._seen[key] = {
+                "callers": callers,
+                "forward": [forward.co_filename, qualified(forward)] if forward is not None else [],
+                "training": [0, 0],  # calls, and those of a result that has a gradient
+                "evaluating": [0, 0],
+                "given": [0, 0],  # calls with tensors, and those with one that has a gradient
+                "parameters": len(trained),
+                "trained": sum(trained),
+                "frozen": [name for name, child in module.named_children() if _is_frozen(child)][:_MOST_NAMES],
+            }
+        given = [t.requires_grad for t in _tensors(args)]
+        for of, counts, gradient in (
+            ("training" if module.training else "evaluating", True, any(t.requires_grad for t in _tensors(output))),
+            ("given", bool(given), any(given)),
+        ):
+            call[of][0] += counts
+            call[of][1] += gradient
+
+
+def qualified(code: CodeType) -> str:
+    """The name that a sample of it has: before Python 3.11 without its class."""
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def _is_frozen(module: Any) -> bool:
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(p.requires_grad for p in parameters)
+
+
+def _callers(frame: FrameType | None) -> _Callers | None:
+    """Who called the module whose hook runs in `frame`; None: another module did, directly or not."""
+    while frame is not None and _calls_module(frame.f_code):
+        frame = frame.f_back
+    found: list[tuple[str, str, int]] = []
+    while frame is not None:
+        code = frame.f_code
+        if _calls_module(code):
+            return None
+        if len(found) < _MOST_FRAMES:
+            found.append((code.co_filename, qualified(code), frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _calls_module(code: CodeType) -> bool:
+    return code.co_name in _CALLS and code.co_filename.endswith("module.py") and "torch" in code.co_filename
+
+
+def _tensors(value: Any, depth: int = 3) -> Iterator[Any]:
+    """Those in a module's arguments or result: dataclasses (transformers') are dictionaries, too."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, dict):
+        for of in value.values():
+            yield from _tensors(of, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for of in value:
+            yield from _tensors(of, depth - 1)
+
+
+def _has_compiled() -> bool:
+    counter = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counter) or bool(counters.get("frames"))

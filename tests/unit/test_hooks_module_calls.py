@@ -1,0 +1,106 @@
+"""What a look at the calls of modules records, and that it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from trainperf.hooks import module_calls
+from trainperf.hooks.context import Ticker
+
+
+class Watch:
+    """The hook, and its ticker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module_calls, "_has_compiled", lambda: False)
+        self.meta: dict[str, str] = {}
+        self.failed: list[str] = []
+        context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=self.meta.__setitem__))
+        context.fail = lambda hook, error: self.failed.append(f"{hook}: {error}")
+        context.ticker = self.ticker = Ticker(context)
+        self.hook = module_calls.ModuleCallsHook()
+        self.hook.install(context)
+
+    def until_look(self) -> None:
+        while not torch_module._global_forward_hooks:
+            self.ticker.tick()
+
+    def seen(self) -> list[dict[str, Any]]:
+        while torch_module._global_forward_hooks:
+            self.ticker.tick()
+        return [dict(call) for call in json.loads(self.meta.get("module_calls", '{"calls": []}'))["calls"]]
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    found = Watch(monkeypatch)
+    yield found
+    found.hook.remove()
+    assert not torch_module._global_forward_hooks and not found.failed
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.head = nn.Sequential(nn.Linear(2, 2)).requires_grad_(False), nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.backbone(x))
+
+
+def test_only_outermost_calls_are_recorded_with_their_line_and_gradients(watch: Watch) -> None:
+    net, crop = Net(), nn.MaxPool2d(2)
+    watch.until_look()
+    line = sys._getframe().f_lineno
+    x = crop(torch.ones(1, 4, 4))
+    y = net(x[0])
+    with torch.no_grad():
+        net(x[0])
+    crop_call, trained, rolled = watch.seen()
+    assert [c["callers"][0][1:] for c in (crop_call, trained, rolled)] == [
+        ["test_only_outermost_calls_are_recorded_with_their_line_and_gradients", line + n] for n in (1, 2, 4)
+    ]
+    assert (crop_call["parameters"], crop_call["training"], crop_call["given"]) == (0, [1, 0], [1, 0])
+    assert (trained["parameters"], trained["trained"], trained["frozen"]) == (4, 2, ["backbone"])
+    assert (trained["training"], rolled["training"]) == ([1, 1], [1, 0])
+    assert y.requires_grad and trained["forward"][1].endswith("forward")
+
+
+def test_what_a_module_is_given_and_its_mode_are_recorded(watch: Watch) -> None:
+    net = nn.Linear(2, 1).eval()
+    watch.until_look()
+    net({"x": torch.ones(2)}["x"].requires_grad_())
+    (call,) = watch.seen()
+    assert (call["evaluating"], call["training"], call["given"]) == ([1, 1], [0, 0], [1, 1])
+
+
+def test_what_backward_runs_again_is_no_call(watch: Watch) -> None:
+    net = nn.Linear(2, 1)
+    watch.until_look()
+    torch.utils.checkpoint.checkpoint(net, torch.ones(2), use_reentrant=False).backward()
+    (call,) = watch.seen()
+    assert call["training"] == [1, 1]
+
+
+def test_looks_are_few_and_end(watch: Watch) -> None:
+    looks = 0
+    for _ in range(200):
+        was = bool(torch_module._global_forward_hooks)
+        watch.ticker.tick()
+        looks += bool(torch_module._global_forward_hooks) and not was
+    assert looks == 3 and not torch_module._global_forward_hooks
+
+
+def test_nothing_is_looked_at_where_something_was_compiled(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_calls, "_has_compiled", lambda: True)
+    for _ in range(200):
+        watch.ticker.tick()
+        assert not torch_module._global_forward_hooks
