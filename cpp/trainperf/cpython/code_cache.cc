@@ -34,7 +34,7 @@ uint32_t Encodable(uint32_t c) { return (c >= 0xD800 && c < 0xE000) || c > 0x10F
 // Whether the begin of an object looks like one in use: both allocators put a pointer, or zero, into the first word of
 // what is freed, and leave most of the rest.
 bool IsInUse(const char* object) {
-  const auto count = At<uint64_t>(object, tp_python_offsets.object_refcount);
+  const auto count = At<uint64_t>(object, tp_python_offsets.object_refcount) & tp_python_offsets.refcount_mask;
   return count > 0 && count <= UINT32_MAX;  // immortal objects have about the latter
 }
 

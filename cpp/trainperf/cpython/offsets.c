@@ -11,8 +11,8 @@
 #define TP_UNSUPPORTED "no GIL in this interpreter: a free-threaded build"
 #elif PY_VERSION_HEX < 0x030A0000
 #define TP_UNSUPPORTED "CPython before 3.10 is not supported"
-#elif PY_VERSION_HEX >= 0x030E0000
-#define TP_UNSUPPORTED "the layout of this CPython (3.14 or later) is not known yet"
+#elif PY_VERSION_HEX >= 0x03100000
+#define TP_UNSUPPORTED "the layout of this CPython (3.16 or later) is not known yet"
 #elif defined(PYPY_VERSION)
 #define TP_UNSUPPORTED "not CPython"
 #elif defined(__has_include)
@@ -38,7 +38,9 @@ const void* TpCodeTypeAddress(void) { return NULL; }
 #include "internal/pycore_gil.h"
 #include "internal/pycore_pystate.h"
 #include "internal/pycore_runtime.h"
-#if PY_VERSION_HEX >= 0x030B0000
+#if PY_VERSION_HEX >= 0x030E0000
+#include "internal/pycore_interpframe.h"
+#elif PY_VERSION_HEX >= 0x030B0000
 #include "internal/pycore_frame.h"
 #else
 #include <frameobject.h>
@@ -96,6 +98,11 @@ const TpPythonOffsets tp_python_offsets = {
 #else
         TP_FRAME(f_code),
 #endif
+#if PY_VERSION_HEX >= 0x030E0000
+    .frame_code_mask = ~(uint64_t)(Py_TAG_BITS | Py_INT_TAG),
+#else
+    .frame_code_mask = ~(uint64_t)0,
+#endif
 #if PY_VERSION_HEX >= 0x030B0000
     .frame_previous = TP_FRAME(previous),
     .frame_owner = TP_FRAME(owner),
@@ -139,6 +146,11 @@ const TpPythonOffsets tp_python_offsets = {
 #endif
 
     .object_refcount = offsetof(PyObject, ob_refcnt),
+#if PY_VERSION_HEX >= 0x030E0000
+    .refcount_mask = 0xFFFFFFFFFFFFull, /* flags above it */
+#else
+    .refcount_mask = ~(uint64_t)0,
+#endif
     .object_type = offsetof(PyObject, ob_type),
     .bytes_size = offsetof(PyVarObject, ob_size),
     .bytes_data = offsetof(PyBytesObject, ob_sval),

@@ -38,6 +38,7 @@ typedef struct {
 
   /* _PyInterpreterFrame, or PyFrameObject on 3.10 */
   int32_t frame_code;
+  uint64_t frame_code_mask; /* 3.14: the lowest bits of the pointer are a tag */
   int32_t frame_previous;
   int32_t frame_instr;
   int32_t frame_instr_is_index; /* 3.10: a count of code units, else a pointer into the code object */
@@ -61,6 +62,7 @@ typedef struct {
   int32_t linetable_is_pep626_pairs; /* 3.10's format, else 3.11's location table */
 
   int32_t object_refcount;
+  uint64_t refcount_mask; /* of the 64 bits there: 3.14 keeps flags in the upper ones */
   int32_t object_type;
   int32_t bytes_size;
   int32_t bytes_data;

@@ -12,7 +12,7 @@ namespace {
 
 CodePosition ReadPosition(const char* copy, uint64_t frame) {
   const TpPythonOffsets& offsets = tp_python_offsets;
-  return {frame, At<uint64_t>(copy, offsets.frame_code),
+  return {frame, At<uint64_t>(copy, offsets.frame_code) & offsets.frame_code_mask,
           offsets.frame_instr_is_index
               ? static_cast<uint64_t>(static_cast<int64_t>(At<int32_t>(copy, offsets.frame_instr)))
               : At<uint64_t>(copy, offsets.frame_instr)};

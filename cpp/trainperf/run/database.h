@@ -39,7 +39,7 @@ class Database {
   template <typename... Args>
   absl::Status Run(const char* sql, const Args&... args) {
     TRAINPERF_ASSIGN_OR_RETURN(const Statement* statement, Prepare(sql));
-    int index = 0;
+    [[maybe_unused]] int index = 0;  // of no arguments nothing is bound
     (Bind(statement->handle.get(), ++index, args), ...);
     return StepAndReset(statement->handle.get());
   }
