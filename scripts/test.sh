@@ -68,6 +68,13 @@ part "tests that run alone" tests -m alone --durations=15 "${judging[@]}"
 part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
 # What the hook costs is timed on one CPython.
 part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
+newer() {
+  local status=0
+  scripts/newer_pythons.sh -m "not alone" || status=$?
+  [ "$status" != 75 ] || status=0  # it says why
+  return "$status"
+}
+part "native tests, CPython 3.14 and 3.15 of Debian forky" newer
 
 printf '\n'
 printf '%s\n' "${summary[@]}"

@@ -12,7 +12,7 @@ build=build/$tag
 own=$build  # what is this CPython's alone
 venv=build/venv/$tag
 version='import sys; print(sys.implementation.cache_tag + sys.abiflags)'
-export PATH="$PWD/.venv/bin:$PATH"
+export PATH="$PWD/$venv/bin:$PATH"  # it has CMake and Ninja; .venv may be of another system than this one
 
 key=$(sha256sum scripts/requirements-native.txt)
 if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
@@ -20,7 +20,7 @@ if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-native.txt
   echo "$key" >"$venv/.trainperf-setup"
 fi
-if [ "$(.venv/bin/python -c "$version")" = "$("$python" -c "$version")" ]; then
+if [ "$(.venv/bin/python -c "$version" 2>/dev/null)" = "$("$python" -c "$version")" ]; then
   build=build/release
   [ -d "$build" ] || { echo "there is no $build: run \`make dev\` first" >&2; exit 1; }
 else

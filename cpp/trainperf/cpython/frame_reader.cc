@@ -63,6 +63,7 @@ FrameReader::Known& FrameReader::KnownOf(uint64_t thread_state) {
 }
 
 absl::StatusOr<std::unique_ptr<FrameReader>> FrameReader::Create(SelfMemory::Way best) {
+  TpAskInterpreter();
   if (tp_python_offsets.unsupported != nullptr) return absl::UnimplementedError(tp_python_offsets.unsupported);
   SelfMemory memory = SelfMemory::Open(best);
   if (memory.way() == SelfMemory::Way::kNone) {

@@ -56,6 +56,7 @@ const void* GilView::HolderIn(const char* copy) {
 
 absl::StatusOr<GilView> GilView::Locate() {
   const TpPythonOffsets& offsets = tp_python_offsets;
+  TpAskInterpreter();
   if (offsets.unsupported != nullptr) return absl::UnimplementedError(offsets.unsupported);
   const char* runtime = static_cast<const char*>(TpRuntimeAddress());
   const size_t size = RuntimeSize(runtime);

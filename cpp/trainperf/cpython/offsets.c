@@ -6,6 +6,7 @@
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <stddef.h>
+#include <string.h>
 
 #if defined(Py_GIL_DISABLED)
 #define TP_UNSUPPORTED "no GIL in this interpreter: a free-threaded build"
@@ -23,7 +24,9 @@
 
 #ifdef TP_UNSUPPORTED
 
-const TpPythonOffsets tp_python_offsets = {TP_UNSUPPORTED};
+TpPythonOffsets tp_python_offsets = {TP_UNSUPPORTED};
+
+void TpAskInterpreter(void) {}
 
 int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
   (void)header, (void)length, (void)kind, (void)data_offset;
@@ -55,7 +58,7 @@ const void* TpCodeTypeAddress(void) { return NULL; }
 #define TP_FRAME(field) offsetof(PyFrameObject, field)
 #endif
 
-const TpPythonOffsets tp_python_offsets = {
+TpPythonOffsets tp_python_offsets = {
     .unsupported = NULL,
     .gil_interval = TP_GIL(interval),
     .gil_last_holder = TP_GIL(last_holder),
@@ -164,6 +167,56 @@ _Static_assert(TP_TSTATE(datastack_limit) > TP_TSTATE(id), "tstate_read_size cov
 #endif
 _Static_assert(TP_TSTATE(id) > TP_TSTATE(thread_id), "tstate_read_size covers what is read");
 _Static_assert(sizeof(PyCOND_T) == sizeof(pthread_cond_t), "CPython's condition variables are pthread's");
+
+#if PY_VERSION_HEX >= 0x030D0000
+
+static int32_t Largest(const int32_t* values, size_t count) {
+  int32_t largest = 0;
+  for (size_t i = 0; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
+  return largest;
+}
+
+void TpAskInterpreter(void) {
+  static int asked = 0;
+  if (asked) return;
+  asked = 1;
+  TpPythonOffsets* to = &tp_python_offsets;
+  const struct _Py_DebugOffsets* from = &_PyRuntime.debug_offsets;
+  if (memcmp(from->cookie, "xdebugpy", sizeof(from->cookie)) != 0 || from->version >> 16 != PY_VERSION_HEX >> 16) {
+    to->unsupported = "this interpreter does not describe its layout as its version does";
+    return;
+  }
+  to->tstate_prev = (int32_t)from->thread_state.prev;
+  to->tstate_next = (int32_t)from->thread_state.next;
+  to->tstate_frame = (int32_t)from->thread_state.current_frame;
+  to->tstate_pthread = (int32_t)from->thread_state.thread_id;
+  to->tstate_native_tid = (int32_t)from->thread_state.native_thread_id;
+  to->tstate_data_stack = (int32_t)from->thread_state.datastack_chunk;
+  to->frame_previous = (int32_t)from->interpreter_frame.previous;
+  to->frame_code = (int32_t)from->interpreter_frame.executable;
+  to->frame_instr = (int32_t)from->interpreter_frame.instr_ptr;
+  to->frame_owner = (int32_t)from->interpreter_frame.owner;
+  to->code_filename = (int32_t)from->code_object.filename;
+  to->code_name = (int32_t)from->code_object.qualname;
+  to->code_linetable = (int32_t)from->code_object.linetable;
+  to->code_first_line = (int32_t)from->code_object.firstlineno;
+  to->code_instructions = (int32_t)from->code_object.co_code_adaptive;
+  to->object_type = (int32_t)from->pyobject.ob_type;
+
+  /* What is read at once must reach over all of it. */
+  const int32_t state[] = {to->tstate_prev,       to->tstate_next, to->tstate_frame,          to->tstate_pthread,
+                           to->tstate_native_tid, to->tstate_id,   to->tstate_data_stack + 16};
+  const int32_t code[] = {to->code_filename, to->code_name, to->code_linetable, to->code_first_line};
+  to->tstate_read_size = Largest(state, sizeof(state) / sizeof(*state)) + 8;
+  to->code_identity = to->code_first_line;
+  to->code_read_size = Largest(code, sizeof(code) / sizeof(*code)) + 8;
+}
+
+#else
+
+void TpAskInterpreter(void) {}
+
+#endif
 
 int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
   const PyASCIIObject* str = (const PyASCIIObject*)header;

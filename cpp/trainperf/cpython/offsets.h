@@ -1,8 +1,9 @@
 /* Where things lie in the CPython this was compiled for: the only file with its source that includes CPython's internal
  * headers.
  *
- * Offsets within PyThreadState, frames and code objects are fixed within a minor version; those within _PyRuntime are
- * not, so nothing here is relative to it (GilView scans). -1 stands for "this version has no such field". */
+ * Offsets within PyThreadState, frames and code objects are fixed within a minor version, unless a distribution patches
+ * them; those within _PyRuntime are not, so nothing here is relative to it (GilView scans). -1 stands for "this version
+ * has no such field". What is built on them is tried on the caller's own stack before it is used (FrameReader). */
 
 #ifndef TRAINPERF_CPYTHON_OFFSETS_H_
 #define TRAINPERF_CPYTHON_OFFSETS_H_
@@ -69,7 +70,12 @@ typedef struct {
   int32_t unicode_read_size;
 } TpPythonOffsets;
 
-extern const TpPythonOffsets tp_python_offsets;
+/* As compiled; from 3.13 on the interpreter in use says itself where most of it is, once TpAskInterpreter() has asked.
+ */
+extern TpPythonOffsets tp_python_offsets;
+
+/* Requires the GIL, and comes before any use of the table. The first call alone writes to it. */
+void TpAskInterpreter(void);
 
 /* `header`: a copy of the first unicode_read_size bytes of a str. 0 when it is no compact string; else its length in
  * code points, how many bytes each has, and where they begin. */

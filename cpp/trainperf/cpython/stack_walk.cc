@@ -10,6 +10,8 @@
 namespace trainperf {
 namespace {
 
+constexpr int kMaxFramesOfC = 2;  // that follow one another
+
 CodePosition ReadPosition(const char* copy, uint64_t frame) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   return {frame, At<uint64_t>(copy, offsets.frame_code) & offsets.frame_code_mask,
@@ -86,7 +88,12 @@ bool StackWalk::FindAgain(const SelfMemory& memory) {
     const char* copy = copies_.Find(memory, told_[i]);
     if (copy == nullptr) continue;
     found_[found_count_++] = told_[i];
-    if (tp_python_offsets.outermost_is_c) copies_.Find(memory, CallerOf(copy));
+    // From 3.15 on two follow one another: the outermost one's caller lies in the thread state.
+    for (int steps = 0; tp_python_offsets.outermost_is_c && steps < kMaxFramesOfC; ++steps) {
+      const uint64_t caller = CallerOf(copy);
+      copy = caller != 0 ? copies_.Find(memory, caller) : nullptr;
+      if (copy == nullptr || !IsOfC(copy)) break;
+    }
   }
   return found_count_ > 0;
 }

@@ -155,15 +155,21 @@ def states() -> dict[str, Any]:
     return result
 
 
-def count_in_python() -> int:
+def count_in_python(times: int) -> int:
     x = 0
-    for _ in range(1_500):
+    for _ in range(times):
         x += 1
     return x
 
 
 def takes_turns() -> dict[str, int]:
     """Python, and code without the GIL, some 40 us each: how often the former was met in which state."""
+    tries = []
+    for _ in range(20):  # CPythons differ by half in how long they take for it
+        start_ns = time.perf_counter_ns()
+        count_in_python(10_000)
+        tries.append(time.perf_counter_ns() - start_ns)
+    times = max(1, 10_000 * 40_000 // min(tries))
     truth.begin()
     truth.start_sampler(5_000_000)  # what a look needs has left the caches by the next one
     truth.watch_this_thread()
@@ -172,7 +178,7 @@ def takes_turns() -> dict[str, int]:
     give_up_ns = truth.now_ns() + 30_000_000_000
     while len(events) < 300 and truth.now_ns() < give_up_ns:
         for _ in range(1_000):
-            count_in_python()
+            count_in_python(times)
             truth.spin_without_gil(40_000)
         events += [e for e in truth.drain_sampler() if e["kind"] == SAMPLE]
     truth.stop_sampler()
