@@ -54,7 +54,7 @@ class Run(RunReader):
         """
         from trainperf.report.html import render, write
 
-        return write(render(self), path, overwrite=overwrite)
+        return write(render(self), path, overwrite=overwrite, inputs=[self.path])
 
     def to_pandas(self) -> pd.DataFrame:
         """The steps, a row each (in long runs: of `steps` neighbours, sums), indexed by step; times in nanoseconds.

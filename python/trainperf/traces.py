@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from trainperf.errors import TrainperfError
+from trainperf.output import run_file_target
 
 Progress = Callable[[float], object]
 
@@ -53,16 +54,23 @@ def rank_in_name(trace: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def analyze(trace: str, output: str = "", *, overwrite: bool = False, progress: Progress | None = None) -> Analyzed:
+def analyze(
+    trace: str,
+    output: str = "",
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    inputs: Sequence[str] = (),
+) -> Analyzed:
     """Writes the run file of a trace; without `output`, a private temporary one.
 
-    `progress` is called now and then with the share that is done. Raises ValueError for what is no trace, and OSError
+    `progress` is called now and then with the share that is done. `inputs`: other files that are read, and so are not
+    replaced. Raises ValueError for what is no trace, and OSError
     when one of the files cannot be read or made.
     """
     from trainperf import _native
 
-    if output and os.path.exists(output) and os.path.exists(trace) and os.path.samefile(output, trace):
-        raise TrainperfError(f"{output} is the trace itself: give the run file another name")
+    output = run_file_target(output, overwrite=overwrite, inputs=[trace, *inputs])
     meta = {"trainperf": _native.VERSION, "trace": os.path.abspath(trace), "name": stem(trace)}
     named = rank_in_name(trace)
     if named is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,29 @@ def test_paths_that_are_refused(tmp_path: Path) -> None:
     with trainperf.watch(tmp_path / "a.tpr", overwrite=True, verbose=False):  # nothing is left of the failed ones
         train(2)
     assert trainperf.open(tmp_path / "a.tpr").step_count == 2
+
+
+def test_a_run_file_through_a_link_keeps_the_link_and_the_permissions(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    real = tmp_path / "far" / "real.tpr"
+    real.touch(mode=0o600)
+    path.symlink_to("far/real.tpr")
+    with trainperf.watch(path, overwrite=True, verbose=False):
+        train(2)
+        trainperf.open(path).close()  # its log lies next to the file, not next to the link
+    assert os.readlink(path) == "far/real.tpr" and real.stat().st_mode & 0o777 == 0o600
+    assert trainperf.open(path).step_count == 2 and os.listdir(real.parent) == ["real.tpr"]
+
+
+def test_the_script_is_not_replaced_by_its_run(tmp_path: Path) -> None:
+    script, link = tmp_path / "train.py", tmp_path / "link.tpr"
+    script.write_text("print('trained')")
+    link.symlink_to(script)
+    for target in (script, link):
+        words = ["-m", "trainperf", "run", "-f", "-o", str(target), str(script)]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 1 and "is the input itself: give another name" in done.stderr
+        assert "trained" not in done.stdout and script.read_text() == "print('trained')"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_many_runs_need_a_folder_and_what_exists_is_kept(tmp_path: Path, capsys:
         ([a, b, "-o", tmp_path / "x.csv", "-f"], "holds one run: give a folder"),
         ([a, "-o", tmp_path / "x.csv"], "exists already: give another name, or -f to"),
         ([a, "-o", tmp_path / "x.xlsx"], "does not tell a format: end it in one of .json.gz"),
-        ([a, "-o", a, "-f", "--format", "csv"], "is the run itself"),
+        ([a, "-o", a, "-f", "--format", "csv"], "is the input itself"),
         ([a, "-o", tmp_path / "no" / "such" / "x.csv"], "such does not exist: make it first"),
     ):
         assert main(["export", *map(str, words)]) == 1

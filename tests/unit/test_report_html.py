@@ -303,8 +303,9 @@ def test_write_is_all_or_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "temporary"))
-    monkeypatch.setattr("tempfile.mkstemp", lambda **_: full)
+    (tmp_path / "temporary").symlink_to("/dev/full")  # the link is what the failed write removes
+    made = (os.open(tmp_path, os.O_RDONLY), str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: made)
     with pytest.raises(OSError, match=r"a\.html cannot be written \(No space left on device\)"):
         write("page", tmp_path / "a.html")
 

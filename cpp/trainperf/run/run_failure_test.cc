@@ -112,6 +112,21 @@ TEST(RunFailureTest, OverwritesWhenAsked) {
   }
 }
 
+TEST(RunFailureTest, WhatReplacesAPrivateFileIsPrivate) {
+  TestFolder folder;
+  const std::string path = folder / "a.tpr";
+  RunWriterOptions options;
+  options.overwrite = true;
+  for (const mode_t mode : {0600, 0640, 0664}) {
+    ASSERT_TRUE(Create(path, options)->Finish("normally").ok());
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    ASSERT_TRUE(Create(path, options)->Finish("normally").ok());
+    struct stat found;
+    ASSERT_EQ(stat(path.c_str(), &found), 0);
+    EXPECT_EQ(found.st_mode & 0777, mode);
+  }
+}
+
 TEST(RunFailureTest, ALogLeftByAnEarlierRunIsNotTakenForOurs) {
   TestFolder folder;
   std::FILE* stale = std::fopen((folder / "a.tpr-wal").c_str(), "w");

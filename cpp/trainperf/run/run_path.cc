@@ -42,23 +42,33 @@ absl::Status RefusalOf(const std::string& path, int error) {
   }
 }
 
+// Owner and permissions of the file that is replaced: who made it private did not ask for a public one.
+void KeepAccess(int fd, const struct stat& replaced) {
+  // Only root may give a file away; the permissions are kept either way.
+  if (fchown(fd, replaced.st_uid, replaced.st_gid) != 0) errno = 0;
+  if (fchmod(fd, replaced.st_mode & 0777) != 0) errno = 0;  // a file system without permissions
+}
+
 }  // namespace
 
 absl::Status MakeRunFile(const std::string& path, bool overwrite) {
   struct stat found;
+  bool replaces = false;
   if (path.find('\0') != std::string::npos) return absl::InvalidArgumentError("a path cannot hold a null character");
   if (stat(path.c_str(), &found) == 0) {
     if (S_ISDIR(found.st_mode)) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is a folder: name a file in it, such as ", path,
                                                      path.back() == '/' ? "" : "/", "run.tpr"));
     }
-    if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file: give another name"));
+    replaces = overwrite;
     if (overwrite) RemoveRunFile(path);
   } else if (overwrite && lstat(path.c_str(), &found) == 0) {
     unlink(path.c_str());  // a link to nowhere
   }
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0644);
   if (fd < 0) return RefusalOf(path, errno);
+  if (replaces) KeepAccess(fd, found);
   close(fd);
   // A log left behind by an earlier run of this name would be taken for this one's.
   for (const char* suffix : {"-wal", "-shm", "-journal"}) unlink(absl::StrCat(path, suffix).c_str());

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainperf.errors import TrainperfError
@@ -56,7 +56,7 @@ examples:
             if i and not args.json:
                 print()
             try:
-                self._one(trace, folder, args, documents, title=several)
+                self._one(trace, folder, args, documents, inputs=traces)
             except (TrainperfError, OSError, ValueError) as error:
                 if not several:
                     raise
@@ -71,23 +71,30 @@ examples:
         return 1 if failed else 0
 
     def _one(
-        self, trace: str, folder: str | None, args: argparse.Namespace, documents: list[dict[str, Any]], *, title: bool
+        self,
+        trace: str,
+        folder: str | None,
+        args: argparse.Namespace,
+        documents: list[dict[str, Any]],
+        *,
+        inputs: Sequence[str],
     ) -> None:
         from trainperf import traces
-        from trainperf.output import exists_already
+        from trainperf.output import check_target
         from trainperf.report import console, model
         from trainperf.report import json as as_json
         from trainperf.report.text import clean
         from trainperf.run import Run
 
+        title = len(inputs) > 1
         output: str = args.output or ""
         if folder is not None:
             output = os.path.join(folder, f"{traces.stem(trace)}.tpr")
-        if output and os.path.lexists(output) and not args.force:
-            raise exists_already(output)
+        if output:  # before the work
+            check_target(output, overwrite=args.force, inputs=inputs, example="run.tpr")
         with contextlib.ExitStack() as cleanup:
             with _progress(trace) as progress:
-                done = traces.analyze(trace, output, overwrite=args.force, progress=progress)
+                done = traces.analyze(trace, output, overwrite=args.force, progress=progress, inputs=inputs)
             if done.private:
                 cleanup.callback(_remove, done.path)
             run = cleanup.enter_context(Run(done.path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 SAME, REGRESSED, CANNOT_TELL, DIFFERENT = 0, 3, 4, 5
 
@@ -46,12 +47,16 @@ examples:
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
         from trainperf.comparison import compare_jobs
-        from trainperf.ranks import open_job
+        from trainperf.output import check_target
+        from trainperf.ranks import files_of, open_job
         from trainperf.report import compare_console, compare_json, console
         from trainperf.report.text import clean
 
         if args.more:
             parser.error("compare takes two: quote a pattern, as in trainperf compare 'a.rank*.tpr' 'b.rank*.tpr'")
+        inputs = [*files_of(Path(args.before)), *files_of(Path(args.after))] if args.output else []
+        if args.output:  # before the work, too
+            check_target(args.output, overwrite=args.force, inputs=inputs)
         with open_job(args.before) as before, open_job(args.after) as after, working("comparing"):
             comparison = compare_jobs(before, after, seed=args.seed, between_runs=args.noise)
         for line in (*before.unreadable, *after.unreadable):
@@ -59,7 +64,7 @@ examples:
         if args.output:
             from trainperf.report import compare_html, html
 
-            html.write(compare_html.render(comparison), args.output, overwrite=args.force)
+            html.write(compare_html.render(comparison), args.output, overwrite=args.force, inputs=inputs)
         if args.json:
             json.dump(compare_json.to_dict(comparison), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 from trainperf.errors import RunFileError, TrainperfError
 from trainperf.export import FORMATS, Format, choose
@@ -49,25 +50,41 @@ examples:
         for number, path in enumerate(args.run):
             with working("exporting") as at:
                 at(f"{number} of {len(args.run)}" if len(args.run) > 1 else "")
-                written, damage = _write(path, args.output, chosen, args.force)
-            print(f"wrote {written} ({chosen.name})", file=sys.stderr)
+                written, damage = _write(path, args.output, chosen, args.force, args.run)
+            print(f"wrote {clean(written)} ({chosen.name})", file=sys.stderr)
             if damage:
                 print(f"trainperf export: {clean(damage)}; what this format needs could be read", file=sys.stderr)
                 status = 1
         return status
 
 
-def _write(path: str, output: str, chosen: Format, force: bool) -> tuple[str, str]:
+def _no_database_of(uri: str, inputs: Sequence[str]) -> None:
+    """Raises TrainperfError for sqlite:///a.tpr: a tracking service would make its tables in the run file."""
+    from trainperf.output import check_target
+
+    scheme, _, rest = uri.partition("://")
+    if scheme.startswith("sqlite"):
+        for name in {rest.partition("?")[0].removeprefix("/"), rest.partition("?")[0]}:
+            if name and os.path.isfile(name):
+                check_target(name, overwrite=True, inputs=inputs)
+
+
+def _write(path: str, output: str, chosen: Format, force: bool, inputs: Sequence[str]) -> tuple[str, str]:
     """The place, and what is damaged of the run beside what was written; "" where nothing is."""
-    from trainperf.output import exists_already
+    from trainperf.output import check_target, exists_already
     from trainperf.run import Run
 
     with Run(path) as run:
         place = chosen.place(run, output)
-        if place and os.path.lexists(place) and not force:
-            raise exists_already(place)
-        if place and os.path.exists(place) and os.path.samefile(place, path):
-            raise TrainperfError(f"{place} is the run itself: give another name")
+        if place and chosen.one_file:
+            check_target(place, overwrite=force, inputs=inputs)
+        elif place and os.path.lexists(place):
+            if not os.path.isdir(place):
+                raise TrainperfError(f"{place} is no folder, and {chosen.name} needs one: give another name")
+            if not force:
+                raise exists_already(place)
+        elif chosen.into == "service":
+            _no_database_of(output, inputs)
         chosen.write(run, output)
         try:
             run.check()

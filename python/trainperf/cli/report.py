@@ -31,14 +31,19 @@ examples:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
-        from trainperf.ranks import open_job, ranks, straggler
+        from trainperf.output import check_target
+        from trainperf.ranks import files_of, open_job, ranks, straggler
         from trainperf.report.html import render, write
         from trainperf.report.text import clean
 
+        inputs = files_of(Path(args.run))
+        if args.output:  # before the work, too
+            check_target(args.output, overwrite=args.force, inputs=inputs)
         with open_job(args.run) as job, working("drawing the report"):
             about = job.runs[straggler(job.runs)]
             page = render(about, ranks=ranks(job.runs, unreadable=job.unreadable))
-        written = write(page, args.output or _beside(Path(args.run), Path(about.path)), overwrite=args.force)
+        target = args.output or _beside(Path(args.run), Path(about.path))
+        written = write(page, target, overwrite=args.force, inputs=inputs)
         for line in job.unreadable:
             print(f"trainperf report: {clean(line)}", file=sys.stderr)
         print(clean(written))

@@ -27,6 +27,7 @@ class Format:
     what: str
     into: Literal["file", "folder", "service"] = "file"  # what `path` names; a folder takes many runs
     function: str = "write"
+    one_file: bool = True  # a run becomes one file, in a folder too
 
     def write(self, run: Run, path: str) -> None:
         """Raises TrainperfError when a package that the format needs is missing, OSError when `path` cannot be made."""
@@ -57,7 +58,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         into="folder",
         function="write_partition",
     ),
-    Format("tensorboard", (), "trainperf.export.tensorboard", "scalars in a log folder", into="folder"),
+    Format("tensorboard", (), "trainperf.export.tensorboard", "scalars in a log folder", into="folder", one_file=False),
     Format("mlflow", (), "trainperf.export.mlflow", "metrics; -o is the tracking URI", into="service"),
     Format("wandb", (), "trainperf.export.wandb", "history; -o is the project", into="service"),
 )

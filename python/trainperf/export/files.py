@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainperf.errors import TrainperfError
-from trainperf.output import cannot_write, umask
+from trainperf.output import replacing
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -22,24 +20,13 @@ _RANK = re.compile(r"\.rank\d+$")
 @contextlib.contextmanager
 def replaced(path: str) -> Iterator[str]:
     """The path of a file to write in place of `path`: it takes its place when all went well, and goes when not."""
-    try:
-        descriptor, made = tempfile.mkstemp(prefix=".trainperf-", dir=os.path.dirname(path) or ".")
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    os.close(descriptor)
-    try:
+    with replacing(path, overwrite=True) as made:
         yield made
-        os.chmod(made, 0o666 & ~umask())
-        os.replace(made, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(made)
-        raise
 
 
 def run_name(run: Run) -> str:
     """What the ranks of one run share, and other runs in its folder do not have: a.rank3.tpr is of run "a"."""
-    return _RANK.sub("", Path(run.path).stem) or "run"
+    return _RANK.sub("", Path(run.path).stem).strip(".") or "run"  # of "...tpr" no ".."
 
 
 def rank(run: Run) -> int:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from trainperf.output import cannot_write, exists_already, is_folder, umask
+from trainperf.output import replacing
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import LOOKS_LESS, build
@@ -84,43 +83,20 @@ def render(
     return page
 
 
-def write(page: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
-    """Writes the page, all or nothing, and gives its path. Raises FileExistsError when there is one already."""
+def write(
+    page: str, path: str | os.PathLike[str], *, overwrite: bool = False, inputs: Iterable[str | os.PathLike[str]] = ()
+) -> str:
+    """Writes the page, all or nothing, and gives its path. Raises FileExistsError when there is one already.
+
+    `inputs`: the files that it was made of, which it never replaces.
+    """
     target = os.fspath(path)
-    if os.path.isdir(target):
-        raise is_folder(target, "report.html")
-    if not overwrite and os.path.lexists(target):
-        raise exists_already(target)
-    folder = os.path.dirname(target) or "."
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".trainperf-", suffix=".html", dir=folder)
-    except OSError as error:
-        raise cannot_write(target, error) from error
-    try:
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-                file.write(page)
-        except OSError as error:  # a full disk; it names no file
-            raise cannot_write(target, error) from error
-        os.chmod(temporary, 0o666 & ~umask())
-        if overwrite:
-            os.replace(temporary, target)
-        else:
-            _claim(temporary, target)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    with (
+        replacing(target, overwrite=overwrite, inputs=inputs, suffix=".html") as made,
+        open(made, "w", encoding="utf-8", errors="replace") as file,
+    ):
+        file.write(page)
     return target
-
-
-def _claim(temporary: str, target: str) -> None:
-    """As a rename, but never over a file that has come meanwhile."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise exists_already(target) from None
-    except OSError:  # a file system without links
-        os.replace(temporary, target)
 
 
 def _amiss(tiers: Mapping[str, str]) -> list[tuple[str, list[str]]]:

@@ -132,7 +132,7 @@ class RunDatabase:
         self._connection: sqlite3.Connection | None = None
         _check_header(path)
         try:
-            self._connection = _connect(path)
+            self._connection = _connect(_real(path))
             self.schema_version = self._check_identity()
             self._check_tables()
         except sqlite3.Error as error:
@@ -275,7 +275,13 @@ def _connect(path: Path) -> sqlite3.Connection:
     return _configured(path, "mode=ro&immutable=1" if wants_log else "mode=ro")
 
 
+def _real(path: Path) -> Path:
+    """SQLite keeps a log next to the file itself, not next to a link to it."""
+    return Path(os.path.realpath(path))
+
+
 def _has_log(path: Path) -> bool:
+    path = _real(path)
     return any(path.with_name(path.name + suffix).exists() for suffix in _LOG_SUFFIXES)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
 from trainperf.log import log
+from trainperf.output import run_file_target
 from trainperf.watching import process
 from trainperf.watching.live import LiveSteps
 from trainperf.watching.outcome import Outcome, absolute
@@ -90,6 +91,7 @@ class Lifetime(LiveSteps, Outcome):
         path = absolute(self._given)  # the program may go to another folder, as Hydra does
         if settings.directory:
             os.makedirs(settings.directory, exist_ok=True)
+        path = run_file_target(path, overwrite=settings.overwrite, inputs=_program())
         try:
             self._logging = start_logging(settings)
             self._session = native.Session(
@@ -313,6 +315,12 @@ def _report_follows(watch: Lifetime) -> bool:
     from trainperf.notebook import cells
 
     return cells.shows_next(watch)
+
+
+def _program() -> list[str]:
+    """The script that runs: a run file never replaces it."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return [file] if isinstance(file, str) else []
 
 
 def _remove_file(path: str, pid: int) -> None:

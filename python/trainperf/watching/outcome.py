@@ -84,7 +84,7 @@ class Outcome:
         """Writes the report as it is now, as Run.report() does; a watch that watched nothing has none."""
         from trainperf.report.html import render, write
 
-        return write(render(self.run, notes=self._notes()), path, overwrite=overwrite)
+        return write(render(self.run, notes=self._notes()), path, overwrite=overwrite, inputs=[self.path])
 
     @short_switch_interval()
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
