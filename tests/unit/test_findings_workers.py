@@ -107,7 +107,7 @@ def test_workers_wait_for_the_one_that_computes(
     f = only(file)
     assert f.id == "TP102" and "wait for the busiest of them, which computes all the time (on the CPU 90%" in f.why
     assert "cost alike" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
-    assert f.fix_share == pytest.approx(1 - 0.5 / 0.9)
+    assert f.fix_share == pytest.approx(2 * (1 - 0.5 / 0.9))  # even work of 16 ms beside the rest of the loop
     assert "batches are passed on in order" in f.why
 
 

@@ -45,7 +45,11 @@ def _told(awaited: Sequence[Awaited], wall_ns: int) -> bool:
 def _unlike_parts(facts: Facts, main: Loader, ended: Sequence[Awaited], of: int) -> SlowWorkers:
     count, name, lanes = loaders.num_workers(main), loaders.dataset_name(main), _lanes(facts, main)
     fetches, wait_ns = sum(a.count for a in ended), sum(a.wait_ns for a in ended)
-    lost = sum(a.wait_ns * (1 - a.reading / lanes) for a in ended if a.reading < lanes)
+    # The rest of the loop overlaps with reading: even parts make these batches as many times faster, with it.
+    rest = max(0, facts.wall_ns - _waited_ns(facts)) / max(1, of)
+    lost = sum(
+        min(a.wait_ns, (a.wait_ns + a.count * rest) * (1 - a.reading / lanes)) for a in ended if a.reading < lanes
+    )
     left = sorted({a.reading for a in ended if a.wait_ns >= limit("felt_share") * wait_ns})
     who = f"{left[0]}" if left[0] == left[-1] else f"{left[0]} to {left[-1]}"
     return SlowWorkers(
@@ -71,13 +75,10 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
     evidence = (
         f"{fetches:,} fetches waited {ms(wait_ns / fetches)} each for one worker, as the others had nothing left to do"
     )
-    saves = wait_ns * (1 - 1 / _lanes(facts, main)) / _waited_ns(facts)
     order = in_any_order(facts, main)
     mostly = min(own / fetches, own_ns / wait_ns) >= limit("held_share")
     if mostly and own >= limit("lone_fetches"):
         # What makes it slow is in no measurement: its samples, its file, its disk.
-        # Of a data set that is shuffled it is no sample's fault: others can take all of its batches.
-        shuffles = main.description.get("sampler") == "RandomSampler" and not loaders.is_stream(main)
         see = f"# see what is slow in its part of {name}: the samples, the file or disk"
         if not loaders.is_stream(main):
             see = (
@@ -87,9 +88,9 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
             title="one DataLoader worker is slower than the others",
             why=f"{own:,} of {of:,} batches wait for worker {top} of {count} of {name}: the others are ahead",
             evidence=evidence,
-            fix=see if loaders.is_stream(main) else f"{order}{see}",
+            fix=f"{order}{see}",
             will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
-            saves=wait_ns / _waited_ns(facts) if order and shuffles else saves,
+            saves=wait_ns / _waited_ns(facts),  # a worker as fast as the others is not waited for
         )
     set_to = main.description.get("prefetch_factor")
     ahead = min(_MOST_AHEAD, max(2 * (set_to if isinstance(set_to, int) else 2), math.ceil(of / fetches) + 1))
@@ -103,8 +104,14 @@ def _one_at_a_time(facts: Facts, main: Loader, alone: Sequence[Awaited], of: int
         evidence=evidence,
         fix=f"{order}{further}# or make the batches of {name} cost alike: mix long and short samples",
         will_not_help="pin_memory: the wait is for a batch to be made",
-        saves=saves,
+        saves=_spread_saves(facts, wait_ns, _lanes(facts, main)) / _waited_ns(facts),
     )
+
+
+def _spread_saves(facts: Facts, wait_ns: int, lanes: int) -> float:
+    """What is saved at most, of waits for one worker, when so many share its work beside the rest of the loop."""
+    rest = max(0, facts.wall_ns - _waited_ns(facts))
+    return wait_ns - max(0.0, wait_ns / lanes - rest)
 
 
 def _waited_ns(facts: Facts) -> int:
