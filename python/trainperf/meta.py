@@ -142,6 +142,10 @@ def describe_end(session: Any) -> None:
         session.set_meta(key, value)
     if not meta:
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
+    else:
+        from trainperf.weight_loops import weight_loops  # imports ast: not as the watch begins
+
+        session.set_meta("weight_loops", weight_loops())
     describe_cells(session)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import file_work, host_work
+from trainperf.findings import file_work, host_work, weight_loops
 from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.frames import runs_layer
 from trainperf.findings.host_work import Telling
@@ -136,6 +136,7 @@ class HostCompute:
     ) -> Finding:
         top = mine.spots[0]
         second = facts.second(mine.spots)
+        loop = weight_loops.fused(facts, top)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -149,11 +150,11 @@ class HostCompute:
             where=facts.where(top),
             why=f"{facts.step_thread_name} {told.does} "
             + (f"in {facts.label_with_caller(top)}" if second is None else facts.label_of_two(top, second, "in ")),
-            fix=told.fix,
+            fix=loop or told.fix,
             fix_share=facts.saved_share(mine.spots),
             will_not_help=told.will_not_help,
             saves_more=saves_more,
-            finds_out=told is _MAY_BE_A_LOSS,
+            finds_out=told is _MAY_BE_A_LOSS and not loop,
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:

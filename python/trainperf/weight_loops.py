@@ -1,0 +1,163 @@
+"""Loops of the user's over weights, one by one: where they are, and what they do to each, by their source."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import sysconfig
+import tokenize
+from collections.abc import Iterator
+
+import trainperf
+
+_MOST_BYTES = 400_000  # of source, in all: a second of parsing at most
+_LOOPS = (ast.For, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+_OF_WEIGHTS = {"parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "grad", "param_groups"}
+_STATISTICS = {"norm", "mean", "std", "var", "abs", "max", "min", "sum", "pow", "square"}
+
+
+def weight_loops() -> str:
+    """{file: [[first line, last line, kind]]} as JSON, of what is imported and the user's."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    left = _MOST_BYTES
+    for file in dict.fromkeys(_files()):
+        try:
+            left -= os.path.getsize(file)
+            if left < 0:
+                break
+            with tokenize.open(file) as source:
+                loops = list(loops_of(source.read()))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if loops:
+            found[file] = loops
+    return json.dumps(found)
+
+
+def loops_of(source: str) -> Iterator[tuple[int, int, str]]:
+    """First and last line of each, and its kind."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _LOOPS):
+            kind = _kind(node)
+            if kind:
+                yield node.lineno, node.end_lineno or node.lineno, kind
+
+
+def _files() -> Iterator[str]:
+    """The script first."""
+    library = [os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
+    library.append(os.path.dirname(os.path.realpath(trainperf.__file__)))
+    for module in (sys.modules.get("__main__"), *list(sys.modules.values())):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        real = os.path.realpath(file)
+        packaged = "site-packages" in real or "dist-packages" in real
+        if not packaged and not any(real.startswith(f"{folder}{os.sep}") for folder in library):
+            yield os.path.abspath(file)
+
+
+def _kind(loop: ast.AST) -> str:
+    """What is done to each weight: as in findings/weight_loops.py; "" for another loop."""
+    over, body = _parts(loop)
+    calls = {name for b in body for n in ast.walk(b) if (name := _method(n))}
+    names = {n.attr for b in body for n in ast.walk(b) if isinstance(n, ast.Attribute)}
+    weights = bool(_words(over) & _OF_WEIGHTS) or "grad" in names
+    nodes = [n for b in body for n in ast.walk(b)]
+    if "backward" in calls:
+        return ""
+    if "lerp_" in calls or "lerp" in calls or _blends(nodes) or _scales_and_adds(nodes):
+        return "lerp"
+    if not weights:
+        return ""
+    if "grad" in names and calls & {"clamp_", "clip_"}:
+        return "clip_value"
+    if "grad" in names and (calls & {"norm", "pow", "square"} or "vector_norm" in calls):
+        return "clip"
+    if "grad" in names and (calls & {"add_", "sub_", "addcdiv_"} or any(map(_subtracts, nodes))):
+        return "update"
+    if calls & {"mul_"} or any(isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Mult) for n in nodes):
+        return "scale" if "grad" in names else "decay"
+    if calls & {"copy_"}:
+        return "copy"
+    if calls & _STATISTICS:
+        return "statistics"
+    return ""
+
+
+def _parts(loop: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+    """What it goes over, and what it does."""
+    if isinstance(loop, ast.For):
+        return [loop.iter], list(loop.body)
+    over: list[ast.AST] = [g.iter for g in getattr(loop, "generators", ())]
+    values = [getattr(loop, name, None) for name in ("elt", "key", "value")]
+    return over, [value for value in values if value is not None]
+
+
+def _method(node: ast.AST) -> str:
+    """ "add_" of `x.add_(y)`; "" of what is no such call."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
+def _words(nodes: list[ast.AST]) -> set[str]:
+    return {
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for node in nodes
+        for n in ast.walk(node)
+        if isinstance(n, (ast.Attribute, ast.Name))
+    }
+
+
+def _blends(nodes: list[ast.AST]) -> bool:
+    """`a * m + b * (1 - m)`: a sum of products with factors that are each other's rest."""
+    for n in nodes:
+        if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add) and _product(n.left) and _product(n.right):
+            factors = [{ast.dump(p.left), ast.dump(p.right)} for p in (n.left, n.right) if isinstance(p, ast.BinOp)]
+            rests = [{_rest_of(p.left), _rest_of(p.right)} for p in (n.left, n.right) if isinstance(p, ast.BinOp)]
+            if (factors[0] & rests[1]) or (factors[1] & rests[0]) or _constants(n.left, n.right):
+                return True
+    return False
+
+
+def _scales_and_adds(nodes: list[ast.AST]) -> bool:
+    """`a.mul_(m)`, and `.add_(b, alpha=1 - m)` or `.add_((1 - m) * b)`."""
+    scaled = {ast.dump(n.args[0]) for n in nodes if isinstance(n, ast.Call) and _method(n) == "mul_" and n.args}
+    for n in nodes:
+        if isinstance(n, ast.Call) and _method(n) == "add_" and scaled:
+            inside = {_rest_of(m) for m in ast.walk(n)} - {""}
+            values = [k.value for k in n.keywords if k.arg == "alpha"]
+            if inside & scaled or any(isinstance(v, ast.Constant) for v in values):
+                return True
+    return False
+
+
+def _product(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+
+
+def _rest_of(node: ast.AST) -> str:
+    """ "m" of `1 - m`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
+        return ast.dump(node.right)
+    return ""
+
+
+def _constants(*products: ast.AST) -> bool:
+    """Each has a number for a factor, and these add up to one."""
+    numbers = [
+        n.value
+        for p in products
+        if isinstance(p, ast.BinOp)
+        for n in (p.left, p.right)
+        if isinstance(n, ast.Constant) and isinstance(n.value, (int, float))
+    ]
+    return len(numbers) == len(products) and abs(sum(numbers) - 1) < 1e-9
+
+
+def _subtracts(node: ast.AST) -> bool:
+    """`w -= lr * w.grad`, `w.data = w.data - ...`."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Sub)
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Sub)

@@ -1,0 +1,81 @@
+"""Loops over weights: what their source says that they do, and the fused operation that a finding then advises."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from trainperf.weight_loops import loops_of, weight_loops
+from verdicts import TRAIN, Make, only
+
+_PAIRS = "for a, b in zip(teacher.parameters(), student.parameters()):\n    "
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (f"{_PAIRS}a.data = a.data * m + b.data * (1 - m)", "lerp"),
+        (f"{_PAIRS}a.mul_(m).add_(b, alpha=1 - m)", "lerp"),
+        (f"{_PAIRS}a.mul_(m)\n    a.add_((1 - m) * b)", "lerp"),
+        ("for a, b in zip(ours, theirs):\n    a.lerp_(b, 0.01)", "lerp"),
+        ("for k in ours:\n    ours[k] = 0.9 * ours[k] + 0.1 * theirs[k]", "lerp"),
+        (f"{_PAIRS}a.data.copy_(b.data)", "copy"),
+        ("total = sum(p.grad.norm() ** 2 for p in model.parameters())", "clip"),
+        ("for p in weights:\n    p.grad.clamp_(-1, 1)", "clip_value"),
+        ("for p in model.parameters():\n    p.grad.mul_(factor)", "scale"),
+        ("for p in model.parameters():\n    p.data.mul_(1 - rate * decay)", "decay"),
+        ("for p in weights:\n    p.data -= rate * p.grad", "update"),
+        ("seen = [p.std().item() for p in model.parameters()]", "statistics"),
+        ("for x, y in loader:\n    loss = f(x, y)\n    loss.backward()\n    scale.mul_(0.9).add_(loss, alpha=0.1)", ""),
+        ("for i in range(9):\n    x = x * 2 + y * 3", ""),
+        ("for p in model.parameters():\n    p.requires_grad = False", ""),
+    ],
+)
+def test_a_loop_is_known_by_what_it_does(source: str, kind: str) -> None:
+    assert [k for _, _, k in loops_of(source)] == ([kind] if kind else [])
+
+
+def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, broken = tmp_path / "mine.py", tmp_path / "broken.py"
+    mine.write_text(f"import torch\n{_PAIRS}a.lerp_(b, 0.1)\n")
+    broken.write_text("for (")
+    for file in (broken, mine):
+        module = types.ModuleType(file.stem)
+        module.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, f"weight_loops_{file.stem}", module)
+    recorded = json.loads(weight_loops())
+    assert recorded[str(mine)] == [[2, 3, "lerp"]] and str(broken) not in recorded
+    assert not any("site-packages" in file for file in recorded)
+
+
+@pytest.mark.parametrize("state", ["python", "native"])
+@pytest.mark.parametrize("helper", [False, True])
+def test_the_fix_is_the_fused_operation_alone(make: Make, state: str, helper: bool) -> None:
+    file = make(weight_loops=json.dumps({TRAIN: [[1, 90, "copy"], [30, 33, "lerp"]]}))
+    file.steps(100, {("other", state): 4.0, ("optimizer", "native"): 1.0}, compute=6.0)
+    inner = (f"{TRAIN}:50 blend", f"{TRAIN}:31 follow") if helper else (f"{TRAIN}:31 follow",)
+    file.detail("sample", 400, phase="other", state=state, stack=file.stack(*inner, f"{TRAIN}:95 <module>"))
+    f = only(file)
+    if helper:  # a loop around the line itself is nearer than its caller's
+        assert "_foreach_copy_" in f.fix
+    else:
+        assert f.fix.startswith("# one fused operation for all weights: torch._foreach_lerp_(") and "\n" not in f.fix
+
+
+def test_a_place_in_no_such_loop_has_the_usual_fix(make: Make) -> None:
+    file = make(weight_loops=json.dumps({TRAIN: [[30, 33, "lerp"]]}))
+    file.steps(100, {("other", "python"): 4.0}, compute=6.0)
+    file.detail(
+        "sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:40 follow", f"{TRAIN}:95 <module>")
+    )
+    assert "fused" not in only(file).fix
+
+
+def test_a_meta_that_is_no_json_is_no_error(make: Make) -> None:
+    file = make(weight_loops="{")
+    file.steps(100, {("other", "python"): 4.0}, compute=6.0)
+    file.detail("sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:31 follow"))
+    assert "fused" not in only(file).fix
