@@ -283,3 +283,42 @@ def test_what_is_too_long_for_a_loss_after_the_model_is_no_all_clear(make: Make,
     """On the loop's own lines: it may be the loss."""
     found = said(batches(make, 8.0, line=10, backward=backward))
     assert (found.verdict.kind == "partly") == told
+
+
+def test_functional_layers_between_the_phases_are_no_part_of_the_training(make: Make) -> None:
+    """What comes after the update, and before the next batch is fetched: no backward follows."""
+    cells = {
+        ("forward", "native"): 4.0,
+        ("backward", "native"): 6.0,
+        ("other", "native"): 5.0,
+        ("optimizer", "native"): 1.0,
+    }
+    file = make().steps(100, cells)
+    model = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+    file.detail("sample", 400, phase="forward", state="native", stack=model)
+    file.detail("sample", 500, phase="other", state="native", stack=file.stack(*MAX_POOL, f"{TRAIN}:12 train"))
+    f = only(file)
+    assert (f.id, f.where, f.severity) == ("TP310", "train.py:12", "critical")
+
+
+def test_compute_between_the_phases_that_no_rule_explains_is_no_all_clear(make: Make) -> None:
+    """A module without layers, of what has no gradient."""
+    cells = {
+        ("forward", "native"): 4.0,
+        ("backward", "native"): 6.0,
+        ("other", "native"): 5.0,
+        ("optimizer", "native"): 1.0,
+    }
+    file = make().steps(100, cells)
+    model = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+    file.detail("sample", 400, phase="forward", state="native", stack=model)
+    distance = file.stack(
+        "/x/site-packages/torch/nn/modules/loss.py:9 CosineEmbeddingLoss.forward",
+        CALL.format(1832),
+        f"{TRAIN}:12 train",
+    )
+    file.detail("sample", 500, phase="other", state="native", stack=distance)
+    file.meta(module_calls=json.dumps({"calls": [module_call(9), module_call(12, training=[40, 0], parameters=0)]}))
+    found = said(file)
+    assert found.findings == () and found.verdict.kind == "none"
+    assert "no rule is sure of the 31% compute outside of training" in found.verdict.text

@@ -300,3 +300,18 @@ def test_a_head_that_is_given_what_the_model_returned_has_its_backward(make: Mak
 @pytest.mark.parametrize("damaged", ["[", "[1]", '{"calls": 3}', '{"calls": [3, {"callers": [[1]]}, {"callers": 2}]}'])
 def test_a_damaged_look_says_nothing(make: Make, damaged: str) -> None:
     assert only(long_forward(make).meta(module_calls=damaged)).id == "TP312"
+
+
+@pytest.mark.parametrize(("gradient", "said_of"), [(40, ""), (0, "TP312")])
+def test_a_forward_outside_of_the_phases_is_known_by_its_gradient(make: Make, gradient: int, said_of: str) -> None:
+    """Of two losses that one backward goes through, the batch of the second is fetched after the first forward."""
+    file = evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0)
+    file.meta(module_calls=json.dumps({"calls": [module_call(31, training=[40, gradient]), module_call(9)]}))
+    found = said(file)
+    assert [f.id for f in found.findings] == ([said_of] if said_of else [])
+    assert (found.verdict.kind == "healthy" and "no trouble" in found.verdict.text) == (not said_of)
+
+
+def test_a_forward_that_may_be_trained_is_no_all_clear(make: Make) -> None:
+    found = said(evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0))
+    assert found.verdict.kind == "partly" and "it is not known whether it is trained" in found.verdict.text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
 from trainperf.findings.model import Abstained, Finding, Standing
+from trainperf.findings.own_code import unexplained_ns
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
@@ -330,8 +331,10 @@ def _of_others(found: list[Finding], top: Finding) -> str:
 
 
 def _untold(facts: Facts) -> list[tuple[int, str]]:
-    """By cause, the largest first: what no finding has told, though it is large enough. Work is no trouble."""
-    left = ((sum(facts.ledger.cells(c).values()), c) for c in CAUSES if c not in _WORK)
+    """By cause, the largest first: what no finding has told, though it is large enough. The training's own work is no
+    trouble."""
+    left = [(sum(facts.ledger.cells(c).values()), c) for c in CAUSES if c not in _WORK]
+    left.append((unexplained_ns(facts), "compute outside of training"))
     least = {"validation": limit("validation_info_share")}
     return sorted((x for x in left if facts.share(x[0]) >= least.get(x[1], limit("warn_share"))), reverse=True)
 

@@ -84,7 +84,11 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
         return None
     of_model = sum(d.ns for d in forwards if in_module(facts.run.stack(d.stack)))
     forward_ns = facts.matrix["forward", "native"] * of_model // max(1, sum(d.ns for d in forwards))
-    may_train = facts.run.phase_ns("backward") >= forward_ns + sum(claims.values())
+    long_enough = facts.run.phase_ns("backward") >= forward_ns + sum(claims.values())
+    gradients = {facts.module_calls.has_gradient(facts.run.stack(d.stack)) for d in details} - {None}
+    if long_enough and gradients == {True}:  # two models that are trained in turn, or a batch fetched between
+        return None
+    may_train = long_enough and not gradients
     why = "it is in no forward that a backward follows"
     return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, may_train, why)
 

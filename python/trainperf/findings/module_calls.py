@@ -62,6 +62,11 @@ class ModuleCalls:
         found = self._of(stack)
         return bool(found) and all(any(c is t for t in self._trained) and c.calls == c.with_gradient for c in found)
 
+    def has_gradient(self, stack: Sequence[Frame]) -> bool | None:
+        """Whether the result of each call has one; None where no call was looked at, or where they differ."""
+        found = {min(call.with_gradient, 1) * (1 + (call.with_gradient < call.calls)) for call in self._of(stack)}
+        return None if len(found) != 1 or 2 in found else bool(found.pop())
+
     def frozen(self, stack: Sequence[Frame]) -> tuple[str, ...]:
         """The layers of that module whose parameters are all frozen; "" among them where others have some."""
         found = self._of(stack)

@@ -22,6 +22,7 @@ from trainperf.findings.frames import (
     is_decorator,
     is_forward,
     is_framework,
+    is_functional,
     is_other_library,
     is_the_loops,
     is_trainings_own,
@@ -62,6 +63,14 @@ def beside_training(stack: Sequence[FrameLike]) -> bool:
     if in_module(stack) or in_autograd_function(stack):
         return False
     return not any(is_trainings_own(f) for f in below_users(stack))
+
+
+def _outside_training(stack: Sequence[Frame]) -> bool:
+    """Between the phases no backward goes through PyTorch's functions of layers either."""
+    if beside_training(stack):
+        return True
+    own = [f for f in below_users(stack) if is_trainings_own(f)]
+    return bool(own) and all(map(is_functional, own)) and not in_module(stack) and not in_autograd_function(stack)
 
 
 def _in_closure(stack: Sequence[Frame]) -> bool:
@@ -213,7 +222,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     if facts.run.feeds_device and facts.gpu is None:
         return {}
     where: dict[Cell, Keeps] = {
-        ("other", "native"): beside_training,
+        ("other", "native"): _outside_training if facts.run.phase_ns("backward") else beside_training,
         ("backward", "native"): _in_backward_hook,
         ("optimizer", "native"): _in_closure,
         FORWARD: _no_models(facts),
@@ -479,6 +488,31 @@ def _in_small_operations(facts: Facts) -> dict[Function, Parts]:
         if told and native <= limit("between_ratio") * python:
             kept[function] = whole[function]
     return kept
+
+
+def unexplained_ns(facts: Facts) -> int:
+    """Of what is computed between the phases: what the user's code asks for, that is no training, and that no finding
+    claims. Not where another phase may have been missed."""
+    between: Cell = ("other", "native")
+    if facts.run.feeds_device or not facts.run.phase_ns("backward"):
+        return 0
+    samples = facts.samples(phases=["other"], states=["native"])
+    mine = [d for d in samples if _is_asked(facts, facts.run.stack(d.stack))]
+    if sum(d.count for d in mine) < limit("min_samples"):
+        return 0
+    asked = facts.matrix[between] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
+    return max(0, asked - (facts.matrix[between] - facts.ledger.left(between)))
+
+
+def _is_asked(facts: Facts, stack: Sequence[Frame]) -> bool:
+    """By the user's code: of a function, or a module without a gradient, and not of PyTorch's tools for training
+    (clipping, optimizers). Models that may be trained are TP312's to speak of."""
+    inner = below_users(stack)
+    if user_frame(stack) is None or any(is_framework(f.file) and "/torch/" not in f.file for f in inner):
+        return False
+    if in_module(stack):
+        return facts.module_calls.has_gradient(stack) is False
+    return not any(is_trainings_own(f) and not is_functional(f) for f in inner)
 
 
 def _told(facts: Facts, functions: dict[Function, Parts]) -> OwnCode:

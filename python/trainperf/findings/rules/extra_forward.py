@@ -48,6 +48,10 @@ class ExtraForward:
                 self.slug,
                 f"whether {facts.label(top)} evaluates a model or trains it: {facts.of_step(mine.ns)} is there, and "
                 "backward is long enough to be of that too",
+                "compute in modules between the phases",
+                facts.main_cause(mine.claims),
+                mine.ns,
+                "whether it is trained",
             )
         title, fix, will_not_help = _WITHIN_STEP if mine.within_step else _OUTSIDE
         does = f"runs a model that {'little' if mine.within_step else 'no'} backward goes through"
