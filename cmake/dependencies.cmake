@@ -1,6 +1,33 @@
 # What we build on: the system's packages where they are, else sources pinned by hash.
 include(FetchContent)
 
+# Downloads an archive, and says in one line what to install where that fails; `result` is its path.
+function(trainperf_download result what packages url sha256)
+  get_filename_component(file ${url} NAME)
+  set(path ${CMAKE_BINARY_DIR}/downloads/${file})
+  if(EXISTS ${path})
+    file(SHA256 ${path} found)
+  endif()
+  if(NOT found STREQUAL sha256)
+    file(DOWNLOAD ${url} ${path} INACTIVITY_TIMEOUT 60 STATUS status)
+    list(GET status 0 code)
+    list(GET status 1 why)
+    if(code EQUAL 0)
+      file(SHA256 ${path} found)
+      if(NOT found STREQUAL sha256)
+        set(code 1)
+        set(why "its SHA-256 is ${found}")
+      endif()
+    endif()
+    if(NOT code EQUAL 0)
+      file(REMOVE ${path})
+      message(FATAL_ERROR "trainperf needs ${what}, which is not installed and could not be downloaded (${why}): "
+        "install ${packages}, or make ${url} reachable")
+    endif()
+  endif()
+  set(${result} ${path} PARENT_SCOPE)
+endfunction()
+
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.Embed)
 find_package(Threads REQUIRED)
 
@@ -27,9 +54,11 @@ else()
   set(ABSL_PROPAGATE_CXX_STD ON)
   set(ABSL_ENABLE_INSTALL OFF)
   set(ABSL_BUILD_TESTING OFF)
+  trainperf_download(abseil_archive "Abseil" "libabsl-dev (Debian, Ubuntu), abseil-cpp-devel (Fedora) or libabseil (conda)"
+    https://github.com/abseil/abseil-cpp/archive/refs/tags/20240722.0.tar.gz
+    f50e5ac311a81382da7fa75b97310e4b9006474f9560ac46f54a9967f07d4ae3)
   FetchContent_Declare(absl SYSTEM EXCLUDE_FROM_ALL
-    URL https://github.com/abseil/abseil-cpp/archive/refs/tags/20240722.0.tar.gz
-    URL_HASH SHA256=f50e5ac311a81382da7fa75b97310e4b9006474f9560ac46f54a9967f07d4ae3
+    URL ${abseil_archive}
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
   set(BUILD_SHARED_LIBS OFF)
   FetchContent_MakeAvailable(absl)
@@ -43,9 +72,11 @@ if(SQLite3_FOUND)
   target_link_libraries(trainperf_sqlite INTERFACE ${SQLite3_LIBRARIES})
 else()
   message(STATUS "SQLite: fetched, 3.46.1")
+  trainperf_download(sqlite_archive "SQLite" "libsqlite3-dev (Debian, Ubuntu), sqlite-devel (Fedora) or sqlite (conda)"
+    https://www.sqlite.org/2024/sqlite-amalgamation-3460100.zip
+    77823cb110929c2bcb0f5d48e4833b5c59a8a6e40cdea3936b99e199dbbe5784)
   FetchContent_Declare(sqlite_amalgamation
-    URL https://www.sqlite.org/2024/sqlite-amalgamation-3460100.zip
-    URL_HASH SHA256=77823cb110929c2bcb0f5d48e4833b5c59a8a6e40cdea3936b99e199dbbe5784
+    URL ${sqlite_archive}
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
   FetchContent_MakeAvailable(sqlite_amalgamation)
   add_library(trainperf_sqlite STATIC ${sqlite_amalgamation_SOURCE_DIR}/sqlite3.c)
@@ -65,9 +96,11 @@ if(simdjson_FOUND)
   target_link_libraries(trainperf_simdjson INTERFACE simdjson::simdjson)
 else()
   message(STATUS "simdjson: fetched, 3.12.3, out of a package of PyPI")
+  trainperf_download(simdjson_archive "simdjson" "libsimdjson-dev (Debian, Ubuntu), simdjson-devel (Fedora) or simdjson (conda)"
+    https://files.pythonhosted.org/packages/source/p/pysimdjson/pysimdjson-7.0.2.tar.gz
+    44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a)
   FetchContent_Declare(pysimdjson
-    URL https://files.pythonhosted.org/packages/source/p/pysimdjson/pysimdjson-7.0.2.tar.gz
-    URL_HASH SHA256=44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a
+    URL ${simdjson_archive}
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
   FetchContent_MakeAvailable(pysimdjson)
   add_library(trainperf_simdjson STATIC ${pysimdjson_SOURCE_DIR}/simdjson/simdjson.cpp)
@@ -90,9 +123,11 @@ else()
   set(BUILD_TESTING OFF)
   set(WITH_GZFILEOP OFF)
   set(BUILD_SHARED_LIBS OFF)
+  trainperf_download(zlib_ng_archive "zlib-ng" "libisal-dev (Debian, Ubuntu), isa-l-devel (Fedora) or isa-l (conda)"
+    https://files.pythonhosted.org/packages/source/z/zlib-ng/zlib_ng-1.1.0.tar.gz
+    08a3a8468d4f130e3dc80d28ec42fcc7a878a57dfed616233e791066327d78a3)
   FetchContent_Declare(zlib_ng_package SYSTEM EXCLUDE_FROM_ALL
-    URL https://files.pythonhosted.org/packages/source/z/zlib-ng/zlib_ng-1.1.0.tar.gz
-    URL_HASH SHA256=08a3a8468d4f130e3dc80d28ec42fcc7a878a57dfed616233e791066327d78a3
+    URL ${zlib_ng_archive}
     SOURCE_SUBDIR src/zlib_ng/zlib-ng
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
   FetchContent_MakeAvailable(zlib_ng_package)
