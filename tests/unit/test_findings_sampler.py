@@ -150,3 +150,30 @@ def test_samples_of_a_sampler_that_stand_for_no_time_leave_the_delivery_to_be_to
     file.detail("sample", 0, phase="fetch", state="native", count=20, stack=file.stack(*_NEXT, *_PUT))
     (found,) = said(file).findings
     assert found.id == "TP103" and found.cost_ms_per_step == pytest.approx(20.0)
+
+
+def _sampler_fix(file: RunFile, *inner: str, training: str = "") -> str:
+    at = file.stack(*inner, *_NEXT, *_PUT)
+    file.steps(100, {("fetch", "python"): 8.0, ("other", "python"): 1.0}, compute=10.0)
+    file.loader(1, fetches=100, wait=800)
+    file.detail("sample", 800, phase="fetch", stack=at)
+    file.detail("sample", 100, phase="other", stack=file.stack(training or f"{TRAIN}:70 log", f"{TRAIN}:80 <module>"))
+    return next(f.fix for f in said(file).findings if f.id == "TP106")
+
+
+def test_a_sampler_that_reads_samples_is_to_read_them_once(make: Make) -> None:
+    fix = _sampler_fix(make(), f"{TRAIN}:5 Texts.__getitem__", f"{TRAIN}:9 ByLength.__iter__")
+    assert "read it once" in fix and "epoch's indices" not in fix
+
+
+@pytest.mark.parametrize(
+    ("inner", "training"),
+    [(f"{TRAIN}:9 HardExamples.__iter__", ""), (f"{TRAIN}:9 Chooser.__iter__", f"{TRAIN}:14 Chooser.feed")],
+)
+def test_what_the_training_decides_is_not_to_be_drawn_at_once(make: Make, inner: str, training: str) -> None:
+    fix = _sampler_fix(make(), inner, training=training)
+    assert "again every N batches" in fix and "epoch" not in fix
+
+
+def test_any_other_sampler_is_to_draw_an_epoch_at_once(make: Make) -> None:
+    assert "a whole epoch's indices at once" in _sampler_fix(make(), f"{TRAIN}:9 Chooser.__iter__")

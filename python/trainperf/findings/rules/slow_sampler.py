@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames, loaders
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Outcome
-from trainperf.findings.syscalls import call_of
+from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
     from trainperf.runfile import Detail
+
+_READS = {"__getitem__", "__getitems__", "open", "load", "read", "read_image", "imread"}
+_MINES = re.compile(r"hard|mining|miner|loss|priorit|curriculum|adaptive|difficult|active_?learn|importance", re.I)
 
 
 class SlowSampler:
@@ -59,11 +64,59 @@ class SlowSampler:
             who=(facts.step_thread_name,),
             where=facts.where(top),
             why=f"{name} draws the batches' indices on the training thread" + (f", and waits ({call})" if call else ""),
-            fix="# take the wait out of the sampler: draw a whole epoch's indices at once in __iter__"
-            if waits
-            else "# draw a whole epoch's indices at once in __iter__, by torch or NumPy, and yield slices of them",
+            fix=_fix(facts, inside, top, waits=waits),
             will_not_help="more workers or a larger prefetch_factor: the sampler runs in the training process",
         )
+
+
+def _fix(facts: Facts, inside: Sequence[Detail], top: Spot | None, *, waits: bool) -> str:
+    """What is drawn by the results of training cannot be drawn ahead; what is read to decide can be read once."""
+    if _follows_training(facts, inside, top):
+        return "# choose by scores of the training for many batches at a time: again every N batches, by torch or NumPy"
+    if _reads_data(facts, inside):
+        return (
+            "# what it decides by (length, label, size): read it once, before the epochs, into an array or a file, and "
+            "choose by that"
+        )
+    if waits:
+        return "# take the wait out of the sampler: read what it needs once, before the epoch"
+    return "# draw a whole epoch's indices at once in __iter__, by torch or NumPy, and yield slices of them"
+
+
+def _reads_data(facts: Facts, inside: Sequence[Detail]) -> bool:
+    """It reads samples, or files, as it draws."""
+
+    def reads(d: Detail) -> bool:
+        drawing = itertools.takewhile(lambda f: not frames.in_sampler((f,)), facts.run.stack(d.stack))
+        return any(f.function.rpartition(".")[2] in _READS for f in drawing)
+
+    mine = sum(d.ns for d in inside if reads(d) or _of_file(facts, d))
+    return mine >= limit("half_share") * sum(d.ns for d in inside)
+
+
+def _of_file(facts: Facts, d: Detail) -> bool:
+    return d.state == "blocked" and waiting_kind(call_of([d], facts.machine)) in ("file", "socket")
+
+
+def _follows_training(facts: Facts, inside: Sequence[Detail], top: Spot | None) -> bool:
+    """By its name, or as the loop calls the sampler's class elsewhere, such as to give it losses."""
+    names = {f.function for d in inside for f in _drawing(facts, d)}
+    if any(_MINES.search(name) for name in names):
+        return True
+    if top is None or not (kind := top.frame.function.partition(".")[0]) or kind == top.frame.function:
+        return False
+    return any(
+        f.file == top.frame.file and f.function.startswith(f"{kind}.")
+        for d in facts.samples(phases=["forward", "backward", "optimizer", "other"])
+        for f in facts.run.stack(d.stack)
+    )
+
+
+def _drawing(facts: Facts, d: Detail) -> Iterator[frames.FrameLike]:
+    """The user's frames of the sampler."""
+    stack = facts.run.stack(d.stack)
+    below = itertools.takewhile(lambda f: not frames.in_sampler((f,)), stack)
+    return (f for f in below if frames.is_users(f, stack))
 
 
 def _torchs_own(facts: Facts, inside: Sequence[Detail]) -> str:
