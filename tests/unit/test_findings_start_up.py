@@ -26,6 +26,21 @@ def test_worker_startup_counts_its_steps_and_never_says_typical(make: Make) -> N
     assert "typical" not in found.verdict.text
 
 
+def test_waits_for_a_cpu_between_epochs_belong_to_it(make: Make) -> None:
+    """Of 880 ms of fetching in an epoch 800 are between epochs: 500 in iter(loader) and the first fetch, 300 at the
+    end. Half of all of it waits for a CPU."""
+    file = make()
+    for step in range(48):
+        wait = {0: 500.0, 11: 300.0}.get(step % 12, 8.0)
+        file.step({("fetch", "blocked"): wait / 2, ("fetch", "descheduled"): wait / 2}, compute=10.0)
+        if step % 12 == 0:
+            file.span("loader_start", 300, step=step, object=1).span("first_fetch", 200, step=step, object=1)
+    file.loader(1, fetches=44, wait=320, ready={2: (44, 320)}, first=(4, 800), num_workers=2)
+    f = next(f for f in said(file).findings if f.id == "TP104")
+    assert f.severity == "critical" and f.cost_ns == pytest.approx(4 * 800e6) and "800 ms each" in f.why
+    assert any(e.startswith("300 ms of it to stop them") for e in f.evidence)
+
+
 def test_a_start_that_two_steps_feel_is_one(make: Make) -> None:
     """Lightning calls iter(loader) in the last step of an epoch, and fetches in the next."""
     file = make()

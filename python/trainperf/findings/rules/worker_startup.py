@@ -137,7 +137,7 @@ class WorkerStartup:
 
     def _again(self, facts: Facts, waits: _Waits) -> Outcome:
         claims = _claims(facts, waits)
-        severity = facts.grade(sum(claims.values()), self.limits)
+        severity = facts.grade(_waited(facts, claims), self.limits)
         if severity is None:
             return None
         count, workers, anew = len(waits.started), waits.workers, waits.anew
@@ -171,7 +171,7 @@ class WorkerStartup:
     def _once(self, facts: Facts, waits: _Waits) -> Outcome:
         claims = _claims(facts, waits)
         cost = sum(claims.values())
-        if facts.grade(cost, self.limits) is None:
+        if facts.grade(_waited(facts, claims), self.limits) is None:
             return None
         if facts.steps < limit("critical_min_steps"):
             why = f"one worker start-up in {plural(facts.steps, 'step')}: run longer to tell"
@@ -266,7 +266,8 @@ def _waits(facts: Facts) -> _Waits | None:
     if len(with_workers) == len(trained):
         # What no fetch has: the last next() of an epoch, which stops the workers and waits for their end.
         fetched = sum(v.fetches.wall_ns for v in with_workers.values())
-        whole = sum(facts.cells("data_wait", ["fetch"]).values())
+        # Walls, as these are: with what kept the thread off the CPU meanwhile.
+        whole = facts.run.phase_ns("fetch")
         stopping = max(0, whole - sum(started.values()) - sum(refilled.values()) - fetched)
     # Each loader once: what would persist are the workers of a loader that is not used again.
     once_each = all(len(times) == 1 for times in first.values())
@@ -285,9 +286,15 @@ def _waits(facts: Facts) -> _Waits | None:
 
 
 def _claims(facts: Facts, waits: _Waits) -> dict[Cell, int]:
-    """Of starting the workers, and stopping them."""
-    fetched = loaders.spread(facts.cells("data_wait", ["fetch"]), waits.started_ns + waits.ended_ns)
+    """Of starting the workers, and stopping them: with the waits for a CPU, which the same processes compete for."""
+    cells = facts.cells("data_wait", ["fetch"]) | facts.cells("descheduled", ["fetch"])
+    fetched = loaders.spread(cells, waits.started_ns + waits.ended_ns)
     return fetched | waits.left.claims
+
+
+def _waited(facts: Facts, claims: Mapping[Cell, int]) -> int:
+    """Of these: without waits for a CPU. A warning is measured by what the machine left to the run."""
+    return sum(ns for cell, ns in claims.items() if facts.cause_of(cell) != "descheduled")
 
 
 def _sampler(loader: Loader) -> str:
