@@ -51,6 +51,17 @@ void ClosedSteps::OnStep(const StepRecord& step) {
   next_->OnStep(step);
 }
 
+void ClosedSteps::OnTakenBack() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    totals_ = StepTotals();
+    recent_.clear();
+    recent_flagged_.clear();
+    taken_.store(flagged_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  next_->OnTakenBack();
+}
+
 std::vector<ClosedStep> ClosedSteps::TakeFlagged() {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t flagged = flagged_.load(std::memory_order_relaxed);

@@ -49,6 +49,7 @@ class ClosedSteps : public TimelineSink {
   void OnDetail(const Detail& detail) override { next_->OnDetail(detail); }
   void OnSpan(const Span& span) override { next_->OnSpan(span); }
   void OnFetch(const FetchRecord& fetch) override { next_->OnFetch(fetch); }
+  void OnTakenBack() override;
 
   // Whether steps were flagged since the last TakeFlagged(). Two loads: meant to be asked at every step.
   bool waiting() const { return flagged_.load(std::memory_order_relaxed) != taken_.load(std::memory_order_relaxed); }

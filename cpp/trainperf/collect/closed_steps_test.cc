@@ -15,8 +15,10 @@ struct Counted : TimelineSink {
   void OnDetail(const Detail&) override { ++others; }
   void OnSpan(const Span&) override { ++others; }
   void OnFetch(const FetchRecord&) override { ++others; }
+  void OnTakenBack() override { ++taken_back; }
   int steps = 0;
   int others = 0;
+  int taken_back = 0;
 };
 
 class ClosedStepsTest : public ::testing::Test {

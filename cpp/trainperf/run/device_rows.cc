@@ -108,6 +108,18 @@ void DeviceRows::Add(const StepRecord& step, int64_t first_step, int64_t width) 
   }
 }
 
+void DeviceRows::ClearSteps() {
+  for (auto& [id, device] : devices_) {
+    Device known;
+    known.name = std::move(device.name);
+    known.description = std::move(device.description);
+    device = std::move(known);
+  }
+  calls_.clear();
+  base_ = -1;
+  width_ = 1;
+}
+
 // As the rows of table `step` merge, so do these.
 void DeviceRows::MergeRows(int64_t width) {
   width_ = width;

@@ -54,6 +54,8 @@ class DeviceRows : public RunPart {
   const NameTable* names() const { return names_; }
   // `first_step` is of the row of table `step` that this one went into, which stands for at most `width` steps.
   void Add(const StepRecord& step, int64_t first_step, int64_t width);
+  // No step has used a device yet.
+  void ClearSteps();
 
   absl::Status Write(Database& db) override;
   void Written() override;

@@ -49,8 +49,8 @@ class KeptSteps : public RunPart {
   absl::Status WriteSegments(Database& db, int64_t index, const Kept& kept) const;
 
   const NameTable* names_ = nullptr;
-  const size_t max_worst_;
-  const size_t max_flagged_;
+  size_t max_worst_;
+  size_t max_flagged_;
   std::map<int64_t, Kept> kept_;                      // by index of the step
   std::set<std::pair<int64_t, int64_t>> worst_;       // wall, index
   std::vector<std::pair<int64_t, int64_t>> flagged_;  // how many flagged ones came before it, index

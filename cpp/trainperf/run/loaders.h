@@ -25,6 +25,7 @@ class Loaders : public RunPart {
 
   void Add(const FetchRecord& fetch);
   void Add(const WorkerReading& reading);
+  void ClearFetches() { fetches_.clear(); }
   // Readings of workers beyond the table.
   int64_t refused_readings() const { return refused_readings_; }
 

@@ -31,6 +31,14 @@ constexpr char kSettings[] =
     "4194304;"
     "PRAGMA temp_store = MEMORY; PRAGMA busy_timeout = 50;";
 
+// All that steps, and what was around them, have put there.
+constexpr char kEmptySql[] =
+    "DELETE FROM step; DELETE FROM kept_step; DELETE FROM segment; DELETE FROM section; DELETE FROM phase_mechanism;"
+    "DELETE FROM detail; DELETE FROM span; DELETE FROM span_total; DELETE FROM fetch; DELETE FROM fetch_ready;"
+    "DELETE FROM fetch_awaited; DELETE FROM wall_histogram; DELETE FROM cause_share; DELETE FROM device;"
+    "DELETE FROM device_step; DELETE FROM device_kernel; DELETE FROM device_copy; DELETE FROM device_segment;"
+    "DELETE FROM call;";
+
 absl::StatusOr<Database> OpenEmptyRun(const std::string& path) {
   TRAINPERF_ASSIGN_OR_RETURN(Database db, Database::Open(path));
   TRAINPERF_RETURN_IF_ERROR(db.Execute(kSettings));
@@ -86,6 +94,17 @@ class Writer : public RunWriter {
   void OnDetail(const Detail& detail) override { sections_.Add(detail); }
   void OnSpan(const Span& span) override { spans_.Add(span); }
   void OnFetch(const FetchRecord& fetch) override { loaders_.Add(fetch); }
+  void OnTakenBack() override {
+    step_rows_ = StepRows(options_.max_step_rows);
+    kept_steps_ = KeptSteps(options_.worst_steps, options_.max_flagged);
+    kept_steps_.SetNames(device_rows_.names());
+    device_rows_.ClearSteps();
+    sections_ = Sections(options_.sections, options_.details_per_section);
+    spans_ = Spans(options_.max_spans);
+    loaders_.ClearFetches();
+    distributions_ = Distributions();
+    taken_back_ = true;
+  }
 
   const std::string& path() const override { return path_; }
   void SetMeta(const std::string& key, const std::string& value) override {
@@ -186,6 +205,7 @@ class Writer : public RunWriter {
     absl::Status status = db.Execute("BEGIN IMMEDIATE");
     if (!status.ok()) return status;
     try {
+      if (taken_back_) status = db.Execute(kEmptySql);
       for (RunPart* part : parts()) {
         if (status.ok() && IsWhole(part)) status = part->Write(db);
       }
@@ -198,6 +218,7 @@ class Writer : public RunWriter {
       db.Execute("ROLLBACK").IgnoreError();
       return status;
     }
+    taken_back_ = false;
     for (RunPart* part : parts()) {
       if (IsWhole(part)) part->Written();
     }
@@ -271,6 +292,7 @@ class Writer : public RunWriter {
   FileIdentity log_;
   bool feeds_device_ = false;
   bool half_a_step_ = false;
+  bool taken_back_ = false;  // the file still has what was
   int64_t unbalanced_steps_ = 0;
   bool finished_ = false;
   absl::Status result_;

@@ -75,6 +75,32 @@ TEST(RunWriterTest, EveryRowSumsToItsWallTime) {
   }
 }
 
+TEST(RunWriterTest, WhatIsTakenBackLeavesNoTrace) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  auto never = Create(folder / "b.tpr");
+  RandomRun evaluation(1);
+  for (int i = 0; i < 300; ++i) {
+    evaluation.Feed(*writer);
+    if (i % 100 == 50) {
+      ASSERT_TRUE(writer->Commit().ok());
+    }
+  }
+  writer->OnTakenBack();
+  RandomRun of_one(2), of_other(2);
+  for (int i = 0; i < 100; ++i) {
+    of_one.Feed(*writer);
+    of_other.Feed(*never);
+  }
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  ASSERT_TRUE(never->Finish("normally").ok());
+  for (const char* table : {"step", "kept_step", "segment", "section", "phase_mechanism", "detail", "span", "span_total",
+                            "fetch", "fetch_ready", "wall_histogram", "cause_share", "device_step", "call"}) {
+    const std::string all = std::string("SELECT * FROM ") + table + " ORDER BY 1, 2, 3";
+    EXPECT_EQ(Query(folder / "a.tpr", all), Query(folder / "b.tpr", all)) << table;
+  }
+}
+
 TEST(RunWriterTest, StepRowsMergeIntoEqualWidths) {
   TestFolder folder;
   RunWriterOptions options;

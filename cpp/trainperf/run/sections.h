@@ -79,8 +79,8 @@ class Sections : public RunPart {
   Section& SectionOf(int64_t step);
   void MergeNeighbours();
 
-  const size_t max_sections_;
-  const int details_per_section_;
+  size_t max_sections_;
+  int details_per_section_;
   int64_t base_ = -1;  // the run's first step: a trace may begin at any
   int64_t width_ = 1;  // steps
   std::vector<Section> sections_;

@@ -36,7 +36,7 @@ class Spans : public RunPart {
     bool total_unwritten = false;
   };
 
-  const size_t max_per_kind_;
+  size_t max_per_kind_;
   std::array<OfKind, kSpanKindCount> kinds_;
 };
 

@@ -54,7 +54,7 @@ class StepRows : public RunPart {
  private:
   void MergeNeighbours();
 
-  const size_t max_rows_;
+  size_t max_rows_;
   int64_t width_ = 1;
   std::vector<StepRow> rows_;
   size_t unwritten_from_ = 0;   // rows are only ever appended or, the last one, added to

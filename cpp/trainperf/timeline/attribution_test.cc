@@ -408,11 +408,11 @@ TEST(Bounds, EventsBeforeTheFirstBackward) {
 
 TEST(Bounds, AValidationThatNeverEndsDoesNotHoldStepsBack) {
   Script loop;
-  loop.RunStep().Begin(Bracket::kEval, 5);
-  for (int i = 0; i < 1000; ++i) loop.Fetch(kTrain, 1_ms).Cpu(1_ms).RunStep();
+  loop.Fetch(kTrain, 1_ms).Backward(1_ms).RunStep().Begin(Bracket::kEval, 5);
+  for (int i = 0; i < 1000; ++i) loop.Fetch(kVal, 1_ms).Cpu(1_ms).RunStep();
   EXPECT_GE(loop.timeline().steps_closed(), 900);
   loop.Finish();
-  EXPECT_EQ(loop.steps().size(), 1000u);
+  EXPECT_EQ(loop.steps().size(), 1001u);
   EXPECT_EQ(loop.steps()[500].phase(Phase::kValidation), 2_ms);
 }
 

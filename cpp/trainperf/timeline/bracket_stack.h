@@ -61,8 +61,11 @@ class BracketStack {
   bool open(Bracket bracket) const { return counts_[Index(bracket)] > 0; }
   const std::vector<Frame>& frames() const { return frames_; }
 
+  // Nothing trains: what people bracket as validation is the work itself.
+  void KnowNoValidation() { knows_validation_ = false; }
+
   bool InUserValidation() const {
-    if (!open(Bracket::kUserPhase)) return false;
+    if (!knows_validation_ || !open(Bracket::kUserPhase)) return false;
     for (const Frame& frame : frames_) {
       if (frame.bracket == Bracket::kUserPhase && frame.phase == Phase::kValidation) return true;
     }
@@ -74,27 +77,32 @@ class BracketStack {
     Row row = kGapRow;
     for (size_t i = frames_.size(); i > 0; --i) {
       const Bracket bracket = frames_[i - 1].bracket;
-      if (bracket == Bracket::kGc || bracket == Bracket::kCompile) continue;
+      if (bracket == Bracket::kGc || bracket == Bracket::kCompile || IsTransparent(frames_[i - 1])) continue;
       if (bracket != Bracket::kOptimizer) row = RowOfBracket(frames_[i - 1]);
       break;
     }
     return InUserValidation() ? Confirmed(row) : row;
   }
 
-  // What a gap is when no backward ends it.
-  Row GapBase() const {
+  // What a gap is when no backward ends it; `base`: outside of all brackets.
+  Row GapBase(Row base) const {
     for (size_t i = frames_.size(); i > 0; --i) {
       const Bracket bracket = frames_[i - 1].bracket;
       if (bracket == Bracket::kGc || bracket == Bracket::kCompile || bracket == Bracket::kLogging ||
-          bracket == Bracket::kCallback) {
+          bracket == Bracket::kCallback || IsTransparent(frames_[i - 1])) {
         continue;
       }
       return RowOf(bracket == Bracket::kOptimizer ? Phase::kOptimizer : Phase::kOther);
     }
-    return RowOf(Phase::kOther);
+    return base;
   }
 
+  bool knows_validation() const { return knows_validation_; }
+
  private:
+  bool IsTransparent(const Frame& frame) const {
+    return !knows_validation_ && frame.bracket == Bracket::kUserPhase && frame.phase == Phase::kValidation;
+  }
   static size_t Index(Bracket bracket) { return static_cast<size_t>(bracket); }
   static Row RowOfBracket(const Frame& frame) {
     switch (frame.bracket) {
@@ -116,6 +124,7 @@ class BracketStack {
     }
   }
 
+  bool knows_validation_ = true;
   std::vector<Frame> frames_;
   std::array<int, kBracketCount> counts_{};
 };

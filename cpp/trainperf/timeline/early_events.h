@@ -31,7 +31,12 @@ class EarlyEvents {
   bool HasMarks(ThreadId thread) const;
   // All events, in order of end_ns; empties.
   std::vector<Event> Take();
-  // The same with the calls among them.
+  template <typename EventFunction, typename CallFunction>
+  void ReplayAndKeep(EventFunction&& on_event, CallFunction&& on_call) const {
+    EarlyEvents copy = *this;
+    copy.Replay(on_event, on_call);
+  }
+  // Take() with the calls among them.
   template <typename EventFunction, typename CallFunction>
   void Replay(EventFunction&& on_event, CallFunction&& on_call) {
     const std::vector<Event> events = Take();

@@ -123,6 +123,14 @@ class RecordingSink : public TimelineSink {
     EXPECT_GE(span.end_ns, span.start_ns);
     if (keep) spans.push_back(span);
   }
+  void OnTakenBack() override {
+    count = last_end_ns = 0;
+    ++taken_back;
+    steps.clear();
+    details.clear();
+    spans.clear();
+    fetches.clear();
+  }
   void OnFetch(const FetchRecord& fetch) override {
     if (keep) fetches.push_back(fetch);
   }
@@ -131,6 +139,7 @@ class RecordingSink : public TimelineSink {
   bool touching = true;  // false: the step thread may change
   size_t max_segments = 256;
   int64_t count = 0;
+  int taken_back = 0;
   int64_t last_end_ns = 0;
   std::vector<Step> steps;
   std::vector<Detail> details;

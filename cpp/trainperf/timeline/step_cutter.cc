@@ -69,7 +69,8 @@ Piece& StepCutter::PieceBefore(const Piece* until) {
 
 // ---- Fetches (rule 2)
 
-bool StepCutter::CanCutAtFetch() const {
+bool StepCutter::CanCutAtFetch(uint32_t loader) const {
+  if (mode_ == Mode::kInference) return !started_ || exhausted_ || Contains(fetched_, loader);
   if (mode_ == Mode::kExplicit || FindLast(Cut::kMaybeFetch) != 0) return false;
   return started_ ? backwards_ > 0 : FindLast(Cut::kFetch) == 0;
 }
@@ -83,6 +84,7 @@ void StepCutter::OnLoaderStart(uint32_t loader) {
   KeepChain();
   // The loader starts again, and what was fetched from it before was never trained on.
   if (!validation_open_ && Contains(fetched_, loader)) Abandon();
+  if (mode_ == Mode::kInference && !fetched_.empty()) exhausted_ = true;  // another loop begins
   if (!pending_) Open(Cut::kNone);
   pending_ = true;
   chain_ns_ = now_ns_;
@@ -110,6 +112,11 @@ void StepCutter::OnFetched(uint32_t loader, bool soft) {
     return;
   }
   pending_ = false;
+  if (mode_ == Mode::kInference) {
+    InferenceCut(pieces_.size() - 1);
+    AddFetched(loader);
+    return;
+  }
   if (validation_open_) {
     current().cut = Cut::kMaybeFetch;
     current().soft = soft;
@@ -122,7 +129,7 @@ void StepCutter::OnFetched(uint32_t loader, bool soft) {
 void StepCutter::OnFetchFailed(bool exhausted) {
   exhausted_ |= exhausted && !validation_open_;
   if (!pending_) return;
-  if (exhausted && prefetching_ && started_ && !validation_open_ && CanCutAtFetch()) {
+  if (exhausted && prefetching_ && backward_seen_ && !validation_open_ && CanCutAtFetch(0)) {
     pending_ = false;
     if (const size_t before = FindLast(Cut::kDrained); before != 0) Merge(before);
     current().cut = Cut::kDrained;
@@ -178,9 +185,24 @@ void StepCutter::FetchCut(size_t index) {
   Release(false);
 }
 
+// Rule 5: each batch is a step, and two loaders that are read in turn make one.
+void StepCutter::InferenceCut(size_t index) {
+  pieces_[index]->cut = Cut::kFetch;
+  exhausted_ = false;
+  fetched_.clear();
+  if (!started_) {
+    while (index > 1) Merge(--index);
+    pieces_[index]->cut = Cut::kStart;
+    started_ = true;
+    first_step_ns_ = pieces_[index]->start_ns;
+    DropLead();
+  }
+  Release(false);
+}
+
 // The batch that opened this step was never trained on: it is no step.
 void StepCutter::Abandon() {
-  if (backwards_ > 0 || mode_ == Mode::kExplicit) return;
+  if (backwards_ > 0 || mode_ == Mode::kExplicit || mode_ == Mode::kInference) return;
   fetched_.clear();
   if (!exhausted_) ++incomplete_;  // zip() drops a batch when its other loader ends: nothing is wrong
   exhausted_ = false;
@@ -218,6 +240,10 @@ void StepCutter::OnBackwardEnd() {
 
 void StepCutter::OnOptimizerBegin(uint32_t optimizer) {
   DropPending();
+  if (mode_ == Mode::kInference) {
+    ++current().optimizer_steps;
+    return;
+  }
   if (!started_) {
     stepped_.assign(1, optimizer);
     return;
@@ -269,7 +295,7 @@ void StepCutter::EndIteration(size_t again) {
 }
 
 bool StepCutter::WantsOptimizerCuts() {
-  if (!started_ || mode_ == Mode::kExplicit) return false;
+  if (!started_ || mode_ == Mode::kExplicit || mode_ == Mode::kInference) return false;
   if (mode_ == Mode::kOptimizer || (mode_ == Mode::kUndecided && !fetch_cut_seen_)) return true;
   if (repeats_ < kMaxHeld) return false;
   // One batch is trained on again and again: from here on each iteration is a step, as without a DataLoader.
@@ -380,7 +406,9 @@ bool StepCutter::IsFinal(size_t index) const {
     case Cut::kOptimizer:
       return true;
     case Cut::kFetch:
-    case Cut::kBackward:  // a step has a backward: else what follows belongs to the one before
+    case Cut::kBackward:
+      if (mode_ == Mode::kInference) return true;
+      // A step has a backward: else what follows belongs to the one before.
       for (size_t i = index; i < pieces_.size(); ++i) {
         if (pieces_[i]->backwards > 0) return true;
       }
@@ -461,7 +489,7 @@ void StepCutter::Finish() {
   // was fetched but never trained on does not.
   const size_t last = pieces_.size() - 1;
   bool outside = false;
-  if (pieces_[last]->backwards == 0) {
+  if (pieces_[last]->backwards == 0 && mode_ != Mode::kInference) {
     const Cut cut = pieces_[last]->cut;
     if (last > 0 && (cut == Cut::kBackward || (cut == Cut::kFetch && exhausted_))) {
       Merge(last);
@@ -477,6 +505,12 @@ void StepCutter::Finish() {
       writer_->PutStep(std::move(piece));
     }
   }
+  pieces_.clear();
+}
+
+void StepCutter::Discard() {
+  while (pieces_.size() > 1) Merge(pieces_.size() - 1);
+  if (!pieces_.empty()) writer_->Merged(std::move(pieces_[0]));
   pieces_.clear();
 }
 

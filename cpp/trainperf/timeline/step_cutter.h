@@ -1,4 +1,4 @@
-// Decides where steps end: rules 1 to 4 of docs/internals.md. Keeps the step thread's time as pieces until it is
+// Decides where steps end: rules 1 to 5 of docs/internals.md. Keeps the step thread's time as pieces until it is
 // certain which of their boundaries are cuts, then gives them to the StepWriter.
 //
 //   cutter.StartLead(now, false);
@@ -30,8 +30,12 @@ class StepCutter {
   static constexpr int64_t kMaxHeldBackwardsNs = 60'000'000'000;  // then kMaxHeld are enough
   static constexpr int64_t kChainNs = 10'000'000;                 // from iter(loader) to the fetch that it belongs to
 
-  StepCutter(StepWriter* writer, LoaderLog* loaders)
-      : writer_(writer), loaders_(loaders), steps_before_(writer->steps_put()) {}
+  // `infers`: nothing trains, so each batch is a step (rule 5).
+  StepCutter(StepWriter* writer, LoaderLog* loaders, bool infers = false)
+      : writer_(writer),
+        loaders_(loaders),
+        steps_before_(writer->steps_put()),
+        mode_(infers ? Mode::kInference : Mode::kUndecided) {}
 
   // `with_watch`: not with a mark of the loop's own.
   void StartLead(int64_t start_ns, bool with_watch) {
@@ -47,7 +51,7 @@ class StepCutter {
 
   // Fetches, the outermost only. Where a step may end at one, and whenever a validation may, it starts a piece of its
   // own.
-  bool CanCutAtFetch() const;
+  bool CanCutAtFetch(uint32_t loader) const;
   void OnLoaderStart(uint32_t loader);
   void OnLoaderStarted() { chain_ns_ = now_ns_; }
   bool KeepChain();  // whether current() starts at the iter(loader) just before
@@ -64,6 +68,7 @@ class StepCutter {
   void OnStep();
   void AdvanceTo(int64_t watermark_ns);
   void Finish();
+  void Discard();  // of all that is held nothing is put out
 
   // What comes from now on, and with `whole_piece` also what current() holds already, may be validation.
   void OpenValidation(bool whole_piece);
@@ -75,13 +80,17 @@ class StepCutter {
   Piece& PieceBefore(const Piece* until);
 
   bool started() const { return started_; }
+  // Two calls of run.step() had no backward before or between them: there is no training for a validation to be of.
+  bool NothingTrains() const {
+    return mode_ == Mode::kInference || (mode_ == Mode::kExplicit && started_ && !lead_held_ && !backward_seen_);
+  }
   int64_t first_step_ns() const { return first_step_ns_; }
   int64_t incomplete() const { return incomplete_; }
   int64_t guessed_index() const;  // of the step that is open now; -1 in the lead
   int64_t LongestTail() const;    // from the last mark to the end: what is longer is not the last step's
 
  private:
-  enum class Mode { kUndecided, kFetch, kOptimizer, kBackward, kExplicit };
+  enum class Mode { kUndecided, kFetch, kOptimizer, kBackward, kExplicit, kInference };
 
   void Open(Cut cut);
   void Merge(size_t index);
@@ -97,6 +106,7 @@ class StepCutter {
   void JudgeLead();
   bool IsTailAStep() const;
   void FetchCut(size_t index);
+  void InferenceCut(size_t index);
   void Abandon();
   bool WantsOptimizerCuts();
   void EndIteration(size_t again);
@@ -112,7 +122,7 @@ class StepCutter {
   std::vector<std::unique_ptr<Piece>> pieces_;
   int64_t now_ns_ = 0;
   int64_t cpu_ns_ = 0;
-  Mode mode_ = Mode::kUndecided;
+  Mode mode_;
   bool started_ = false;
   bool lead_held_ = false;     // pieces_[0] may be the first step: what run.step() ended first, without a backward
   bool called_first_ = false;  // run.step() begins the loop's body: what it ended first was much shorter than a step

@@ -89,8 +89,7 @@ void StepLane::OnMark(const Event& event) {
   cutter_.Now(mark.end_ns, mark.cpu_ns);
   switch (mark.kind) {
     case EventKind::kStep:
-      SettleGap(stack_.GapBase());
-      cutter_.OnStep();
+      OnStep();
       break;
     case EventKind::kBegin:
       Begin(mark);
@@ -102,6 +101,18 @@ void StepLane::OnMark(const Event& event) {
       break;
   }
   UpdateRow();
+}
+
+Row StepLane::GapBase() const {
+  const bool forward = evaluates_ && cutter_.NothingTrains();
+  return stack_.GapBase(RowOf(forward ? Phase::kForward : Phase::kOther));
+}
+
+void StepLane::OnStep() {
+  SettleGap(GapBase());
+  cutter_.OnStep();
+  // What seemed to be validation is what this loop is for.
+  if (cutter_.NothingTrains() && cutter_.validation_open()) cutter_.CloseValidation(cutter_.pieces().front().get());
 }
 
 void StepLane::OnGilWait(const Event& event) {
@@ -182,7 +193,7 @@ void StepLane::Finish(int64_t end_ns) {
     FlushStretchDetails(*after);
     writer_->PutOutside(std::move(after));
   }
-  SettleGap(stack_.GapBase());
+  SettleGap(GapBase());
   if (cutter_.validation_open()) CloseValidation(nullptr);
   cutter_.Finish();
   running_ = false;
@@ -203,7 +214,7 @@ void StepLane::Begin(const Event& mark) {
   }
   if (Delimits(bracket)) {
     const bool forward = bracket == Bracket::kBackward && !stack_.InUserValidation();
-    SettleGap(forward ? RowOf(Phase::kForward) : stack_.GapBase());
+    SettleGap(forward ? RowOf(Phase::kForward) : GapBase());
   }
   Frame frame{};
   frame.bracket = bracket;
@@ -272,7 +283,7 @@ void StepLane::End(const Event& mark) {
 }
 
 void StepLane::PopFrame(const Event& mark, bool unwound) {
-  if (Delimits(stack_.frames().back().bracket)) SettleGap(stack_.GapBase());
+  if (Delimits(stack_.frames().back().bracket)) SettleGap(GapBase());
   const Frame frame = stack_.Pop();
   const int64_t wall_ns = mark.end_ns - frame.start_ns;
   switch (frame.bracket) {
@@ -312,7 +323,7 @@ void StepLane::PopFrame(const Event& mark, bool unwound) {
       if (!stack_.open(Bracket::kCompile)) AddSpan(SpanKind::kCompile, mark, frame, 0);
       break;
     case Bracket::kUserPhase:
-      if (frame.phase == Phase::kValidation && !stack_.InUserValidation()) {
+      if (frame.phase == Phase::kValidation && stack_.knows_validation() && !stack_.InUserValidation()) {
         AddSpan(SpanKind::kValidation, mark, frame, 0);
         cutter_.current().flags |= kHasValidation;
       }
@@ -333,15 +344,21 @@ void StepLane::BeginFetch(const Event& mark) {
   if (stack_.open(Bracket::kFetch)) return;  // a dataset that reads another loader: its own business
   fetch_soft_ = false;
   const bool no_grad = (mark.flags & kGradDisabled) != 0;
+  evaluates_ |= no_grad;
   if (stack_.InUserValidation()) {
     cutter_.OnFetchBegin(false);
+    return;
+  }
+  const bool open_piece = cutter_.CanCutAtFetch(mark.object);
+  if (cutter_.NothingTrains()) {
+    cutter_.OnFetchBegin(!stack_.open(Bracket::kCallback) && open_piece);
     return;
   }
   if (cutter_.validation_open()) {
     if (!no_grad && loaders_->IsTraining(mark.object)) {
       cutter_.OnFetchBegin(true);
       CloseValidation(&cutter_.current());
-      if (!cutter_.CanCutAtFetch()) cutter_.DropPending();
+      if (!cutter_.CanCutAtFetch(mark.object)) cutter_.DropPending();
       return;
     }
     const bool known =
@@ -351,18 +368,17 @@ void StepLane::BeginFetch(const Event& mark) {
     } else {
       fetch_soft_ = no_grad_fetched_ && !known && cutter_.soft_end() == nullptr;
     }
-    cutter_.OnFetchBegin(fetch_soft_ || cutter_.CanCutAtFetch());
+    cutter_.OnFetchBegin(fetch_soft_ || open_piece);
   } else if (no_grad) {
-    const bool can_cut = cutter_.CanCutAtFetch();
     if (cutter_.KeepChain()) {
       OpenValidation(0, true);
-      cutter_.OnFetchBegin(can_cut);
+      cutter_.OnFetchBegin(open_piece);
     } else {
-      cutter_.OnFetchBegin(can_cut);
+      cutter_.OnFetchBegin(open_piece);
       OpenValidation(0, false);
     }
   } else {  // what a callback fetches begins no step: training has a loader of its own
-    cutter_.OnFetchBegin(!stack_.open(Bracket::kCallback) && cutter_.CanCutAtFetch());
+    cutter_.OnFetchBegin(!stack_.open(Bracket::kCallback) && open_piece);
     return;
   }
   if (validation_loader_ == 0) validation_loader_ = mark.object;
@@ -421,6 +437,8 @@ void StepLane::EndFetch(const Event& mark, const Frame& frame, bool unwound) {
 
 void StepLane::BeginEval(const Event& mark) {
   if (stack_.open(Bracket::kBackward) || stack_.InUserValidation()) return;
+  evaluates_ = true;
+  if (cutter_.NothingTrains()) return;
   if (!cutter_.validation_open()) {
     OpenValidation(mark.object, false);
     validation_by_module_ = true;

@@ -18,9 +18,12 @@ namespace trainperf {
 
 class StepLane {
  public:
-  // Nothing is placed before `floor_ns`, where another lane may have ended.
-  StepLane(StepWriter* writer, LoaderLog* loaders, int64_t floor_ns)
-      : writer_(writer), loaders_(loaders), cutter_(writer, loaders), floor_ns_(floor_ns) {}
+  // Nothing is placed before `floor_ns`, where another lane may have ended. `infers`: of a thread that only infers,
+  // each batch is a step; it has no backward and no run.step().
+  StepLane(StepWriter* writer, LoaderLog* loaders, int64_t floor_ns, bool infers = false)
+      : writer_(writer), loaders_(loaders), cutter_(writer, loaders, infers), floor_ns_(floor_ns), evaluates_(infers) {
+    if (infers) stack_.KnowNoValidation();
+  }
 
   // The step thread's own events; times are sane (0 <= start_ns <= end_ns < 2^61), everything else may be anything.
   void OnMark(const Event& event);  // kStep, kBegin, kEnd; kWatchBegins before them all
@@ -42,6 +45,7 @@ class StepLane {
   void MarkIncomplete();
   void AdvanceTo(int64_t watermark_ns) { cutter_.AdvanceTo(watermark_ns); }
   void Finish(int64_t end_ns);
+  void Discard() { cutter_.Discard(); }  // instead
 
   bool watch_ended() const { return watch_ends_.thread != 0; }
   int64_t watch_ends_ns() const { return watch_ends_.end_ns; }
@@ -79,6 +83,8 @@ class StepLane {
   bool TrainsAside() const;
   void PopFrame(const Event& mark, bool unwound);
   void SettleGap(Row row) { cutter_.current().SettleGap(row); }
+  Row GapBase() const;
+  void OnStep();
   void UpdateRow();
 
   void BeginFetch(const Event& mark);
@@ -115,6 +121,8 @@ class StepLane {
   bool stand_in_called_ = false;
   int64_t stand_in_ns_ = 0;     // its last call's end
   int64_t stand_in_gc_ns_ = 0;  // where its open collection began; 0: none
+
+  bool evaluates_;  // it was in eval mode, or fetched without gradients: where nothing trains, a gap is a forward
 
   // Of the validation that may be open.
   uint32_t validation_object_ = 0;  // the module that opened it

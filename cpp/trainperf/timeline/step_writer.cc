@@ -79,6 +79,20 @@ void StepWriter::Recycle(std::unique_ptr<Piece> piece) {
   spare_.push_back(std::move(piece));
 }
 
+void StepWriter::TakeBack() {
+  if (device_->active()) {  // its lane has them, too
+    for (Waiting& waiting : waiting_) waiting.step = false;
+    for (Waiting& waiting : unsettled_) waiting.step = false;
+  } else {
+    waiting_.clear();
+  }
+  waiting_steps_ = next_index_ = 0;
+  split_ = SampleSplit();
+  awaits_sample_ = asked_for_sample_;
+  host_seen_ = false;
+  credit_ns_ = 0;
+}
+
 void StepWriter::PutStep(std::unique_ptr<Piece> piece) { Put(std::move(piece), true); }
 void StepWriter::PutOutside(std::unique_ptr<Piece> piece) { Put(std::move(piece), false); }
 

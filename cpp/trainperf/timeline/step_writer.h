@@ -29,12 +29,14 @@ class StepWriter {
   void PutStep(std::unique_ptr<Piece> piece);
   void PutOutside(std::unique_ptr<Piece> piece);
   void Recycle(std::unique_ptr<Piece> piece);
+  // All steps so far were none.
+  void TakeBack();
 
   // The cgroup's throttled time so far. `open`: pieces not yet put; `marked_ns`: the step thread's last mark.
   void HostReading(int64_t at_ns, int64_t throttled_ns, const std::vector<std::unique_ptr<Piece>>& open,
                    int64_t marked_ns);
   // Somebody samples: pieces wait for the first one.
-  void AwaitSample() { awaits_sample_ = true; }
+  void AwaitSample() { asked_for_sample_ = awaits_sample_ = true; }
   void SawSample(SampleState state, int64_t ns);
   void AdvanceTo(int64_t watermark_ns);
   void Flush();
@@ -75,6 +77,7 @@ class StepWriter {
   StepRecord record_{};
   int64_t next_index_ = 0;  // less options_.first_step_index
   bool awaits_sample_ = false;
+  bool asked_for_sample_ = false;
 
   bool host_seen_ = false;
   int64_t reading_ns_ = 0;

@@ -18,9 +18,16 @@ constexpr int64_t kMaxOpNs = int64_t{1} << 50;  // likewise of thousands
 constexpr uint32_t kMaxName = 1 << 20;
 constexpr int kTakeOverBackwards = 3;
 constexpr int kTrainsTooBackwards = 10;  // fewer are no training
+constexpr int kInfersBatches = 4;        // fewer are a look at the data
 
 bool BeginsBackward(const Event& event) {
   return event.kind == EventKind::kBegin && event.what == static_cast<uint8_t>(Bracket::kBackward);
+}
+
+bool EndsBatch(const Event& event) {
+  if (event.kind != EventKind::kEnd || event.what != static_cast<uint8_t>(Bracket::kFetch)) return false;
+  const FetchEnd how = FetchEndOf(event.value);
+  return how == kFetchedBatch || how == kFetchedBehind;
 }
 
 bool BeginsLoop(const Event& event) {
@@ -54,7 +61,9 @@ DeviceOp Sane(DeviceOp op) {
 class Timeline::Impl {
  public:
   Impl(const TimelineOptions& options, TimelineSink* sink)
-      : device_(options.max_segments), writer_(options, sink, &device_), others_(&loaders_, sink) {}
+      : sink_(sink), device_(options.max_segments), writer_(options, sink, &device_) {
+    others_.emplace(&loaders_, sink);
+  }
 
   void Add(const Event& raw) {
     const Event event = Sane(raw);
@@ -70,13 +79,19 @@ class Timeline::Impl {
       }
     } else if (event.kind == EventKind::kWatchEnds) {
       if (lane_ && event.thread == thread_) WatchEnds(event);
-    } else if (thread_ != 0) {
+    } else if (thread_ != 0 && !infers_) {
       Dispatch(event);
     } else if (event.thread != 0 && (BeginsBackward(event) || event.kind == EventKind::kStep)) {
+      if (infers_) TakeBack();
       SetStepThread(event);
       Dispatch(event);
     } else {
       early_.Add(event);
+      if (infers_) {
+        Dispatch(event);
+      } else if (EndsBatch(event)) {
+        ConsiderInference(event.thread);
+      }
     }
     SettleDevices();
   }
@@ -104,7 +119,8 @@ class Timeline::Impl {
   void Finish(int64_t end_ns) {
     if (finished_) return;
     finished_ = true;
-    for (const Event& event : early_.Take()) others_.Add(event);
+    const std::vector<Event> early = early_.Take();
+    for (size_t i = 0; i < early.size() && !infers_; ++i) others_->Add(early[i]);
     if (lane_) {
       lane_->Finish(std::clamp<int64_t>(end_ns, 0, kMaxNs));
       Retire();
@@ -145,11 +161,8 @@ class Timeline::Impl {
     if (event.what >= kHostCallCount) return;
     const int64_t waited_until_ns = device_.OnCall(event);
     if (!device_seen_ && device_.active()) OpenDevices();
-    if (thread_ == 0) {
-      early_.AddCall({event, waited_until_ns});
-    } else {
-      DispatchCall(event, waited_until_ns);
-    }
+    if (thread_ == 0 || infers_) early_.AddCall({event, waited_until_ns});
+    if (thread_ != 0) DispatchCall(event, waited_until_ns);
   }
 
   void DispatchCall(const Event& event, int64_t waited_until_ns) {
@@ -181,7 +194,7 @@ class Timeline::Impl {
   void SettleDevices() {
     if (!device_seen_) return;
     // Before there is a step thread, nobody knows where its first step starts.
-    device_.Settle(progress_ns_, lane_ ? lane_->last_mark_ns() : floor_ns_);
+    device_.Settle(progress_ns_, infers_ ? OpenStepNs() : lane_ ? lane_->last_mark_ns() : floor_ns_);
     writer_.WriteSettled();
   }
 
@@ -193,8 +206,50 @@ class Timeline::Impl {
     // Where run.step() is all that the loop has, nothing else tells where it begins.
     const bool only_steps = trains.kind == EventKind::kStep && !early_.HasMarks(thread_);
     if (only_steps && watch_begins_.thread == thread_) early_.Add(watch_begins_);
-    early_.Replay([this](const Event& event) { Dispatch(event); },
-                  [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
+    early_.Replay(
+        [this](const Event& event) {
+          if (event.end_ns >= replay_from_ns_) Dispatch(event);
+        },
+        [this](const Event& event, int64_t until_ns) {
+          if (event.end_ns >= replay_from_ns_) DispatchCall(event, until_ns);
+        });
+  }
+
+  // Nothing trains, and this thread goes through a DataLoader: as far as is known, that is what the run is for. Training
+  // may yet come; then these were no steps (TakeBack), so what is early is kept all the while.
+  void ConsiderInference(ThreadId thread) {
+    if (thread == 0 || (watch_begins_.thread != 0 && thread != watch_begins_.thread)) return;  // it may load for another
+    if (thread != fetches_) batches_ = 0;
+    fetches_ = thread;
+    if (++batches_ < kInfersBatches) return;
+    infers_ = true;
+    thread_ = thread;
+    device_.SetStepThread(thread_);
+    lane_.emplace(&writer_, &loaders_, floor_ns_, true);
+    if (device_seen_) lane_->KeepHostLog();
+    early_.ReplayAndKeep([this](const Event& event) { Dispatch(event); },
+                         [this](const Event& event, int64_t until_ns) { DispatchCall(event, until_ns); });
+  }
+
+  int64_t OpenStepNs() const {
+    const auto& pieces = lane_->cutter().pieces();
+    return pieces.empty() ? floor_ns_ : pieces.front()->start_ns;
+  }
+
+  // Training begins: as if nobody had guessed that it would not. Of a device, what was before the batch at hand is
+  // settled, and begins no step any more.
+  void TakeBack() {
+    floor_ns_ = replay_from_ns_ = device_seen_ ? OpenStepNs() : 0;
+    lane_->Discard();
+    lane_.reset();
+    writer_.TakeBack();
+    loaders_ = LoaderLog();
+    others_.emplace(&loaders_, sink_);
+    infers_ = false;
+    thread_ = 0;
+    first_step_ns_ = -1;
+    incomplete_ = 0;
+    sink_->OnTakenBack();
   }
 
   void Dispatch(const Event& event) {
@@ -215,7 +270,7 @@ class Timeline::Impl {
     if (event.thread != thread_) {
       lane_->OnOthersEvent(event);
       if (device_seen_) device_.launchers().OnEvent(event);
-      others_.Add(event);
+      others_->Add(event);
       if (event.thread != 0 && BeginsBackward(event)) ConsiderTakeOver(event);
       return;
     }
@@ -252,7 +307,7 @@ class Timeline::Impl {
     floor_ns_ = std::max(lane_->last_mark_ns(), lane_->watch_ends_ns());
     lane_->Finish(floor_ns_);
     Retire();
-    lane_.emplace(&writer_, &loaders_, floor_ns_);
+    lane_.emplace(&writer_, &loaders_, floor_ns_, infers_);
     if (device_seen_) lane_->KeepHostLog();
   }
 
@@ -262,14 +317,19 @@ class Timeline::Impl {
     lane_.reset();
   }
 
+  TimelineSink* const sink_;
   DeviceLane device_;
   StepWriter writer_;
   LoaderLog loaders_;
-  OtherThreads others_;
+  std::optional<OtherThreads> others_;
   EarlyEvents early_;
   std::optional<StepLane> lane_;
   Event watch_begins_{};
   ThreadId thread_ = 0;
+  bool infers_ = false;   // thread_ does, and nothing has trained yet
+  ThreadId fetches_ = 0;  // and may come to infer
+  int batches_ = 0;
+  int64_t replay_from_ns_ = 0;
   ThreadId rival_ = 0;
   int rival_backwards_ = 0;
   int64_t backwards_beside_ = 0;  // begun by other threads while the step thread trained on

@@ -51,7 +51,7 @@ class Timeline {
   // The same of a device's operations.
   void MarkDeviceIncomplete(uint32_t device);
 
-  ThreadId step_thread() const;      // 0 until a backward, or run.step(), was seen
+  ThreadId step_thread() const;      // 0 until a backward, run.step(), or a few batches of a DataLoader were seen
   int64_t steps_closed() const;      // given to the sink; the first ones are held back: docs/internals.md
   int64_t first_step_ns() const;     // when it starts; -1: none was seen yet
   int64_t lead_ns() const;           // from the first event to the first step

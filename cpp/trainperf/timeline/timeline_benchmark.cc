@@ -17,6 +17,7 @@ class CountingSink : public TimelineSink {
   void OnDetail(const Detail& detail) override { ns += detail.ns; }
   void OnSpan(const Span& span) override { ns += span.end_ns - span.start_ns; }
   void OnFetch(const FetchRecord& fetch) override { ns += fetch.end_ns - fetch.start_ns; }
+  void OnTakenBack() override {}
   int64_t ns = 0;
 };
 
