@@ -49,10 +49,10 @@ def test_what_is_no_layer_is_told_with_the_model_that_it_is_in(make: Make) -> No
     assert f.cost_ms_per_step == pytest.approx(6.0 * 900 / 1200, abs=0.01)
 
 
-def test_less_of_it_is_mentioned(make: Make) -> None:
+def test_less_of_it_is_a_warning_where_each_step_has_it(make: Make) -> None:
     found = said(evaluates(make, *NET, f"{TRAIN}:31 evaluate", ms=5.0))
-    assert [(f.slug, f.severity) for f in found.findings] == [("extra-forward", "info")]
-    assert "extra-forward costs 36%" in found.verdict.text
+    assert [(f.slug, f.severity) for f in found.findings] == [("extra-forward", "warning")]
+    assert "extra-forward, 5.0 ms/step (36%)" in found.verdict.text
 
 
 def test_a_forward_that_backward_may_go_through_is_not_told_as_evaluation(make: Make) -> None:

@@ -172,6 +172,21 @@ def test_a_rollout_whose_environment_takes_most_of_it(make: Make) -> None:
     assert "it reads no DataLoader" in f.confidence_why
 
 
+@pytest.mark.parametrize(("every", "severity", "saves"), [(1, "warning", 1.0), (2, "info", 0.5)])
+def test_what_is_done_in_each_step_is_warned_of_and_nearly_all_of_it_saved(
+    make: Make, every: int, severity: str, saves: float
+) -> None:
+    file = make()
+    for step in range(40):
+        file.step(compute=10.0, validation=4.0 * every if step % every == 0 else 0.0)
+        if step % every == 0:
+            file.span("validation", 4 * every, step=step)
+    file.loader(2, validation=(40, 1.0))
+    f = next(f for f in said(file).findings if f.id == "TP306")
+    assert f.share == pytest.approx(4 / 14) and (f.severity, f.fix_share) == (severity, saves)
+    assert ("every N steps" in f.fix) == (every == 1) and ("half as often" in f.fix) == (every == 2)
+
+
 def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
     some = make().steps(40, compute=10.0, validation=3.0)
     assert [(f.slug, f.severity) for f in said(some).findings] == [("validation", "info")]

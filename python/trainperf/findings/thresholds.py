@@ -245,7 +245,7 @@ _TABLE = (
     ),
     Threshold(
         "optimizer_saves",
-        0.8,
+        0.9,
         "share of the cost",
         "what fused=True, or few groups, save of the optimizer's step at most",
         "measured on the CPU with 24 to 122 parameters: 0.6 to 0.9 (torch 2.13, Adam, AdamW, SGD)",

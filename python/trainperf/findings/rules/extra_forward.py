@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf.findings.extra_forwards import extra_forwards
-from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.model import Abstained, Limits, Outcome, Severity
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from trainperf.findings.extra_forwards import ExtraForwards
     from trainperf.findings.facts import Facts
 
 
@@ -38,7 +39,7 @@ class ExtraForward:
 
     def check(self, facts: Facts) -> Outcome:
         mine = extra_forwards(facts)
-        severity = facts.grade_of_asked_work(mine.ns, self.limits) if mine is not None else None
+        severity = _severity(facts, mine, self.limits) if mine is not None else None
         if mine is None or severity is None or mine.samples < limit("min_samples"):
             return None
         top = mine.spots[0]
@@ -83,3 +84,10 @@ class ExtraForward:
             fix_share=1 - mine.needed_ns / mine.ns,
             will_not_help=will_not_help,
         )
+
+
+def _severity(facts: Facts, mine: ExtraForwards, limits: Limits) -> Severity | None:
+    """An info up to where less of it is the largest gain, as a part of a loss is needed (a teacher), and what is done
+    now and then was asked for. Beside the training of each step it is trouble of any kind's size."""
+    each_step = not mine.within_step and not mine.steps
+    return facts.grade(mine.ns, limits) if each_step else facts.grade_of_asked_work(mine.ns, limits)

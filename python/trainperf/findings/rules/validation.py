@@ -37,7 +37,8 @@ class Validation:
         waits_mostly = whole_ns <= 2 * waits <= 2 * whole_ns
         for_workers = own is None and waits_mostly and _workers_help(facts, waits)
         avoidable = waits - _ready_ns(facts, validating=True) if for_workers else 0
-        severity = self._severity(facts, sum(work.values()), avoidable, asked=own is None)
+        seldom = facts.run.span_total("validation").steps < limit("held_share") * facts.steps
+        severity = self._severity(facts, sum(work.values()), avoidable, asked=own is None and seldom)
         if severity is None:
             return None
         claims = work | validating.its_waits(facts)
@@ -97,18 +98,25 @@ class Validation:
             + (f", {own.share:.0%} of it in {facts.label_with_caller(own.spot)}" if own is not None else "")
             + (f", most of it waiting for data, made in {made_in}" if made_in else ""),
             fix=fix,
-            fix_share=0.5 if own is None else max(0.5, own.share),
+            fix_share=_saves(facts, every, own.share if own is not None else avoidable / max(1, cost)),
             will_not_help="anything that makes training steps faster; the training loader's workers"
             + ("; a smaller model or a larger batch" if own is not None else ""),
         )
 
     def _severity(self, facts: Facts, work_ns: int, avoidable_ns: int, *, asked: bool) -> Severity | None:
         """Of validation as such, that was asked for, it is an info up to where less of it is the largest gain; waits
-        that workers would take off it, and what is no validating, are trouble of any kind's size."""
+        that workers would take off it, what is no validating, and what is done in each step, are trouble of any kind's
+        size."""
         severity = (facts.grade_of_asked_work if asked else facts.grade)(work_ns, self.limits)
         if severity in (None, "info") and avoidable_ns:
             severity = facts.grade(min(avoidable_ns, work_ns), Limits(limit("warn_share"), None)) or severity
         return severity
+
+
+def _saves(facts: Facts, every: int, by_other_means: float) -> float:
+    """Of its time, at most: half as often, or nearly never where it is in each step; or what else is advised."""
+    by_trainer = framework.trainer(facts) or trainer_words.arguments(facts.run.meta)
+    return max(0.5 if every > 1 or by_trainer else 1.0, min(1.0, by_other_means))
 
 
 def _unbracketed(facts: Facts) -> tuple[str, ...]:
@@ -185,7 +193,7 @@ def _unless_it_makes_data(every: int) -> str:
 def _less_often(facts: Facts, callback: str, every: int) -> str:
     now = f"now {_often(every)}"
     if callback:
-        return f"# in {callback}: validate half as often ({now})"
+        return f"# in {callback}: validate {'every N steps' if every == 1 else 'half as often'} ({now})"
     if framework.trainer(facts):
         interval = framework.trainer(facts).get("val_check_interval")  # 1.0: once an epoch
         if isinstance(interval, int) and not isinstance(interval, bool):
@@ -193,4 +201,4 @@ def _less_often(facts: Facts, callback: str, every: int) -> str:
         return f"Trainer(val_check_interval={2 * every}, check_val_every_n_epoch=None)  # {now}"
     if trainer_words.arguments(facts.run.meta):
         return f'TrainingArguments(eval_strategy="steps", eval_steps={2 * every})  # {now}'
-    return f"# validate half as often ({now})"
+    return f"# validate {'every N steps' if every == 1 else 'half as often'} ({now})"
