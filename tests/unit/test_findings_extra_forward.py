@@ -281,6 +281,7 @@ def test_frozen_layers_of_the_model_that_is_trained_are_an_info_with_their_names
         (module_call(9, training=[40, 0]), module_call(12)),  # rollouts
         (module_call(9, training=[40, 10]),),  # by the line that trains
         (module_call(9, function="act"),),  # not looked at
+        (module_call(9), module_call(12, training=[0, 0])),  # what another returns was not read
         (),
     ],
 )

@@ -82,6 +82,36 @@ def test_what_a_module_is_given_and_its_mode_are_recorded(watch: Watch) -> None:
     assert (call["evaluating"], call["training"], call["given"]) == ([1, 1], [0, 0], [1, 1])
 
 
+class Told:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Teller(nn.Module):
+    def forward(self, x: torch.Tensor, features: Any = None) -> Any:
+        return Told({"y": (x * 2,)}) if features is None else Told(None)
+
+
+def test_tensors_are_found_in_objects_and_keyword_arguments(watch: Watch) -> None:
+    """What returns none that are found says nothing of its gradient."""
+    teller = Teller()
+    watch.until_look()
+    teller(torch.ones(2, requires_grad=True))
+    teller(torch.ones(2), features=torch.ones(2, requires_grad=True))
+    one, other = watch.seen()
+    assert (one["training"], one["given"]) == ([1, 1], [1, 1])
+    assert (other["training"], other["given"]) == ([0, 0], [1, 1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_looked_at(watch: Watch) -> None:
+    scripted = torch.jit.trace(nn.Linear(2, 1), torch.ones(2))
+    watch.until_look()
+    scripted(torch.ones(2))
+    (call,) = watch.seen()
+    assert call["training"] == [1, 1] and call["forward"] == []
+
+
 def test_what_backward_runs_again_is_no_call(watch: Watch) -> None:
     net = nn.Linear(2, 1)
     watch.until_look()

@@ -50,12 +50,14 @@ class ModuleCalls:
     def __init__(self, run: RunReader) -> None:
         described = json_object(run.meta.get("module_calls", "{}")).get("calls")
         calls = (_call(one) for one in (described if isinstance(described, list) else ()) if isinstance(one, dict))
-        self._calls = [call for call in calls if call.calls and user_frame(call.callers) is not None]
+        seen = [call for call in calls if user_frame(call.callers) is not None]
+        self._calls = [call for call in seen if call.calls]
         training = [call for call in self._calls if call.may_train]
         first = [call for call in training if not call.given_gradient]
         # The backward goes through a call whose result has a gradient: where there is one, or the others are given what
         # that returned, through this.
-        self._trained = training if len(first) == 1 else []
+        unclear = any(call.parameters and not call.calls for call in seen)
+        self._trained = training if len(first) == 1 and not unclear else []
 
     def is_trained(self, stack: Sequence[Frame]) -> bool:
         """A backward is known to go through each call of the module that the stack comes from."""

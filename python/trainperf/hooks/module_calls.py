@@ -17,6 +17,7 @@ _MOST_CALLS = 3000  # of a look, of modules of any size
 _MOST_CALLERS = 64
 _MOST_FRAMES = 12
 _MOST_NAMES = 8
+_MOST_VALUES = 32  # of a collection of tensors
 _CALLS = {"_call_impl", "_wrapped_call_impl", "_slow_forward", "inner"}
 
 _Callers = tuple[tuple[str, str, int], ...]
@@ -88,14 +89,15 @@ class ModuleCallsHook:
             callers = _callers(sys._getframe(1))
             if callers is None or len(self._seen) >= _MOST_CALLERS:
                 return
-            self._note(callers, module, args, output)
+            # A global hook is not given keyword arguments.
+            self._note(callers, module, (args, sys._getframe(1).f_locals.get("kwargs")), output)
         except Exception as error:
             self.remove()
             assert self._context is not None
             self._context.fail(self.name, error)
 
     def _note(self, callers: _Callers, module: Any, args: Any, output: Any) -> None:
-        forward = getattr(type(module).forward, "__code__", None)
+        forward = getattr(getattr(type(module), "forward", None), "__code__", None)
         key = (callers, forward)
         call = self._seen.get(key)
         if call is None:
@@ -103,20 +105,17 @@ class ModuleCallsHook:
             call = self._seen[key] = {
                 "callers": callers,
                 "forward": [forward.co_filename, qualified(forward)] if forward is not None else [],
-                "training": [0, 0],  # calls, and those of a result that has a gradient
+                "training": [0, 0],  # calls that return tensors, and those with one that has a gradient
                 "evaluating": [0, 0],
                 "given": [0, 0],  # calls with tensors, and those with one that has a gradient
                 "parameters": len(trained),
                 "trained": sum(trained),
                 "frozen": [name for name, child in module.named_children() if _is_frozen(child)][:_MOST_NAMES],
             }
-        given = [t.requires_grad for t in _tensors(args)]
-        for of, counts, gradient in (
-            ("training" if module.training else "evaluating", True, any(t.requires_grad for t in _tensors(output))),
-            ("given", bool(given), any(given)),
-        ):
-            call[of][0] += counts
-            call[of][1] += gradient
+        for of, value in (("training" if module.training else "evaluating", output), ("given", args)):
+            gradients = [t.requires_grad for t in _tensors(value)]
+            call[of][0] += bool(gradients)
+            call[of][1] += any(gradients)
 
 
 def qualified(code: CodeType) -> str:
@@ -148,17 +147,20 @@ def _calls_module(code: CodeType) -> bool:
     return code.co_name in _CALLS and code.co_filename.endswith("module.py") and "torch" in code.co_filename
 
 
-def _tensors(value: Any, depth: int = 3) -> Iterator[Any]:
-    """Those in a module's arguments or result: dataclasses (transformers') are dictionaries, too."""
+def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
+    """Those in a module's arguments or result, a few levels deep."""
     import torch
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth and isinstance(value, dict):
-        for of in value.values():
-            yield from _tensors(of, depth - 1)
-    elif depth and isinstance(value, list | tuple):
-        for of in value:
+    elif depth and not isinstance(value, torch.nn.Module):
+        if isinstance(value, dict):
+            inner = list(value.values())
+        elif isinstance(value, list | tuple):
+            inner = list(value)
+        else:
+            inner = list(getattr(value, "__dict__", {}).values())
+        for of in inner[:_MOST_VALUES]:
             yield from _tensors(of, depth - 1)
 
 
