@@ -322,3 +322,29 @@ def test_compute_between_the_phases_that_no_rule_explains_is_no_all_clear(make: 
     found = said(file)
     assert found.findings == () and found.verdict.kind == "none"
     assert "no rule is sure of the 31% compute outside of training" in found.verdict.text
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_a_smaller_finding_does_not_hide_what_no_rule_explains(make: Make, hooked: bool) -> None:
+    """Whether these functions are the model is not known; the finding is of 2 ms after the update."""
+    cells = {("forward", "native"): 12.0, ("backward", "native"): 2.0, ("optimizer", "native"): 1.0}
+    file = make().steps(100, cells | {("other", "native"): 2.0})
+    work = [("forward", 12.0, (f"{TRAIN}:4 net", f"{TRAIN}:20 train")), ("other", 2.0, (f"{TRAIN}:6 ema",))]
+    for phase, ms, frames in work[: 1 + hooked]:
+        file.detail("sample", 100 * ms, phase=phase, state="native", stack=file.stack(*frames))
+    found = said(file)
+    if hooked:
+        assert found.verdict.finding == "TP310" and found.findings[0].where == "train.py:6"
+        assert "; more, 71%, is compute in forward: no rule is sure of it" in found.verdict.text
+    else:
+        assert found.verdict.kind == "partly"
+
+
+def test_two_infos_as_large_as_a_warning_are_both_in_the_verdict(make: Make) -> None:
+    cells = {("forward", "native"): 10.0, ("backward", "native"): 6.0, ("optimizer", "native"): 0.5}
+    file = make().steps(100, cells | {("validation", "native"): 6.0})
+    for ms, frames in ((6.0, (f"{TRAIN}:4 loss", f"{TRAIN}:10 train")), (4.0, (LINEAR, CALL.format(1832)))):
+        at = file.stack(*frames, f"{TRAIN}:9 train" if ms == 4.0 else f"{TRAIN}:40 main")
+        file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
+    found = said(file)
+    assert "no warning, but host-compute costs 27% and validation costs 27%" in found.verdict.text

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
 from trainperf.findings.model import Abstained, Finding, Standing
-from trainperf.findings.own_code import unexplained_ns
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
+from trainperf.findings.unexplained import unexplained_forward_ns, unexplained_ns
 from trainperf.findings.vocabulary import CAUSES, MACHINE, ON_CPU
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _WORK = ("compute", "python", "gpu_wait", "launch", "collective")  # what traini
 _IDLE = {BETWEEN: "gaps between kernels"}
 _ALWAYS = ("gil_waits", "gil_holds", "run_delay")  # a run without an entry for these could not look
 _PAID_ONCE = ("compile-warmup", "gpu-warm-up", "worker-startup")  # as infos: a longer run pays no more for them
+_MOST_INFOS = 2  # in the verdict
 _SWALLOWED = 16  # optimizer steps in one step: more than any closure or pair of networks has
 
 
@@ -184,7 +185,8 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
         cost = f", {cost_text(top)}" if top.cost_ns or top.told_ns else ""
         before, after = (
             _warm_up(found, top),
-            f"{_slow_part(found, top)}{_untold_row(facts, top)}{_larger(found, top)}{_of_others(found, top)}",
+            f"{_slow_part(found, top)}{_untold_row(facts, top, abstained)}"
+            f"{_larger(found, top)}{_of_others(found, top)}",
         )
         text = f"{device}{before}{top.slug}{cost}: {top.title}{after}"
         return Verdict(text, top.id, "finding")
@@ -266,10 +268,10 @@ def _nothing(
 ) -> str:
     """That there is no warning, and what is as large as one beside an info that is `told` already, is `nobodys`, or
     `usual`. `other`: than what it is said of."""
-    look = _look(found, told)
-    large = next((f for f in found if f.id == look), None)
-    if large is not None:
-        return f"no warning, but {large.slug} costs {large.share:.0%}{nobodys and f'; {nobodys}'}"
+    large = sorted((f for f in found if f is not told and worth_a_look([f])), key=lambda f: -f.cost_ns)
+    if large:
+        costs = " and ".join(f"{f.slug} costs {f.share:.0%}" for f in large[:_MOST_INFOS])
+        return f"no warning, but {costs}{nobodys and f'; {nobodys}'}"
     if nobodys:
         return nobodys
     which = "other trouble" if other or usual or told is not None else "trouble"
@@ -339,9 +341,13 @@ def _untold(facts: Facts) -> list[tuple[int, str]]:
     return sorted((x for x in left if facts.share(x[0]) >= least.get(x[1], limit("warn_share"))), reverse=True)
 
 
-def _untold_row(facts: Facts, top: Finding) -> str:
+def _untold_row(facts: Facts, top: Finding, abstained: list[Abstained]) -> str:
     """The largest trouble that no finding tells, where it is larger than the verdict's."""
-    untold = _untold(facts)
+    unsure = [a for a in abstained if _left(facts, a) > top.cost_ns + top.told_ns]
+    if nobodys := _nobodys(facts, unsure):
+        return f"; {nobodys}"
+    untold = sorted([*_untold(facts), (unexplained_forward_ns(facts), "compute in forward")], reverse=True)
+    untold = [(ns, cause) for ns, cause in untold if facts.share(ns) >= limit("warn_share")]
     # With a device what counts is its idleness, which the verdict begins with.
     if facts.gpu is not None or not untold or untold[0][0] <= top.cost_ns + top.told_ns:
         return ""
