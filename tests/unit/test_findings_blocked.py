@@ -421,10 +421,13 @@ def test_steps_that_are_too_few_to_tell_the_place_say_so(make: Make) -> None:
     assert f.fix.startswith("# run longer")
 
 
-@pytest.mark.parametrize(("asleep_ms", "severity"), [(14, "info"), (98, "info"), (110, "critical")])
-def test_a_short_wait_in_one_step_is_no_warning(make: Make, asleep_ms: float, severity: str) -> None:
+@pytest.mark.parametrize(
+    ("asleep_ms", "step_ms", "severity"),
+    [(14, 0.5, "info"), (98, 0.5, "info"), (110, 0.5, "info"), (98, 4.2, "info"), (110, 4.2, "critical")],
+)
+def test_a_short_wait_in_one_step_is_no_warning(make: Make, asleep_ms: float, step_ms: float, severity: str) -> None:
     """A run of 0.07 s that slept in its first forward for a page from a disk was told "critical"."""
-    file = make().steps(50, compute=0.5).steps(1, blocked_io=asleep_ms).steps(49, compute=0.5)
+    file = make().steps(50, compute=step_ms).steps(1, blocked_io=asleep_ms).steps(49, compute=step_ms)
     found = said(file)
     (f,) = (f for f in found.findings if f.id == "TP301")
     assert f.severity == severity and f.steps_affected == 1

@@ -73,7 +73,8 @@ def test_memory_that_grows_with_the_work_of_the_steps(make: Make, longer: float,
     """A curriculum: longer inputs take more memory and more time, and nothing is kept."""
     file = make()
     for step in range(400):
-        file.step(compute=100.0 * (1 + longer * step / 10))
+        work = 100.0 * (1 + longer * step / 10)
+        file.step({("forward", "native"): work / 3}, compute=work * 2 / 3)
     file.host(40, process_cpus=1.0, rss_bytes=lambda s: 300 * MB + 10 * MB * s)
     if leak:
         assert only(file).id == "TP601"

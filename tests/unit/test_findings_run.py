@@ -193,6 +193,51 @@ def test_a_stretch_in_which_others_use_the_cpus_may_be_their_doing(
     assert ("CPUs that others use" in f.fix) == may_be and "the loop's own code does more then" in f.fix
 
 
+@pytest.mark.parametrize(("late", "severity"), [((), "info"), ((125,), "info"), ((60, 125), "warning")])
+def test_compiling_late_in_the_run_is_no_warm_up(make: Make, late: tuple[int, ...], severity: str) -> None:
+    file = make()
+    for step in range(300):
+        compiles = 1000.0 if step in (0, 4, *late) else 0.0
+        file.step(python=compiles, compute=5.0, compile=compiles, flags=16 if step == 0 else 0)
+        if compiles:
+            file.span("compile", compiles, step=step)
+    (f,) = said(file).findings
+    assert (f.slug, f.severity) == ("compile-warmup", severity)
+    titles = {0: "warmed up", 1: "compiles again in step 125", 2: "compiles again in steps 60 and 125"}
+    assert f.title == f"torch.compile {titles[len(late)]}"
+    assert ("mark_dynamic" in f.fix) == bool(late)
+    assert f.fix_share == pytest.approx(len(late) / (2 + len(late)))
+
+
+def test_the_first_validation_compiles_a_graph_of_its_own(make: Make) -> None:
+    file = make()
+    for step in range(300):
+        compiles = 1000.0 if step in (0, 100) else 0.0
+        file.step(python=compiles, compute=5.0, compile=compiles, flags=32 if step in (100, 200) else 0)
+        if compiles:
+            file.span("compile", compiles, step=step)
+    assert said(file).findings[0].title == "torch.compile warmed up"
+
+
+def test_the_verdict_begins_with_the_info_that_costs_most(make: Make) -> None:
+    """Compiling is Python and waits for the compiler; Python is the largest cause, and less than compiling takes."""
+    file = make()
+    file.step(python=1200.0, blocked_io=800.0, compile=2000.0, flags=16)
+    for _ in range(200):
+        file.step(python=2.0, compute=1.9)
+    file.span("compile", 2000, step=0)
+    assert said(file).verdict.text.startswith("torch.compile warmed up: 72% of step time, most of it python;")
+
+
+def test_one_collection_in_a_very_short_run_is_no_warning(make: Make) -> None:
+    short, longer = make(), make()
+    for file, steps in ((short, 50), (longer, 300)):
+        file.steps(steps, compute=4.0).steps(1, gc=100.0, compute=4.0).steps(20, compute=4.0)
+    assert loud(short) == [] and "gc-pauses costs 26%" in said(short).verdict.text
+    assert "once in 384 ms: a longer run tells whether it repeats" in said(short).findings[0].evidence
+    assert loud(longer) == ["gc-pauses"]
+
+
 def test_compile_is_a_warm_up_and_recompiling_a_warning(make: Make) -> None:
     once = make()
     once.step(python=3000.0, compute=5.0, compile=2990.0, flags=16)

@@ -114,6 +114,9 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
             return None
         severity = "info" if severity == "info" else regraded or "info"
     facts.ledger.take(share)
+    if severity != "info" and finding.steps_affected == 1 < facts.steps and facts.is_short:
+        severity = "info"  # once is no rate
+        evidence = (*evidence, f"once in {ms(facts.wall_ns)}: a longer run tells whether it repeats")
     if tells_when and taken > 0 and cost > 0:  # of one that is wholly told its heading says so
         told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
@@ -213,11 +216,11 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     usual = _usual(facts)
     nothing = f"{_nothing(found, nobodys, usual)}{missing}"
     kind: Kind = "partly" if missing or nobodys else "healthy"
-    teller = next((f for f in found if f.cause == cause and f.cost_ns and f.cost_ns >= limit("most_share") * ns), None)
-    # An info: to be told, and nothing to mend. Compiling is no work of the loop, whatever it is made of.
-    if teller is not None and (cause not in _WORK or teller.id == "TP402"):
+    teller = next((f for f in found if _is_most(f, cause, ns)), None)
+    if teller is not None:
         beside = f"{_nothing(found, nobodys, usual, teller)}{missing}"
-        text = f"{teller.title}: {teller.share:.0%} of step time, most of it {cause}; {beside}"
+        most = f", most of it {cause}" if _in_cause(teller, cause, facts) else ""
+        text = f"{teller.title}: {teller.share:.0%} of step time{most}; {beside}"
         return Verdict(text, "", kind, _look(found, teller))
     if both is not None and cause in both.causes:
         on_cpu = facts.share(sum(map(facts.cause_ns, both.causes)))
@@ -229,6 +232,21 @@ def _verdict(facts: Facts, found: list[Finding], abstained: list[Abstained]) -> 
     name = {"compute": "compute-bound", "gpu_wait": "GPU-bound", "launch": "launch-bound"}.get(cause, f"mostly {cause}")
     where = _mostly_in(facts, cause, ns)
     return Verdict(f"{name}: {share:.0%} of step time is {cause}{where}; {nothing}", "", kind, _look(found))
+
+
+def _is_most(finding: Finding, cause: str, ns: int) -> bool:
+    """An info that the verdict begins with: it costs more than the largest cause, or is most of that, and that is no
+    work of the loop's. Compiling is no such work, whatever it is made of."""
+    if not finding.cost_ns:
+        return False
+    once = finding.slug in _PAID_ONCE
+    same = finding.cause == cause and finding.cost_ns >= limit("most_share") * ns
+    return (same and (cause not in _WORK or once)) or finding.cost_ns > ns
+
+
+def _in_cause(finding: Finding, cause: str, facts: Facts) -> bool:
+    """Whether most of its cost is in this cause."""
+    return facts.by_cause(finding.claims).get(cause, 0) >= limit("half_share") * finding.cost_ns
 
 
 def _nobodys(facts: Facts, abstained: list[Abstained]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trainperf.findings import framework, loaders, trainer_words
+from trainperf.findings import framework, growth, loaders, trainer_words
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
@@ -126,6 +126,11 @@ class Facts(Places):
         """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
         return self.restarts.left if self.restarts is not None else workers_stop(self)
 
+    @cached_property
+    def grown(self) -> growth.Grown | None:
+        """What grows with the steps done; asked by more than one rule."""
+        return growth.grown(self)
+
     # -- time
 
     @cached_property
@@ -186,6 +191,11 @@ class Facts(Places):
         """Whether fewer steps than a warning needs are left without the first, and one that an exception cut short."""
         left_out = 0 if self.of_trace else 1 + (self.run.ended == "exception")
         return self.steps - left_out < limit("warn_min_steps")
+
+    @property
+    def is_short(self) -> bool:
+        """So short that what happened once in it may never happen again."""
+        return self.wall_ns < limit("once_min_s") * 1e9
 
     @cached_property
     def kept_off_ns(self) -> int:

@@ -35,6 +35,28 @@ def trend(seconds: Floats, values: Floats) -> Trend:
     return Trend(slope, slope * float(seconds[-1] - seconds[0]), steady)
 
 
+def still_rises(levels: Floats) -> bool:
+    """Whether medians of equal parts of a run, 8 at least, rise to its end: in a line or ever faster. Not a jump, a
+    plateau, a level that settles, or noise."""
+    if len(levels) < 8:
+        return False
+    at = np.arange(len(levels), dtype=np.float64)
+    slope, half = _slope(at, levels), len(levels) // 2
+    if slope <= 0 or _order(levels) < (0.8 if len(levels) < 16 else 0.7):
+        return False
+    quarters = np.array([np.median(part) for part in np.array_split(levels, 4)])
+    rises = np.diff(quarters)
+    even = bool((rises >= 0.25 * rises.mean()).all())
+    faster = bool(rises[0] > 0 and (np.diff(rises) > 0).all())
+    return (even or faster) and _slope(at[half:], levels[half:]) >= 0.75 * slope
+
+
+def _order(levels: Floats) -> float:
+    """Kendall's tau with time: 1 where each level is above all before it, about 0 for noise."""
+    first, second = np.triu_indices(len(levels), 1)
+    return float(np.sign(levels[second] - levels[first]).mean())
+
+
 def _slope(seconds: Floats, values: Floats) -> float:
     first, second = np.triu_indices(len(seconds), 1)
     return float(np.median((values[second] - values[first]) / (seconds[second] - seconds[first])))

@@ -25,6 +25,7 @@ from trainperf.findings.rules.gpu_gil_wait import GpuGilWait
 from trainperf.findings.rules.gpu_idle import GpuIdle
 from trainperf.findings.rules.gpu_starved_by_data import GpuStarvedByData
 from trainperf.findings.rules.gpu_warm_up import GpuWarmUp
+from trainperf.findings.rules.growing_step import GrowingStep
 from trainperf.findings.rules.heap_churn import HeapChurn
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
@@ -55,6 +56,7 @@ from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
 ALL: tuple[Rule, ...] = (
     CompileWarmup(),
+    GrowingStep(),
     Autotuning(),
     GpuWarmUp(),
     WorkerStartup(),

@@ -154,6 +154,8 @@ class Uneven:
         slow = find_slow_part(wall)
         if slow is None or slow.ratio < limit("uneven_ratio"):
             return None
+        if facts.grown is not None and slow.end >= (1 - _LEAST) * len(wall):
+            return None  # it is slow because the steps grow: TP404
         if by_chance(wall, slow) > limit("uneven_chance"):
             first, last = self._steps(table.index[keep], count, slow)
             why = f"steps differ as much in random order: steps {first:,} to {last:,} may be slower by chance"

@@ -1,0 +1,200 @@
+"""Whether a phase of the steps grows with the number of steps done, by how much, and in which function."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from trainperf.findings.thresholds import limit
+from trainperf.findings.trend import still_rises
+from trainperf.findings.vocabulary import MACHINE, MECHANISMS, PHASES
+from trainperf.runfile import WARM_UP
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell
+    from trainperf.findings.places import Spot
+    from trainperf.runfile import Detail, Section
+
+_BINS = 24
+_FELT = 0.05  # of the run's time: a phase that may be compared with another
+_MODEL = ("forward", "backward")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    phase: str
+    first_ns: float  # per step: the level that it starts from, and the last one
+    last_ns: float
+    per_step_ns: float  # the mean rise
+    thirds_ns: tuple[float, float, float]
+    excess_ns: int  # of the whole run, above the first level
+    bends: bool  # its last third rises much faster than its first
+    claims: dict[Cell, int]  # the excess, in the cells that grew
+    steps: int  # that the first and the last level are measured in, each
+
+    @property
+    def by_work(self) -> bool:
+        """Most of it is work in tensors, not Python and not a wait."""
+        native = sum(ns for (_, mechanism), ns in self.claims.items() if mechanism not in ("python", "gc", "blocked"))
+        return native >= limit("half_share") * self.excess_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """All phases that grow, the costliest first."""
+
+    phases: tuple[Growth, ...]
+    inputs: bool  # forward and backward grow alike, in native work: so they do with larger inputs
+
+    @property
+    def excess_ns(self) -> int:
+        return sum(g.excess_ns for g in self.phases)
+
+
+def grown(facts: Facts) -> Grown | None:
+    """None: no phase grows, or there are too few steps."""
+    table = facts.run.steps
+    keep = ((table.flags & WARM_UP) == 0) & (table.compile_ns == 0) if not _merged(facts) else table.count > 0
+    count = table.count[keep].astype(np.float64)
+    if len(count) < limit("growth_min_steps"):
+        return None
+    phases = table.phases_ns[keep]
+    found = []
+    for i, phase in enumerate(PHASES):
+        if phases[:, i].sum() >= limit("least_share") * facts.wall_ns:
+            growth = _growth(facts, phase, phases[:, i] / count, count)
+            if growth is not None:
+                found.append(growth)
+    found.sort(key=lambda g: -g.excess_ns)
+    drift = _drift(phases, count, {g.phase for g in found})
+    found = [g for g in found if g.last_ns >= limit("growth_ratio") * drift * g.first_ns]
+    return Grown(tuple(found), _like_inputs(facts, found)) if found else None
+
+
+def _merged(facts: Facts) -> bool:
+    return bool((facts.run.steps.count > 1).any())
+
+
+def _bins(each: Floats, *, mean: bool) -> Floats:
+    parts = np.array_split(each, min(_BINS, len(each) // 4))
+    return np.array([np.mean(part) if mean else np.median(part) for part in parts])
+
+
+def _ends(levels: Floats) -> tuple[float, float]:
+    """The first level, and the last."""
+    return float(levels[:2].min()), float(np.median(levels[-2:]))
+
+
+def _growth(facts: Facts, phase: str, each: Floats, count: Floats) -> Growth | None:
+    """`each`: the phase's ns per step, in each row."""
+    for mean in (False, True):  # of what only some of the steps do, medians are zero
+        levels = _bins(each, mean=mean)
+        if still_rises(levels):
+            break
+    else:
+        return None
+    first, last = _ends(levels)
+    excess = int(min(((each - first) * count).sum(), (each * count).sum()))
+    claims = _claims(facts, phase, excess)
+    if excess <= 0 or not claims:
+        return None
+    thirds = tuple(float(np.mean(part)) for part in np.array_split(levels, 3))
+    size = max(1, len(levels) // 3)
+    early, late = levels[size - 1] - levels[0], levels[-1] - levels[-size]
+    steps = int(count.sum())
+    return Growth(
+        phase=phase,
+        first_ns=first,
+        last_ns=last,
+        per_step_ns=(last - first) / steps / (1 - 1.5 / len(levels)),  # from the middle of a part to that of another
+        thirds_ns=(thirds[0], thirds[1], thirds[2]),
+        excess_ns=excess,
+        bends=bool(late > 2 * max(0.0, early)),
+        claims=claims,
+        steps=steps // len(levels),
+    )
+
+
+def _thirds(facts: Facts) -> tuple[list[Section], list[Section]]:
+    """The sections of the run's first third, and of its last."""
+    sections = [s for s in facts.run.sections if s.steps > 0]
+    third = facts.steps / 3
+    first = [s for s in sections if s.first_step + s.steps / 2 <= third]
+    return first, [s for s in sections if s.first_step + s.steps / 2 >= 2 * third]
+
+
+def _claims(facts: Facts, phase: str, excess_ns: int) -> dict[Cell, int]:
+    """The excess, laid on the phase's cells as they grew from the first third to the last; none where it is mostly
+    waits that the machine makes."""
+    first, last = _thirds(facts)
+    if not first or not last:
+        return {}
+    row = PHASES.index(phase)
+
+    def per_step(sections: list[Section]) -> Floats:
+        ns = np.sum([s.matrix_ns[row] for s in sections], axis=0, dtype=np.float64)
+        return np.asarray(ns / sum(s.steps for s in sections), dtype=np.float64)
+
+    rise = (per_step(last) - per_step(first)).clip(min=0)
+    whole = float(rise.sum())
+    by_machine = sum(float(rise[i]) for i, m in enumerate(MECHANISMS) if m in MACHINE)
+    if not whole or by_machine >= limit("half_share") * whole:
+        return {}
+    parts = {
+        (phase, m): min(int(excess_ns * rise[i] / whole), facts.matrix[phase, m]) for i, m in enumerate(MECHANISMS)
+    }
+    return {cell: ns for cell, ns in parts.items() if ns > 0 and cell[1] not in MACHINE}
+
+
+def _drift(phases: npt.NDArray[np.int64], count: Floats, growing: set[str]) -> float:
+    """How much slower the phase that slows down least gets, of those that can be compared: so much slower the machine
+    may have become. 1 where nothing can be compared."""
+    whole = float(phases.sum())
+    ratios = []
+    for i, phase in enumerate(PHASES):
+        if phase in ("validation", "checkpoint") or phases[:, i].sum() < _FELT * whole:
+            continue
+        levels = _bins(phases[:, i] / count, mean=False)
+        before, after = _ends(levels)
+        if before > 0:
+            ratios.append((phase, after / before))
+    still = [ratio for phase, ratio in ratios if phase not in growing]
+    # One that grows by itself proves nothing of the machine: two that do, the lesser may.
+    of = still or ([ratio for _, ratio in ratios] if len(ratios) > 1 else [])
+    return max(1.0, min(of, default=1.0))
+
+
+def _like_inputs(facts: Facts, found: list[Growth]) -> bool:
+    if not facts.run.phase_ns("backward"):  # nothing to compare with
+        return found[0].phase == "forward" and found[0].by_work
+    rises = {g.phase: g.last_ns - g.first_ns for g in found if g.phase in _MODEL and g.by_work}
+    return len(rises) == len(_MODEL) and min(rises.values()) >= limit("growth_of_inputs") * max(rises.values())
+
+
+def grown_spots(facts: Facts, phase: str) -> list[Spot]:
+    """The user's functions that take more of each step in the last third of the run than in the first, the one that
+    grew most first; their time is that of the last third."""
+    first, last = _thirds(facts)
+    before, after = _by_section(facts, phase, first), _by_section(facts, phase, last)
+    early = {facts.label(s): s.ns for s in facts.spots(before)}
+    scale = sum(s.steps for s in last) / max(1, sum(s.steps for s in first))
+    spots = facts.spots(after)
+    rises = {id(s): s.ns - scale * early.get(facts.label(s), 0) for s in spots}
+    whole = sum(ns for ns in rises.values() if ns > 0)
+    grew = [s for s in spots if rises[id(s)] >= limit("half_share") * whole]
+    return sorted(grew, key=lambda s: -rises[id(s)]) if sum(d.count for d in after) >= limit("min_samples") else []
+
+
+def _by_section(facts: Facts, phase: str, sections: list[Section]) -> list[Detail]:
+    samples: defaultdict[int, list[Detail]] = defaultdict(list)
+    for d in facts.run.details("sample", phase=phase):
+        samples[d.section].append(d)
+    return list(itertools.chain.from_iterable(samples[s.index] for s in sections))

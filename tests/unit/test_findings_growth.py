@@ -1,0 +1,104 @@
+"""TP404 on runs made by hand: what grows with the steps, and what only seems to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from runfiles import RunFile
+from trainperf.findings.trend import still_rises
+from verdicts import TRAIN, Make, abstained, infos, loud, only, said
+
+BACKWARD = ("backward", "native")
+FORWARD = ("forward", "native")
+
+
+def grows(make: Make, backward: Callable[[int], float], steps: int = 300, forward: float = 4.0) -> RunFile:
+    """`backward`: ms, by the number of the step."""
+    file = make()
+    rng = np.random.default_rng(1)
+    for step in range(steps):
+        file.step({FORWARD: forward * rng.normal(1, 0.05), BACKWARD: backward(step) * rng.normal(1, 0.05)})
+    return file
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_a_backward_that_grows_leads_with_its_excess(make: Make, power: int) -> None:
+    file = grows(make, lambda s: 2.0 + 20.0 * (s / 300) ** power)
+    f = only(file)
+    assert (f.id, f.severity, f.cause) == ("TP404", "critical", "compute")
+    mean = 20.0 / (power + 1)
+    assert f.share == pytest.approx(mean / (6.0 + mean), abs=0.04)
+    assert "backward grows by" in f.title and "torch.no_grad()" in f.fix
+    assert said(file).verdict.finding == "TP404"
+    assert "TP401" not in [g.id for g in said(file).findings]
+    assert any("faster and faster" in e for e in f.evidence) == (power > 1)
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        lambda s: 4.0,
+        lambda s: 4.0 + (8.0 if s > 150 else 0.0),  # one jump
+        lambda s: 4.0 + min(s, 60) / 5,  # a plateau
+        lambda s: 4.0 + 10.0 * (1 - 0.98**s),  # it settles
+        lambda s: 4.0 + s / 300,  # too little
+        lambda s: 16.0 - s / 30,
+        lambda s: 4.0 + (s % 100) / 10,  # epochs
+    ],
+)
+def test_what_does_not_grow_to_the_end_is_no_growth(make: Make, backward: Callable[[int], float]) -> None:
+    assert "growing-step" not in loud(grows(make, backward)) + infos(grows(make, backward))
+
+
+def test_larger_inputs_and_a_slower_machine_are_no_warning(make: Make) -> None:
+    inputs, machine = make(), make()
+    for step in range(300):
+        more = 1 + step / 150
+        inputs.step({FORWARD: 3.0 * more, BACKWARD: 6.0 * more, ("optimizer", "native"): 2.0})
+        machine.step({FORWARD: 3.0 * more, BACKWARD: 6.0 * more, ("optimizer", "native"): 2.0 * more})
+    assert loud(inputs) == [] and infos(inputs) == ["growing-step"]
+    (f,) = said(inputs).findings
+    assert f.cost_ns == 0 and "longer inputs" in f.title
+    assert "growing-step" not in loud(machine) + infos(machine)
+
+
+def test_waits_for_a_cpu_that_grow_are_the_machines(make: Make) -> None:
+    file = make()
+    for step in range(300):
+        file.step({FORWARD: 4.0, BACKWARD: 4.0, ("backward", "descheduled"): step / 30})
+    assert "growing-step" not in loud(file) + infos(file)
+
+
+def test_a_function_that_grows_is_named(make: Make) -> None:
+    file = make()
+    at = file.stack(f"{TRAIN}:21 summary", f"{TRAIN}:60 main")
+    for step in range(320):
+        file.step({FORWARD: 3.0, BACKWARD: 6.0, ("other", "python"): 0.5 + step / 20})
+    for section in range(32):
+        file.detail("sample", 5 * section / 2, phase="other", state="python", stack=at, section=section, count=2)
+    f = only(file)
+    assert f.id == "TP404" and f.where == "train.py:21" and "summary" in f.why
+    assert f.title.startswith("code outside forward, backward and optimizer grows by 0.05")
+
+
+def test_what_grows_in_some_of_the_steps_only(make: Make) -> None:
+    """A table that is written again at every tenth step."""
+    file = make()
+    for step in range(400):
+        log = {("logging", "blocked"): 10 + step / 2} if step % 10 == 9 else {}
+        file.step({FORWARD: 3.0, BACKWARD: 6.0, **log})
+    found = {f.id: f for f in said(file).findings}
+    assert said(file).verdict.finding == "TP404" and found["TP404"].title.startswith("logging grows by")
+
+
+def test_few_steps_and_short_runs_tell_no_growth(make: Make) -> None:
+    assert "too few to see a trend" in abstained(grows(make, lambda s: 2.0 + s, steps=20), "TP404")
+    short = grows(make, lambda s: 0.2 + s / 200, forward=0.2)
+    assert "in less than a second" in abstained(short, "TP404")
+
+
+def test_noise_hardly_ever_rises() -> None:
+    rng = np.random.default_rng(0)
+    assert sum(still_rises(rng.normal(10, 1, n)) for n in (8, 12, 24) for _ in range(1000)) <= 3
