@@ -18,6 +18,7 @@ from typing import Any
 from trainperf.child_cpu import child_cpu_ns
 from trainperf.container import cpu_quota, memory_limit
 from trainperf.launch import launch_id
+from trainperf.masking import masked
 from trainperf.settings import Settings
 
 
@@ -31,8 +32,8 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
         "cpus": str(_cpus()),
-        "argv": json.dumps(sys.argv),
-        "command": json.dumps(_command()),
+        "argv": json.dumps(masked(sys.argv)),
+        "command": json.dumps(masked(_command())),
         "cwd": _cwd(),
         "pid": str(os.getpid()),
         "feeds_device": "0",  # until CUDA is seen

@@ -60,7 +60,8 @@ absl::Status MakeRunFile(const std::string& path, bool overwrite) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is a folder: name a file in it, such as ", path,
                                                      path.back() == '/' ? "" : "/", "run.tpr"));
     }
-    if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file: give another name"));
+    if (!S_ISREG(found.st_mode))
+      return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file: give another name"));
     replaces = overwrite;
     if (overwrite) RemoveRunFile(path);
   } else if (overwrite && lstat(path.c_str(), &found) == 0) {

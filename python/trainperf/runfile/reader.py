@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
+from trainperf.masking import masked
 from trainperf.runfile.devices import read_calls, read_copies, read_devices, read_kernels, read_segments
 from trainperf.runfile.loaders import read_loaders
 from trainperf.runfile.records import (
@@ -114,7 +115,7 @@ class RunReader:
             words = json.loads(self.meta.get(key, ""))
         except (ValueError, RecursionError):
             return ()
-        return tuple(map(str, words)) if isinstance(words, list) else ()
+        return tuple(masked(list(map(str, words)))) if isinstance(words, list) else ()  # of older files, too
 
     @property
     def script(self) -> str:
