@@ -347,4 +347,4 @@ def test_two_infos_as_large_as_a_warning_are_both_in_the_verdict(make: Make) -> 
         at = file.stack(*frames, f"{TRAIN}:9 train" if ms == 4.0 else f"{TRAIN}:40 main")
         file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
     found = said(file)
-    assert "no warning, but host-compute costs 27% and validation costs 27%" in found.verdict.text
+    assert "no warning, but validation costs 27% and host-compute costs 27%" in found.verdict.text
