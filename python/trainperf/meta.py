@@ -144,9 +144,9 @@ def describe_end(session: Any) -> None:
     if not meta:
         session.set_tier("torch_hooks", "off", "torch was not imported while the watch ran")
     else:
-        from trainperf.weight_loops import weight_loops  # imports ast: not as the watch begins
+        from trainperf.source_marks import source_marks  # imports ast: not as the watch begins
 
-        session.set_meta("weight_loops", weight_loops())
+        session.set_meta("source_marks", source_marks())
     describe_cells(session)
 
 

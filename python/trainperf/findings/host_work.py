@@ -16,6 +16,7 @@ from trainperf.findings.own_functions import (
     works_on_weights,
 )
 from trainperf.findings.saving import saves
+from trainperf.findings.source_marks import APPEND, is_of_log
 from trainperf.findings.text import OF_WEIGHTS, SELDOM, seldom_or
 from trainperf.findings.thresholds import limit
 
@@ -49,6 +50,20 @@ class Telling:
 _SAVES = Telling(
     title="the loop saves files",
     fix="# save less often, uncompressed where it compresses, or from a thread, of a copy",
+    will_not_help="a faster disk: it is on the CPU; more DataLoader workers",
+    where="that writes files",
+    does="saves",
+)
+REWRITES = Telling(
+    title="the loop writes a whole file anew each time",
+    fix=APPEND,
+    will_not_help="a faster disk: most of it is on the CPU; more DataLoader workers",
+    where="around a file that is opened to be written anew",
+    does="writes a whole file anew",
+)
+_SAVES_LOG = Telling(
+    title="the loop writes its log",
+    fix="# write it every N steps, or append what is new instead of all of it anew",
     will_not_help="a faster disk: it is on the CPU; more DataLoader workers",
     where="that writes files",
     does="saves",
@@ -140,7 +155,7 @@ def of_files(call: str) -> Telling:
 def telling(facts: Facts, mine: OwnCode, top: Spot, *, rare: bool) -> Telling:
     """`top`: the costliest place; `rare`: it is in few steps."""
     if saves(top.frames):
-        return _SAVES
+        return _SAVES_LOG if is_of_log(top.frame) else _SAVES
     asked = of_library(facts, mine, top)
     if asked is not None:
         name, fix = asked

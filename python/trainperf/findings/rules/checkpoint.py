@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from trainperf.findings import frames, framework, saving, trainer_words
+from trainperf.findings import frames, framework, saving, source_marks, trainer_words
 from trainperf.findings.facts import ms, plural, size
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.thresholds import limit
@@ -68,12 +68,13 @@ class Checkpoint:
             )
         else:
             advice = _for_writing(facts, top, saver, _every(facts, saves), storage)
+        of_log = advice.spot is not None and source_marks.is_of_log(advice.spot.frame)
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
             cause="checkpoint",
             claims=claims,
-            title="the loop waits for checkpoints to be written",
+            title=f"the loop waits for {'its log' if of_log else 'checkpoints'} to be written",
             affected=affected,
             confidence=facts.confidence(),
             evidence=(
@@ -94,8 +95,8 @@ class Checkpoint:
             who=(facts.step_thread_name,),
             where=facts.where(advice.spot),
             why=advice.why,
-            fix=advice.fix,
-            fix_share=advice.fix_share,
+            fix="# write it every N steps, or append what is new instead of all of it anew" if of_log else advice.fix,
+            fix_share=1.0 if of_log else advice.fix_share,
             will_not_help=advice.will_not_help,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import file_work, host_work, weight_loops
+from trainperf.findings import file_work, host_work, source_marks
 from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.frames import runs_layer
 from trainperf.findings.host_work import Telling
@@ -136,7 +136,9 @@ class HostCompute:
     ) -> Finding:
         top = mine.spots[0]
         second = facts.second(mine.spots)
-        loop = weight_loops.fused(facts, top)
+        loop = source_marks.fused(facts, top)
+        if source_marks.rewrites(facts, top):
+            told = host_work.REWRITES
         return facts.finding(
             (self.id, self.slug),
             severity=severity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import weight_loops
+from trainperf.findings import source_marks
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import (
     in_backward_hook,
@@ -139,6 +139,8 @@ class HostPython:
             if asked is not None
             else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
             if may_free
+            else f"writes a whole file anew in {facts.label_with_caller(top)}"
+            if source_marks.rewrites(facts, top)
             else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
             f"{'' if alone else ', and what that calls' if second is None else ', and what these call'}"
         )
@@ -149,13 +151,13 @@ class HostPython:
         rare = affected.steps < facts.steps
         of_top = [d for d, _ in of_function(facts, mine, top)]
         before, usual = (False, _MAY_FREE) if may_free else self._elsewhere(facts, of_top, affected)
-        loop = weight_loops.fused(facts, top)
+        known = source_marks.fix(facts, top)
         if usual is _ELSEWHERE and works_on_weights(facts, mine, top):
             usual = f"{OF_WEIGHTS}\n{_ELSEWHERE}"
         fixes = _OF_TEXT if text else _OF_COPIES if top.call == "copy.deepcopy" else None
         by_part = _IN_TENSORS.get(self._part(facts, mine, top))
         # Only what nothing else is said of: no gradient goes through a metric or a print.
-        in_backward = usual is _AFTER_THE_MODEL and not (rare or asked or fixes or by_part or loop)
+        in_backward = usual is _AFTER_THE_MODEL and not (rare or asked or fixes or by_part or known)
         in_backward = in_backward and self._makes_backward_long(facts, mine)
         if in_backward:
             usual = f"{_OF_A_LOSS}\n{_NO_GRADIENT}"
@@ -202,8 +204,8 @@ class HostPython:
             why=f"{facts.step_thread_name} {does}",
             fix=asked[1]
             if asked is not None
-            else loop
-            if loop
+            else known
+            if known
             else fixes[rare]
             if fixes is not None
             else by_part or usual,

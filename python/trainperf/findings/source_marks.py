@@ -1,4 +1,4 @@
-"""What one fused operation does instead of a loop over weights, by what such a loop was seen to do."""
+"""What the source says of a place: a loop over weights, a file that is written anew; and which functions keep a log."""
 
 from __future__ import annotations
 
@@ -27,23 +27,47 @@ _FUSED: Mapping[str, str] = {
 # Of a library's function, or where the source was not read, the name tells.
 _AVERAGE = re.compile(r"(^|_)(ema|momentum|polyak|soft_update|moving_average|follow_teacher)(_|$)", re.I)
 
+_LOG = re.compile(
+    r"(Log(ger)?|Metrics?|History|Tracker|Recorder|Stat(istic)?s?)(?![a-z])|(^|[._])(log|logs|metrics?|history|stats)(_|\.|$)"
+)
+APPEND = (
+    "# append what is new, instead of all of it anew each time; or write every N steps:\n"
+    'with open(path, "a") as file: file.write(json.dumps(row) + "\\n")  # a row: csv.writer(file).writerow(row)'
+)
+
 
 def fused(facts: Facts, spot: Spot) -> str:
     """A fix; "" where the place is in no loop over weights."""
-    lines = _recorded(facts)
-    for frame in (spot.frame, *(f for f, _ in spot.callers)):
-        kind = _kind_at(lines, frame)
-        if kind in _FUSED:
-            return f"# one fused operation for all weights: {_FUSED[kind]}"
+    kind = _kind(facts, spot)
     called = short_function(spot.leaf) if spot.leaf else ""
-    if spot.all_in_leaf and _AVERAGE.search(called.rpartition(".")[2]):
-        return f"# one fused operation for all weights: {_FUSED['lerp']}"
-    return ""
+    if kind not in _FUSED and spot.all_in_leaf and _AVERAGE.search(called.rpartition(".")[2]):
+        kind = "lerp"
+    return f"# one fused operation for all weights: {_FUSED[kind]}" if kind in _FUSED else ""
+
+
+def fix(facts: Facts, spot: Spot) -> str:
+    return APPEND if rewrites(facts, spot) else fused(facts, spot)
+
+
+def rewrites(facts: Facts, spot: Spot) -> bool:
+    """It is where a file of text is written from its beginning."""
+    return _kind(facts, spot) == "rewrite"
+
+
+def is_of_log(frame: FrameLike) -> bool:
+    """By its name a function that keeps a log or metrics, which is no checkpoint whatever it saves by."""
+    return _LOG.search(frame.function) is not None
+
+
+def _kind(facts: Facts, spot: Spot) -> str:
+    lines = _recorded(facts)
+    kinds = (_kind_at(lines, frame) for frame in (spot.frame, *(f for f, _ in spot.callers)))
+    return next(filter(None, kinds), "")
 
 
 def _recorded(facts: Facts) -> Mapping[str, Any]:
     try:
-        read = json.loads(facts.run.meta.get("weight_loops", "{}"))
+        read = json.loads(facts.run.meta.get("source_marks", "{}"))
     except ValueError:
         return {}
     return read if isinstance(read, dict) else {}

@@ -1,4 +1,5 @@
-"""Loops of the user's over weights, one by one: where they are, and what they do to each, by their source."""
+"""Places in the user's source that a finding can say more of: loops over weights, one by one, and what they do to each;
+files of text that are written anew."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _OF_WEIGHTS = {"parameters", "named_parameters", "buffers", "named_buffers", "st
 _STATISTICS = {"norm", "mean", "std", "var", "abs", "max", "min", "sum", "pow", "square"}
 
 
-def weight_loops() -> str:
+def source_marks() -> str:
     """{file: [[first line, last line, kind]]} as JSON, of what is imported and the user's."""
     found: dict[str, list[tuple[int, int, str]]] = {}
     left = _MOST_BYTES
@@ -28,7 +29,7 @@ def weight_loops() -> str:
             if left < 0:
                 break
             with tokenize.open(file) as source:
-                loops = list(loops_of(source.read()))
+                loops = list(marks_of(source.read()))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         if loops:
@@ -36,13 +37,16 @@ def weight_loops() -> str:
     return json.dumps(found)
 
 
-def loops_of(source: str) -> Iterator[tuple[int, int, str]]:
-    """First and last line of each, and its kind."""
+def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
+    """First and last line of each, and its kind: see findings/source_marks.py."""
     for node in ast.walk(ast.parse(source)):
+        kind = ""
         if isinstance(node, _LOOPS):
             kind = _kind(node)
-            if kind:
-                yield node.lineno, node.end_lineno or node.lineno, kind
+        elif isinstance(node, (ast.With, ast.Call)) and _rewrites(node):
+            kind = "rewrite"
+        if kind and isinstance(node, (ast.stmt, ast.expr)):
+            yield node.lineno, node.end_lineno or node.lineno, kind
 
 
 def _files() -> Iterator[str]:
@@ -60,7 +64,7 @@ def _files() -> Iterator[str]:
 
 
 def _kind(loop: ast.AST) -> str:
-    """What is done to each weight: as in findings/weight_loops.py; "" for another loop."""
+    """What is done to each weight: as in findings/source_marks.py; "" for another loop."""
     over, body = _parts(loop)
     calls = {name for b in body for n in ast.walk(b) if (name := _method(n))}
     names = {n.attr for b in body for n in ast.walk(b) if isinstance(n, ast.Attribute)}
@@ -85,6 +89,32 @@ def _kind(loop: ast.AST) -> str:
     if calls & _STATISTICS:
         return "statistics"
     return ""
+
+
+def _rewrites(node: ast.With | ast.Call) -> bool:
+    """`with open(path, "w") as file:` that writes rows or JSON; `path.write_text(json.dumps(rows))`,
+    `frame.to_csv(path)`. Not of what pickles, as a checkpoint does."""
+    if isinstance(node, ast.Call):
+        if _method(node) == "write_text":
+            return any(_method(n) == "dumps" for n in ast.walk(node))
+        modes = [k.value for k in node.keywords if k.arg == "mode"]
+        return _method(node) == "to_csv" and not any(isinstance(m, ast.Constant) and m.value == "a" for m in modes)
+    opened = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+    if not any(_opens_to_write(call) for call in opened):
+        return False
+    calls = {name for b in node.body for n in ast.walk(b) if (name := _method(n))}
+    return bool(calls & {"dump", "writerow", "writerows", "write", "writelines"})
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    """As text, from the beginning."""
+    by_name = isinstance(call.func, ast.Name) and call.func.id == "open"
+    if not by_name and _method(call) != "open":
+        return False
+    if any(isinstance(n, ast.JoinedStr) for a in call.args for n in ast.walk(a)):
+        return False  # another file each time
+    modes = [*call.args, *(k.value for k in call.keywords if k.arg == "mode")]
+    return any(isinstance(m, ast.Constant) and m.value in ("w", "wt", "w+", "tw") for m in modes)
 
 
 def _parts(loop: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from trainperf.weight_loops import loops_of, weight_loops
+from trainperf.source_marks import marks_of, source_marks
 from verdicts import TRAIN, Make, only
 
 _PAIRS = "for a, b in zip(teacher.parameters(), student.parameters()):\n    "
@@ -30,12 +30,20 @@ _PAIRS = "for a, b in zip(teacher.parameters(), student.parameters()):\n    "
         ("for p in weights:\n    p.data -= rate * p.grad", "update"),
         ("seen = [p.std().item() for p in model.parameters()]", "statistics"),
         ("for x, y in loader:\n    loss = f(x, y)\n    loss.backward()\n    scale.mul_(0.9).add_(loss, alpha=0.1)", ""),
+        ('with open(path, "w") as file:\n    json.dump(rows, file)', "rewrite"),
+        ('with self.fs.open(path, mode="w") as file:\n    csv.writer(file).writerows(rows)', "rewrite"),
+        ("path.write_text(json.dumps(rows))", "rewrite"),
+        ("frame.to_csv(path)", "rewrite"),
+        ('frame.to_csv(path, mode="a")', ""),
+        ('with open(path, "a") as file:\n    json.dump(row, file)', ""),
+        ('with open(path, "wb") as file:\n    pickle.dump(state, file)', ""),
+        ('with open(f"{folder}/{step}.json", "w") as file:\n    json.dump(rows, file)', ""),
         ("for i in range(9):\n    x = x * 2 + y * 3", ""),
         ("for p in model.parameters():\n    p.requires_grad = False", ""),
     ],
 )
 def test_a_loop_is_known_by_what_it_does(source: str, kind: str) -> None:
-    assert [k for _, _, k in loops_of(source)] == ([kind] if kind else [])
+    assert [k for _, _, k in marks_of(source)] == ([kind] if kind else [])
 
 
 def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +53,8 @@ def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypa
     for file in (broken, mine):
         module = types.ModuleType(file.stem)
         module.__file__ = str(file)
-        monkeypatch.setitem(sys.modules, f"weight_loops_{file.stem}", module)
-    recorded = json.loads(weight_loops())
+        monkeypatch.setitem(sys.modules, f"source_marks_{file.stem}", module)
+    recorded = json.loads(source_marks())
     assert recorded[str(mine)] == [[2, 3, "lerp"]] and str(broken) not in recorded
     assert not any("site-packages" in file for file in recorded)
 
@@ -54,7 +62,7 @@ def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("state", ["python", "native"])
 @pytest.mark.parametrize("helper", [False, True])
 def test_the_fix_is_the_fused_operation_alone(make: Make, state: str, helper: bool) -> None:
-    file = make(weight_loops=json.dumps({TRAIN: [[1, 90, "copy"], [30, 33, "lerp"]]}))
+    file = make(source_marks=json.dumps({TRAIN: [[1, 90, "copy"], [30, 33, "lerp"]]}))
     file.steps(100, {("other", state): 4.0, ("optimizer", "native"): 1.0}, compute=6.0)
     inner = (f"{TRAIN}:50 blend", f"{TRAIN}:31 follow") if helper else (f"{TRAIN}:31 follow",)
     file.detail("sample", 400, phase="other", state=state, stack=file.stack(*inner, f"{TRAIN}:95 <module>"))
@@ -66,7 +74,7 @@ def test_the_fix_is_the_fused_operation_alone(make: Make, state: str, helper: bo
 
 
 def test_a_place_in_no_such_loop_has_the_usual_fix(make: Make) -> None:
-    file = make(weight_loops=json.dumps({TRAIN: [[30, 33, "lerp"]]}))
+    file = make(source_marks=json.dumps({TRAIN: [[30, 33, "lerp"]]}))
     file.steps(100, {("other", "python"): 4.0}, compute=6.0)
     file.detail(
         "sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:40 follow", f"{TRAIN}:95 <module>")
@@ -74,8 +82,34 @@ def test_a_place_in_no_such_loop_has_the_usual_fix(make: Make) -> None:
     assert "fused" not in only(file).fix
 
 
+@pytest.mark.parametrize("state", ["python", "native"])
+def test_a_file_that_is_written_anew_is_to_be_appended_to(make: Make, state: str) -> None:
+    file = make(source_marks=json.dumps({TRAIN: [[30, 31, "rewrite"]]}))
+    file.steps(100, {("other", state): 4.0, ("optimizer", "native"): 1.0}, compute=6.0)
+    at = file.stack("/usr/lib/python3.11/json/__init__.py:179 dump", f"{TRAIN}:31 History.save", f"{TRAIN}:95 <module>")
+    file.detail("sample", 400, phase="other", state=state, stack=at)
+    f = only(file)
+    assert f.fix.startswith("# append what is new") and f.where == "train.py:31"
+    assert "writes a whole file anew in json.dump called by History.save (train.py:31)" in f.why
+
+
+@pytest.mark.parametrize(
+    ("function", "log"),
+    [
+        *((name, True) for name in ("MetricLogger.save", "History.dump", "write_log", "stats.save", "Tracker.flush")),
+        *((name, False) for name in ("save_all", "Trainer.save", "Catalog.save", "Dialog.save", "logistic_model")),
+    ],
+)
+def test_what_keeps_a_log_saves_no_checkpoint(make: Make, function: str, log: bool) -> None:
+    file = make().steps(100, {("checkpoint", "native"): 4.0}, compute=6.0)
+    at = file.stack("/x/torch/serialization.py:850 save", f"{TRAIN}:31 {function}", f"{TRAIN}:95 <module>")
+    file.detail("sample", 400, phase="checkpoint", state="native", stack=at)
+    f = only(file)
+    assert ("its log" in f.title, "append what is new" in f.fix, "checkpoints" in f.title) == (log, log, not log)
+
+
 def test_a_meta_that_is_no_json_is_no_error(make: Make) -> None:
-    file = make(weight_loops="{")
+    file = make(source_marks="{")
     file.steps(100, {("other", "python"): 4.0}, compute=6.0)
     file.detail("sample", 400, phase="other", state="python", stack=file.stack(f"{TRAIN}:31 follow"))
     assert "fused" not in only(file).fix
