@@ -63,6 +63,19 @@ def test_batches_that_are_dropped_later_may_be_validated_with(make: Make) -> Non
     assert f.title == "300 batches were fetched and not trained on in 1 step" and "model.eval()" in f.fix
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batches", [2, 6])
+def test_many_batches_for_a_backward_may_be_a_filter(make: Make, batches: int, workers: int) -> None:
+    file = make()
+    for _ in range(100):
+        file.step({("fetch", "blocked" if workers else "python"): 5.0}, compute=5.0, fetches=batches)
+    count = 100 * batches
+    ready = {0: (count, 500.0)} if workers else None
+    file.loader(1, fetches=count, wait=500, dataset="Slow", num_workers=workers, ready=ready)
+    fix = only(file).fix
+    assert fix.startswith("# 6 batches are fetched for each backward") == (batches == 6), fix
+
+
 def _skips(
     file: RunFile, fetches: int, *, backwards: int = 1, compute: float = 3.0, num_workers: int = 0, kind: str = "map"
 ) -> RunFile:

@@ -55,11 +55,27 @@ def advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, *
     fix, share = result.fix, result.share
     if facts.restarts is not None and result.workers:
         fix = f"# batches = iter(loader) once, before the loop; if it waits then, workers that start once:\n{fix}"
+    dropped = many_for_a_backward(facts, main)
+    if dropped:
+        fix = f"{dropped}\n{fix}"
     if len(own) > 1 and main is not None and "DataLoader(..." in fix:
         fix = loaders.read_of(fix, loaders.dataset_name(main))
     if by_workers is not None and result.workers:
         share = by_workers.share(cost, 0 if fetching.waits and not fetching.for_threads else usable_cpus(facts.run))
     return dataclasses.replace(result, fix=fix, affected=affected, share=share)
+
+
+def many_for_a_backward(facts: Facts, main: Loader | None) -> str:
+    """Where the loop may drop most batches, such as of a filter: not told from losses summed over several."""
+    if main is None or loaders.told_skipped(facts):
+        return ""
+    each = (main.fetches.count + main.fetches.first_count) / max(1, int(facts.run.steps.backwards.sum()))
+    if each < limit("dropped_ratio"):
+        return ""
+    return (
+        f"# {each:.0f} batches are fetched for each backward: if the loop drops some, filter before they are made, in "
+        "the sampler or by an index"
+    )
 
 
 def _needed(facts: Facts, cost: int) -> int:

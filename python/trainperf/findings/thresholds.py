@@ -128,6 +128,13 @@ _TABLE = (
         "gradient accumulation and several loaders raise the median, too; a resume drops hundreds",
     ),
     Threshold(
+        "dropped_ratio",
+        3.0,
+        "ratio of a loader's batches to backward passes",
+        "the loop may drop most of them",
+        "a choice: pairs of batches, as of two views or of a GAN, are two",
+    ),
+    Threshold(
         "restart_batches",
         2,
         "batches",

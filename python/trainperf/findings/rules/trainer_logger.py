@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 
+_OF_CSV = (
+    "CSVLogger(..., flush_logs_every_n_steps=1000)  # and the same keys in each call: a new one rewrites metrics.csv"
+)
+
+
 class TrainerLogger:
     id = "TP702"
     slug = "trainer-logger"
@@ -34,6 +39,8 @@ class TrainerLogger:
         hook = top.hooks[0]
         second = next((h for h in top.hooks[1:] if h.own_ns >= limit("felt_share") * top.own_ns), None)
         often, fix, fix_share = _advice(facts, felt)
+        if top.name == "CSVLogger" and hook.name == "save":
+            fix, fix_share = f"{_OF_CSV}\n{fix}", 1.0
         others = [f"{p.name} {facts.share(p.own_ns):.1%}" for p in loggers[len(felt) : len(felt) + 2]]
         return facts.finding(
             (self.id, self.slug),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
+from trainperf.findings.fetch_advice import many_for_a_backward
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.slow_workers import Fetches, slow_workers
 from trainperf.findings.thresholds import limit
@@ -71,6 +72,7 @@ class WorkersTooSlow:
             facts, main, view, Fetches(total, few, few_are_late), cost
         )
         known = bool(main.description.get("num_workers_known", True))
+        dropped = many_for_a_backward(facts, main)
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
         confidence: tuple[Confidence, str]
         if facts.of_trace:
@@ -94,7 +96,9 @@ class WorkersTooSlow:
             who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
             where=loaders.dataset_place(main, facts),
             why=mine.why,
-            fix=mine.fix if known else "DataLoader(..., num_workers=...)  # more than it has now",
+            fix=f"{dropped}\n{mine.fix}".lstrip()
+            if known
+            else "DataLoader(..., num_workers=...)  # more than it has now",
             fix_share=mine.saves,
             will_not_help=mine.will_not_help,
             finds_out=mine.finds_out,
