@@ -1,4 +1,4 @@
-# What we build on: the system's packages where they are, else sources pinned by hash.
+# What we build on: the system's packages where they are, else sources out of packages of PyPI, pinned by hash.
 include(FetchContent)
 
 # Downloads an archive, and says in one line what to install where that fails; `result` is its path.
@@ -50,18 +50,26 @@ endif()
 if(absl_FOUND)
   message(STATUS "Abseil: the system's, ${absl_DIR}")
 else()
-  message(STATUS "Abseil: fetched, 20240722.0")
-  set(ABSL_PROPAGATE_CXX_STD ON)
-  set(ABSL_ENABLE_INSTALL OFF)
-  set(ABSL_BUILD_TESTING OFF)
+  message(STATUS "Abseil: fetched, out of gRPC 1.85.3's package on PyPI")
   trainperf_download(abseil_archive "Abseil" "libabsl-dev (Debian, Ubuntu), abseil-cpp-devel (Fedora) or libabseil (conda)"
-    https://github.com/abseil/abseil-cpp/archive/refs/tags/20240722.0.tar.gz
-    f50e5ac311a81382da7fa75b97310e4b9006474f9560ac46f54a9967f07d4ae3)
-  FetchContent_Declare(absl SYSTEM EXCLUDE_FROM_ALL
-    URL ${abseil_archive}
-    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
-  set(BUILD_SHARED_LIBS OFF)
-  FetchContent_MakeAvailable(absl)
+    https://files.pythonhosted.org/packages/1e/48/8e14d92cca434b448c7018654da80f574aea3663f7d1f87ed044455c45c6/grpcio-1.85.3.tar.gz
+    8e18f15d1b09b8771edbf59d634b26cbe4903bc2577cb667264934a6655eb8b4)
+  FetchContent_Declare(grpcio URL ${abseil_archive} SOURCE_SUBDIR no-build-files DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(grpcio)
+  # The package has the sources without their CMake files: all that our parts stand on becomes one library.
+  set(abseil ${grpcio_SOURCE_DIR}/third_party/abseil-cpp)
+  set(abseil_sources)
+  foreach(part base container crc debugging hash numeric profiling status strings synchronization time types)
+    file(GLOB_RECURSE of_part ${abseil}/absl/${part}/*.cc)
+    list(APPEND abseil_sources ${of_part})
+  endforeach()
+  list(FILTER abseil_sources EXCLUDE REGEX "(_test|_testing|test_.*|_benchmark|_benchmarks|_mock.*|print_hash_of|gentables|testing_.*|_win)[^/]*\\.cc$")
+  add_library(trainperf_abseil STATIC ${abseil_sources})
+  target_include_directories(trainperf_abseil SYSTEM PUBLIC ${abseil})
+  target_link_libraries(trainperf_abseil PUBLIC Threads::Threads)
+  foreach(name bits flat_hash_map inlined_vector status statusor str_format strings)
+    add_library(absl::${name} ALIAS trainperf_abseil)
+  endforeach()
 endif()
 
 # trainperf_sqlite: whichever it is, under a name that no CMake release renames.
@@ -71,16 +79,14 @@ if(SQLite3_FOUND)
   target_include_directories(trainperf_sqlite SYSTEM INTERFACE ${SQLite3_INCLUDE_DIRS})
   target_link_libraries(trainperf_sqlite INTERFACE ${SQLite3_LIBRARIES})
 else()
-  message(STATUS "SQLite: fetched, 3.46.1")
+  message(STATUS "SQLite: fetched, 3.50.4, out of sqlean.py's package on PyPI")
   trainperf_download(sqlite_archive "SQLite" "libsqlite3-dev (Debian, Ubuntu), sqlite-devel (Fedora) or sqlite (conda)"
-    https://www.sqlite.org/2024/sqlite-amalgamation-3460100.zip
-    77823cb110929c2bcb0f5d48e4833b5c59a8a6e40cdea3936b99e199dbbe5784)
-  FetchContent_Declare(sqlite_amalgamation
-    URL ${sqlite_archive}
-    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
-  FetchContent_MakeAvailable(sqlite_amalgamation)
-  add_library(trainperf_sqlite STATIC ${sqlite_amalgamation_SOURCE_DIR}/sqlite3.c)
-  target_include_directories(trainperf_sqlite SYSTEM PUBLIC ${sqlite_amalgamation_SOURCE_DIR})
+    https://files.pythonhosted.org/packages/ec/61/5332f923ec20c0b3ae9b3cf05731049bd4d17714dce1dbbc69129264664e/sqlean_py-3.50.4.5.tar.gz
+    9764b565e7ab430ab6e9e43cb2816199c2b39926dffc93c212a52f0019278459)
+  FetchContent_Declare(sqlean URL ${sqlite_archive} SOURCE_SUBDIR no-build-files DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(sqlean)
+  add_library(trainperf_sqlite STATIC ${sqlean_SOURCE_DIR}/sqlite/sqlite3.c)
+  target_include_directories(trainperf_sqlite SYSTEM PUBLIC ${sqlean_SOURCE_DIR}/sqlite)
   # What nobody here uses: loading of extensions (dlopen) and the shared cache.
   target_compile_definitions(trainperf_sqlite PRIVATE SQLITE_OMIT_LOAD_EXTENSION SQLITE_OMIT_SHARED_CACHE SQLITE_DQS=0)
   target_link_libraries(trainperf_sqlite PUBLIC Threads::Threads)
@@ -97,7 +103,7 @@ if(simdjson_FOUND)
 else()
   message(STATUS "simdjson: fetched, 3.12.3, out of a package of PyPI")
   trainperf_download(simdjson_archive "simdjson" "libsimdjson-dev (Debian, Ubuntu), simdjson-devel (Fedora) or simdjson (conda)"
-    https://files.pythonhosted.org/packages/source/p/pysimdjson/pysimdjson-7.0.2.tar.gz
+    https://files.pythonhosted.org/packages/9c/24/65e3cad88e74ef8ca59fefded953eb78ebface8a3199c3a97fe318a7387b/pysimdjson-7.0.2.tar.gz
     44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a)
   FetchContent_Declare(pysimdjson
     URL ${simdjson_archive}
@@ -124,7 +130,7 @@ else()
   set(WITH_GZFILEOP OFF)
   set(BUILD_SHARED_LIBS OFF)
   trainperf_download(zlib_ng_archive "zlib-ng" "libisal-dev (Debian, Ubuntu), isa-l-devel (Fedora) or isa-l (conda)"
-    https://files.pythonhosted.org/packages/source/z/zlib-ng/zlib_ng-1.1.0.tar.gz
+    https://files.pythonhosted.org/packages/25/c8/2914b13c7972dccf8774947ffe781b761b483aa190e55a4aa89886982daa/zlib_ng-1.1.0.tar.gz
     08a3a8468d4f130e3dc80d28ec42fcc7a878a57dfed616233e791066327d78a3)
   FetchContent_Declare(zlib_ng_package SYSTEM EXCLUDE_FROM_ALL
     URL ${zlib_ng_archive}
