@@ -129,6 +129,15 @@ def test_looks_are_few_and_end(watch: Watch) -> None:
     assert looks == 3 and not torch_module._global_forward_hooks
 
 
+@pytest.mark.filterwarnings("ignore:.*when there are global hooks")
+def test_what_is_compiled_in_a_look_is_compiled_without_it(watch: Watch) -> None:
+    net = torch.compile(Net(), backend="eager", fullgraph=True)
+    watch.until_look()
+    assert net(torch.ones(2)).requires_grad
+    watch.seen()
+    assert net(torch.ones(2)).requires_grad
+
+
 def test_nothing_is_looked_at_where_something_was_compiled(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_calls, "_has_compiled", lambda: True)
     for _ in range(200):

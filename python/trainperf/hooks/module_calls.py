@@ -79,18 +79,24 @@ class ModuleCallsHook:
         self._ends, self._calls, self._thread = _TICKS, 0, threading.get_ident()
         graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         self._in_backward = lambda: graph_task() != -1  # a forward that is run again
-        self._handle = register_module_forward_hook(self._called)
+        is_compiling = torch.compiler.is_dynamo_compiling
+
+        def called(module: Any, args: Any, output: Any) -> None:
+            if not is_compiling():  # a constant there, so that Dynamo leaves the rest out
+                self._called(module, args, output)
+
+        self._handle = register_module_forward_hook(called)
 
     def _called(self, module: Any, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread or self._calls >= _MOST_CALLS or self._in_backward():
             return
         self._calls += 1
         try:
-            callers = _callers(sys._getframe(1))
+            callers = _callers(sys._getframe(2))
             if callers is None or len(self._seen) >= _MOST_CALLERS:
                 return
             # A global hook is not given keyword arguments.
-            self._note(callers, module, (args, sys._getframe(1).f_locals.get("kwargs")), output)
+            self._note(callers, module, (args, sys._getframe(2).f_locals.get("kwargs")), output)
         except Exception as error:
             self.remove()
             assert self._context is not None
