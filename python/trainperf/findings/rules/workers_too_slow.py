@@ -72,7 +72,7 @@ class WorkersTooSlow:
             facts, main, view, Fetches(total, few, few_are_late), cost
         )
         known = bool(main.description.get("num_workers_known", True))
-        dropped = many_for_a_backward(facts, main)
+        filters = many_for_a_backward(facts, main)
         level, steps = facts.confidence()[0], plural(facts.steps, "step")
         confidence: tuple[Confidence, str]
         if facts.of_trace:
@@ -96,7 +96,7 @@ class WorkersTooSlow:
             who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
             where=loaders.dataset_place(main, facts),
             why=mine.why,
-            fix=f"{dropped}\n{mine.fix}".lstrip()
+            fix=f"{filters}\n{mine.fix}".lstrip()
             if known
             else "DataLoader(..., num_workers=...)  # more than it has now",
             fix_share=mine.saves,
