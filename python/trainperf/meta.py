@@ -35,6 +35,7 @@ def process_meta(settings: Settings, version: str) -> Mapping[str, str]:
         "argv": json.dumps(masked(sys.argv)),
         "command": json.dumps(masked(_command())),
         "cwd": _cwd(),
+        "home": os.path.expanduser("~"),  # which is ~ in what is made to be sent
         "pid": str(os.getpid()),
         "feeds_device": "0",  # until CUDA is seen
     }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.export.files import replaced, run_name
 from trainperf.report.json import FLAGS
+from trainperf.report.sharing import homeless
 from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def _write_json(run: Run, out: Any) -> None:
     text = io.TextIOWrapper(out, encoding="utf-8", write_through=False)
     head = {
         "displayTimeUnit": "ms",
-        "otherData": {k: run.meta.get(k, "") for k in ("trainperf", "started", "host", "python", "torch", "name")},
+        "otherData": {k: run.meta.get(k, "") for k in ("trainperf", "started", "python", "torch", "name")},
     }
     text.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-    separator = ""
+    separator, metas = "", [run.meta]
     for event in events(run):
-        text.write(separator + json.dumps(event, allow_nan=False, separators=(",", ":")))
+        text.write(separator + homeless(json.dumps(event, allow_nan=False, separators=(",", ":")), metas))
         separator = ",\n"
     text.write("\n]}\n")
     text.detach()

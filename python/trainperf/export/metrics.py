@@ -29,6 +29,6 @@ def per_step(run: Run) -> Iterator[tuple[int, Mapping[str, float]]]:
 
 def facts(run: Run) -> dict[str, str]:
     """Of the run, for a tracker's parameters or notes."""
-    wanted = ("trainperf", "started", "host", "torch", "python", "name", "rank")
+    wanted = ("trainperf", "started", "torch", "python", "name", "rank")
     found = {f"{PREFIX}{key}": run.meta[key] for key in wanted if run.meta.get(key)}
     return found | {f"{PREFIX}verdict": run.judged.verdict.text[:500]}

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from trainperf.export.files import needs, rank, replaced, run_name
 from trainperf.export.table import columns
+from trainperf.report.sharing import sent_meta
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -25,7 +26,7 @@ def write(run: Run, path: str) -> None:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise needs("pyarrow", "parquet") from error
-    table = pa.table(columns(run)).replace_schema_metadata({"trainperf": json.dumps(dict(run.meta))})
+    table = pa.table(columns(run)).replace_schema_metadata({"trainperf": json.dumps(sent_meta(run.meta))})
     with replaced(path) as made:
         pq.write_table(table, made, compression="zstd")
 

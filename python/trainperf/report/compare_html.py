@@ -5,7 +5,9 @@ page = render(comparison)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from markupsafe import Markup
@@ -15,16 +17,18 @@ from trainperf.comparison.sample import MACHINE
 from trainperf.findings.thresholds import limit
 from trainperf.report import compare_json
 from trainperf.report.html import environment
+from trainperf.report.sharing import homeless
 from trainperf.report.svg import bars, palette
 from trainperf.report.svg.base import duration, num, script_safe
 from trainperf.report.svg.change import change
 
 _MOST_RANKS: Final = 40
+_HOSTS: Final = re.compile(r"(not the same host): .*")  # a page is made to be sent
 
 
 def render(comparison: Comparison) -> str:
     """The page as text; written by report.html.write()."""
-    c = comparison
+    c = replace(comparison, notes=tuple(_HOSTS.sub(r"\1", note) for note in comparison.notes))
     rows, machine, others = _rows(c)
     least = limit("show_share") * max(c.total.before, c.total.after) if c.total else 0.0
     devices = [*c.devices[:2], *(x for x in c.devices[2:] if max(x.before, x.after) >= least)]
@@ -55,7 +59,7 @@ def render(comparison: Comparison) -> str:
             minimum=int(limit("compare_min_steps")),
         )
     )
-    return page
+    return homeless(page)
 
 
 def _rows(c: Comparison) -> tuple[list[Change], list[Change], int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from trainperf.output import replacing
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
 from trainperf.report.model import LOOKS_LESS, build
+from trainperf.report.sharing import homeless, host_number, hostless
 from trainperf.report.svg import palette
 from trainperf.report.svg.base import duration, num, script_safe, short
 from trainperf.report.tiers import is_amiss
@@ -70,17 +71,23 @@ def render(
             beside=next((f for f in model.findings if f.id == model.verdict.look), None),
             meta=run.meta,
             embedded=embedded,
+            host_number=_host_numbers(ranks),
             policy=_policy(),
             script=_script() if found.stacks or found.holders else "",
             definitions=Markup(palette.definitions()),
-            data=Markup(script_safe(as_json.to_dict(model, ranks=ranks))),
+            data=Markup(script_safe(hostless(as_json.to_dict(model, ranks=ranks)))),
             timeline=charts.step_timeline(found, model),
             histogram=charts.histogram(found.distribution) if found.distribution else None,
             amiss=_amiss(model.tiers),
             host_known=bool(not found.from_trace or found.host.readings or run.meta.get("platform")),
         )
     )
-    return page
+    return homeless(page, [run.meta])
+
+
+def _host_numbers(ranks: Ranks | None) -> Callable[[str], str]:
+    hosts = list(dict.fromkeys(rank.host for rank in ranks.ranks)) if ranks is not None else []
+    return lambda host: host_number(host, hosts)
 
 
 def write(
