@@ -36,3 +36,20 @@ def test_steps_are_longer_with_a_profiler_and_looks_fewer(monkeypatch: pytest.Mo
     clock.now += 100
     context.ticker.tick()
     assert meta == {"profiled_percent": "37", "anomaly_percent": "1"}
+
+
+def test_a_trace_function_is_named_as_samples_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tracer(frame: Any, event: str, arg: Any) -> None: ...
+
+    meta: dict[str, str] = {}
+    context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=meta.__setitem__))
+    context.ticker = Ticker(context)
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(slow_modes.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(slow_modes, "profiler_runs", lambda: False)
+    monkeypatch.setattr(slow_modes.sys, "gettrace", lambda: tracer)
+    slow_modes.SlowModesHook().install(context)
+    clock.now += 1
+    context.ticker.tick()
+    assert meta["traced_percent"] == "100" and meta["tracer_kind"] == "sys.settrace"
+    assert meta["tracer"].startswith(f"{__file__}:") and meta["tracer"].endswith("tracer")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trainperf.findings import framework, growth, loaders, trainer_words
+from trainperf.findings import debug_modes, framework, growth, loaders, trainer_words
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
@@ -110,8 +110,10 @@ class Facts(Places):
 
     @cached_property
     def in_told_hook(self) -> Callable[[str, Sequence[FrameLike]], bool]:
-        """Whether a stack, seen in that phase, is in the hooks that TP701 tells."""
-        return framework.in_told_hook(self)
+        """Whether a stack, seen in that phase, is in the hooks that TP701 reports, or in the trace function that TP313
+        does."""
+        hook, tracer = framework.in_told_hook(self), debug_modes.in_reported_tracer(self)
+        return lambda phase, stack: hook(phase, stack) or tracer(stack)
 
     @cached_property
     def restarts(self) -> Restarts | None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import Any
 
 from trainperf.hooks.context import Context
 from trainperf.hooks.cuda import profiler_runs
 
 
 class SlowModesHook:
-    """Anomaly detection, and a profiler (torch.profiler, torch.autograd.profiler): for how much of the time, by at most
-    ten looks a second. These are just after a backward: a `with torch.autograd.detect_anomaly()` is often around no
-    more than that."""
+    """Anomaly detection, a profiler (torch.profiler, torch.autograd.profiler), and a trace function of Python's on the
+    training thread (a debugger, coverage, cProfile): for how much of the time, by at most ten looks a second. These are
+    just after a backward: a `with torch.autograd.detect_anomaly()` is often around no more than that."""
 
     name = "slow_modes"
     needs = "torch"
 
     def __init__(self) -> None:
         self._context: Context | None = None
-        self._anomaly = self._profiled = 0.0  # seconds that they were on
+        self._anomaly = self._profiled = self._traced = 0.0  # seconds that they were on
+        self._has_tracer = False
         self._looked = self._first = 0.0
 
     def install(self, context: Context) -> None:
@@ -36,11 +39,37 @@ class SlowModesHook:
         assert self._context is not None
         before, self._looked = self._looked, time.monotonic()
         self._anomaly += (self._looked - before) * torch.is_anomaly_enabled()
-        self._profiled += (self._looked - before) * profiler_runs()
+        profiled = profiler_runs()
+        self._profiled += (self._looked - before) * profiled
+        self._look_for_tracer(self._looked - before, profiled)
         if self._anomaly:
             self._context.session.set_meta("anomaly_percent", self._percent(self._anomaly))
         if self._profiled:
             self._context.session.set_meta("profiled_percent", self._percent(self._profiled))
 
+    def _look_for_tracer(self, seconds: float, profiled: bool) -> None:
+        tracer: object = sys.gettrace()
+        kind = "sys.settrace"
+        if tracer is None and not profiled:  # torch.profiler(with_stack=True) sets one of its own
+            tracer, kind = sys.getprofile(), "sys.setprofile"
+        self._traced += seconds * (tracer is not None)
+        if not self._traced:
+            return
+        assert self._context is not None
+        session = self._context.session
+        session.set_meta("traced_percent", self._percent(self._traced))
+        if tracer is not None and not self._has_tracer:
+            self._has_tracer = True
+            session.set_meta("tracer_kind", kind)
+            session.set_meta("tracer", _function(tracer))
+
     def _percent(self, seconds: float) -> str:
         return str(max(1, round(100 * seconds / (self._looked - self._first))))
+
+
+def _function(tracer: Any) -> str:
+    """ "file:function" of one written in Python, as samples have it; else ":type"."""
+    code = getattr(getattr(tracer, "__func__", tracer), "__code__", None)
+    if code is None:
+        return f":{type(tracer).__module__}.{type(tracer).__qualname__}"
+    return f"{code.co_filename}:{getattr(code, 'co_qualname', code.co_name)}"

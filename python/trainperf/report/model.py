@@ -88,7 +88,7 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
     found = engine.find(run, standing=standing) if standing else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
-    urgent = (*notes, *_slow_modes(run))
+    urgent = (*notes, *_slow_modes(run, {f.slug for f in found.findings}))
     # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.
     overhead_share = overhead / run.watched_ns if run.watched_ns else 0.0
     mean_ms = wall / steps / 1e6 if steps else 0.0
@@ -170,9 +170,9 @@ def _before(run: Run) -> tuple[str, ...]:
     return (told,)
 
 
-def _slow_modes(run: Run) -> tuple[str, ...]:
+def _slow_modes(run: Run, found: set[str]) -> tuple[str, ...]:
     told = []
-    if run.anomaly_percent:
+    if run.anomaly_percent and "debug-mode" not in found:
         told.append(
             f"anomaly detection was on for {run.anomaly_percent} % of the time: it slows forward and backward; "
             "turn it off"

@@ -151,6 +151,11 @@ class RunReader:
         return self._meta_int("stopped_ns")
 
     @property
+    def traced_percent(self) -> int:
+        """Of its time a trace function of Python's was set on the training thread."""
+        return self._meta_int("traced_percent")
+
+    @property
     def anomaly_percent(self) -> int:
         """Of its time anomaly detection was on."""
         return self._meta_int("anomaly_percent")

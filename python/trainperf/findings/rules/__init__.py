@@ -11,6 +11,7 @@ from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.compile_warmup import CompileWarmup
 from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
 from trainperf.findings.rules.data_starved import DataStarved
+from trainperf.findings.rules.debug_mode import DebugMode
 from trainperf.findings.rules.delivery_cost import DeliveryCost
 from trainperf.findings.rules.descheduled import Descheduled
 from trainperf.findings.rules.exposed_communication import ExposedCommunication
@@ -60,6 +61,7 @@ ALL: tuple[Rule, ...] = (
     Autotuning(),
     GpuWarmUp(),
     WorkerStartup(),
+    DebugMode(),
     SkippedBatches(),
     ReadyNotDelivered(),
     WorkersTooSlow(),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders, log_calls
+from trainperf.findings.debug_modes import in_anomaly
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import in_module, in_profiler, is_framework, is_the_loops
 from trainperf.findings.model import Cell, Finding, Limits, Outcome
@@ -52,6 +53,7 @@ class FrameworkPython:
         whole = sum(d.ns for d in samples)
         told = set(calls.details) if (calls := log_calls.log_calls(facts)).severity is not None else set()
         theirs = [d for d in samples if _frameworks(facts.run.stack(d.stack)) and d not in told]
+        theirs = [d for d in theirs if not in_anomaly(facts.run.stack(d.stack))]  # TP313
         other = sum(d.ns for d in theirs)
         claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
         profilers = [d for d in theirs if in_profiler(facts.run.stack(d.stack))]
