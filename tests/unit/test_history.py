@@ -66,7 +66,27 @@ def test_as_fast_as_before_says_nothing(tmp_path: Path, before: list[Past], now:
 
 def test_one_bad_run_among_the_five_does_not_hide_the_next(tmp_path: Path) -> None:
     before = [past(10.0), past(10.1), past(9.9), past(10.0), past(11.9)]
-    assert isinstance(found(tmp_path, before, compute=12.5), Finding)
+    assert isinstance(found(tmp_path, before, compute=10.0, gil_wait=2.5), Finding)
+
+
+@pytest.mark.parametrize(("seconds", "now", "said"), [(3, 13.3, False), (3, 18.0, True), (15, 13.3, True)])
+def test_work_of_a_short_run_takes_longer_on_another_clock(
+    tmp_path: Path, seconds: int, now: float, said: bool
+) -> None:
+    """Of identical runs of 3 s one was reported as 33% slower."""
+    before = [past(p.median_ms, steps=100 * seconds) for p in FIVE]
+    outcome = found(tmp_path, before, steps=100 * seconds, compute=now)
+    assert isinstance(outcome, Finding if said else Abstained), outcome
+    assert said or "another clock" in outcome.why
+
+
+def test_steps_that_vary_do_not_make_a_run_slower(tmp_path: Path) -> None:
+    file = RunFile(tmp_path / "now.tpr", name="resnet", history=Past.dump(FIVE))
+    for step in range(60):
+        file.step(compute=8.0, gil_wait=0.0 if step < 25 else 6.0)
+    with file.host(10, process_cpus=1.0, idle_cpus=1.0).open() as run:
+        (outcome,) = [o for o in (*run.judged.findings, *run.judged.abstained) if o.id == "TP403"]
+    assert isinstance(outcome, Abstained) and "vary too much" in outcome.why
 
 
 def test_a_busy_machine_is_not_the_program(tmp_path: Path) -> None:

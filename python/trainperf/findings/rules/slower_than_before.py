@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import statistics
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from trainperf.comparison.bootstrap import draw, ratio_interval, replicates
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.model import Abstained, Limits, Outcome
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.findings.vocabulary import CAUSES, MACHINE
 from trainperf.runfile import WARM_UP
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Int64Array
 
+_CLOCKED = ("compute", "launch", "python")  # what a slower clock makes longer
 _TO_SIGMA = 1.4826  # median absolute deviation -> standard deviation, of a normal distribution
 
 
@@ -56,8 +62,16 @@ class SlowerThanBefore:
         )
         if not all(_slower(now, before, more) for now, before in both):
             return None
+        lasted = min(steps * both[1][0] / 1e3, *(p.steps * p.mean_ms / 1e3 for p in past))
+        short = lasted < limit("compare_long_run")
+        usual_loop = statistics.median(both[1][1])
+        if not _told_by_compare(table.causes_ns[keep], table.count[keep], usual_loop, short=short):
+            return Abstained(self.id, self.slug, "its steps vary too much to call it slower than the earlier runs")
         usual = statistics.median(p.median_ms for p in past)
         grown = {c: mean[c] - statistics.median(p.causes.get(c, 0.0) for p in past) for c in CAUSES}
+        if short and _clock_alone(mean, grown):
+            why = f"the shortest run lasted {lasted:.1f} s: another clock or neighbour alone can do this"
+            return Abstained(self.id, self.slug, why)
         last = os.path.join(os.path.dirname(facts.run.path), past[0].file)
         cause = max(grown, key=lambda c: grown[c])
         return facts.finding(
@@ -89,7 +103,32 @@ class SlowerThanBefore:
 
 
 def _loop(causes: dict[str, float]) -> float:
-    return sum(ms for cause, ms in causes.items() if cause not in ("descheduled", "throttled"))
+    return sum(ms for cause, ms in causes.items() if cause not in MACHINE)
+
+
+def _told_by_compare(causes_ns: Int64Array, count: Int64Array, usual_ms: float, *, short: bool) -> bool:
+    """Whether the loop's mean is above the earlier runs' by more than `trainperf compare` allows for chance: its
+    bootstrap of blocks, widened by what two runs of one program differ by."""
+    columns = [i for i, cause in enumerate(CAUSES) if cause not in MACHINE]
+    sums = (causes_ns[:, columns].sum(axis=1) / 1e6).astype(float)[:, None]
+    counts = count.astype(float)
+    now = float(sums.sum() / counts.sum())
+    if min(now, usual_ms) <= 0:
+        return False
+    drawn = replicates(sums, counts, draw(0))
+    between = limit("compare_between_busy_runs" if short else "compare_between_runs")
+    usual = np.full_like(drawn[:, 0], usual_ms)
+    return ratio_interval(usual, drawn[:, 0], math.log(now / usual_ms), between)[0] > 0
+
+
+def _clock_alone(mean: dict[str, float], grown: dict[str, float]) -> bool:
+    """As compare asks it of short runs: work on the CPU alone takes longer, by no more than a clock can do."""
+    now = sum(mean[c] for c in _CLOCKED)
+    more = sum(grown[c] for c in _CLOCKED)
+    if more <= 0 or now - more <= 0 or now > (1 + limit("compare_machine_state")) * (now - more):
+        return False
+    others = sum(max(0.0, ms) for c, ms in grown.items() if c not in (*_CLOCKED, *MACHINE))
+    return others <= limit("warn_share") * more
 
 
 def _slower(now: float, before: list[float], more: float) -> bool:
