@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainperf.findings.places import Spot
     from trainperf.runfile import Detail, Section
 
-_BINS = 24
+_BINS, _FEWEST = 24, 10
 _FELT = 0.05  # of the run's time: a phase that may be compared with another
 _MODEL = ("forward", "backward")
 
@@ -59,33 +59,53 @@ class Grown:
         return sum(g.excess_ns for g in self.phases)
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The run's sections, without those that warm up or compile."""
+
+    steps: Floats  # of each section
+    ns: Floats  # (sections, phases), without what the machine made the thread wait
+
+    def levels(self, phase: int, *, mean: bool = False) -> Floats:
+        """Of up to 24 equal parts of the run, per step."""
+        each = self.ns[:, phase] / self.steps
+        parts = np.array_split(each, min(_BINS, max(len(each) // 2, min(len(each), _FEWEST))))
+        return np.array([np.mean(part) if mean else np.median(part) for part in parts])
+
+
 def grown(facts: Facts) -> Grown | None:
     """None: no phase grows, or there are too few steps."""
-    table = facts.run.steps
-    keep = ((table.flags & WARM_UP) == 0) & (table.compile_ns == 0) if not _merged(facts) else table.count > 0
-    count = table.count[keep].astype(np.float64)
-    if len(count) < limit("growth_min_steps"):
+    if facts.steps < limit("growth_min_steps"):
         return None
-    phases = table.phases_ns[keep]
+    table = _sections(facts)
+    if table is None:
+        return None
     found = []
     for i, phase in enumerate(PHASES):
-        if phases[:, i].sum() >= limit("least_share") * facts.wall_ns:
-            growth = _growth(facts, phase, phases[:, i] / count, count)
+        if table.ns[:, i].sum() >= limit("least_share") * facts.wall_ns:
+            growth = _growth(facts, table, phase)
             if growth is not None:
                 found.append(growth)
     found.sort(key=lambda g: -g.excess_ns)
-    drift = _drift(phases, count, {g.phase for g in found})
+    drift = _drift(table, {g.phase for g in found})
     found = [g for g in found if g.last_ns >= limit("growth_ratio") * drift * g.first_ns]
     return Grown(tuple(found), _like_inputs(facts, found)) if found else None
 
 
-def _merged(facts: Facts) -> bool:
-    return bool((facts.run.steps.count > 1).any())
-
-
-def _bins(each: Floats, *, mean: bool) -> Floats:
-    parts = np.array_split(each, min(_BINS, len(each) // 4))
-    return np.array([np.mean(part) if mean else np.median(part) for part in parts])
+def _sections(facts: Facts) -> _Table | None:
+    table = facts.run.steps
+    others = (table.count == 1) & (((table.flags & WARM_UP) != 0) | (table.compile_ns > 0))
+    left_out = table.index[others]
+    of_loop = [m not in MACHINE for m in MECHANISMS]
+    kept = [
+        s
+        for s in facts.run.sections
+        if s.steps > 0 and not ((left_out >= s.first_step) & (left_out < s.first_step + s.steps)).any()
+    ]
+    if len(kept) < _FEWEST:
+        return None
+    ns = np.array([s.matrix_ns[:, of_loop].sum(axis=1) for s in kept], dtype=np.float64)
+    return _Table(np.array([s.steps for s in kept], dtype=np.float64), ns)
 
 
 def _ends(levels: Floats) -> tuple[float, float]:
@@ -93,23 +113,23 @@ def _ends(levels: Floats) -> tuple[float, float]:
     return float(levels[:2].min()), float(np.median(levels[-2:]))
 
 
-def _growth(facts: Facts, phase: str, each: Floats, count: Floats) -> Growth | None:
-    """`each`: the phase's ns per step, in each row."""
+def _growth(facts: Facts, table: _Table, phase: str) -> Growth | None:
+    row = PHASES.index(phase)
     for mean in (False, True):  # of what only some of the steps do, medians are zero
-        levels = _bins(each, mean=mean)
+        levels = table.levels(row, mean=mean)
         if still_rises(levels):
             break
     else:
         return None
     first, last = _ends(levels)
-    excess = int(min(((each - first) * count).sum(), (each * count).sum()))
+    excess = int((table.ns[:, row] - first * table.steps).sum())
     claims = _claims(facts, phase, excess)
     if excess <= 0 or not claims:
         return None
     thirds = tuple(float(np.mean(part)) for part in np.array_split(levels, 3))
     size = max(1, len(levels) // 3)
     early, late = levels[size - 1] - levels[0], levels[-1] - levels[-size]
-    steps = int(count.sum())
+    steps = int(table.steps.sum())
     return Growth(
         phase=phase,
         first_ns=first,
@@ -132,8 +152,7 @@ def _thirds(facts: Facts) -> tuple[list[Section], list[Section]]:
 
 
 def _claims(facts: Facts, phase: str, excess_ns: int) -> dict[Cell, int]:
-    """The excess, laid on the phase's cells as they grew from the first third to the last; none where it is mostly
-    waits that the machine makes."""
+    """The excess, laid on the phase's cells as they grew from the first third to the last."""
     first, last = _thirds(facts)
     if not first or not last:
         return {}
@@ -143,27 +162,26 @@ def _claims(facts: Facts, phase: str, excess_ns: int) -> dict[Cell, int]:
         ns = np.sum([s.matrix_ns[row] for s in sections], axis=0, dtype=np.float64)
         return np.asarray(ns / sum(s.steps for s in sections), dtype=np.float64)
 
-    rise = (per_step(last) - per_step(first)).clip(min=0)
+    of_loop = np.array([m not in MACHINE for m in MECHANISMS])
+    rise = (per_step(last) - per_step(first)).clip(min=0) * of_loop
     whole = float(rise.sum())
-    by_machine = sum(float(rise[i]) for i, m in enumerate(MECHANISMS) if m in MACHINE)
-    if not whole or by_machine >= limit("half_share") * whole:
+    if not whole:
         return {}
     parts = {
         (phase, m): min(int(excess_ns * rise[i] / whole), facts.matrix[phase, m]) for i, m in enumerate(MECHANISMS)
     }
-    return {cell: ns for cell, ns in parts.items() if ns > 0 and cell[1] not in MACHINE}
+    return {cell: ns for cell, ns in parts.items() if ns > 0}
 
 
-def _drift(phases: npt.NDArray[np.int64], count: Floats, growing: set[str]) -> float:
+def _drift(table: _Table, growing: set[str]) -> float:
     """How much slower the phase that slows down least gets, of those that can be compared: so much slower the machine
     may have become. 1 where nothing can be compared."""
-    whole = float(phases.sum())
+    whole = float(table.ns.sum())
     ratios = []
     for i, phase in enumerate(PHASES):
-        if phase in ("validation", "checkpoint") or phases[:, i].sum() < _FELT * whole:
+        if phase in ("validation", "checkpoint") or table.ns[:, i].sum() < _FELT * whole:
             continue
-        levels = _bins(phases[:, i] / count, mean=False)
-        before, after = _ends(levels)
+        before, after = _ends(table.levels(i))
         if before > 0:
             ratios.append((phase, after / before))
     still = [ratio for phase, ratio in ratios if phase not in growing]

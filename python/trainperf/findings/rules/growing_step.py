@@ -23,6 +23,7 @@ _NAMES = {
     "transfer": "the transfer to the GPU",
     "optimizer": "the optimizer's step",
     "checkpoint": "writing checkpoints",
+    "forward": "forward (with what runs before it)",
     "other": "code outside forward, backward and optimizer",
 }
 _BACKWARD = """with torch.no_grad():  # or on weight.detach(): whatever the loop does with weights besides training them
@@ -75,7 +76,7 @@ class GrowingStep:
             cause=facts.main_cause(claims),
             claims=claims,
             by_device=False,
-            title=f"{_name(top)} grows by {top.per_step_ns / 1e6:.2g} ms a step: something is added at each step",
+            title=_title(top, spot),
             confidence=facts.confidence(samples=spot.samples if spot is not None else None),
             evidence=(*_evidence(facts, grown), _excess(facts, grown)),
             who=(facts.step_thread_name,),
@@ -116,6 +117,13 @@ def _name(growing: Growth) -> str:
     return _NAMES.get(growing.phase, growing.phase)
 
 
+def _title(top: Growth, spot: Spot | None) -> str:
+    rise = f"{top.per_step_ns / 1e6:.2g} ms"
+    if spot is not None and top.phase in ("forward", "other"):  # which phase that is tells little
+        return f"{spot.frame.function} takes {rise} longer at each step: what it works on grows"
+    return f"{_name(top)} grows by {rise} a step: something is added at each step"
+
+
 def _evidence(facts: Facts, grown: Grown) -> tuple[str, ...]:
     lines = []
     for g in grown.phases:
@@ -152,6 +160,8 @@ def _suspect(facts: Facts) -> Spot | None:
 
 
 def _why(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> str:
+    if spot is not None and top.phase == "backward":
+        return f"{facts.label(spot)} runs in backward, more often or for longer at each step"
     if spot is not None:
         return f"{facts.label_with_caller(spot)} takes longer at each step, as what it works on grows"
     if suspect is not None:
