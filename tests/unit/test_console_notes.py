@@ -63,7 +63,10 @@ def test_that_the_run_was_killed_before_a_step_is_said_once(tmp_path: Path) -> N
 
 def test_no_step_is_told_alike_in_every_view(tmp_path: Path) -> None:
     """In one line that names the cause and the mend; nothing of it is left to a list of probes, or to be guessed."""
-    for torch, cause in (("", "PyTorch was never imported in this process"), ("2.5.1", "no backward and no optimizer")):
+    for torch, cause in (
+        ("", "PyTorch was never imported in this process"),
+        ("2.5.1", "no backward, no optimizer step and no loop"),
+    ):
         file = RunFile(tmp_path / f"a{torch}.tpr", torch=torch)
         if not torch:
             file.tier("torch_hooks", "off", "torch was not imported while the watch ran")

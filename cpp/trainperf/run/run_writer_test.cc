@@ -94,8 +94,9 @@ TEST(RunWriterTest, WhatIsTakenBackLeavesNoTrace) {
   }
   ASSERT_TRUE(writer->Finish("normally").ok());
   ASSERT_TRUE(never->Finish("normally").ok());
-  for (const char* table : {"step", "kept_step", "segment", "section", "phase_mechanism", "detail", "span", "span_total",
-                            "fetch", "fetch_ready", "wall_histogram", "cause_share", "device_step", "call"}) {
+  for (const char* table :
+       {"step", "kept_step", "segment", "section", "phase_mechanism", "detail", "span", "span_total", "fetch",
+        "fetch_ready", "wall_histogram", "cause_share", "device_step", "call"}) {
     const std::string all = std::string("SELECT * FROM ") + table + " ORDER BY 1, 2, 3";
     EXPECT_EQ(Query(folder / "a.tpr", all), Query(folder / "b.tpr", all)) << table;
   }

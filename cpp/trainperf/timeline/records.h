@@ -135,7 +135,8 @@ class TimelineSink {
   virtual void OnDetail(const Detail& detail) = 0;
   virtual void OnSpan(const Span& span) = 0;
   virtual void OnFetch(const FetchRecord& fetch) = 0;
-  // All so far is void, and comes anew: it was an evaluation before training. At most once, before the first of training.
+  // All so far is void, and comes anew: it was an evaluation before training. At most once, before the first of
+  // training.
   virtual void OnTakenBack() = 0;
 };
 

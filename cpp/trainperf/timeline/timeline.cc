@@ -215,10 +215,11 @@ class Timeline::Impl {
         });
   }
 
-  // Nothing trains, and this thread goes through a DataLoader: as far as is known, that is what the run is for. Training
-  // may yet come; then these were no steps (TakeBack), so what is early is kept all the while.
+  // Nothing trains, and this thread goes through a DataLoader: as far as is known, that is what the run is for.
+  // Training may yet come; then these were no steps (TakeBack), so what is early is kept all the while.
   void ConsiderInference(ThreadId thread) {
-    if (thread == 0 || (watch_begins_.thread != 0 && thread != watch_begins_.thread)) return;  // it may load for another
+    if (thread == 0 || (watch_begins_.thread != 0 && thread != watch_begins_.thread))
+      return;  // it may load for another
     if (thread != fetches_) batches_ = 0;
     fetches_ = thread;
     if (++batches_ < kInfersBatches) return;

@@ -114,6 +114,8 @@ def batch_work(facts: Facts) -> BatchWork:
     def may_be_the_model(function: Function, ns: int) -> bool:
         if given_data[function]:
             return False
+        if facts.inference:  # without a backward, any may be
+            return True
         if functional.get(function, 0) >= limit("half_share") * ns:
             return limit("untrained_ratio") * backward_ns >= (functional_ns + model_ns) * each
         return ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
+from trainperf.findings.inference_words import of_inference
 from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
@@ -71,6 +72,8 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
                 found.append(kept)
     if not facts.steps:
         abstained = [Abstained(rule.id, rule.slug, "no step was seen") for rule in rules]
+    if facts.inference:
+        found = [of_inference(finding) for finding in found]
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
     _own_first(found)
     verdict = _verdict(facts, found, abstained)
@@ -170,7 +173,8 @@ def _no_step(facts: Facts) -> str:
     """Why, and what to do."""
     mark = "call trainperf.step() after each step"
     if facts.run.meta.get("torch"):
-        return f"no backward and no optimizer step ran in this process: {mark}, or watch the process that trains"
+        seen = "no backward, no optimizer step and no loop over a DataLoader ran in this process"
+        return f"{seen}: {mark}, or watch the process that trains"
     return f"PyTorch was never imported in this process: watch the one that trains, or {mark}"
 
 
@@ -445,6 +449,8 @@ def _mostly_in(facts: Facts, cause: str, ns: int) -> str:
         by_phase[phase] = by_phase.get(phase, 0) + part
     phase = max(by_phase, key=lambda p: by_phase[p], default="")
     if not phase or by_phase[phase] <= limit("most_share") * ns:
+        return ""
+    if phase == "other" and facts.inference:
         return ""
     return ", most of it " + ("outside of forward, backward and optimizer" if phase == "other" else f"in {phase}")
 

@@ -61,6 +61,14 @@ class Facts(Places):
         self.own_cpu_ns = sum(run.overhead_ns.values()) - self.figures_ns
         self.of_trace = run.meta.get("source") == "trace"  # of another profiler: no probe of ours was there
 
+    @cached_property
+    def inference(self) -> bool:
+        """Whether nothing trains in this run: no backward and no optimizer, in any of its steps."""
+        table = self.run.steps
+        phases = ("backward", "optimizer")
+        none = not table.backwards.any() and not table.optimizer_steps.any()
+        return bool(self.steps) and none and not any(map(self.run.phase_ns, phases))
+
     # -- the device
 
     @cached_property

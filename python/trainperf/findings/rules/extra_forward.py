@@ -38,7 +38,7 @@ class ExtraForward:
     needs: tuple[str, ...] = ("stacks",)
 
     def check(self, facts: Facts) -> Outcome:
-        mine = extra_forwards(facts)
+        mine = extra_forwards(facts) if not facts.inference else None
         severity = _severity(facts, mine, self.limits) if mine is not None else None
         if mine is None or severity is None or mine.samples < limit("min_samples"):
             return None

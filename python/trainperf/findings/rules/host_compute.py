@@ -38,6 +38,11 @@ _MAY_BE_A_LOSS = Telling(
     f"{SELDOM}\n# the batch: in Dataset.__getitem__, by workers",
     will_not_help="a faster model",
 )
+_WITHOUT_TRAINING = Telling(
+    title=_MAY_BE_A_LOSS.title,
+    fix="# the batch: in Dataset.__getitem__, by workers; results: of all of the batch at once, in fewer operations",
+    will_not_help="a faster model",
+)
 _LOSS_IN_PIECES = Telling(
     title="the loop computes outside of any module, in operations that make backward long",
     fix="# compute it of the whole batch at once: no Python loop over samples, classes or pairs\n"
@@ -60,7 +65,7 @@ class HostCompute:
             found = [f for f in (self._beside_the_model(facts), self._in_the_model(facts)) if f is not None]
             return max(found, key=lambda f: f.cost_ns) if found else self._blind(facts, mine)
         # Without torch's optimizers, the loop's own update of the weights is here as well.
-        if not facts.run.phase_ns("optimizer"):
+        if not facts.run.phase_ns("optimizer") and not facts.inference:
             severity = "info"
         affected = _affected(facts, mine)
         took = f"{facts.of_step(mine.ns)} is "
@@ -96,19 +101,21 @@ class HostCompute:
             took = f"{facts.of_step(mine.ns)} is {told.what(0.0)}"
             return self._finding(facts, mine, severity, told, evidence=(took, *mine.evidence(facts)))
         forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
-        in_backward = backward >= limit("backward_ratio") * forward and mine.ns >= limit("half_share") * forward
+        in_backward = backward >= limit("backward_ratio") * forward > 0 and mine.ns >= limit("half_share") * forward
         return self._finding(
             facts,
             mine,
             severity if in_backward else "info",
-            _LOSS_IN_PIECES if in_backward else _MAY_BE_A_LOSS,
+            _LOSS_IN_PIECES if in_backward else _WITHOUT_TRAINING if facts.inference else _MAY_BE_A_LOSS,
             evidence=(
-                f"{facts.of_step(mine.ns)} is in functions of yours that no module calls, most of it in what counts "
-                "as forward: all that ends with a backward",
+                f"{facts.of_step(mine.ns)} is in functions of yours that no module calls"
+                + ("" if facts.inference else ", most of it in what counts as forward: all that ends with a backward"),
                 *mine.evidence(facts),
                 f"backward takes {backward / forward:.1f} times as long as forward, of a model and its loss one to two:"
                 " it goes back through each of these operations"
                 if in_backward
+                else "a part of the model that is a plain function is needed there"
+                if facts.inference
                 else "a loss, or a part of the model that is a plain function, is needed there; a metric or an average "
                 "of the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
             ),
@@ -156,7 +163,7 @@ class HostCompute:
             fix_share=facts.saved_share(mine.spots),
             will_not_help=told.will_not_help,
             saves_more=saves_more,
-            finds_out=told is _MAY_BE_A_LOSS and not loop,
+            finds_out=told in (_MAY_BE_A_LOSS, _WITHOUT_TRAINING) and not loop,
         )
 
     def _blind(self, facts: Facts, mine: OwnCode) -> Abstained | None:

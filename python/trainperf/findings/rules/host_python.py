@@ -62,6 +62,12 @@ _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
 _AFTER_THE_MODEL = seldom_or("in tensors, of all at once; what searches: by a set or dict")
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
+_OF_RESULTS = (
+    "# vectorize it over the batch, in tensors (topk, gather; for boxes torchvision.ops.nms), or run it in other\n"
+    "# processes:\n"
+    "pool = concurrent.futures.ProcessPoolExecutor()  # once\n"
+    "pool.submit(postprocess, output.cpu().numpy())"
+)
 _OF_A_LOSS = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs"
 _NO_GRADIENT = "# where no gradient is needed: with torch.no_grad(), every N steps"
 _MAY_FREE = (
@@ -264,6 +270,8 @@ class HostPython:
         before = around.before >= limit("held_share")
         if affected.rare(facts.steps):
             return before, _NOW_AND_THEN
+        if facts.inference:
+            return False, _OF_THE_BATCH if before else _OF_RESULTS
         if around.after + around.updated >= limit("held_share"):
             return False, _AFTER_THE_MODEL
         return before, _BEFORE_THE_MODEL if before else _ELSEWHERE

@@ -1,0 +1,76 @@
+"""Runs that train nothing: the same verdicts, without the words of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from runfiles import RunFile
+from trainperf.findings.inference_words import of_inference
+from trainperf.findings.model import Finding
+from verdicts import loud, said
+
+OF_TRAINING = re.compile(r"\b(train\w*|backward|epochs?|validat\w*|optimizer|gradients?|loss)\b")
+
+
+def inference(path: Path, steps: int = 100, **causes: float) -> RunFile:
+    cells = {("forward", "native"): causes.pop("compute", 0.0)}
+    return RunFile(path / "a.tpr").steps(steps, cells, backwards=0, optimizer_steps=0, **causes)
+
+
+def words_of(finding: Finding) -> str:
+    texts = (finding.title, finding.why, finding.fix, finding.will_not_help, *finding.evidence)
+    return " ".join(texts)
+
+
+def test_a_healthy_loop_is_healthy(tmp_path: Path) -> None:
+    file = inference(tmp_path, compute=10.0)
+    layer, module = (
+        "/x/site-packages/torch/nn/modules/conv.py:1 forward",
+        "/x/site-packages/torch/nn/modules/module.py:1",
+    )
+    file.detail("sample", 1000, phase="forward", state="native", stack=file.stack(layer, f"{module} _call_impl"))
+    found = said(file)
+    assert found.verdict.kind == "healthy" and "compute-bound" in found.verdict.text
+    assert not OF_TRAINING.search(found.verdict.text)
+
+
+@pytest.mark.parametrize("cause", ["data_wait", "blocked_io", "gc", "gil_wait", "descheduled", "throttled", "logging"])
+def test_no_word_of_training(tmp_path: Path, cause: str) -> None:
+    found = said(inference(tmp_path, compute=5.0, **{cause: 5.0}))
+    for finding in found.findings:
+        assert not OF_TRAINING.search(words_of(finding)), words_of(finding)
+    assert not OF_TRAINING.search(found.verdict.text)
+
+
+def test_the_same_troubles_are_found(tmp_path: Path) -> None:
+    trained = RunFile(tmp_path / "b.tpr").steps(100, compute=5.0, blocked_io=5.0)
+    assert loud(inference(tmp_path, compute=5.0, blocked_io=5.0)) == loud(trained) != []
+
+
+def finding(tmp_path: Path, **texts: str) -> Finding:
+    found = said(inference(tmp_path, compute=5.0, blocked_io=5.0)).findings[0]
+    return of_inference(dataclasses.replace(found, **texts))
+
+
+def test_names_and_places_stay(tmp_path: Path) -> None:
+    names = "training (train/training.py:3) runs self.training, training.step() and `training`"
+    assert finding(tmp_path, why=names).why == names
+
+
+@pytest.mark.parametrize(
+    ("said_of_training", "said_here"),
+    [
+        ("the training thread sleeps in the loop", "the loop sleeps"),
+        ("the training thread holds the GIL", "the loop's thread holds the GIL"),
+        ("decode ahead of training, or on the device", "decode ahead of the run, or on the device"),
+        ("beside training, use 1.2", "alongside, use 1.2"),
+        ("takes the GIL from training", "takes the GIL from the loop"),
+        ("start again at every epoch", "start again at every pass over the data"),
+        ("draw a whole epoch's indices", "draw a whole pass's indices"),
+    ],
+)
+def test_words(tmp_path: Path, said_of_training: str, said_here: str) -> None:
+    assert finding(tmp_path, title=said_of_training).title == said_here
