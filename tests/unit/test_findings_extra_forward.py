@@ -316,3 +316,10 @@ def test_a_forward_outside_of_the_phases_is_known_by_its_gradient(make: Make, gr
 def test_a_forward_that_may_be_trained_is_no_all_clear(make: Make) -> None:
     found = said(evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0))
     assert found.verdict.kind == "partly" and "it is not known whether it is trained" in found.verdict.text
+
+
+def test_evaluation_by_the_line_that_trains_is_told_from_it_by_the_callers(make: Make) -> None:
+    """An epoch of training and one of validation are one function."""
+    evaluated = module_call(9, training=[0, 0], evaluating=[40, 0])
+    evaluated["callers"] = [[TRAIN, "train", 9], [TRAIN, "main", 41]]
+    assert said(long_forward(make, module_call(9), evaluated)).findings == ()

@@ -93,7 +93,7 @@ class ModuleCalls:
         return any(call.is_given_data for line, call in at if line == first) if at else None
 
     def _of(self, stack: Sequence[Frame]) -> list[Call]:
-        """By the line of the user's, and by the module's forward where that tells the modules of a line apart."""
+        """By the line of the user's; where several calls come from it, by the module's forward and by all callers."""
         outermost = max((i for i, f in enumerate(stack) if calls_module(f)), default=None)
         if outermost is None or not self._calls:
             return []
@@ -109,7 +109,14 @@ class ModuleCalls:
         while inner > 0 and calls_module(stack[inner - 1]):
             inner -= 1
         forward = (stack[inner - 1].file, stack[inner - 1].function) if inner else None
-        return [call for call in on_line if call.forward == forward] or on_line
+        same = [call for call in on_line if call.forward == forward] or on_line
+        return [call for call in same if _is_way(call.callers, stack[outermost + 1 :])] or same
+
+
+def _is_way(callers: Sequence[Frame], stack: Sequence[Frame]) -> bool:
+    return all(
+        (a.file, a.function, a.line) == (b.file, b.function, b.line) for a, b in zip(callers, stack, strict=False)
+    )
 
 
 def _call(described: Mapping[str, Any]) -> Call:
