@@ -260,6 +260,7 @@ void Collector::Loop() {
   pthread_setname_np(pthread_self(), "trainperf");
   // Now too, or a short run would be judged by the little time between its only second and its end.
   host_readings_.Begin(NowNs(), writer_.get());
+  cpu_rooms_.Begin(writer_.get());
   next_second_ns_ = NowNs() + kSecondNs;
   CommitPace pace(NowNs());
   const marks::RunDelay run_delay;
@@ -319,11 +320,15 @@ void Collector::Tick(int64_t now_ns, bool last) {
   DrainRings(now_ns, last);
   WritePosted();
   marks::SumRecords(!device_.traces());
-  workers_.Read(now_ns, last, writer_.get());
+  workers_.Read(now_ns, last, writer_.get(), &cpu_rooms_);
+  const ThreadId step_thread = timeline_.step_thread();
+  cpu_rooms_.Read(now_ns, 0, step_thread == 0 ? pid_ : ThreadTable::Get().info(step_thread).native_tid.load());
   host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
-    host_readings_.Read(now_ns, timeline_.step_thread(), writer_.get());
+    host_readings_.Read(now_ns, step_thread, writer_.get());
+    cpu_rooms_.SetQuota(now_ns, host_.ReadQuotaMilli());
+    cpu_rooms_.Write(writer_.get());
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);

@@ -30,6 +30,7 @@
 #include "trainperf/base/thread_table.h"
 #include "trainperf/collect/budget.h"
 #include "trainperf/collect/closed_steps.h"
+#include "trainperf/collect/cpu_rooms.h"
 #include "trainperf/collect/device_feed.h"
 #include "trainperf/collect/gil_probes.h"
 #include "trainperf/collect/host_readings.h"
@@ -121,6 +122,7 @@ class Collector {
   HostProbe host_;
   HostReadings host_readings_{&host_};
   LoaderWorkers workers_;
+  CpuRooms cpu_rooms_;
   ThreadNames thread_names_;
   Budget budget_;
   GilProbes gil_;

@@ -26,7 +26,7 @@ void LoaderWorkers::AtWork(uint32_t loader, int64_t now_ns) {
   }
 }
 
-void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
+void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms) {
   std::vector<Worker> due;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -40,6 +40,7 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer) {
   for (const Worker& worker : due) {
     const ProcessFacts facts = ReadProcess(worker.pid);
     if (facts.alive) {
+      if (rooms != nullptr) rooms->Read(now_ns, worker.pid, worker.pid);
       writer->AddWorkerReading({worker.loader, worker.pid, now_ns, facts.cpu_ns, facts.state, worker.at_work});
       continue;
     }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "trainperf/collect/cpu_rooms.h"
 #include "trainperf/run/run_writer.h"
 
 namespace trainperf {
@@ -21,8 +22,8 @@ class LoaderWorkers {
   void Watch(uint32_t loader, int32_t pid, int64_t now_ns);
   // Those that are watched now.
   void AtWork(uint32_t loader, int64_t now_ns);
-  // Writes what those are doing that were not read of late, or with `all` each.
-  void Read(int64_t now_ns, bool all, RunWriter* writer);
+  // Writes what those are doing that were not read of late, or with `all` each; `rooms`: which CPUs they may use.
+  void Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms = nullptr);
 
  private:
   struct Worker {

@@ -90,7 +90,8 @@ bool HostProbe::Open(const std::string& path) {
   if (!v1 && NumberAfter(text, "throttled_usec ") < 0) return false;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  cpu_stats_.push_back({fd, v1});
+  const std::string quota = path.substr(0, path.rfind('/') + 1) + "cpu.max";
+  cpu_stats_.push_back({fd, v1, open(quota.c_str(), O_RDONLY | O_CLOEXEC)});
   return true;
 }
 
@@ -104,7 +105,10 @@ HostProbe::HostProbe(const std::vector<std::string>& cpu_stats) {
 }
 
 HostProbe::~HostProbe() {
-  for (const CpuStat& stat : cpu_stats_) close(stat.fd);
+  for (const CpuStat& stat : cpu_stats_) {
+    close(stat.fd);
+    if (stat.quota_fd >= 0) close(stat.quota_fd);
+  }
 }
 
 int64_t HostProbe::ReadThrottledNs() const {
@@ -119,6 +123,21 @@ int64_t HostProbe::ReadThrottledNs() const {
     if (value > 0) sum_ns += stat.v1 ? value : value * 1000;
   }
   return sum_ns;
+}
+
+int64_t HostProbe::ReadQuotaMilli() const {
+  int64_t least = -1;
+  for (const CpuStat& stat : cpu_stats_) {
+    char buffer[64];
+    const ssize_t size = stat.quota_fd < 0 ? -1 : pread(stat.quota_fd, buffer, sizeof(buffer) - 1, 0);
+    if (size <= 0) continue;
+    buffer[size] = '\0';
+    long long quota = 0, period = 0;
+    if (sscanf(buffer, "%lld %lld", &quota, &period) != 2 || period <= 0) continue;  // "max 100000"
+    const int64_t milli = quota * 1000 / period;
+    if (least < 0 || milli < least) least = milli;
+  }
+  return least;
 }
 
 HostFacts HostProbe::Read() const {

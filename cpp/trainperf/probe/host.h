@@ -44,13 +44,16 @@ class HostProbe {
   HostFacts Read() const;
   // Time that quotas took from this process' cgroup and those above it, so far.
   int64_t ReadThrottledNs() const;
+  // Thousandths of a CPU that the tightest of their quotas allows (cgroup v2); -1: no quota, or it is not known.
+  int64_t ReadQuotaMilli() const;
   // Why ReadThrottledNs() is -1; empty when it is not.
   const std::string& throttled_why() const { return throttled_why_; }
 
  private:
   struct CpuStat {
     int fd;
-    bool v1;  // throttled_time in ns, not throttled_usec
+    bool v1;       // throttled_time in ns, not throttled_usec
+    int quota_fd;  // cpu.max; -1: there is none
   };
 
   bool Open(const std::string& path);

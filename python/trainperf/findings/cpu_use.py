@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trainperf.findings.cpu_room import used_cpus
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def used_beside(run: RunReader, stretches: Sequence[tuple[int, int]]) -> float |
 
 
 def usable_cpus(run: RunReader) -> int:
-    """CPUs that the process may run on; 0 when it is not known."""
+    """CPUs that the process and its workers may run on, in most of its steps; 0 when it is not known."""
+    if found := used_cpus(run):
+        return found
     text = run.meta.get("cpus", "")
     return int(text) if text.isdigit() else 0
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainperf.hooks.affinity import AffinityHook
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.base import Hook
 from trainperf.hooks.between import Between
@@ -50,6 +51,7 @@ def all_hooks() -> list[Hook]:
     return [
         ThreadCpuHook(),
         ThreadNamesHook(),
+        AffinityHook(),
         DeviceHook(),
         CudaHook(),
         ProfilerHook(),  # after CudaHook

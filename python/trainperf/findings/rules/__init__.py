@@ -41,6 +41,7 @@ from trainperf.findings.rules.module_loading import ModuleLoading
 from trainperf.findings.rules.no_tensor_cores import NoTensorCores
 from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.pageable_copies import PageableCopies
+from trainperf.findings.rules.pinned_cpus import PinnedCpus
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
@@ -63,6 +64,7 @@ ALL: tuple[Rule, ...] = (
     WorkerStartup(),
     DebugMode(),
     SkippedBatches(),
+    PinnedCpus(),
     ReadyNotDelivered(),
     WorkersTooSlow(),
     DeliveryCost(),

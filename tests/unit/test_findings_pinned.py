@@ -1,0 +1,86 @@
+"""CPUs that the process may use, and who narrowed them: on runs made by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from verdicts import Make, said
+
+if TYPE_CHECKING:
+    from runfiles import RunFile
+    from trainperf.findings.model import Finding
+
+S = 10**9
+
+
+def pinned(make: Make, *rooms: tuple[int, int, int, str, int], idle: float = 1.0, **meta: str) -> RunFile:
+    meta = {"cpus": "2", "cpus_possible": "2", "torch_threads": "1", "wall_ns": str(9 * S), **meta}
+    file = make(cpu_room=json.dumps(rooms or [(0, 0, 2, "0-1", -1), (S, 0, 1, "0", -1)]), **meta)
+    file.steps(450, compute=10.0, descheduled=10.0)
+    return file.host(9, process_cpus=1.0, idle_cpus=idle)
+
+
+def found(file: RunFile) -> Finding | None:
+    return next((f for f in said(file).findings if f.id == "TP604"), None)
+
+
+def test_what_narrowed_the_process_during_the_run_leads(make: Make) -> None:
+    file = pinned(make)
+    f = found(file)
+    assert f is not None and said(file).verdict.finding == "TP604"
+    assert f.severity == "critical" and "1 of 2 CPUs" in f.title and "native library" in f.why, f
+    assert "os.sched_setaffinity(0, range(os.cpu_count()))" in f.fix
+
+
+def test_a_call_of_python_is_named_with_its_line(make: Make) -> None:
+    call = json.dumps([[S - 10**8, "/home/user/vendor.py", 16, "init", 1]])
+    f = found(pinned(make, affinity_calls=call))
+    assert f is not None and f.where.endswith("vendor.py:16") and "vendor.py:16) called" in f.why, f
+
+
+def test_a_call_that_left_more_cpus_is_not_the_one(make: Make) -> None:
+    f = found(pinned(make, affinity_calls=json.dumps([[S - 10**8, "/home/user/vendor.py", 16, "init", 2]])))
+    assert f is not None and not f.where, f
+
+
+def test_waits_for_workers_on_the_same_full_cpus_are_part_of_it(make: Make) -> None:
+    rooms = [(0, 0, 1, "0", -1), (S, 7, 1, "0", -1)]
+    call = json.dumps([[0, "/home/user/train.py", 4, "main", 1]])
+    meta = {"cpus": "2", "cpus_possible": "2", "torch_threads": "1", "wall_ns": str(9 * S)}
+    file = make(cpu_room=json.dumps(rooms), affinity_calls=call, **meta)
+    file.steps(450, compute=8.0, descheduled=5.0, data_wait=7.0)
+    file.loader(1, num_workers=1, fetches=450, ready={0: (450, 3150)}, wait=3150)
+    file.worker(1, 7, cpu_share=0.55, seconds=9, states={"R": 9})
+    file.host(9, process_cpus=0.42, other_cpus=0.55, idle_cpus=1.0)
+    f = found(file)
+    assert f is not None and abs(f.share - 0.6) < 0.02 and f.cause == "data_wait", f
+    assert any("inherited" in e for e in f.evidence), f.evidence
+
+
+def test_no_finding_where_the_cpus_are_all_that_there_are(make: Make) -> None:
+    assert found(pinned(make, (0, 0, 1, "0", -1), cpus="1", cpus_possible="1")) is None
+    assert found(pinned(make, idle=0.1)) is None  # to widen it gains nothing
+    assert found(pinned(make, (0, 0, 2, "0-1", -1))) is None
+
+
+def test_no_finding_without_waits(make: Make) -> None:
+    file = make(cpu_room=json.dumps([(0, 0, 1, "0", -1)]), cpus="1", cpus_possible="8", torch_threads="1")
+    assert found(file.steps(450, compute=20.0).host(9, process_cpus=1.0, idle_cpus=7.0)) is None
+
+
+def test_a_pin_of_the_last_moments_is_not_the_runs(make: Make) -> None:
+    first = 1_000 * S  # of the steps: make() begins there
+    assert found(pinned(make, (0, 0, 2, "0-1", -1), (first + 8 * S, 0, 1, "0", -1))) is None
+
+
+def test_a_process_that_was_started_so_names_what_is_set(make: Make) -> None:
+    file = pinned(make, (0, 0, 1, "0", -1), cpus="1", affinity_settings='{"OMP_PROC_BIND": "close"}')
+    f = found(file)
+    assert f is not None and "OMP_PROC_BIND=close is set" in f.why and "env -u OMP_PROC_BIND" in f.fix, f
+
+
+def test_damaged_records_are_none(make: Make) -> None:
+    for text in ("[[1]]", "{", "7", '[[0, 0, 1, "x-y", -1]]'):
+        file = make(cpu_room=text, affinity_calls=text, cpus_possible="2").steps(100, compute=10.0, descheduled=10.0)
+        assert found(file.host(2, process_cpus=0.5, idle_cpus=1.0)) is None
