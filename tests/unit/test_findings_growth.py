@@ -64,6 +64,14 @@ def test_larger_inputs_and_a_slower_machine_are_no_warning(make: Make) -> None:
     assert "growing-step" not in loud(machine) + infos(machine)
 
 
+def test_larger_inputs_are_known_where_one_of_both_phases_rises_unclearly(make: Make) -> None:
+    file = make()
+    for step in range(300):
+        forward = 3.0 + min(step, 180) / 60  # it settles
+        file.step({FORWARD: forward, BACKWARD: 6.0 + step / 25, ("optimizer", "native"): 2.0})
+    assert "growing-step" not in loud(file)
+
+
 def test_waits_for_a_cpu_that_grow_are_the_machines(make: Make) -> None:
     file = make()
     for step in range(300):

@@ -89,7 +89,7 @@ def grown(facts: Facts) -> Grown | None:
     found.sort(key=lambda g: -g.excess_ns)
     drift = _drift(table, {g.phase for g in found})
     found = [g for g in found if g.last_ns >= limit("growth_ratio") * drift * g.first_ns]
-    return Grown(tuple(found), _like_inputs(facts, found)) if found else None
+    return Grown(tuple(found), _like_inputs(facts, table, found)) if found else None
 
 
 def _sections(facts: Facts) -> _Table | None:
@@ -190,11 +190,17 @@ def _drift(table: _Table, growing: set[str]) -> float:
     return max(1.0, min(of, default=1.0))
 
 
-def _like_inputs(facts: Facts, found: list[Growth]) -> bool:
+def _like_inputs(facts: Facts, table: _Table, found: list[Growth]) -> bool:
     if not facts.run.phase_ns("backward"):  # nothing to compare with
-        return found[0].phase == "forward" and found[0].by_work
-    rises = {g.phase: g.last_ns - g.first_ns for g in found if g.phase in _MODEL and g.by_work}
-    return len(rises) == len(_MODEL) and min(rises.values()) >= limit("growth_of_inputs") * max(rises.values())
+        return bool(found) and found[0].phase == "forward" and found[0].by_work
+    model = [g for g in found if g.phase in _MODEL and g.by_work]
+    # A phase that grows less may not rise clearly enough to be found.
+    ends = [_ends(table.levels(PHASES.index(phase))) for phase in _MODEL]
+    rises = [last - first for first, last in ends]
+    alike = min(rises) >= limit("growth_of_inputs") * max(rises)
+    # Of what grows beside the model most may be the same inputs, but not what grows far more than it.
+    of_model = sum(g.excess_ns for g in model)
+    return bool(model) and alike and of_model >= limit("growth_of_inputs") * sum(g.excess_ns for g in found)
 
 
 def grown_spots(facts: Facts, phase: str) -> list[Spot]:

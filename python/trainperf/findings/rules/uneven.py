@@ -131,6 +131,11 @@ def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.
     return found if found.ratio >= limit("uneven_ratio") else slow
 
 
+def _grows(facts: Facts) -> bool:
+    """Whether the steps grow by so much that the end of the run is slow because of it."""
+    return facts.grown is not None and facts.loop_share(facts.grown.excess_ns) >= limit("warn_share")
+
+
 class Uneven:
     id = "TP401"
     slug = "uneven"
@@ -154,8 +159,8 @@ class Uneven:
         slow = find_slow_part(wall)
         if slow is None or slow.ratio < limit("uneven_ratio"):
             return None
-        if facts.grown is not None and slow.end >= (1 - _LEAST) * len(wall):
-            return None  # it is slow because the steps grow: TP404
+        if _grows(facts) and slow.end >= (1 - _LEAST) * len(wall):
+            return None  # TP404 reports it
         if by_chance(wall, slow) > limit("uneven_chance"):
             first, last = self._steps(table.index[keep], count, slow)
             why = f"steps differ as much in random order: steps {first:,} to {last:,} may be slower by chance"
