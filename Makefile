@@ -15,7 +15,7 @@ help:
 	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
-	@echo "make fuzz    damaged traces and buffers of CUPTI, under AddressSanitizer, each for FUZZ_SECONDS (600)"
+	@echo "make fuzz    damaged traces, run files and buffers of CUPTI, each for FUZZ_SECONDS (600); C++ under AddressSanitizer"
 	@echo "make clean   remove everything built (not .venv)"
 
 setup:
@@ -66,11 +66,12 @@ wheel: setup
 asan tsan: setup
 	@scripts/sanitize.sh $@
 
-fuzz: setup
+fuzz: dev
 	@cmake --preset asan >/dev/null
 	@cmake --build --preset asan -j $(JOBS) --target trainperf_trace_test trainperf_cuda_fuzz
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} setarch $$(uname -m) -R build/asan/cpp/trainperf/trace/trainperf_trace_test \
 	  --gtest_filter='*SurvivesRandomDamage*'
+	@PYTHONPATH=python python -m tests.fuzz $${FUZZ_SECONDS:-600}
 	@setarch $$(uname -m) -R build/asan/cpp/trainperf/probe/cuda/trainperf_cuda_fuzz $${FUZZ_SECONDS:-600}
 
 clean:

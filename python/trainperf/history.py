@@ -154,7 +154,7 @@ def _batch_size(database: RunDatabase) -> int:
         row = cursor.fetchone()
     try:
         value: Any = json.loads(row[0]).get("batch_size") if row else None
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         value = None
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 

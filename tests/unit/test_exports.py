@@ -133,7 +133,10 @@ def test_many_runs_need_a_folder_and_what_exists_is_kept(tmp_path: Path, capsys:
     for words, said in (
         ([a, b, "-o", tmp_path / "x.csv", "-f"], "holds one run: give a folder"),
         ([a, "-o", tmp_path / "x.csv"], "exists already: give another name, or -f to"),
-        ([a, "-o", tmp_path / "x.xlsx"], "does not tell a format: end it in one of .json.gz"),
+        (
+            [a, "-o", tmp_path / "x.xlsx"],
+            "x.xlsx fits no format: end it as one of these, chrome (.json.gz",
+        ),
         ([a, "-o", a, "-f", "--format", "csv"], "is the input itself"),
         ([a, "-o", tmp_path / "no" / "such" / "x.csv"], "such does not exist: make it first"),
     ):
@@ -245,3 +248,14 @@ def test_wandb_gets_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_each_format_is_in_the_documentation() -> None:
     text = (ROOT / "docs" / "exports.md").read_text()
     assert all(f"`{format.name}`" in text for format in FORMATS)
+
+
+def test_a_name_of_no_format_is_answered_by_all_of_them_and_how_each_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(build(tmp_path / "a.tpr")), "-o", str(tmp_path / "tb")]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and all(f" {f.name} (" in told for f in FORMATS), told
+    for known in FORMATS:
+        assert known.suffixes or f"--format {known.name} ({known.option})" in told
+    assert "tensorboard (-o is the log folder)" in told and "dataset (a folder: /)" in told and "csv (.csv)" in told

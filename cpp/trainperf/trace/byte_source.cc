@@ -58,6 +58,10 @@ class PlainSource : public ByteSource {
   const int64_t bytes_;
 };
 
+// Traces inflate to 10 to 40 times their size, a file of zeros to 1000 times. That many bytes are read in any case.
+constexpr int64_t kTooMuch = int64_t{1} << 30;
+constexpr int64_t kMostTimes = 200;
+
 class GzipSource : public ByteSource {
  public:
   GzipSource(std::unique_ptr<File> file, int64_t bytes)
@@ -81,6 +85,11 @@ class GzipSource : public ByteSource {
         if (members_ == 0 || made > 0 || member_made_ > 0) trouble_ = "its compressed data is damaged";
       }
       member_made_ += made;
+      made_ += static_cast<int64_t>(made);
+      if (made_ > kTooMuch && made_ / kMostTimes > file_->done()) {
+        over_ = true;
+        trouble_ = absl::StrCat("it inflates to more than ", kMostTimes, " times its size, as no trace does");
+      }
       if (result == Inflater::Result::kEnd) {
         ++members_;
         member_made_ = 0;
@@ -112,6 +121,7 @@ class GzipSource : public ByteSource {
   bool in_member_ = true;
   int64_t members_ = 0;
   size_t member_made_ = 0;
+  int64_t made_ = 0;
 };
 
 absl::Status OpenError(const std::string& path, int error) {

@@ -16,7 +16,9 @@ class Export:
     help = "write a run for other programs: Parquet, CSV, JSON, Perfetto, TensorBoard ..."
     description = "Writes a run in another format, which the name of the file tells, or --format."
     epilog = "formats, and how a name that tells them ends:\n"
-    epilog += "".join(f"  {f.name:<12} {''.join(f.suffixes[:1]) or '-':<9} {f.what}\n" for f in FORMATS)
+    epilog += "".join(
+        f"  {f.name:<12} {''.join(f.suffixes[:1]) or '-':<9} {f.what}{f.option and '; '}{f.option}\n" for f in FORMATS
+    )
     epilog += """
 examples:
   trainperf export a.tpr -o steps.parquet

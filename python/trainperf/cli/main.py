@@ -67,6 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"trainperf {command.name}: {one_line(error)}", file=sys.stderr)
         return ERROR
+    except Exception as error:  # ours, or of a file that was made to cause it
+        if args.verbose > 1:
+            raise
+        what = f"{type(error).__name__}: {one_line(error)}"[:300]
+        where = f"trainperf -vv {command.name} shows where: please report it"
+        print(f"trainperf {command.name}: unexpected {what} ({where})", file=sys.stderr)
+        return ERROR
 
 
 def one_line(error: BaseException) -> str:

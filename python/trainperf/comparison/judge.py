@@ -268,6 +268,9 @@ def _why_not_one(before: Run, after: Run, a: Sample, b: Sample, causes: Sequence
     return ""
 
 
+_MOST_LOG = 600.0  # a larger one overflows, and is of a file that no run made
+
+
 def _changes(
     columns: Sequence[str], means: tuple[Floats, Floats], drawn: tuple[Floats, Floats], between_runs: float
 ) -> dict[str, Change]:
@@ -277,7 +280,7 @@ def _changes(
         spread = between_runs * max(before, after)
         if name in ("wall", "loop") and min(before, after) > _TINY_MS:
             low, high = ratio_interval(drawn[0][:, i], drawn[1][:, i], math.log(after / before), between_runs)
-            low, high = before * math.expm1(low), before * math.expm1(high)
+            low, high = (before * math.expm1(min(bound, _MOST_LOG)) for bound in (low, high))
         else:  # a cause may have no time at all
             low, high = interval(drawn[0][:, i], drawn[1][:, i], after - before, spread)
         found[name] = Change(name.removeprefix("phase ").removeprefix("idle "), before, after, low, high)

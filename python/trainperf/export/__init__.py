@@ -28,6 +28,7 @@ class Format:
     into: Literal["file", "folder", "service"] = "file"  # what `path` names; a folder takes many runs
     function: str = "write"
     one_file: bool = True  # a run becomes one file, in a folder too
+    option: str = ""  # what -o is, of a format that no name tells
 
     def write(self, run: Run, path: str) -> None:
         """Raises TrainperfError when a package that the format needs is missing, OSError when `path` cannot be made."""
@@ -58,9 +59,24 @@ FORMATS: Final[tuple[Format, ...]] = (
         into="folder",
         function="write_partition",
     ),
-    Format("tensorboard", (), "trainperf.export.tensorboard", "scalars in a log folder", into="folder", one_file=False),
-    Format("mlflow", (), "trainperf.export.mlflow", "metrics; -o is the tracking URI", into="service"),
-    Format("wandb", (), "trainperf.export.wandb", "history; -o is the project", into="service"),
+    Format(
+        "tensorboard",
+        (),
+        "trainperf.export.tensorboard",
+        "scalars in a log folder",
+        into="folder",
+        one_file=False,
+        option="-o is the log folder",
+    ),
+    Format(
+        "mlflow",
+        (),
+        "trainperf.export.mlflow",
+        "metrics; -o is the tracking URI",
+        into="service",
+        option="-o is the tracking URI",
+    ),
+    Format("wandb", (), "trainperf.export.wandb", "history", into="service", option="-o is the project"),
 )
 
 
@@ -74,6 +90,10 @@ def choose(path: str, name: str | None = None) -> Format:
     lower = "/" if path.endswith(os.sep) or os.path.isdir(path) else os.path.basename(path).lower()
     fitting = [(len(s), f) for f in FORMATS for s in f.suffixes if lower.endswith(s)]
     if not fitting:
-        suffixes = ", ".join(f"{f.suffixes[0]} ({f.what})" for f in FORMATS if f.suffixes)
-        raise TrainperfError(f"the name {path} does not tell a format: end it in one of {suffixes}, or use --format")
+        ends = {f.name: " or ".join(f.suffixes[:2]).replace("/", "a folder: /") for f in FORMATS if f.suffixes}
+        by_name = ", ".join(f"{known} ({end})" for known, end in ends.items())
+        by_option = ", ".join(f"--format {f.name} ({f.option})" for f in FORMATS if not f.suffixes)
+        raise TrainperfError(
+            f"the name {path} fits no format: end it as one of these, {by_name}; or name the format, {by_option}"
+        )
     return max(fitting, key=lambda pair: pair[0])[1]

@@ -204,7 +204,7 @@ def trainer(facts: Facts) -> Mapping[str, Any]:
     """Lightning's settings, as the run was begun; empty when it is no run of Lightning's."""
     try:
         read = json.loads(facts.run.meta.get("lightning", "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         read = {}
     return read if isinstance(read, dict) else {}
 

@@ -68,9 +68,18 @@ def _kind(facts: Facts, spot: Spot) -> str:
 def _recorded(facts: Facts) -> Mapping[str, Any]:
     try:
         read = json.loads(facts.run.meta.get("source_marks", "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return read if isinstance(read, dict) else {}
+    return {file: _loops(loops) for file, loops in read.items()} if isinstance(read, dict) else {}
+
+
+def _loops(read: object) -> list[tuple[int, int, str]]:
+    """Of a file: first line, last line, kind."""
+    return [
+        (row[0], row[1], row[2])
+        for row in (read if isinstance(read, list) else ())
+        if isinstance(row, list) and [type(value) for value in row] == [int, int, str]
+    ]
 
 
 def _kind_at(lines: Mapping[str, Any], frame: FrameLike) -> str:

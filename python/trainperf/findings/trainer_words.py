@@ -15,7 +15,7 @@ def arguments(meta: Mapping[str, str]) -> Mapping[str, Any]:
     """The Trainer's arguments as the callback noted them; empty when it was no training of its."""
     try:
         read = json.loads(meta.get("transformers", "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         read = {}
     return read if isinstance(read, dict) else {}
 

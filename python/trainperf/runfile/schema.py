@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -110,6 +111,14 @@ COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the f
     ("worker", "at_work_cpu_ns"): 4,
 }
 
+# No run that trainperf wrote comes near these: what does is damaged, or was made to cost its reader hours.
+MOST_BYTES: Final = 256 << 20  # of the file, and of its log
+_LONGEST_TEXT: Final = 64 << 10  # characters of a name
+_LONGEST_FACT: Final = 4 << 20  # of what may be JSON: meta, a description, a note
+_FACTS: Final = frozenset({"meta", "object", "device", "note", "tier"})
+_DEEPEST: Final = 32  # levels of JSON
+_NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
 _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
 
@@ -151,7 +160,8 @@ class RunDatabase:
         self.close()  # Python 3.13 warns of a connection that is dropped open; a run need not be closed
 
     def damaged(self, why: str) -> RunFileError:
-        return RunFileError(f"{self.path} is damaged, or was not written by trainperf: {why}")
+        # SQLite quotes the schema, of many lines.
+        return RunFileError(f"{self.path} is damaged, or was not written by trainperf: {' '.join(why.split())[:300]}")
 
     def check(self) -> None:
         """Raises RunFileError when any page is damaged, whether what was read so far lies on it or not."""
@@ -182,7 +192,16 @@ class RunDatabase:
             for found in set(map(type, values)) - {type_}:  # by column: a quarter of the time of a look at each value
                 kind = "NULL" if found is type(None) else f"a {found.__name__}"
                 raise self.damaged(f"{table}.{column} holds {kind} where {type_.__name__} belongs")
+            if type_ is str:
+                self._check_texts(table, column, values)
         return rows
+
+    def _check_texts(self, table: str, column: str, values: Sequence[str]) -> None:
+        longest, most = max(map(len, values), default=0), _LONGEST_FACT if table in _FACTS else _LONGEST_TEXT
+        if longest > most:
+            raise self.damaged(f"{table}.{column} holds a text of {longest:,} characters, and {most:,} are the most")
+        if table in _FACTS and any(too_deep(value) for value in values):
+            raise self.damaged(f"{table}.{column} holds JSON of more than {_DEEPEST} levels, which are the most")
 
     def _scalar(self, sql: str) -> Any:
         with self.cursor(sql) as cursor:
@@ -225,6 +244,18 @@ class RunDatabase:
                 raise self.damaged(f"column {table}.{missing[0]} is missing")
 
 
+def too_deep(text: str) -> bool:
+    """Whether it is JSON of more levels than a reader's recursion should follow."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return False
+    level = 0
+    for found in _NESTING.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if level > _DEEPEST:
+            return True
+    return False
+
+
 def json_object(text: str) -> Mapping[str, Any]:
     """A description, as the core wrote it."""
     try:
@@ -255,6 +286,11 @@ def _check_header(path: Path) -> None:
         raise RunFileError(f"{path}: no such file; trainperf history FOLDER lists the runs of a folder") from None
     except (OSError, ValueError) as error:
         raise RunFileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if size + _log_size(path) > MOST_BYTES:
+        mb = (size + _log_size(path)) >> 20
+        raise RunFileError(
+            f"{path} has {mb:,} MB, and a run file has at most {MOST_BYTES >> 20} MB: it was not written by trainperf"
+        )
     if not head:
         raise RunFileError(f"{path} is empty: the run was killed as it began, or never wrote to it")
     if not head.startswith(b"SQLite format 3\0"):
@@ -278,6 +314,14 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _real(path: Path) -> Path:
     """SQLite keeps a log next to the file itself, not next to a link to it."""
     return Path(os.path.realpath(path))
+
+
+def _log_size(path: Path) -> int:
+    size = 0
+    for suffix in _LOG_SUFFIXES:
+        with contextlib.suppress(OSError):
+            size += os.stat(f"{_real(path)}{suffix}").st_size
+    return size
 
 
 def _has_log(path: Path) -> bool:

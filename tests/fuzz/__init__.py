@@ -1,0 +1,1 @@
+"""Damaged run files, and every view of them."""
