@@ -202,7 +202,7 @@ def test_where_cpus_are_short_a_cost_is_no_upper_bound(
     with file.open() as run:
         report, text = model.build(run), " ".join(console.summary(run).split())
     assert report.verdict.finding == id and says in text
-    apart = "its own waits for a CPU are not in this: 18% of the run, told apart"
+    apart = "its own waits for a CPU are not in this: 18% of the run, reported separately"
     more = cell[1] == "native" and "about" in says
     assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == more
     waits = next((f for f in report.findings if f.id == "TP307"), None)

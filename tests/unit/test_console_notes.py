@@ -93,13 +93,20 @@ def test_rules_that_could_not_look_have_their_reason(tmp_path: Path) -> None:
         for width in (40, 80):
             shown = " ".join(console.to_plain(console.show_lines(report, width=width)).split())
             for why in {a.why for a in report.abstained}:
-                assert why in shown.partition("Could not look:")[2].partition("Tiers")[0], (width, why)
+                assert why in shown.partition("Checks skipped:")[2].partition("Tiers")[0], (width, why)
 
 
 def test_the_note_after_which_nothing_is_to_be_done_is_the_last(tmp_path: Path) -> None:
     file = crowded(tmp_path / "a.tpr").note(f"{model.LOOKS_LESS}, and more").note("a hook is off")
     with file.open() as run:
         assert model.build(run).notes[-2:] == ("a hook is off", f"{model.LOOKS_LESS}, and more")
+
+
+def test_that_fewer_samples_are_taken_is_said_in_plain_words(tmp_path: Path) -> None:
+    core = "to stay below 1 %: in one second it cost more; times stay exact, places are coarser, and nothing needs"
+    with crowded(tmp_path / "a.tpr").note(f"{model.LOOKS_LESS}, {core} to be done").open() as run:
+        note = model.build(run).notes[-1]
+    assert note.startswith("trainperf samples less often to keep its own cost below 1 %: times stay exact")
 
 
 def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:

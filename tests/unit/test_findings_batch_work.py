@@ -222,7 +222,7 @@ def test_a_forward_too_long_for_a_model_of_functions_is_no_all_clear(
         "TP310" not in [f.id for f in found.findings]
         and ("augment (train.py:4)" in abstained(file, "TP310")) == said_so
     )
-    assert (found.verdict.kind == "partly") == said_so == ("not known what is the model" in found.verdict.text)
+    assert (found.verdict.kind == "partly") == said_so == ("unclear which part is the model" in found.verdict.text)
 
 
 MAX_POOL = (
@@ -243,7 +243,7 @@ def test_functional_layers_that_backward_may_go_through_are_no_all_clear(make: M
     file = batches(make, 6.0, *MAX_POOL, f"{TRAIN}:4 stem")
     found = said(file)
     assert found.findings == () and found.verdict.kind == "partly"
-    assert "it is not known what is the model" in found.verdict.text and "no trouble" not in found.verdict.text
+    assert "it is unclear which part is the model" in found.verdict.text and "no trouble" not in found.verdict.text
 
 
 def module_call(line: int, function: str = "train", **described: object) -> dict[str, object]:
@@ -321,7 +321,7 @@ def test_compute_between_the_phases_that_no_rule_explains_is_no_all_clear(make: 
     file.meta(module_calls=json.dumps({"calls": [module_call(9), module_call(12, training=[40, 0], parameters=0)]}))
     found = said(file)
     assert found.findings == () and found.verdict.kind == "none"
-    assert "no rule is sure of the 31% compute outside of training" in found.verdict.text
+    assert "31% compute outside of training is unexplained" in found.verdict.text
 
 
 @pytest.mark.parametrize("hooked", [True, False])
@@ -335,7 +335,7 @@ def test_a_smaller_finding_does_not_hide_what_no_rule_explains(make: Make, hooke
     found = said(file)
     if hooked:
         assert found.verdict.finding == "TP310" and found.findings[0].where == "train.py:6"
-        assert "; more, 71%, is compute in forward: no rule is sure of it" in found.verdict.text
+        assert "; more, 71%, is compute in forward: unexplained" in found.verdict.text
     else:
         assert found.verdict.kind == "partly"
 

@@ -228,7 +228,7 @@ def test_few_samples_tell_nothing_of_several(make: Make) -> None:
     assert not [f for f in result.findings if f.id == "TP302"]
     (abstained,) = [a for a in result.abstained if a.id == "TP302"]
     assert abstained.why == "only 18 samples in 3 functions of yours: too few samples, run longer to tell"
-    assert "the run is too short to say whose the 20% python is" in result.verdict.text
+    assert "too few samples to attribute 20% python: run longer" in result.verdict.text
     assert findings(make(), model(), *(Seen(45, one.stack, count=7) for one in few))
 
 
@@ -260,7 +260,7 @@ def test_of_a_long_run_whose_samples_could_not_be_read_it_is_not_said_to_run_lon
     assert not [f for f in result.findings if f.id == "TP302"]
     (abstained,) = [a for a in result.abstained if a.id == "TP302"]
     assert "could not be read" in abstained.why and "longer" not in abstained.why
-    assert "it is not known whose it is" in result.verdict.text
+    assert "it is unclear whose it is" in result.verdict.text
 
 
 def test_the_loops_own_lines_are_no_functions_that_it_calls(make: Make) -> None:

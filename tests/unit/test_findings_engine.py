@@ -117,7 +117,7 @@ def test_a_busy_machine_does_not_hide_the_loops_own_trouble(make: Make) -> None:
     file.loader(1, fetches=100, wait=600)
     found = {f.id: f for f in said(file).findings}
     assert found["TP307"].severity == "critical" and found["TP101"].severity == "warning"
-    assert any("27% of the time in which the machine let the run go on" in e for e in found["TP101"].evidence)
+    assert any("27% of runnable time (CPU contention excluded)" in e for e in found["TP101"].evidence)
 
 
 @pytest.mark.parametrize(("kept_off", "first"), [(9.0, "TP101"), (14.0, "TP307")])
@@ -128,7 +128,7 @@ def test_the_runs_own_trouble_leads_before_what_other_programs_do(make: Make, ke
     found = said(file)
     assert found.verdict.finding == found.findings[0].id == first
     assert {f.id for f in found.findings} == {"TP101", "TP307"}
-    assert ("; beside that other processes use the CPUs: 39%" in found.verdict.text) == (first == "TP101")
+    assert ("; in addition, other processes use the CPUs: 39%" in found.verdict.text) == (first == "TP101")
     of_its_own = make().steps(100, compute=8.0, data_wait=6.0, descheduled=9.0)
     of_its_own.host(3, process_cpus=1.9).loader(1, fetches=100, wait=600)
     assert said(of_its_own).verdict.finding == "TP307"  # its own threads'
@@ -143,7 +143,7 @@ def test_what_others_do_with_threads_of_the_run_is_whose_it_mostly_is(
     verdict = said(file).verdict
     assert verdict.finding == first, verdict
     if first == "TP101":
-        assert verdict.text.endswith("; beside that other processes and this process' own threads compete: 40%")
+        assert verdict.text.endswith("; in addition, other processes and this process' own threads compete: 40%")
 
 
 def test_an_info_of_the_runs_own_does_not_lead_before_what_others_do(make: Make) -> None:
@@ -195,7 +195,9 @@ def test_few_steps_are_named_only_when_they_hold_the_cost_and_each_is_their_own_
 def test_a_large_cause_that_no_rule_is_sure_of_is_not_denied(make: Make) -> None:
     file = make().steps(20, compute=4.0, descheduled=4.0).overhead(collector=100.0)
     found = said(file)
-    assert found.findings == () and found.verdict.text.startswith("no clear verdict: step time is 50% descheduled, and")
+    assert found.findings == () and found.verdict.text.startswith(
+        "no clear verdict: step time is 50% descheduled, which is"
+    )
 
 
 def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
@@ -204,7 +206,7 @@ def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
     file.step(python=300.0, descheduled=300.0, compute=5.0, compile=600.0, flags=16)
     found = said(file.steps(30, compute=20.0, descheduled=20.0))
     assert [f.causes for f in found.findings] == [("python", "descheduled")]
-    assert found.verdict.text.endswith("; no rule is sure of the 33% descheduled")
+    assert found.verdict.text.endswith("; 33% descheduled is unexplained")
 
 
 def test_an_info_counts_as_told(make: Make) -> None:
@@ -263,14 +265,14 @@ def test_a_verdict_that_is_not_clear_names_the_largest_part(make: Make) -> None:
     """What no rule is sure of may be the smaller part of a step."""
     smaller = make().steps(100, {("backward", "native"): 4.0, ("forward", "python"): 3.0}, module_load=3.0)
     both = said(smaller).verdict.text
-    assert both == "no clear verdict: step time is 70% python+compute; no rule is sure of the 30% module_load"
+    assert both == "no clear verdict: step time is 70% python+compute; 30% module_load is unexplained"
     one = said(seen(smaller)).verdict.text
-    assert one == "no clear verdict: step time is 40% compute; no rule is sure of the 30% module_load"
+    assert one == "no clear verdict: step time is 40% compute; 30% module_load is unexplained"
     larger = said(make().steps(100, compute=4.0, module_load=6.0)).verdict
-    assert larger.text == "no clear verdict: step time is 60% module_load, and no rule is sure of it"
+    assert larger.text == "no clear verdict: step time is 60% module_load, which is unexplained"
 
 
-@pytest.mark.parametrize(("validation", "told"), [(3.0, "; beside that validation costs 30%"), (0.8, "")])
+@pytest.mark.parametrize(("validation", "told"), [(3.0, "; in addition, validation costs 30%"), (0.8, "")])
 def test_what_is_no_warning_and_costs_more_than_it_is_in_the_verdict(make: Make, validation: float, told: str) -> None:
     file = make().steps(200, compute=6.1, checkpoint=0.9, validation=validation)
     verdict = said(file).verdict

@@ -315,7 +315,7 @@ def test_a_forward_outside_of_the_phases_is_known_by_its_gradient(make: Make, gr
 
 def test_a_forward_that_may_be_trained_is_no_all_clear(make: Make) -> None:
     found = said(evaluates(make, *NET, f"{TRAIN}:31 train", ms=5.0, backward=9.0))
-    assert found.verdict.kind == "partly" and "it is not known whether it is trained" in found.verdict.text
+    assert found.verdict.kind == "partly" and "it is unclear whether it is trained" in found.verdict.text
 
 
 def test_evaluation_by_the_line_that_trains_is_told_from_it_by_the_callers(make: Make) -> None:

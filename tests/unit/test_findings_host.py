@@ -242,10 +242,10 @@ def test_two_functions_one_of_each_kind_are_told_apart(make: Make) -> None:
 
 def test_the_verdict_says_that_a_larger_row_has_no_finding(make: Make) -> None:
     verdict = said(transfers(make, "native")).verdict
-    assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: no rule is sure of it")
+    assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: unexplained")
     assert "h2d_copy" not in said(transfers(make)).verdict.text
     beside_work = transfers(make, "native").steps(150, compute=12.0)  # now the largest row is work: no trouble
-    assert said(beside_work).verdict.text.endswith("; more, 21%, is h2d_copy: no rule is sure of it")
+    assert said(beside_work).verdict.text.endswith("; more, 21%, is h2d_copy: unexplained")
 
 
 def test_torchs_own_python_is_no_warning(make: Make) -> None:
@@ -439,7 +439,7 @@ def test_a_short_run_that_does_not_tell_whose_the_python_is_does_not_deny_it(
         assert found.verdict.text == told + ("" if why else "; no other trouble found above 10%")
         assert found.verdict.kind == "none"
         return
-    whose = f"; the run is too short to say whose the {python_ms / 4:.0%} python is"
+    whose = f"; too few samples to attribute {python_ms / 4:.0%} python: run longer"
     assert found.verdict.text.endswith(whose if why else "; no trouble found above 10%")
     assert found.verdict.kind == ("partly" if why else "healthy")
 
@@ -455,7 +455,7 @@ def test_a_short_run_does_not_deny_what_is_computed_beside_the_model(make: Make,
         assert [f.id for f in found.findings] == ["TP310"]
         return
     assert found.findings == () and "only 8 of 38 samples in" in abstained(file, "TP310")
-    assert found.verdict.text.endswith("; the run is too short to say whose the 24% compute beside the model is")
+    assert found.verdict.text.endswith("; too few samples to attribute 24% compute beside the model: run longer")
 
 
 def test_what_costs_as_much_as_a_warning_is_told_also_where_the_python_is_nobodys(make: Make) -> None:

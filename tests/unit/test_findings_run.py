@@ -40,8 +40,8 @@ def test_uneven_that_another_finding_tells_is_an_info_without_a_cost_of_its_own(
     by_id = {f.id: f for f in said(file).findings}
     assert by_id["TP301"].severity == "critical" and by_id["TP401"].severity == "info"
     assert by_id["TP401"].cost_ns == 0
-    assert cost_text(by_id["TP401"]) == "costs 1,600 ms in all, told by TP301"
-    assert not [e for e in by_id["TP401"].evidence if "told by" in e]  # said above
+    assert cost_text(by_id["TP401"]) == "costs 1,600 ms in all, reported by TP301"
+    assert not [e for e in by_id["TP401"].evidence if "reported by" in e]  # said above
 
 
 def test_a_slower_part_that_no_cause_explains_is_blamed_on_none(make: Make) -> None:
@@ -276,7 +276,7 @@ def test_a_warm_up_that_is_most_of_the_run_is_said_before_a_smaller_warning(make
     found = said(file.steps(100, compute=2.0, gc=2.0))
     assert [(f.id, f.severity) for f in found.findings] == [("TP303", "warning"), ("TP402", "info")]
     assert found.verdict.finding == "TP303"
-    assert found.verdict.text.startswith("torch.compile warmed up: 82% of step time; beside that gc-pauses, 2.0 ms")
+    assert found.verdict.text.startswith("torch.compile warmed up: 82% of step time; in addition, gc-pauses, 2.0 ms")
     small = make()
     small.step(python=150.0, compute=5.0, compile=150.0, flags=16)
     assert said(small.steps(100, compute=2.0, gc=2.0)).verdict.text.startswith("gc-pauses")

@@ -178,7 +178,7 @@ def test_a_start_that_is_most_of_a_short_run_is_said_first(make: Make, slow: flo
     assert [f.id for f in found.findings] == (["TP102", "TP104"] if slow > 1 else ["TP104"])
     told = "worker start-up and stop took 6.5 s of this short run (longer runs pay it once): "
     assert found.verdict.text.startswith(told)
-    assert ("; beside that workers-too-slow, " in found.verdict.text) == (slow > 1)
+    assert ("; in addition, workers-too-slow, " in found.verdict.text) == (slow > 1)
     with file.open() as run:
         (row,) = (line for line in str(run.summary()).splitlines() if "data_wait  " in line)
     assert row.endswith("<- TP104, TP102" if slow > 1 else "<- TP104")

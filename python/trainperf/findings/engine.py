@@ -121,12 +121,12 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         severity = "info"  # once is no rate
         evidence = (*evidence, f"once in {ms(facts.wall_ns)}: a longer run tells whether it repeats")
     if tells_when and taken > 0 and cost > 0:  # of one that is wholly told its heading says so
-        told = f"told by {' and '.join(tellers)}" if tellers else "told by other findings"
+        told = f"reported by {' and '.join(tellers)}" if tellers else "reported by other findings"
         evidence = (*evidence, f"{ms(taken)} of its cost is {told}")
     machines = finding.cause in MACHINE
     of_loop = cost - sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in MACHINE)
     if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(of_loop):
-        evidence = (*evidence, f"{facts.loop_share(of_loop):.0%} of the time in which the machine let the run go on")
+        evidence = (*evidence, f"{facts.loop_share(of_loop):.0%} of runnable time (CPU contention excluded)")
     if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
     # Who waits leaves its CPU to others meanwhile: without that wait it is kept off no less.
@@ -137,7 +137,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     if waits_apart:
         evidence = (
             *evidence,
-            f"its own waits for a CPU are not in this: {facts.waits_share:.0%} of the run, told apart",
+            f"its own waits for a CPU are not in this: {facts.waits_share:.0%} of the run, reported separately",
         )
     when = "" if tells_when else facts.when(finding.claims)
     if when:
@@ -256,9 +256,9 @@ def _in_cause(finding: Finding, cause: str, facts: Facts) -> bool:
 def _nobodys(facts: Facts, abstained: list[Abstained]) -> str:
     """What is as large as a warning, and whose it is was not told; "" where there is none such."""
     large = [(a, share) for a in abstained if (share := facts.share(_left(facts, a))) >= limit("warn_share")]
-    few = [f"{share:.0%} {a.whose} is" for a, share in large if not a.unknown]
-    said = [f"the run is too short to say whose the {' and the '.join(few)}"] if few else []
-    said += [f"of the {share:.0%} {a.whose} it is not known {a.unknown}" for a, share in large if a.unknown]
+    few = [f"{share:.0%} {a.whose}" for a, share in large if not a.unknown]
+    said = [f"too few samples to attribute {' and '.join(few)}: run longer"] if few else []
+    said += [f"{share:.0%} is {a.whose}: it is unclear {a.unknown}" for a, share in large if a.unknown]
     return "; ".join(said)
 
 
@@ -275,8 +275,9 @@ def _unsure(facts: Facts, untold: Sequence[tuple[int, str]], both: Unsplit | Non
     most = max(shares, key=lambda name: shares[name])
     parts = [f"{facts.share(ns):.0%} {cause}" for ns, cause in untold]
     if most in [cause for _, cause in untold]:
-        return f"step time is {' and '.join(parts)}, and no rule is sure of it"
-    return f"step time is {shares[most]:.0%} {most}; no rule is sure of the {' and the '.join(parts)}"
+        return f"step time is {' and '.join(parts)}, which is unexplained"
+    are = "is" if len(parts) == 1 else "are"
+    return f"step time is {shares[most]:.0%} {most}; {' and '.join(parts)} {are} unexplained"
 
 
 def _usual(facts: Facts) -> str:
@@ -319,7 +320,7 @@ def _warm_up(found: list[Finding], top: Finding) -> str:
     )
     if paid is None or paid.cost_ns <= top.cost_ns + top.told_ns:
         return ""
-    return f"{paid.title}: {paid.share:.0%} of step time; beside that "
+    return f"{paid.title}: {paid.share:.0%} of step time; in addition, "
 
 
 def _slow_part(found: list[Finding], top: Finding) -> str:
@@ -342,7 +343,7 @@ def _larger(found: list[Finding], top: Finding) -> str:
     most = max(infos, key=lambda f: f.cost_ns, default=None)
     if most is None or not worth_a_look([most]) or most.cost_ns <= top.cost_ns + top.told_ns:
         return ""
-    return f"; beside that {most.slug} costs {most.share:.0%}"
+    return f"; in addition, {most.slug} costs {most.share:.0%}"
 
 
 def _of_others(found: list[Finding], top: Finding) -> str:
@@ -351,7 +352,7 @@ def _of_others(found: list[Finding], top: Finding) -> str:
     machines = next((f for f in others if f.cost_ns > top.cost_ns), None)
     if machines is None:
         return ""
-    return f"; beside that {machines.title.rpartition(': ')[2]}: {machines.share:.0%}"  # without what waits there
+    return f"; in addition, {machines.title.rpartition(': ')[2]}: {machines.share:.0%}"  # without what waits there
 
 
 def _untold(facts: Facts) -> list[tuple[int, str]]:
@@ -374,7 +375,7 @@ def _untold_row(facts: Facts, top: Finding, abstained: list[Abstained]) -> str:
     if facts.gpu is not None or not untold or untold[0][0] <= top.cost_ns + top.told_ns:
         return ""
     ns, cause = untold[0]
-    why = "its cause was not seen" if cause == "unknown" else "no rule is sure of it"
+    why = "its cause was not seen" if cause == "unknown" else "unexplained"
     return f"; more, {facts.share(ns):.0%}, is {cause}: {why}"
 
 
@@ -458,7 +459,7 @@ def _mostly_in(facts: Facts, cause: str, ns: int) -> str:
 def cost_text(finding: Finding) -> str:
     """ "8.1 ms/step (57%)", or "2 of 24 steps, 820 ms each (40% of the run)"."""
     if not finding.cost_ns and finding.told_ns:
-        told = f"told by {' and '.join(finding.told_by)}" if finding.told_by else "told by other findings"
+        told = f"reported by {' and '.join(finding.told_by)}" if finding.told_by else "reported by other findings"
         return f"costs {ms(finding.told_ns)} in all, {told}"
     percent = f"{finding.share:.0%}"
     if finding.steps_affected * 2 < finding.steps and finding.steps_affected:

@@ -153,7 +153,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         for e in f.evidence:
             rows = wrap(clean(e), width - INDENT - 2, 3)
             lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
-        lines += block("Sure", f"{f.confidence}: {f.confidence_why}", width, 2)
+        lines += block("", f"confidence {f.confidence}: {f.confidence_why}", width, 2)
         for i, row in enumerate(_fix_rows(f.fix, width)):
             lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (row, "")])
         if f.will_not_help:
@@ -161,7 +161,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         lines += block("More", f"trainperf explain {f.id}", width, 1, "dim")
     if model.abstained:
         lines.append([])
-        lines.append([("Could not look:", "bold")])
+        lines.append([("Checks skipped:", "bold")])
         by_why: dict[str, list[str]] = {}
         for a in model.abstained:
             by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")

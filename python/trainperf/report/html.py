@@ -18,7 +18,7 @@ from markupsafe import Markup
 from trainperf.output import replacing
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
-from trainperf.report.model import LOOKS_LESS, build
+from trainperf.report.model import LOOKS_LESS, SAMPLES_LESS, build
 from trainperf.report.sharing import homeless, host_number, hostless
 from trainperf.report.svg import palette
 from trainperf.report.svg.base import duration, num, script_safe, short
@@ -160,7 +160,7 @@ def environment() -> Environment:
         look=palette.look,
         phase_look=lambda name: palette.PHASE_LOOKS.get(name, palette.OTHERS),
         phase_sums=charts.phase_sums,
-        looks_less=LOOKS_LESS,
+        calm=(LOOKS_LESS, SAMPLES_LESS),
         reasons=("warm-up", "validation", "checkpoint", "the loader started", "events were dropped"),
         places=_PLACES,
         gpu_idles=_gpu_idles,

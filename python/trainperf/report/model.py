@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from trainperf.run import Run
     from trainperf.runfile import Device
 
-LOOKS_LESS: Final = "trainperf looks less often"  # begins a note of the core's (collect/collector.cc)
+LOOKS_LESS: Final = "trainperf looks less often"  # begins a note of the core's (collect/gil_probes.cc)
+SAMPLES_LESS: Final = "trainperf samples less often"  # as it is shown
+_CALMING = re.compile(rf"{LOOKS_LESS}, to stay below (\S+ %): in one second it cost more; .*")
+_SAMPLES_LESS_NOTE = (
+    rf"{SAMPLES_LESS} to keep its own cost below \1: times stay exact, places are coarser, no action needed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ def _shown(causes: Sequence[Part], unsplit: Unsplit | None) -> tuple[Part, ...]:
 
 def _told(run: Run, *, calming: bool = False) -> tuple[str, ...]:
     """The run's own notes: those to know of, or those after which nothing needs to be done."""
-    return tuple(note for note in run.notes if note.startswith(LOOKS_LESS) == calming)
+    told = (note for note in run.notes if note.startswith(LOOKS_LESS) == calming)
+    return tuple(_CALMING.sub(_SAMPLES_LESS_NOTE, note) for note in told)
 
 
 def _unseen(run: Run) -> tuple[str, ...]:
@@ -179,8 +186,8 @@ def _slow_modes(run: Run, found: set[str]) -> tuple[str, ...]:
         )
     if run.profiled_percent >= 100 * limit("warn_share"):
         told.append(
-            f"PyTorch's profiler was on for {run.profiled_percent} % of the time: it slows every operation, and what "
-            "is told here is with it; turn it off"
+            f"PyTorch's profiler was on for {run.profiled_percent} % of the time: it slows every operation, and the "
+            "times here include it; turn it off"
         )
     return tuple(told)
 
@@ -189,7 +196,7 @@ def _stopped(run: Run) -> tuple[str, ...]:
     if not run.stopped_ns:
         return ()
     how = "Ctrl-Z, a debugger, a paused container"
-    return (f"the whole process was stopped for {run.stopped_ns / 1e9:,.1f} s ({how}): told as descheduled",)
+    return (f"the whole process was stopped for {run.stopped_ns / 1e9:,.1f} s ({how}): counted as descheduled",)
 
 
 def _device(device: Device, steps: int, wall: int) -> DevicePart:

@@ -192,7 +192,7 @@ class HostCompute:
                 f"{seen}: whether {facts.label(top)} is the model or works on its batch is unclear; forward takes "
                 f"{ratio:.1f} times as long as backward, too long for a model alone",
                 mine.ns,
-                f"what is the model; {top.share:.0%} of that is in {facts.label(top)}",
+                f"which part is the model; {top.share:.0%} of it runs in {facts.label(top)}",
             )
         unsure_ns = facts.batch_work.unsure_ns
         if not self._is_large(facts, unsure_ns, int(limit("min_samples"))):
@@ -201,7 +201,7 @@ class HostCompute:
             "whether PyTorch's functions before the first layer are the model or work on its batch is unclear: "
             "backward is long enough to go through them",
             unsure_ns,
-            "what is the model, and what works on its batch",
+            "which part is the model, and which works on its batch",
         )
 
     def _is_large(self, facts: Facts, ns: int, samples: int) -> bool:
