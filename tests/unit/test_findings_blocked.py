@@ -455,3 +455,12 @@ def test_what_the_first_step_sleeps_is_no_disks_doing(make: Make, code: int, sev
     file.detail("sample", 60_000, phase="forward", state="blocked", stack=at, code=code, count=200)
     f = next(f for f in said(file).findings if f.id == "TP301")
     assert f.severity == severity and f.where == "train.py:30"
+
+
+@pytest.mark.parametrize("code", [202, 7, 45])  # futex, poll, recvfrom
+def test_a_wait_below_torch_distributed_is_a_collective_and_no_lock(make: Make, code: int) -> None:
+    file = make(platform=LINUX).steps(100, compute=2.0, blocked_io=6.0)
+    inner = "/v/site-packages/torch/distributed/c10d_logger.py:83 wrapper"
+    at = file.stack(inner, f"{TRAIN}:38 send_weights")
+    f = only(file.detail("sample", 590, phase="other", state="blocked", code=code, stack=at, count=60))
+    assert "a collective" in f.title and "hold the lock" not in f.fix and f.where == "train.py:38", f

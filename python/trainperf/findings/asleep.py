@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import below_backward, is_stdlib_file, stops_workers
+from trainperf.findings.frames import below_backward, in_collective, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, waiting_kind
@@ -50,8 +50,9 @@ class Asleep(Wait):
         top = spots[0] if spots else None
         call = call_of((d for d in samples if top is None or facts.is_at(d, top, line=True)), facts.machine)
         stopping = top is not None and stops_workers(top.frames)
-        handed = handover(top.frames) if top is not None and not stopping else None
-        kind = "workers" if stopping else handed or _kind(facts, claims, top, call)
+        exchanging = top is not None and in_collective(top.frames)
+        handed = handover(top.frames) if top is not None and not stopping and not exchanging else None
+        kind = "workers" if stopping else "collective" if exchanging else handed or _kind(facts, claims, top, call)
         # Where others were is known of all that is asleep in these phases.
         most = sum(d.ns for d in samples) >= limit("most_share") * sum(d.ns for d in every)
         for_others = (kind == "lock" or handed is not None) and most

@@ -90,6 +90,7 @@ _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in
 _OF_LOADER = re.compile(r"[/\\](torch[/\\]utils[/\\]data|torchdata([/\\]\w+)?)[/\\]\w*(dataloader|sampler)\w*\.py$")
 _FETCH = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.py$")
 _OF_SAMPLES = {"__getitem__", "__getitems__"}
+_COLLECTIVES = re.compile(r"[/\\](torch[/\\]distributed|horovod|mpi4py|deepspeed[/\\]comm)[/\\]")
 _WAITS = {"threading.py", "queue.py", "queues.py", "synchronize.py", "connection.py", "selectors.py"}
 _TEXT = "<string>"  # `python -c`; and what dataclasses, named tuples and their like make of a text
 _NOTEBOOK = re.compile(r"<ipython-input|[/\\]ipykernel_\d+[/\\]|<stdin>|<cell|^In \[")
@@ -408,6 +409,12 @@ def begins_loader(frames: Sequence[FrameLike]) -> bool:
 def in_loaders(frames: Sequence[FrameLike]) -> int:
     """How many of the innermost frames a DataLoader and what it calls have; all where none was called."""
     return max((i for i, f in enumerate(frames, 1) if _OF_LOADER.search(f.file)), default=len(frames))
+
+
+def in_collective(frames: Sequence[FrameLike]) -> bool:
+    """What the innermost function of the user's calls is an exchange between processes: of torch.distributed, Horovod,
+    mpi4py or DeepSpeed."""
+    return any(_COLLECTIVES.search(f.file) for f in below_users(frames))
 
 
 def is_waiting(frames: Sequence[FrameLike]) -> bool:

@@ -31,6 +31,7 @@ WORDS = {
     "event loop": "waits in asyncio's event loop",
     "process": "waits for a child process",
     "workers": "waits for a DataLoader's workers to stop",
+    "collective": "waits for a collective (communication)",
     "ranks": "waits in backward for the other ranks",
     "even ranks": "waits in backward for the other ranks",
     "late ranks": "waits in backward for the other ranks",
@@ -109,6 +110,11 @@ FIXES = {
     "workers": (
         "DataLoader(..., persistent_workers=True)  # made once, and kept: its workers go on",
         "more workers: each of them is to stop; a faster GPU: the loop waits for processes to end",
+    ),
+    "collective": (
+        "# exchange less often, or all tensors in one call: flatten them (torch._utils._flatten_dense_tensors)\n"
+        "# or start it early by async_op=True, and wait() where the result is used",
+        "a faster GPU: the loop waits for an exchange between processes",
     ),
     "ranks": (
         "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
