@@ -237,8 +237,9 @@ def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
         file = make().meta(**meta).steps(100, cells)
         file.detail("sample", 390, phase="backward", state="blocked", code=202, stack=file.stack(*stack))
         f = next(f for f in said(file).findings if f.id == "TP301")
+        alone = "all ranks' gradients (all-reduce)" if ranks else "waits for a lock in the loop"
         says = "waits in backward for the other ranks" if ranks else "waits for a lock in the loop"
-        assert says in f.title and ("FOLDER" in f.fix) == ranks, meta
+        assert alone in f.title and ("FOLDER" in f.fix) == ranks, meta
         # Once all ranks' files were read side by side, there is nothing to find out.
         for standing, fix in (("even", "no rank is late"), ("late", "the others wait for this rank")):
             with file.open() as run:
@@ -464,3 +465,14 @@ def test_a_wait_below_torch_distributed_is_a_collective_and_no_lock(make: Make, 
     at = file.stack(inner, f"{TRAIN}:38 send_weights")
     f = only(file.detail("sample", 590, phase="other", state="blocked", code=code, stack=at, count=60))
     assert "a collective" in f.title and "hold the lock" not in f.fix and f.where == "train.py:38", f
+
+
+def test_an_exchange_in_few_steps_as_gradients_are_accumulated_is_no_critical(make: Make) -> None:
+    file = make(world_size="2", process_group="1")
+    for step in range(100):
+        cells = {("backward", "native"): 2.0} | ({("backward", "blocked"): 9.0} if step % 4 == 3 else {})
+        file.step(cells)
+    at = file.stack("/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward", f"{TRAIN}:31 train")
+    file.detail("sample", 220, phase="backward", state="blocked", code=202, stack=at, count=30)
+    f = next(f for f in said(file).findings if f.id == "TP301")
+    assert f.severity == "warning" and "all ranks' gradients" in f.title, f

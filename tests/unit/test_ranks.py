@@ -132,7 +132,7 @@ def test_the_late_rank_is_not_told_to_look_for_the_late_one(
     assert main(["show", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "has 10.0 ms. All wait for it" in shown
-    assert ("the others wait for this rank" in shown, "find the rank" in shown) == (known, not known)
+    assert ("the others wait for this rank" in shown, "does not show whether" in shown) == (known, not known)
 
 
 @pytest.mark.parametrize("told", ["many", "-3", "", "9" * 5000])
@@ -152,8 +152,8 @@ def test_ranks_that_are_all_even_are_not_searched_for_the_late_one(
         file.meta(world_size=str(world), process_group="1", platform=LINUX).build()
     assert main(["show", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "waits in backward for the other ranks" in shown and "are even" in shown
-    assert ("no rank is late" in shown, "find the rank" in shown) == (known, not known)
+    assert "waits in backward for" in shown and "are even" in shown
+    assert ("no rank is late" in shown, "does not show whether" in shown) == (known, not known)
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "a.html")]) == 0
     assert ("no rank is late" in (tmp_path / "a.html").read_text(encoding="utf-8")) == known
 

@@ -32,7 +32,7 @@ WORDS = {
     "process": "waits for a child process",
     "workers": "waits for a DataLoader's workers to stop",
     "collective": "waits for a collective (communication)",
-    "ranks": "waits in backward for the other ranks",
+    "ranks": "waits in backward for all ranks' gradients (all-reduce)",
     "even ranks": "waits in backward for the other ranks",
     "late ranks": "waits in backward for the other ranks",
     "other": "is blocked",
@@ -117,8 +117,8 @@ FIXES = {
         "a faster GPU: the loop waits for an exchange between processes",
     ),
     "ranks": (
-        "# find the rank that the others wait for, and why: trainperf show FOLDER, with all ranks' files\n"
-        "# where the ranks are even, the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "# one rank's file does not show whether a rank is late: trainperf show FOLDER, with all ranks' files\n"
+        "# if they are even, exchange less: accumulate under model.no_sync(), or tune bucket_cap_mb",
         "anything on this rank, if another one is late",
     ),
     "even ranks": (

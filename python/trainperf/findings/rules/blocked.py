@@ -75,6 +75,8 @@ class Blocked:
         now_and_then = not in_all and cost < 1e9 * limit("now_and_then_min_s")
         if now_and_then or (asleep.may_read_code(facts) and whole and facts.is_in_first_step("blocked_io")):
             severity = "info"
+        if severity == "critical" and asleep.kind in OF_RANKS.values() and not in_all:
+            severity = "warning"  # gradients are accumulated already: the exchange is in few of the steps
         where = "" if asleep.kind in (*OF_RANKS.values(), "event loop") else " in the loop"
         pool = _pool(facts, asleep, affected)
         fix, wont = _advice(facts, asleep, affected, pool, cost)
