@@ -467,6 +467,30 @@ def test_a_wait_below_torch_distributed_is_a_collective_and_no_lock(make: Make, 
     assert "a collective" in f.title and "hold the lock" not in f.fix and f.where == "train.py:38", f
 
 
+SOCKET = "/usr/lib/python3.11/socket.py:706 SocketIO.readinto"
+
+
+@pytest.mark.parametrize(
+    ("inner", "server"),
+    [
+        (
+            ("/usr/lib/python3.11/socket.py:706 readinto", "/usr/lib/python3.11/http/client.py:286 begin"),
+            "an HTTP server",
+        ),
+        (
+            ("/v/site-packages/redis/_parsers/socket.py:57 _read", "/v/site-packages/redis/client.py:9 get"),
+            "a database",
+        ),
+        (("/usr/lib/python3.11/socket.py:706 readinto",), "a socket"),
+    ],
+)
+def test_a_wait_below_a_client_library_is_for_its_server(make: Make, inner: tuple[str, ...], server: str) -> None:
+    file = make(platform=LINUX).steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack(*inner, f"{TRAIN}:38 push")
+    f = only(file.detail("sample", 590, phase="other", state="blocked", code=45, stack=at, count=60))
+    assert f"waits for {server}" in f.title and f.where == "train.py:38", f
+
+
 def test_an_exchange_in_few_steps_as_gradients_are_accumulated_is_no_critical(make: Make) -> None:
     file = make(world_size="2", process_group="1")
     for step in range(100):

@@ -27,7 +27,7 @@ void LoaderWorkers::AtWork(uint32_t loader, int64_t now_ns) {
 }
 
 void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms) {
-  std::vector<Worker> due;
+  std::vector<Worker> due, looked_at;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (Worker& worker : workers_) {
@@ -35,6 +35,10 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* 
       due.push_back(worker);
       // Soon after its start, and after that of its work, for workers that live for a short epoch; then once a second.
       worker.due_ns = now_ns + std::min(worker.age_ns(now_ns) + kSoonNs, kLatestNs);
+    }
+    for (size_t i = std::min(workers_.size(), kLooks); i > 0; --i) {
+      const Worker& worker = workers_[next_look_++ % workers_.size()];
+      if (worker.at_work) looked_at.push_back(worker);
     }
   }
   for (const Worker& worker : due) {
@@ -47,6 +51,10 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* 
     std::lock_guard<std::mutex> lock(mutex_);
     const auto gone = [&](const Worker& other) { return other.pid == worker.pid; };
     workers_.erase(std::remove_if(workers_.begin(), workers_.end(), gone), workers_.end());
+  }
+  for (const Worker& worker : looked_at) {
+    const ProcessWait wait = ReadProcessWait(worker.pid);
+    if (wait.known) writer->AddWorkerLook({worker.loader, worker.pid, wait.syscall, wait.shared});
   }
 }
 

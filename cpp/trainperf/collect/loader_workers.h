@@ -2,7 +2,8 @@
 //
 //   workers.Watch(loader, pid, NowNs());          // any thread
 //   workers.AtWork(loader, NowNs());              // any thread: they have started
-//   workers.Read(NowNs(), false, writer);         // at each wake-up of our thread: those that are due
+//   workers.Read(NowNs(), false, writer);         // at each wake-up of our thread: those that are due, and what others
+//   wait for
 
 #ifndef TRAINPERF_COLLECT_LOADER_WORKERS_H_
 #define TRAINPERF_COLLECT_LOADER_WORKERS_H_
@@ -22,10 +23,13 @@ class LoaderWorkers {
   void Watch(uint32_t loader, int32_t pid, int64_t now_ns);
   // Those that are watched now.
   void AtWork(uint32_t loader, int64_t now_ns);
-  // Writes what those are doing that were not read of late, or with `all` each; `rooms`: which CPUs they may use.
+  // Writes what those are doing that were not read of late, or with `all` each, and what some of those at work wait in;
+  // `rooms`: which CPUs they may use.
   void Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms = nullptr);
 
  private:
+  static constexpr size_t kLooks = 16;  // at a wake-up: they take turns
+
   struct Worker {
     uint32_t loader;
     int32_t pid;
@@ -37,6 +41,7 @@ class LoaderWorkers {
 
   std::mutex mutex_;  // never held while /proc is read: Watch() is called with the GIL held
   std::vector<Worker> workers_;
+  size_t next_look_ = 0;  // of workers_
 };
 
 }  // namespace trainperf

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/probe/host.h"
 #include "trainperf/run/run_test_util.h"
 
 namespace trainperf {
@@ -50,6 +51,21 @@ TEST(LoaderWorkers, AreReadAnewFromWhenTheyAreAtWork) {
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT first_ns, at_work_ns, last_ns, readings FROM worker"),
               ElementsAre("1000000|60000000|160000000|3"));
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT readings FROM worker_state"), ElementsAre("2"));
+}
+
+TEST(LoaderWorkers, AreLookedAtAtEachWakeUpOnceTheyAreAtWork) {
+  const TestFolder folder;
+  auto writer = RunWriter::Create(folder / "a.tpr", {});
+  ASSERT_TRUE(writer.ok());
+  LoaderWorkers workers;
+  workers.Watch(7, getpid(), 0);
+  workers.Read(1 * kMs, false, writer->get());
+  workers.AtWork(7, 50 * kMs);
+  for (int64_t at_ns = 50 * kMs; at_ns <= 1000 * kMs; at_ns += 50 * kMs) workers.Read(at_ns, false, writer->get());
+  ASSERT_TRUE((*writer)->Finish("normally").ok());
+  const auto looks = Query(folder / "a.tpr", "SELECT SUM(looks) FROM worker_wait WHERE shared = 0");
+  if (!ReadProcessWait(getpid()).known) GTEST_SKIP() << "/proc/PID/syscall cannot be read";
+  EXPECT_THAT(looks, ElementsAre("20"));
 }
 
 }  // namespace

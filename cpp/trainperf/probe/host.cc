@@ -1,6 +1,8 @@
 #include "trainperf/probe/host.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -179,6 +181,22 @@ ProcessFacts ReadProcess(int32_t pid) {
   facts.alive = facts.state != 'Z' && facts.state != 'X';
   facts.cpu_ns = TicksToNs(user + system);
   return facts;
+}
+
+ProcessWait ReadProcessWait(int32_t pid) {
+  ProcessWait wait;
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+  const std::string text = Slurp(path);  // "running", "-1 sp pc", or "nr arg0 .. arg5 sp pc"
+  if (text.empty()) return wait;
+  wait.known = true;
+  long long number = -1;
+  unsigned long long operation = 0;
+  const int read = sscanf(text.c_str(), "%lld %*x %llx", &number, &operation);
+  if (read < 1) return wait;
+  wait.syscall = number;
+  wait.shared = read == 2 && number == SYS_futex && (operation & FUTEX_PRIVATE_FLAG) == 0;
+  return wait;
 }
 
 std::string ReadThreadComm(int32_t native_tid) {

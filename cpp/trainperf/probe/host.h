@@ -5,6 +5,7 @@
 //   HostFacts facts = host.Read();                      // about 40 us; once a second
 //   int64_t throttled = host.ReadThrottledNs();         // 2 us; -1 where there is no cgroup CPU controller
 //   ProcessFacts worker = ReadProcess(pid);             // 5 us
+//   ProcessWait wait = ReadProcessWait(pid);            // 5 us
 //
 // Used by one thread.
 
@@ -30,6 +31,14 @@ struct ProcessFacts {
   bool alive = false;
   char state = '?';
   int64_t cpu_ns = 0;
+};
+
+// What the main thread of another process waits in, as /proc/PID/syscall tells: of a child of ours, or a process of the
+// same user.
+struct ProcessWait {
+  bool known = false;
+  int64_t syscall = -1;  // -1: it runs, or waits in none, as for a page
+  bool shared = false;   // a futex that other processes may wait in too: a semaphore or lock of multiprocessing
 };
 
 class HostProbe {
@@ -63,6 +72,7 @@ class HostProbe {
 };
 
 ProcessFacts ReadProcess(int32_t pid);
+ProcessWait ReadProcessWait(int32_t pid);
 // The kernel's name of a thread of this process; empty when it is gone.
 std::string ReadThreadComm(int32_t native_tid);
 

@@ -1,6 +1,11 @@
 #include "trainperf/probe/host.h"
 
 #include <gtest/gtest.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -71,6 +76,34 @@ TEST(ReadProcess, TellsTheLivingFromTheGone) {
   EXPECT_EQ(self.state, 'R');
   EXPECT_GE(self.cpu_ns, 10'000'000);
   EXPECT_FALSE(ReadProcess(0x3fffffff).alive);
+}
+
+TEST(ReadProcessWait, TellsALockThatProcessesShareFromOneOfAProcessAndASleep) {
+  auto* semaphore =
+      static_cast<sem_t*>(mmap(nullptr, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(semaphore, MAP_FAILED);
+  for (const int shared : {0, 1, 2}) {  // 2: no semaphore
+    ASSERT_EQ(sem_init(semaphore, shared == 1, 0), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (shared == 2) pause();
+      sem_wait(semaphore);
+      _exit(0);
+    }
+    ProcessWait wait;
+    for (int tries = 0; tries < 1000; ++tries) {
+      wait = ReadProcessWait(child);
+      if (!wait.known || wait.syscall == SYS_futex || (shared == 2 && wait.syscall >= 0)) break;
+      usleep(1000);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    if (!wait.known) GTEST_SKIP() << "/proc/PID/syscall cannot be read here";
+    EXPECT_EQ(wait.shared, shared == 1);
+    EXPECT_EQ(wait.syscall == SYS_futex, shared != 2);
+  }
+  munmap(semaphore, sizeof(sem_t));
+  EXPECT_FALSE(ReadProcessWait(-1).known);
 }
 
 TEST(ReadThreadComm, NamesAThread) {

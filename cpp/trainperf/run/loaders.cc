@@ -66,6 +66,16 @@ void Loaders::Add(const WorkerReading& r) {
   }
 }
 
+void Loaders::Add(const WorkerLook& look) {
+  const auto known = latest_worker_.find({look.loader, look.pid});
+  if (known == latest_worker_.end()) return;
+  Worker& worker = workers_[known->second];
+  const std::pair key(look.syscall, look.shared);
+  if (worker.waits.count(key) == 0 && worker.waits.size() >= kMaxWaits) return;
+  ++worker.waits[key];
+  worker.unwritten = true;
+}
+
 absl::Status Loaders::Write(Database& db) {
   for (const auto& [loader, f] : fetches_) {
     if (!f.unwritten) continue;
@@ -94,6 +104,10 @@ absl::Status Loaders::Write(Database& db) {
     for (const auto& [state, readings] : w.states) {
       TRAINPERF_RETURN_IF_ERROR(
           db.Run("REPLACE INTO worker_state VALUES (?, ?, ?)", id, std::string_view(&state, 1), readings));
+    }
+    for (const auto& [wait, looks] : w.waits) {
+      TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO worker_wait VALUES (?, ?, ?, ?)", id, wait.first,
+                                       static_cast<int64_t>(wait.second), looks));
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Tables fetch, fetch_ready, fetch_awaited, worker and worker_state: what the DataLoaders and their worker processes
-// did, in sums.
+// Tables fetch, fetch_ready, fetch_awaited, worker, worker_state and worker_wait: what the DataLoaders and their worker
+// processes did, in sums.
 
 #ifndef TRAINPERF_RUN_LOADERS_H_
 #define TRAINPERF_RUN_LOADERS_H_
@@ -20,11 +20,13 @@ class Loaders : public RunPart {
  public:
   static constexpr size_t kMaxLoaders = 1024;  // a loop may make one an epoch; the rest are summed as loader 0
   static constexpr size_t kMaxWorkers = 4096;
+  static constexpr size_t kMaxWaits = 64;      // system calls of one worker
   static constexpr int kMaxReady = 64;         // this many or more
   static constexpr size_t kMaxAwaited = 1024;  // rows of fetch_awaited of one loader
 
   void Add(const FetchRecord& fetch);
   void Add(const WorkerReading& reading);
+  void Add(const WorkerLook& look);
   void ClearFetches() { fetches_.clear(); }
   // Readings of workers beyond the table.
   int64_t refused_readings() const { return refused_readings_; }
@@ -61,7 +63,8 @@ class Loaders : public RunPart {
     int64_t readings = 0;
     int64_t at_work_ns = 0;  // its first reading at work; 0: there is none
     int64_t at_work_cpu_ns = 0;
-    std::map<char, int64_t> states;  // at work
+    std::map<char, int64_t> states;                     // at work
+    std::map<std::pair<int64_t, bool>, int64_t> waits;  // by system call, and whether it is shared
     bool unwritten = true;
   };
 

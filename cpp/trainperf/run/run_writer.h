@@ -47,6 +47,13 @@ struct WorkerReading {
   bool at_work;    // the loader's workers have started: as many batches have come as it has workers
 };
 
+struct WorkerLook {
+  uint32_t loader;
+  int32_t pid;
+  int64_t syscall;  // that its main thread is in; -1: in none
+  bool shared;      // a futex that other processes may wait in too
+};
+
 struct HostReading {  // once a second
   int64_t at_ns;
   int64_t process_cpu_ns;   // this process, so far
@@ -89,6 +96,8 @@ class RunWriter : public TimelineSink {
   // Where the names of kernels are; must outlive Finish().
   virtual void SetNames(const NameTable* names) = 0;
   virtual void AddWorkerReading(const WorkerReading& reading) = 0;
+  // Of a worker that was read before.
+  virtual void AddWorkerLook(const WorkerLook& look) = 0;
   virtual void AddHostReading(const HostReading& reading) = 0;
   // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".
   virtual void SetOverhead(const std::string& where, int64_t ns) = 0;

@@ -48,7 +48,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 4);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 5);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }
@@ -348,6 +348,17 @@ TEST(RunWriterTest, FetchesByTheWorkerThatTheyWaitedFor) {
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT count FROM fetch"), "6");
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM fetch_awaited"),
               ElementsAre("1|-1|3|1|100", "1|0|1|1|30", "1|0|4|2|170"));
+}
+
+TEST(RunWriterTest, InWhatAWorkerWaits) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  writer->AddWorkerReading({1, 77, 1000, 500, 'S', true});
+  for (const bool shared : {true, true, false}) writer->AddWorkerLook({1, 77, 202, shared});
+  writer->AddWorkerLook({1, 77, -1, false});
+  writer->AddWorkerLook({1, 78, 202, true});  // never read
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_wait"), ElementsAre("1|-1|0|1", "1|202|0|1", "1|202|1|2"));
 }
 
 TEST(RunWriterTest, AWorkersPidMayBeUsedAgain) {

@@ -1,10 +1,10 @@
--- The schema of a run file, version 4. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 5. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -189,6 +189,17 @@ CREATE TABLE worker_state (
   state TEXT NOT NULL,
   readings INTEGER NOT NULL,
   PRIMARY KEY (worker, state)
+) WITHOUT ROWID;
+
+-- Looks at workers at work, some five a second (since version 5). call: the number of the system call that the worker's main
+-- thread was in; -1: in none, so mostly on a CPU. shared: 1: a futex that other processes may wait in too, such as a
+-- multiprocessing.Lock or Semaphore.
+CREATE TABLE worker_wait (
+  worker INTEGER NOT NULL,
+  call INTEGER NOT NULL,
+  shared INTEGER NOT NULL,
+  looks INTEGER NOT NULL,
+  PRIMARY KEY (worker, call, shared)
 ) WITHOUT ROWID;
 
 CREATE TABLE thread (

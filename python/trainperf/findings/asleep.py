@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
 from trainperf.findings.facts import ms, plural
-from trainperf.findings.frames import below_backward, in_collective, is_stdlib_file, stops_workers
+from trainperf.findings.frames import below_backward, client_of, in_collective, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, waiting_kind
@@ -162,6 +162,8 @@ def _kind(facts: Facts, claims: Mapping[Cell, int], top: Spot | None, call: str)
     kind = waiting_kind(call) if call else "other"
     if top is not None and in_event_loop(top.frames):
         return "event loop"
+    if top is not None and kind in ("socket", "file", "lock") and (server := client_of(top.frames)):
+        return server
     if top is not None and kind in ("socket", "file", "other") and _in_subprocess(top.frames):
         return "process"  # its pipes
     if kind in ("lock", "socket") and _exchanges_gradients(facts, claims, top):

@@ -86,6 +86,15 @@ _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
 _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
 _PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)\.py$")
+_CLIENTS = {  # a database's before HTTP: some are asked over it
+    "database": re.compile(
+        r"[/\\](psycopg\w*|pymysql|MySQLdb|mysql|redis|pymongo|sqlalchemy|asyncpg|cassandra|clickhouse\w*|elasticsearch)[/\\]"
+    ),
+    "HTTP server": re.compile(
+        r"[/\\](requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|s3transfer|grpc|huggingface_hub)[/\\]"
+        r"|[/\\](http[/\\]client|urllib[/\\]request|xmlrpc[/\\]client)\.py$"
+    ),
+}
 _UNNAMED = re.compile(r"\.<locals>\.<\w+>((\.<locals>)?\.<\w+>)*$")  # of one in another, 3.11 leaves out `<locals>`
 _OF_LOADER = re.compile(r"[/\\](torch[/\\]utils[/\\]data|torchdata([/\\]\w+)?)[/\\]\w*(dataloader|sampler)\w*\.py$")
 _FETCH = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.py$")
@@ -415,6 +424,14 @@ def in_collective(frames: Sequence[FrameLike]) -> bool:
     """What the innermost function of the user's calls is an exchange between processes: of torch.distributed, Horovod,
     mpi4py or DeepSpeed."""
     return any(_COLLECTIVES.search(f.file) for f in below_users(frames))
+
+
+def client_of(frames: Sequence[FrameLike]) -> str:
+    """What kind of server the innermost function of the user's calls a client library of: "HTTP server", "database";
+    "" for none."""
+    called = below_users(frames)
+    found = (kind for kind, files in _CLIENTS.items() if any(files.search(f.file) for f in called))
+    return next(found, "")
 
 
 def is_waiting(frames: Sequence[FrameLike]) -> bool:

@@ -12,6 +12,7 @@ from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trainer_words import arguments, own_loader
+from trainperf.findings.worker_locks import lock_share
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -107,6 +108,17 @@ def slow_workers(facts: Facts, main: Loader, view: loaders.WorkerView, fetches: 
             fetches.no_help,
             # Even work takes the mean of it, while the rest of the loop runs, too.
             saves=min(1.0, facts.wall_ns * (1 - view.cpu_share / view.slowest) / max(1, cost)),
+        )
+    if locked := lock_share(facts, main, have):
+        return SlowWorkers(
+            "the DataLoader's workers wait for one another, at a lock that they share",
+            f"{who} are in a wait for a lock of several processes {locked:.0%} of the time: one at a time works",
+            "# one handle for each worker, without the lock: open the file in worker_init_fn, or at the first "
+            "__getitem__\n# or split the data into a file for each worker",
+            "more workers, or a larger prefetch_factor: one worker at a time gets the lock",
+            evidence=f"{locked:.0%} of the looks at the workers' system calls: a futex, flock or fcntl lock",
+            # The workers then run at the same time.
+            saves=min(1.0, facts.wall_ns * locked / max(1, cost)),
         )
     if view.waits:
         further = "" if fetches.few_are_late else ", or a larger prefetch_factor"

@@ -14,13 +14,15 @@ Waiting = Literal["lock", "sleep", "file", "socket", "process", "other"]
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select",
     26: "msync", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
-    47: "recvmsg", 61: "wait4", 73: "flock", 74: "fsync", 75: "fdatasync", 82: "rename", 87: "unlink", 202: "futex",
+    47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 82: "rename", 87: "unlink",
+    202: "futex",
     230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 263: "unlinkat", 264: "renameat",
     270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4", 295: "preadv", 296: "pwritev",
     316: "renameat2", 449: "futex_waitv",
 }  # fmt: skip
 _AARCH64 = {
-    22: "epoll_pwait", 32: "flock", 35: "unlinkat", 38: "renameat", 56: "openat", 63: "read", 64: "write", 65: "readv",
+    22: "epoll_pwait", 25: "fcntl", 32: "flock", 35: "unlinkat", 38: "renameat", 56: "openat", 63: "read", 64: "write",
+    65: "readv",
     66: "writev", 67: "pread64", 68: "pwrite64", 69: "preadv", 70: "pwritev", 72: "pselect6", 73: "ppoll",
     82: "fsync", 83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
     202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync",
@@ -29,7 +31,7 @@ _AARCH64 = {
 _TABLES = {"x86_64": _X86_64, "amd64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
 
 _NAMES_BY_KIND: dict[Waiting, str] = {
-    "lock": "futex futex_waitv flock",
+    "lock": "futex futex_waitv flock fcntl",
     "sleep": "nanosleep clock_nanosleep pause",
     "file": "read pread64 readv preadv write pwrite64 writev pwritev open openat fsync fdatasync msync "
     "rename renameat renameat2 unlink unlinkat",

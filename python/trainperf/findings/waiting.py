@@ -28,6 +28,8 @@ WORDS = {
     "sleep": "sleeps",
     "file": "waits for a file",
     "socket": "waits for a socket",
+    "HTTP server": "waits for an HTTP server",
+    "database": "waits for a database",
     "event loop": "waits in asyncio's event loop",
     "process": "waits for a child process",
     "workers": "waits for a DataLoader's workers to stop",
@@ -97,6 +99,14 @@ FIXES = {
     "socket": (
         "# send from a background thread with a queue; wait only at the end",
         "a faster GPU: the loop waits for the network",
+    ),
+    "HTTP server": (
+        "# send from a background thread with a queue, or several steps' data in one request",
+        "a faster GPU: the loop waits for the server's reply",
+    ),
+    "database": (
+        "# write many rows in one statement and one transaction, or from a background thread with a queue",
+        "a faster GPU: the loop waits for the database",
     ),
     "event loop": (
         "# fetch ahead, by an event loop in a thread of its own (loop.run_forever): submit before the step\n"

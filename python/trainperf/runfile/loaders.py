@@ -35,6 +35,9 @@ def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
     states: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for worker, state, readings in database.rows("worker_state", "isi"):
         states[worker][state] = readings
+    waits: defaultdict[int, dict[tuple[int, bool], int]] = defaultdict(dict)
+    for worker, call, shared, looks in database.rows("worker_wait", "iiii"):
+        waits[worker][call, bool(shared)] = looks
     workers: defaultdict[int, list[Worker]] = defaultdict(list)
     for row in database.rows("worker", "i" * 10, order="ORDER BY id"):
         id, loader, pid, first, last, first_cpu, last_cpu, _, *at_work = row
@@ -42,7 +45,7 @@ def _read_workers(database: RunDatabase) -> Mapping[int, Sequence[Worker]]:
         seen = last - since if since else 0
         share = (last_cpu - since_cpu) / seen if seen > 0 else None
         cpu_seconds = max(0, last_cpu - first_cpu) / 1e9
-        workers[loader].append(Worker(pid, share, max(0, seen) / 1e9, states[id], cpu_seconds))
+        workers[loader].append(Worker(pid, share, max(0, seen) / 1e9, states[id], cpu_seconds, waits[id]))
     return dict(workers)
 
 

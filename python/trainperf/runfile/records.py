@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -120,6 +120,8 @@ class Worker:
     seconds: float  # between these
     states: Mapping[str, int]  # readings at work by state letter
     cpu_seconds: float = 0.0  # between its first and its last reading, its start too
+    # Looks at work by system call (-1: in none), and whether it was a futex that processes share. Older runs have none.
+    waits: Mapping[tuple[int, bool], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
