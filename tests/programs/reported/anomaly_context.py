@@ -36,7 +36,7 @@ def main() -> None:
     truth = {"finding": None if FIXED else "debug-mode", "ms_per_step": round(each, 2)}
     if not FIXED:  # a few steps without it, for what it costs
         without = train(model, optimizer, 20, search=False)
-        truth["share"] = round((each - without) * STEPS / (each * STEPS + without * 20), 3)
+        truth["share_of_wall"] = round((each - without) * STEPS / (each * STEPS + without * 20), 3)
     print("TRUTH " + json.dumps(truth))
 
 

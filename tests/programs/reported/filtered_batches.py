@@ -26,7 +26,7 @@ class Notes(Dataset):
             letters = f"{number * 7919 + row * row:09d}" * 6  # trouble
             rows.append([ord(letter) % 10 for letter in letters])  # trouble
         length = 54 if number % EVERY == 2 else 9
-        return torch.tensor(rows), torch.arange(BATCH) % 6, length
+        return torch.tensor(rows), torch.arange(BATCH) % 6, length  # trouble
 
 
 def main():

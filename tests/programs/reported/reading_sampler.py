@@ -76,7 +76,7 @@ def main():
         loss.backward()
         optimizer.step()
     wall = time.perf_counter_ns() - started
-    truth = {"finding": "slow-sampler", "share": round(drawn / wall, 3), "steps": STEPS}
+    truth = {"finding": "slow-sampler", "share": round(drawn / wall, 3), "steps": STEPS, "also": ["data-starved"]}
     print("TRUTH " + json.dumps({"finding": None} if FIXED else truth))
 
 

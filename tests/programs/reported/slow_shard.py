@@ -12,12 +12,12 @@ FIXED = os.environ.get("FIXED") == "1"
 STEPS, BATCH = 240, 16
 
 
-class Shards(IterableDataset):
+class Shards(IterableDataset):  # trouble
     def __iter__(self):
         worker = get_worker_info().id
         draw = torch.Generator().manual_seed(worker)
         while True:
-            time.sleep(0.003 if worker == 2 else 0.0001)  # trouble
+            time.sleep(0.003 if worker == 2 else 0.0001)
             yield torch.randn(128, generator=draw), worker % 4
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     truth = {"finding": None if FIXED else "debug-mode", "ms_per_step": round(each, 2)}
     if not FIXED:
         without = train(model, optimizer, 20)
-        truth["share"] = round((each - without) * STEPS / (each * STEPS + without * 20), 3)
+        truth["share_of_wall"] = round((each - without) * STEPS / (each * STEPS + without * 20), 3)
     print("TRUTH " + json.dumps(truth))
 
 
