@@ -25,9 +25,10 @@ def source_marks() -> str:
     left = _MOST_BYTES
     for file in dict.fromkeys(_files()):
         try:
-            left -= os.path.getsize(file)
-            if left < 0:
-                break
+            size = os.path.getsize(file)
+            if size > left:
+                continue
+            left -= size
             with tokenize.open(file) as source:
                 loops = list(marks_of(source.read()))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

@@ -31,7 +31,7 @@ def long_names(file: RunFile) -> None:
 
 def one_long_hog(file: RunFile) -> None:
     """Its name is in the title, the evidence and what is to be done."""
-    hog, line = file.thread(LONG * 10), file.stack(f"/u/{LONG * 10}.py:3 {LONG * 10}")
+    hog, line = file.thread(LONG * 6), file.stack(f"/u/{LONG * 6}.py:3 {LONG * 6}")
     file.steps(100, compute=5, gil_wait=5).detail("gil_wait", 500, thread=hog, stack=line, count=100)
 
 
