@@ -11,7 +11,8 @@
 
 namespace trainperf {
 
-// Makes an empty file at `path`, exclusively. One that replaces another has its owner and permissions. Status codes as for RunWriter::Create.
+// Makes an empty file at `path`, exclusively. One that replaces another has its owner and permissions. Status codes as
+// for RunWriter::Create.
 absl::Status MakeRunFile(const std::string& path, bool overwrite);
 
 // Where temporary files may go, the best first: TMPDIR, /tmp, /var/tmp, /dev/shm.
