@@ -2,7 +2,7 @@
 //
 // A ring of fixed size, by the low bits of the correlation. Correlations of one process rise, and 12 to 29 of them go
 // by for each launch of torch's, so a slot is taken again 2,000 to 5,000 launches later; a device's queue holds some
-// 1,000.
+// 1,000. A slot has room for two: the ids of two threads may be far apart and meet in it, while both wait in a queue.
 
 #ifndef TRAINPERF_TIMELINE_LAUNCH_TABLE_H_
 #define TRAINPERF_TIMELINE_LAUNCH_TABLE_H_
@@ -29,20 +29,23 @@ struct Launch {
 
 class LaunchTable {
  public:
-  static constexpr size_t kSize = 65'536;
+  static constexpr size_t kSize = 65'536;  // launches
 
   void Add(const Launch& launch) {
-    if (launches_.empty()) launches_.resize(kSize);
+    if (slots_.empty()) slots_.resize(kSize / 2);
     if (first_ == 0 || launch.correlation < first_) first_ = launch.correlation;
-    launches_[launch.correlation % kSize] = launch;
+    Slot& slot = slots_[launch.correlation % slots_.size()];
+    if (slot.later.correlation != launch.correlation) slot.earlier = slot.later;
+    slot.later = launch;
     if (launch.kernel && launch.correlation > newest_) newest_ = launch.correlation;
   }
   Launch* Find(uint64_t correlation) {
-    if (correlation == 0 || launches_.empty()) return nullptr;
-    Launch& launch = launches_[correlation % kSize];
-    return launch.correlation == correlation ? &launch : nullptr;
+    if (correlation == 0 || slots_.empty()) return nullptr;
+    Slot& slot = slots_[correlation % slots_.size()];
+    if (slot.later.correlation == correlation) return &slot.later;
+    return slot.earlier.correlation == correlation ? &slot.earlier : nullptr;
   }
-  bool empty() const { return launches_.empty(); }
+  bool empty() const { return slots_.empty(); }
   // Whether the operation was asked for before the first call that is known.
   bool IsBefore(uint64_t correlation) const { return correlation < first_; }
   // Whether the latest kernel that was launched is still to run. False before the first.
@@ -52,7 +55,10 @@ class LaunchTable {
   }
 
  private:
-  std::vector<Launch> launches_;
+  struct Slot {
+    Launch later, earlier;  // by when they were added
+  };
+  std::vector<Slot> slots_;
   uint64_t first_ = 0;
   uint64_t newest_ = 0;
 };

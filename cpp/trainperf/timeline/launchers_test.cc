@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "trainperf/timeline/launch_table.h"
 #include "trainperf/timeline/launcher_logs.h"
 #include "trainperf/timeline/script.h"
 
@@ -250,6 +251,22 @@ TEST(Launchers, AtTheBoundTheThreadThatWasSilentLongestIsForgotten) {
   EXPECT_NE(logs.Of(kFirst), nullptr);
   call(600, 3'000'000);
   EXPECT_EQ(logs.Of(600), nullptr);
+}
+
+TEST(LaunchTable, TwoThreadsIdsThatMeetAreBothFound) {
+  LaunchTable table;
+  const auto add = [&](uint64_t correlation) {
+    Launch launch;
+    launch.correlation = correlation;
+    table.Add(launch);
+  };
+  add(10);
+  add(10 + LaunchTable::kSize);
+  ASSERT_NE(table.Find(10), nullptr);
+  ASSERT_NE(table.Find(10 + LaunchTable::kSize), nullptr);
+  add(10 + 2 * LaunchTable::kSize);  // the oldest goes
+  EXPECT_EQ(table.Find(10), nullptr);
+  EXPECT_NE(table.Find(10 + LaunchTable::kSize), nullptr);
 }
 
 }  // namespace
