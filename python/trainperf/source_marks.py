@@ -1,5 +1,5 @@
 """Places in the user's source that a finding can say more of: loops over weights, one by one, and what they do to each;
-files of text that are written anew."""
+files of text that are written anew; calls of a database that leave no frame of Python's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import trainperf
 _MOST_BYTES = 400_000  # of source, in all: a second of parsing at most
 _LOOPS = (ast.For, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _OF_WEIGHTS = {"parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "grad", "param_groups"}
+_DATABASES = {"sqlite3", "duckdb", "psycopg", "psycopg2", "MySQLdb", "mysql", "pyodbc", "oracledb"}
+_ASK_DATABASE = {"execute", "executemany", "executescript", "commit", "fetchone", "fetchmany", "fetchall"}
 _STATISTICS = {"norm", "mean", "std", "var", "abs", "max", "min", "sum", "pow", "square"}
 
 
@@ -40,12 +42,16 @@ def source_marks() -> str:
 
 def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
     """First and last line of each, and its kind: see findings/source_marks.py."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    uses_database = any(_imports_database(node) for node in ast.walk(tree))
+    for node in ast.walk(tree):
         kind = ""
         if isinstance(node, _LOOPS):
             kind = _kind(node)
         elif isinstance(node, (ast.With, ast.Call)) and _rewrites(node):
             kind = "rewrite"
+        elif uses_database and isinstance(node, (ast.With, ast.Call)) and _asks_database(node):
+            kind = "database"
         if kind and isinstance(node, (ast.stmt, ast.expr)):
             yield node.lineno, node.end_lineno or node.lineno, kind
 
@@ -105,6 +111,20 @@ def _rewrites(node: ast.With | ast.Call) -> bool:
         return False
     calls = {name for b in node.body for n in ast.walk(b) if (name := _method(n))}
     return bool(calls & {"dump", "writerow", "writerows", "write", "writelines"})
+
+
+def _imports_database(node: ast.AST) -> bool:
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return any(name.partition(".")[0] in _DATABASES for name in names)
+
+
+def _asks_database(node: ast.With | ast.Call) -> bool:
+    """`cursor.execute(...)`, or `with connection:` around it, which commits at its end."""
+    if isinstance(node, ast.Call):
+        return _method(node) in _ASK_DATABASE
+    held = all(isinstance(item.context_expr, (ast.Name, ast.Attribute)) for item in node.items)
+    return held and any(_method(n) in _ASK_DATABASE for b in node.body for n in ast.walk(b))
 
 
 def _opens_to_write(call: ast.Call) -> bool:

@@ -57,3 +57,19 @@ def test_a_trace_function_in_c_has_no_price(make: Make, python: float, severity:
     file = make(traced_percent="99", tracer=":coverage.tracer.CTracer", tracer_kind="sys.settrace")
     (f,) = [f for f in said(file.steps(100, python=python, compute=10 - python)).findings if f.id == "TP313"]
     assert (f.severity, f.cost_ns) == (severity, 0) and any("was not measured" in e for e in f.evidence)
+
+
+@pytest.mark.parametrize(
+    ("meta", "named"),
+    [
+        ({"launch_blocking": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+        ({"deterministic_percent": "97"}, "deterministic algorithms"),
+    ],
+)
+def test_a_mode_of_devices_abstains_where_one_is_fed(make: Make, meta: dict[str, str], named: str) -> None:
+    def why(**more: str) -> list[str]:
+        found = said(make(**meta, **more).steps(100, compute=5.0))
+        return [a.why for a in found.abstained if a.slug == "debug-mode"]
+
+    assert [named in text for text in why(feeds_device="1")] == [True]
+    assert why() == []

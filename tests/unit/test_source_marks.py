@@ -38,6 +38,9 @@ _PAIRS = "for a, b in zip(teacher.parameters(), student.parameters()):\n    "
         ('with open(path, "a") as file:\n    json.dump(row, file)', ""),
         ('with open(path, "wb") as file:\n    pickle.dump(state, file)', ""),
         ('with open(f"{folder}/{step}.json", "w") as file:\n    json.dump(rows, file)', ""),
+        ("import sqlite3\nrows.commit()", "database"),
+        ("from psycopg2 import connect\ncursor.execute(text, row)", "database"),
+        ("runner.execute(plan)", ""),
         ("for i in range(9):\n    x = x * 2 + y * 3", ""),
         ("for p in model.parameters():\n    p.requires_grad = False", ""),
     ],
@@ -58,6 +61,18 @@ def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypa
     recorded = json.loads(source_marks())
     assert recorded[str(mine)] == [[2, 3, "lerp"]] and str(broken) not in recorded
     assert not any("site-packages" in file for file in recorded)
+
+
+@pytest.mark.parametrize(
+    ("call", "line", "waits"), [(230, 38, "a database"), (75, 38, "a database"), (75, 50, "a file")]
+)
+def test_a_wait_in_a_call_of_a_database_is_for_that(make: Make, call: int, line: int, waits: str) -> None:
+    """SQLite leaves no frame: it sleeps while another has its lock, and waits for the disk as it commits."""
+    file = make(platform="Linux-6.1-x86_64-with-glibc2.36", source_marks=json.dumps({TRAIN: [[37, 39, "database"]]}))
+    file.steps(100, compute=2.0, blocked_io=6.0)
+    at = file.stack(f"{TRAIN}:{line} keep", f"{TRAIN}:95 <module>")
+    f = only(file.detail("sample", 590, phase="other", state="blocked", code=call, stack=at, count=60))
+    assert f"waits for {waits}" in f.title and ("transaction" in f.fix) == (waits == "a database"), f
 
 
 @pytest.mark.parametrize("state", ["python", "native"])

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders
+from trainperf.findings import loaders, source_marks
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import below_backward, client_of, in_collective, is_stdlib_file, stops_workers
 from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
@@ -162,6 +162,8 @@ def _kind(facts: Facts, claims: Mapping[Cell, int], top: Spot | None, call: str)
     kind = waiting_kind(call) if call else "other"
     if top is not None and in_event_loop(top.frames):
         return "event loop"
+    if top is not None and kind in ("sleep", "file", "lock", "socket") and source_marks.asks_database(facts, top):
+        return "database"
     if top is not None and kind in ("socket", "file", "lock") and (server := client_of(top.frames)):
         return server
     if top is not None and kind in ("socket", "file", "other") and _in_subprocess(top.frames):

@@ -54,6 +54,11 @@ def rewrites(facts: Facts, spot: Spot) -> bool:
     return _kind(facts, spot) == "rewrite"
 
 
+def asks_database(facts: Facts, spot: Spot) -> bool:
+    """Its line calls a database, or ends a `with` that does."""
+    return _kind_at(_recorded(facts), spot.frame) == "database"
+
+
 def is_of_log(frame: FrameLike) -> bool:
     """By its name a function that keeps a log or metrics, which is no checkpoint whatever it saves by."""
     return _LOG.search(frame.function) is not None

@@ -16,6 +16,7 @@ _ANOMALY_OFF = "torch.autograd.set_detect_anomaly(False)  # and no `with torch.a
 _ANOMALY_OFF_LIGHTNING = "Trainer(..., detect_anomaly=False)"
 _TRACER_OFF = {
     "sys.settrace": "sys.settrace(None)  # run without the debugger or coverage that set it",
+    "sys.monitoring": "sys.monitoring.free_tool_id(id)  # run without the tool that registered",
     "sys.setprofile": "sys.setprofile(None)  # run without the profiler that set it",
 }
 
@@ -37,7 +38,20 @@ class DebugMode:
         if facts.run.profiled_percent >= least:
             on = f"PyTorch's profiler was on for {facts.run.profiled_percent}% of the time"
             return Abstained(self.id, self.slug, f"{on}: its cost in each operation was not measured")
-        return None
+        return self._of_device(facts)
+
+    def _of_device(self, facts: Facts) -> Abstained | None:
+        """On a CPU these cost next to nothing."""
+        if not facts.run.feeds_device:
+            return None
+        if facts.run.meta.get("launch_blocking") == "1":
+            why = "CUDA_LAUNCH_BLOCKING=1 was set: each launch waited for its kernel, and how long was not measured"
+            return Abstained(self.id, self.slug, f"{why}; unset it")
+        percent = facts.number("deterministic_percent")
+        if percent < 100 * limit("warn_share"):
+            return None
+        on = f"deterministic algorithms were on for {percent:.0f}% of the time"
+        return Abstained(self.id, self.slug, f"{on}: what the faster ones would save was not measured")
 
     def _anomaly(self, facts: Facts) -> Finding | None:
         cost = anomaly_cost(facts)
