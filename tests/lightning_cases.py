@@ -326,8 +326,8 @@ def fetching_callback(n: int = 60) -> Case:
 
 def epoch_end(n: int = 60) -> Case:
     truth = Truth()
-    title = "200 ms in the module's on_train_epoch_end, of one epoch"
-    model = EpochEnd(lambda: truth.sleep(200))
+    title = "600 ms in the module's on_train_epoch_end, of one epoch"
+    model = EpochEnd(lambda: truth.sleep(600))
     return Case("epoch_end", title, "lightning_module", n, "callback", "EpochEnd", model, loader(truth, n), truth=truth)
 
 
