@@ -33,10 +33,11 @@ make_forky() {
   unshare --mount true 2>/dev/null || without "no mounts may be made here"
   mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{sources,list} 2>/dev/null || true; } |
     sed -nE 's/^URIs: (\S+).*/\1/p; s/^deb (\[.*\] )?(\S+) .*/\2/p' | head -n 1)
+  [ -n "$mirror" ] || without "apt's sources name no mirror of Debian"
   rm -rf "$root" "$root.new"
   mkdir -p build
   # forky's keys are newer than those of an older Debian; apt checks each package by them once it is there.
-  debootstrap --variant=minbase --no-check-gpg --include=ca-certificates forky "$root.new" "${mirror:-http://deb.debian.org/debian}" \
+  debootstrap --variant=minbase --no-check-gpg --include=ca-certificates forky "$root.new" "$mirror" \
     /usr/share/debootstrap/scripts/sid >build/forky.log 2>&1 || { tail -n 3 build/forky.log >&2; without "forky's mirror cannot be reached"; }
   cp /etc/resolv.conf "$root.new/etc/"
   # What this machine trusts, forky trusts.
