@@ -198,7 +198,7 @@ def _like_inputs(facts: Facts, table: _Table, found: list[Growth]) -> bool:
     ends = [_ends(table.levels(PHASES.index(phase))) for phase in _MODEL]
     rises = [last - first for first, last in ends]
     alike = min(rises) >= limit("growth_of_inputs") * max(rises)
-    # Of what grows beside the model most may be the same inputs, but not what grows far more than it.
+    # What grows outside the model may be due to the same inputs, unless it grows far more than the model.
     of_model = sum(g.excess_ns for g in model)
     return bool(model) and alike and of_model >= limit("growth_of_inputs") * sum(g.excess_ns for g in found)
 
