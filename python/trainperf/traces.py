@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from trainperf import core
 from trainperf.errors import TrainperfError
 from trainperf.output import run_file_target
 
@@ -66,15 +67,17 @@ def analyze(
 
     `progress` is called now and then with the share that is done. `inputs`: other files that are read, and so are not
     replaced. Raises ValueError for what is no trace, and OSError
-    when one of the files cannot be read or made.
+    when one of the files cannot be read or made; TrainperfError where there is no compiled core.
     """
-    from trainperf import _native
-
+    try:
+        native = core.load()
+    except ImportError as error:
+        raise TrainperfError(str(error)) from error
     output = run_file_target(output, overwrite=overwrite, inputs=[trace, *inputs])
-    meta = {"trainperf": _native.VERSION, "trace": os.path.abspath(trace), "name": stem(trace)}
+    meta = {"trainperf": native.VERSION, "trace": os.path.abspath(trace), "name": stem(trace)}
     named = rank_in_name(trace)
     if named is not None:
         meta["rank"] = str(named)  # what the trace itself says stands above it
-    done = _native.analyze_trace(trace, output, overwrite=overwrite, meta=meta, progress=progress)
+    done = native.analyze_trace(trace, output, overwrite=overwrite, meta=meta, progress=progress)
     rank = done["rank"] if done["rank"] >= 0 else named
     return Analyzed(trace, done["path"], not output, done["events"], done["devices"], rank)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from trainperf import core
 from trainperf.errors import TrainperfError
 from trainperf.log import log
 from trainperf.output import run_file_target
@@ -303,10 +304,9 @@ def _load_native(settings: Settings) -> Any:
     if settings.disabled:
         return settings.disabled
     try:
-        from trainperf import _native
+        return core.load()
     except ImportError as error:
-        return f"the compiled core cannot be imported on this platform ({sys.platform}): {error}"
-    return _native
+        return str(error)
 
 
 def _report_follows(watch: Lifetime) -> bool:
