@@ -125,6 +125,54 @@ def test_one_start_up_is_no_warning(make: Make, persistent: bool) -> None:
     assert "the first batch came after 900 ms" in f.why
 
 
+def started_by(file: RunFile, method: str, first: float, later: float, epochs: int = 10) -> RunFile:
+    for step in range(12 * epochs):
+        wait = later if step else first
+        file.step(data_wait=wait if step % 12 == 0 else 0.1, compute=10.0)
+        if step % 12 == 0:
+            file.span("loader_start", wait / 4, step=step, object=1)
+            file.span("first_fetch", wait * 3 / 4, step=step, object=1)
+    ready, starts = 11 * epochs, first + later * (epochs - 1)
+    file.loader(
+        1,
+        fetches=ready,
+        wait=ready / 10,
+        ready={2: (ready, ready / 10)},
+        first=(epochs, starts),
+        num_workers=2,
+        persistent_workers=False,
+        multiprocessing_context=method,
+    )
+    return file
+
+
+def test_a_fork_server_imports_once_and_that_start_is_not_saved(make: Make) -> None:
+    """CPython 3.14's default: of 1,700 + 9 * 120 ms persistent workers save the 9 * 120."""
+    f = only(started_by(make(), "forkserver", first=1700.0, later=120.0))
+    assert f.id == "TP104" and f.title == "worker processes start again at every epoch"
+    assert f.cost_ns * f.fix_share == pytest.approx(9 * 120e6, rel=0.01)
+    assert "the first took 1.7 s, as the fork server imports the program then" in f.evidence
+    assert "preload" not in f.fix
+
+
+def test_quick_starts_after_that_of_a_fork_server_are_one_start_up(make: Make) -> None:
+    (f,) = said(started_by(make(), "forkserver", first=1700.0, later=8.0)).findings
+    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# nothing, in a longer run")
+    assert "the first batch came after 1.7 s" in f.why
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_that_import_at_each_start_are_told_of_the_fork_server(make: Make, method: str) -> None:
+    """As in a notebook, or with `python -m`: there the fork server has nothing to import by itself."""
+    f = only(started_by(make(), method, first=1700.0, later=1600.0))
+    calls = f.fix.splitlines()
+    assert calls[0].startswith("DataLoader(..., persistent_workers=True")
+    preload = 'multiprocessing.set_forkserver_preload(["__main__", "torch"])'
+    assert (preload in calls) == (method != "fork")
+    assert ('DataLoader(..., multiprocessing_context="forkserver")' in calls) == (method == "spawn")
+    assert not any("fork server imports" in e for e in f.evidence)
+
+
 def persistent_epochs(file: RunFile, first: float, later: float) -> RunFile:
     """Ten short epochs of a loader with persistent workers: what their first batches took."""
     for step in range(120):

@@ -3,6 +3,7 @@ each batch."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class _Waits:
     started: Mapping[int, int]  # worker processes started there: in one step, or in the last of an epoch and the next
     refills: int
     refilled: Mapping[int, int]  # those of an earlier epoch went on
+    first_ns: int  # of started_ns: each loader's first start; where loaders are made anew, the first of all
+    imports: bool  # later starts take as long: each imports the program again, or what a fork server has not imported
     ended_ns: int  # what stopping them took at the end of an epoch
     left: Outside  # and where the loop left an epoch before
     again: bool  # workers of a loader started more than once, or each start was of a loader made anew
@@ -53,14 +56,23 @@ class _Waits:
         """Whether it takes notable time to stop them."""
         return self.stopping_ns > self.started_ns / 20
 
+    def first_share(self, loaders: int) -> float:
+        """Of all of it, what the first start of each of so many loaders takes, and to stop its workers."""
+        stopping = self.stopping_ns * min(loaders, self.starts) // self.starts
+        return min(1.0, (self.first_ns + stopping) / max(1, self.started_ns + self.stopping_ns))
+
     @property
     def workers(self) -> str:
         return plural(loaders.num_workers(self.main), "worker")
 
     @property
+    def method(self) -> str:
+        """ "fork", "spawn", "forkserver" or ""."""
+        return str(self.main.description.get("multiprocessing_context") or "")
+
+    @property
     def options(self) -> str:
-        method = str(self.main.description.get("multiprocessing_context") or "")
-        how = f", started by {method}" if method else ""
+        how = f", started by {self.method}" if self.method else ""
         return f"persistent_workers={bool(self.main.description.get('persistent_workers'))}{how}"
 
 
@@ -137,12 +149,13 @@ class WorkerStartup:
 
     def _again(self, facts: Facts, waits: _Waits) -> Outcome:
         claims = _claims(facts, waits)
-        severity = facts.grade(_waited(facts, claims), self.limits)
+        # A first start may be most of it: that of a fork server, which imports the program once.
+        again = 1 - waits.first_share(1 if waits.anew else len(loaders.with_workers_of(facts)))
+        severity = facts.grade(int(_waited(facts, claims) * again), self.limits)
         if severity is None:
-            return None
+            return self._once(facts, waits)
         count, workers, anew = len(waits.started), waits.workers, waits.anew
         starts = plural(waits.starts, "start")
-        kept = 1 if anew else len(loaders.with_workers_of(facts))  # each loader's first
         each = ms(sum(claims.values()) / waits.starts)
         return facts.finding(
             (self.id, self.slug),
@@ -155,6 +168,9 @@ class WorkerStartup:
             evidence=(
                 f"{count:,} of {facts.steps:,} steps wait for {workers} to start: {starts}, {each} each",
                 f"{'each time of a new loader; ' if anew else ''}{waits.options}",
+                f"the first took {_took(waits.first_ns)}, as the fork server imports the program then"
+                if waits.method == "forkserver" and not waits.imports
+                else "",
                 f"{ms(waits.stopping_ns / waits.starts)} of it to stop them at an epoch's end" if waits.stops else "",
                 f"the other {facts.steps - count:,} steps do not wait for it",
             ),
@@ -163,8 +179,9 @@ class WorkerStartup:
             why=f"each {'new DataLoader' if anew else 'iter(loader)'} starts {workers}: "
             f"{plural(waits.starts, 'time')}, {each} each",
             fix=("# make the loader once, before the epochs:\n" if anew else "")
-            + f"DataLoader(..., persistent_workers=True, num_workers={loaders.num_workers(waits.main)})",
-            fix_share=1 - min(1, kept / waits.starts),
+            + f"DataLoader(..., persistent_workers=True, num_workers={loaders.num_workers(waits.main)})"
+            + _faster_starts(waits),
+            fix_share=again,
             will_not_help="more workers: each one makes the start longer",
         )
 
@@ -176,7 +193,7 @@ class WorkerStartup:
         if facts.steps < limit("critical_min_steps"):
             why = f"one worker start-up in {plural(facts.steps, 'step')}: run longer to tell"
             return Abstained(self.id, self.slug, why)
-        first = _took(waits.started_ns)
+        first = _took(waits.first_ns)
         stop = " and stop" if waits.stops else ""
         return facts.finding(
             (self.id, self.slug),
@@ -234,6 +251,17 @@ class WorkerStartup:
         )
 
 
+def _faster_starts(waits: _Waits) -> str:
+    """Where each start imports what the program has imported: another way to start, as long as workers start again."""
+    if waits.method not in ("spawn", "forkserver") or not waits.imports:
+        return ""
+    use = '\nDataLoader(..., multiprocessing_context="forkserver")' if waits.method == "spawn" else ""
+    return (
+        "\n# or, where workers must start again: import once, in the fork server, before the first loader\n"
+        f'multiprocessing.set_forkserver_preload(["__main__", "torch"]){use}'
+    )
+
+
 def _belongs(time: Sequence[Span], s: Span) -> bool:
     """Whether it is of that time too: each start has its first fetch, and zip(loader, loader) starts a loader twice."""
     fetched = sum(t.kind == "first_fetch" for t in time)
@@ -272,12 +300,19 @@ def _waits(facts: Facts) -> _Waits | None:
     # Each loader once: what would persist are the workers of a loader that is not used again.
     once_each = all(len(times) == 1 for times in first.values())
     anew = once_each and len({times[0][0].step for times in first.values()}) > 1
+    # What each start took: by loader, in the order in which they began.
+    took = [[sum(s.end_ns - s.start_ns for s in time) for time in times[: starts[k]]] for k, times in first.items()]
+    if anew:
+        took = [[times[0] for times in took]]
+    firsts, later = [times[0] for times in took], [ns for times in took for ns in times[1:]]
     return _Waits(
         main=with_workers[max(first, key=lambda k: sum(s.end_ns - s.start_ns for time in first[k] for s in time))],
         starts=sum(starts.values()),
         refills=sum(len(times) - starts[k] for k, times in first.items()),
         started=started,
         refilled=refilled,
+        first_ns=sum(firsts),
+        imports=bool(later) and statistics.median(later) > limit("half_share") * statistics.median(firsts),
         ended_ns=stopping,
         left=facts.loaders_end,
         again=anew or max(starts.values()) > 1,
