@@ -56,6 +56,22 @@ def test_full_collections_alone_are_asked_for_also_without_a_sample(make: Make, 
     assert "gc.collect()" not in by_itself.title and "gc.freeze" in by_itself.fix
 
 
+@pytest.mark.parametrize("python", ["3.13.9", "3.14.0rc2", "3.14.4", "3.14.5", "3.14.10", "3.15.0"])
+def test_increments_are_told_as_such(make: Make, python: str) -> None:
+    """3.14.0 to 3.14.4 collect by themselves in increments, which walk old objects too: freezing helps."""
+    file = make(python=python).steps(100, gc=5.0, compute=8.0)
+    file.detail("gc", 500, code=1, count=90)
+    f = only(file)
+    incremental = python in ("3.14.0rc2", "3.14.4")
+    assert ("a part of what lives long" in f.why) == ("gc.freeze(); gc.disable()" in f.fix) == incremental
+    kind = "incremental" if incremental else "generation 1"
+    assert f"{kind}: 90 collections, 5.6 ms each" in f.evidence
+    file.detail("gc", 100, code=2, count=4)
+    assert "gc.collect()" not in only(file).title
+    file.detail("gc", 500, code=2, count=20)  # none of them comes by itself there
+    assert ("gc.collect() is called in the loop" in only(file).title) == incremental
+
+
 def test_checkpoint_says_bytes_speed_and_how_often(make: Make) -> None:
     file = make()
     at = file.stack("/x/site-packages/torch/serialization.py:900 save", f"{TRAIN}:70 save")
