@@ -95,7 +95,7 @@ def test_a_holder_of_several_functions_is_told_with_two_and_all_of_it_is_moved(m
     f = only(file)
     two = "for 50% of it in Writer.clean (train.py:88), and for 37% in Writer.dump (train.py:92)"
     assert f.why == f"writer holds the GIL {two}" and f.where == "train.py:88"
-    assert f"writer held it for 100% of the wait: {two}" in f.evidence
+    assert f"writer held it for 100% of the wait, {two}" in f.evidence
     assert f.fix_share == 1.0
     assert f.fix.splitlines() == [
         "# run Writer.run in a process: threads share one GIL",

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from trainperf.findings import render
 from trainperf.findings.facts import Facts, ms, plural
 from trainperf.findings.gpu import BETWEEN, NOT_SEEN, Gpu
 from trainperf.findings.inference_words import of_inference
-from trainperf.findings.model import Abstained, Finding, Standing
+from trainperf.findings.model import Abstained, Diagnosis, Finding, Standing, Unsure
 from trainperf.findings.rule import Rule
 from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.thresholds import limit
@@ -63,6 +64,10 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
     for rule in rules if facts.steps else ():
         blind = _blind(facts, rule)
         outcome = blind if blind is not None else rule.check(facts)
+        if isinstance(outcome, Unsure):
+            outcome = render.abstained(facts, rule, outcome)
+        elif isinstance(outcome, Diagnosis):
+            outcome = render.finding(facts, rule, outcome)
         if isinstance(outcome, Abstained):
             abstained.append(outcome)
         elif outcome is not None:
@@ -73,7 +78,7 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
     if not facts.steps:
         abstained = [Abstained(rule.id, rule.slug, "no step was seen") for rule in rules]
     if facts.inference:
-        found = [of_inference(finding) for finding in found]
+        found = [finding if finding.variant else of_inference(finding) for finding in found]
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
     _own_first(found)
     verdict = _verdict(facts, found, abstained)
@@ -127,7 +132,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     of_loop = cost - sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in MACHINE)
     if not machines and severity != "info" and facts.share(cost) < rule.limits.warn <= facts.loop_share(of_loop):
         evidence = (*evidence, f"{facts.loop_share(of_loop):.0%} of runnable time (CPU contention excluded)")
-    if hides and facts.gpu is not None and not any(e.startswith(facts.gpu.name) for e in evidence):
+    if hides and facts.gpu is not None and not finding.tells_idle:
         evidence = (*evidence, _device_evidence(facts, facts.gpu, cost, regraded is not None))
     # Who waits leaves its CPU to others meanwhile: without that wait it is kept off no less.
     worked = sum(ns for (_, mechanism), ns in share.claims.items() if mechanism in ON_CPU)

@@ -6,7 +6,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,9 +15,10 @@ from trainperf.findings import debug_modes, framework, growth, loaders, trainer_
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
-from trainperf.findings.model import Cell, Confidence, Finding, Limits, Severity, Standing
+from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Said, Severity, Standing, Sure
 from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Holder, Places, Spot, function_name
+from trainperf.findings.render import confidence
 from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
 from trainperf.findings.skipped import Skipped, skipped
 from trainperf.findings.text import ms, plural, size
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 _LONGEST_COMMAND = 160  # characters
-
-
-@dataclass(frozen=True, slots=True)
-class Affected:
-    """The steps that have a cost: all of the run's, or the few that hold nearly all of it."""
-
-    steps: int
-    share: float  # of the cost, in these steps
-
-    def rare(self, steps: int) -> bool:
-        """Of so many: to do it in fewer of them gains little."""
-        return 10 * self.steps <= steps
 
 
 class Facts(Places):
@@ -261,26 +249,8 @@ class Facts(Places):
     ) -> tuple[Confidence, str]:
         """From the number of steps, the samples behind a named place (None: nothing was sampled), a probe's tier, and
         what else makes it less sure."""
-        reasons: list[str] = []
-        level: Confidence = "high"
-        if self.steps < limit("critical_min_steps"):
-            level = "medium" if self.steps >= 5 else "low"
-            reasons.append(f"only {self.steps:,} steps")
-        if tier and tier != "exact":
-            level = "medium" if level == "high" else level
-            reasons.append(f"estimated ({tier})")
-        if samples == 0:  # no place is named that could be wrong
-            level = "medium" if level == "high" else level
-            reasons.append("no sample says where")
-        elif samples is not None and samples < limit("good_samples"):
-            few = samples < limit("min_samples")
-            level = "low" if few else ("medium" if level == "high" else level)
-            reasons.append(f"the place rests on {samples:,} samples")
-        if not reasons:
-            reasons.append(f"{self.steps:,} steps, exact times" + (f", {samples:,} samples" if samples else ""))
-        if doubts and level == "high":
-            level = "medium"
-        return level, "; ".join((*reasons, *doubts))
+        level, why = confidence(self.steps, Sure(samples, tier, tuple(Said("as_is", {"text": d}) for d in doubts)))
+        return level, why
 
     def affected(self, cause: str) -> Affected:
         """Which steps have the cost: all, unless it is felt in fewer than half of them and they hold nearly all of it.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainperf.findings.text import plural
+from trainperf.findings.model import Said
+from trainperf.findings.text import Count, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
@@ -135,17 +136,17 @@ class Gpu:
         return int(self.warm_up.idle[:, [CAUSES.index(cause) for cause in causes]].sum())
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def doubts(self) -> tuple[Said, ...]:
         """Why what is said of it is less sure."""
         found = []
         lost = int(self.device.steps.incomplete.sum())
         if lost:
-            found.append(f"records were lost in {plural(lost, 'step')}")
+            found.append(Said("records_lost", {"steps": Count(lost)}))
         unseen = self.unseen_ns / self.run.wall_ns
         if unseen >= limit("unknown_share"):
-            found.append(f"it idles {unseen:.0%} of the time {NOT_SEEN}")
+            found.append(Said("idle_unseen", {"share": Share(unseen)}))
         if self.run.meta.get("source") == "trace":
-            found.append("the profiler that made the trace slows the host down")
+            found.append(Said("slowed_by_profiler"))
         return tuple(found)
 
     def column(self, causes: Iterable[str]) -> Int64Array:

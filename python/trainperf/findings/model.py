@@ -1,16 +1,31 @@
-"""What a rule says: a Finding, or that it Abstained and why."""
+"""What a rule says, a Diagnosis or that it is Unsure, and what views show of it: a Finding, an Abstained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
+# cost: time that would be saved; locator: where or when time is lost that others report; once: paid by a longer run no
+# more than by this one.
+Role = Literal["cost", "locator", "once"]
 # Of a run among the ranks of its job, by the files of all: the others wait for it; none waits for another; not known.
 Standing = Literal["late", "even", ""]
 Cell = tuple[str, str]  # (phase, mechanism)
+# What is put into a message: numbers of text.py, names, places, what is Said; rows of them for lines that repeat; None:
+# not known.
+Param: TypeAlias = "str | int | float | tuple[str, ...] | Said | tuple[Mapping[str, Param], ...] | None"
+Params: TypeAlias = Mapping[str, Param]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text of the catalogue (messages/), and what is put into it."""
+
+    key: str
+    params: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +36,96 @@ class Limits:
     critical: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """The steps that have a cost: all of the run's, or the few that hold nearly all of it."""
+
+    steps: int
+    share: float  # of the cost, in these steps
+
+    def rare(self, steps: int) -> bool:
+        """Of so many: to do it in fewer of them gains little."""
+        return 10 * self.steps <= steps
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which time of the run a diagnosis explains: each nanosecond is claimed once, see ledger.py."""
+
+    cause: str
+    cells: Mapping[Cell, int] = field(default_factory=dict)
+    # In a run with a device:
+    idle: Mapping[str, int] | None = None  # how long it idled for this, by cause; None: in proportion to `cells`
+    exposed_ns: int = 0  # device time that nothing hid: copies, collectives
+    by_device: bool = True  # the cost is what the device lost; False: wall time, whatever the device did
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """What the confidence in a diagnosis rests on, besides the number of steps."""
+
+    samples: int | None = None  # behind the place that it names; None: nothing was sampled
+    tier: str = ""  # of the probe
+    doubts: tuple[Said, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """What the fix saves."""
+
+    share: float = 1.0  # of the cost, at most
+    more: bool = False  # what the fix takes away costs time elsewhere too, which was not told apart
+    finds_out: bool = False  # it tells more and saves nothing by itself, or what it takes away may be needed
+
+
+ALL = Saves()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a rule has found, without a word of prose: messages/ has those, by the rule's id and the variant."""
+
+    variant: str
+    severity: Severity
+    claim: Claim
+    params: Params = field(default_factory=dict)
+    place: str = ""  # the user's file:line
+    who: tuple[str, ...] = ()  # threads, processes, functions
+    affected: Affected | int | None = None  # a number: all of the cost is in so many steps; None: in every step
+    sure: Sure = Sure()
+    saves: Saves = ALL
+    by_others: bool = False  # done by other programs on this machine
+    tells_idle: bool = False  # its evidence says what the device lost by it
+    slow_part: Said | None = None  # of a locator: the part of the run that its cause alone makes slow
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """A rule that could not look, or could not tell: never the same as "healthy"."""
+
+    variant: str
+    params: Params = field(default_factory=dict)
+    # Time that it could not tell the owner of, for the verdict: of which cause, and how long.
+    cause: str = ""
+    ns: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a person should know and do.
+    """What a person should know and do: a diagnosis in words.
 
     `claims` says which nanoseconds of the run (phase, mechanism) the cost stands for: each is claimed once.
     """
 
     id: str
     slug: str
+    variant: str = ""
+    role: Role = "cost"
+    params: Params = field(default_factory=dict, repr=False)
     severity: Severity
     cause: str
     title: str
+    brief: str = ""  # what is beside the verdict said of it; "" of most
     cost_ns: int  # of the whole run
     share: float  # of the run's time, 0 .. 1
     cost_ms_per_step: float  # mean over all steps
@@ -57,11 +150,13 @@ class Finding:
     waits_apart: bool = False  # what its code waited for a CPU, notable in this run, is told as descheduled alone
     claims: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     also_causes: tuple[str, ...] = ()  # other than `cause`, of which it claims a notable part
+    slow_part: Said | None = None  # of a locator: the part of the run that its cause alone makes slow
     # In a run with a device (see ledger.py):
     idle_ns: int | None = None  # how long the device idled for it, in the whole run; None: no device was seen
     exposed_ns: int = 0  # device time that nothing hid: copies, collectives
     idle_claims: Mapping[str, int] | None = field(default=None, repr=False)  # by cause; None: in proportion to `claims`
     by_device: bool = True  # its cost is what the device lost by it; False: wall time, whatever the device did
+    tells_idle: bool = False  # its evidence says so
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -70,7 +165,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Abstained:
-    """A rule that could not look. Never the same as "healthy"."""
+    """A rule that could not look, in words. Never the same as "healthy"."""
 
     id: str
     slug: str
@@ -82,4 +177,10 @@ class Abstained:
     unknown: str = ""  # what of it is not known; "" where only samples are missing, of which a longer run has more
 
 
-Outcome = Finding | Abstained | None
+def role_of(rule: object) -> Role:
+    """Of a rule."""
+    role: Role = getattr(rule, "role", "cost")
+    return role
+
+
+Outcome = Diagnosis | Unsure | Finding | Abstained | None

@@ -1,13 +1,14 @@
-"""What a rule is, and what those about the device share."""
+"""What a rule is: a function of a run's facts, with an id, limits and what it needs."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainperf.findings.facts import Facts
 from trainperf.findings.gpu import Gpu
-from trainperf.findings.model import Abstained, Limits, Outcome
+from trainperf.findings.model import Limits, Outcome, Role, Unsure
 
 
 class Rule(Protocol):
@@ -27,22 +28,45 @@ class Rule(Protocol):
     def check(self, facts: Facts) -> Outcome: ...
 
 
-class DeviceRule(ABC):
-    """Says nothing where nothing is trained on a device, and abstains where that was not seen."""
-
+@dataclass(frozen=True, slots=True)
+class _Rule:
     id: str
     slug: str
     limits: Limits
-    needs: tuple[str, ...] = ()
-    needs_calls = False  # the host's calls into the device's runtime
+    needs: tuple[str, ...]
+    role: Role
+    look: Callable[[Facts, Limits], Outcome]
 
     def check(self, facts: Facts) -> Outcome:
-        if facts.gpu is None:
-            return Abstained(self.id, self.slug, facts.gpu_unseen) if facts.gpu_unseen else None
-        if self.needs_calls and not facts.gpu.saw_calls:
-            return Abstained(self.id, self.slug, "the host's calls to the device were not recorded")
-        return self.look(facts, facts.gpu)
+        return self.look(facts, self.limits)
 
-    @abstractmethod
-    def look(self, facts: Facts, device: Gpu) -> Outcome:
-        """As Rule.check."""
+
+def rule(
+    id: str, slug: str, limits: Limits, *, needs: tuple[str, ...] = (), role: Role = "cost"
+) -> Callable[[Callable[[Facts, Limits], Outcome]], Rule]:
+    """Makes a rule of a function. It abstains where one of the probes that it `needs` gave nothing."""
+    return lambda look: _Rule(id, slug, limits, needs, role, look)
+
+
+def device_rule(
+    id: str, slug: str, limits: Limits, *, needs_calls: bool = False, role: Role = "cost"
+) -> Callable[[Callable[[Facts, Gpu, Limits], Outcome]], Rule]:
+    """Likewise of a rule about the device: it says nothing where nothing is trained on one, and abstains where that was
+    not seen, or not what it `needs_calls` for, the host's calls into the device's runtime."""
+
+    def of(look: Callable[[Facts, Gpu, Limits], Outcome]) -> Rule:
+        def on_device(facts: Facts, limits: Limits) -> Outcome:
+            seen = seen_device(facts, needs_calls=needs_calls)
+            return look(facts, seen, limits) if isinstance(seen, Gpu) else seen
+
+        return _Rule(id, slug, limits, (), role, on_device)
+
+    return of
+
+
+def seen_device(facts: Facts, *, needs_calls: bool) -> Gpu | Unsure | None:
+    if facts.gpu is None:
+        return Unsure("no_device", {"why": facts.gpu_unseen}) if facts.gpu_unseen else None
+    if needs_calls and not facts.gpu.saw_calls:
+        return Unsure("no_calls")
+    return facts.gpu

@@ -1,6 +1,13 @@
-"""How findings write numbers, and what several of them advise."""
+"""How findings write numbers, and what several of them advise.
+
+A number that a rule hands to a message has one of the types below, which says how it is written: `{cost}` of Ns(8.1e6)
+is "8.1 ms". After a colon Count takes its noun, in both forms where the plural is no mere s, and all take Python's own
+formats: `{n:thread}` is "3 threads", `{n:launch|launches}` "1 launch", `{ratio:.1f}` "1.5".
+"""
 
 from __future__ import annotations
+
+import re
 
 SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
 
@@ -38,3 +45,65 @@ def size(n: float) -> str:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
         n /= 1000
     return f"{n:.1f} GB"
+
+
+_PYTHONS = re.compile(r"[,.\d]*[%defg]?$")  # formats of numbers, as no noun is
+
+
+class Ns(float):
+    """A duration in nanoseconds: "8.1 ms"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return ms(float(self)) if not spec else format(float(self), spec)
+
+
+class Share(float):
+    """0 .. 1: "37%"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec or ".0%")
+
+
+class Count(int):
+    """ "1,240", "1 thread", "3 threads"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        if _PYTHONS.match(spec):
+            return format(int(self), spec or ",")
+        one, _, many = spec.partition("|")
+        return f"{int(self):,} {one if self == 1 else many or one + 's'}"
+
+
+class Number(float):
+    """A rate or a ratio: "2.5"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec or ".3g")
+
+
+class Bytes(float):
+    """ "12.4 MB"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return size(float(self)) if not spec else format(float(self), spec)
+
+
+class Names(tuple[str, ...]):
+    """ "a, b and c"; with a comma for its format "a, b, c"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        if spec == "," or len(self) < 2:
+            return ", ".join(self)
+        return f"{', '.join(self[:-1])} and {self[-1]}"
