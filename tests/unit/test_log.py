@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trainperf
@@ -13,6 +14,7 @@ from trainperf.errors import TrainperfWarning
 from trainperf.hooks.between import Between
 from trainperf.log import log
 from trainperf.watching.closed_steps import ClosedStep
+from trainperf.watching.lifetime import Lifetime
 
 
 @pytest.fixture
@@ -80,3 +82,17 @@ def test_a_bracket_that_is_none_and_a_watch_that_ends(strict: None, capsys: pyte
 def test_the_place_of_a_line_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
     log.warning("here")
     assert [r.filename for r in caplog.records] == ["test_log.py"]
+
+
+def test_a_verdict_that_fails_leaves_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fails(watch: object) -> None:
+        raise ImportError("no such symbol")
+
+    monkeypatch.setattr(Lifetime, "_print_verdict", fails)
+    path = tmp_path / "a.tpr"
+    with trainperf.watch(path):
+        pass
+    said = "the verdict could not be shown: ImportError: no such symbol; the run is kept"
+    assert capsys.readouterr().err.splitlines() == [f"trainperf: {said}: trainperf show {path}"]

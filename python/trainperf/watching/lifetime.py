@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trainperf import core
@@ -264,6 +265,11 @@ class Lifetime(LiveSteps, Outcome):
                 told = True
         except Exception as error:
             log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
+            if sys.stderr is not None:
+                with suppress(Exception):  # stderr may be what failed
+                    why = f"{type(error).__name__}: {error}"
+                    see = f"; the run is kept: trainperf show {self.path}" if not self._private else ""
+                    print(f"trainperf: the verdict could not be shown: {why}{see}", file=sys.stderr, flush=True)
         if self._trouble and not told:
             warn(self._trouble)
 
