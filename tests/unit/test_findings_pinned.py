@@ -80,6 +80,25 @@ def test_a_process_that_was_started_so_names_what_is_set(make: Make) -> None:
     assert f is not None and "OMP_PROC_BIND=close is set" in f.why and "env -u OMP_PROC_BIND" in f.fix, f
 
 
+def test_a_quota_that_allows_no_more_is_what_is_short(make: Make) -> None:
+    assert found(pinned(make, (0, 0, 2, "0-1", -1), (S, 0, 1, "0", 1000))) is None
+    assert found(pinned(make, (0, 0, 2, "0-1", -1), (S, 0, 1, "0", 1500))) is not None
+
+
+def test_the_quota_for_most_of_the_steps_counts(make: Make) -> None:
+    first = 1_000 * S  # of the steps: make() begins there
+    rooms = [(0, 0, 8, "0-7", -1), (1, 0, 8, "0-7", 6000), (first + 2 * S, 0, 8, "0-7", 2000)]
+    file = make(cpu_room=json.dumps(rooms), cpus="8", torch_threads="2", cpu_quota="6", wall_ns=str(9 * S))
+    file.steps(450, compute=10.0, throttled=10.0).host(9, process_cpus=1.9, idle_cpus=6.0, throttled=4500)
+    f = next(f for f in said(file).findings if f.id == "TP308")
+    assert "the quota is 2 CPUs since step 100; before, 6" in f.evidence, f.evidence
+    assert "set_num_threads(2)" in f.fix
+    lasts = make(cpu_room=json.dumps(rooms[:2]), cpus="8", torch_threads="2", wall_ns=str(9 * S))
+    lasts.steps(450, compute=10.0, throttled=10.0).host(9, process_cpus=1.9, idle_cpus=6.0, throttled=4500)
+    f = next(f for f in said(lasts).findings if f.id == "TP308")
+    assert "the quota is 6 CPUs" in f.evidence, f.evidence
+
+
 def test_damaged_records_are_none(make: Make) -> None:
     for text in ("[[1]]", "{", "7", '[[0, 0, 1, "x-y", -1]]'):
         file = make(cpu_room=text, affinity_calls=text, cpus_possible="2").steps(100, compute=10.0, descheduled=10.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,15 @@ class Narrowed:
     workers_too: bool  # every worker that was seen is on these CPUs as well
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What the container allows."""
+
+    cpus: float  # CPUs' worth of time
+    at_ns: int  # since when
+    before: float | None  # the one before it, 0 for none; None: it was so from the beginning
+
+
 def rooms(run: RunReader) -> Sequence[Room]:
     return [
         Room(at, who, _numbers(cpus), max(0, quota) / 1000)
@@ -67,17 +78,35 @@ def possible_cpus(run: RunReader) -> int:
 
 def in_force(run: RunReader) -> Room | None:
     """The step thread's for most of the steps' time."""
+    return _longest(run, lambda room: room.cpus)
+
+
+def quota(run: RunReader) -> Quota | None:
+    """Of the container, for most of the steps' time; None: no quota, or none that can be read."""
+    room = _longest(run, lambda room: room.quota)
+    own = [r for r in rooms(run) if r.who == 0]
+    if room is None or not any(r.quota for r in own):
+        at_start = run.meta.get("cpu_quota", "")
+        return Quota(float(at_start), 0, None) if re.fullmatch(r"\d+(\.\d+)?", at_start) else None
+    before = [r for r in own if r.at_ns < room.at_ns]
+    # The first reading of the CPUs comes just before that of the quota.
+    changed = len(before) > 1 or bool(before and before[0].quota)
+    return Quota(room.quota, room.at_ns, before[-1].quota if changed else None) if room.quota else None
+
+
+def _longest(run: RunReader, of: Callable[[Room], Hashable]) -> Room | None:
+    """The first of the step thread's rooms with what was so for most of the steps' time."""
     own = [room for room in rooms(run) if room.who == 0]
     if not own:
         return None
     table = run.steps
     start, end = (int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])) if len(table.count) else (0, 0)
     ends = [*(room.at_ns for room in own[1:]), end]
-    held: dict[frozenset[int], int] = {}
+    held: dict[Hashable, int] = {}
     for room, until in zip(own, ends, strict=True):
-        held[room.cpus] = held.get(room.cpus, 0) + max(0, min(until, end) - max(room.at_ns, start))
-    most = max(held, key=lambda cpus: held[cpus])
-    return next(room for room in own if room.cpus == most) if any(held.values()) else own[-1]
+        held[of(room)] = held.get(of(room), 0) + max(0, min(until, end) - max(room.at_ns, start))
+    most = max(held, key=lambda value: held[value])
+    return next(room for room in own if of(room) == most) if any(held.values()) else own[-1]
 
 
 def used_cpus(run: RunReader) -> int:
@@ -91,6 +120,8 @@ def used_cpus(run: RunReader) -> int:
 def narrowed(run: RunReader) -> Narrowed | None:
     """None: it may use all that it could, or that is not known."""
     room, possible = in_force(run), possible_cpus(run)
+    if (allowed := quota(run)) is not None:
+        possible = min(possible, max(1, math.ceil(allowed.cpus)))  # a wider affinity gets no more time than that
     if room is None or not room.cpus or len(room.cpus) >= possible:
         return None
     all_rooms = rooms(run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trainperf.findings import loaders
+from trainperf.findings import cpu_room, loaders
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
 from trainperf.findings.own_threads import own_threads
 from trainperf.findings.thresholds import limit
@@ -107,9 +107,10 @@ class Demand:
 
 
 def demand(facts: Facts) -> Demand:
+    allowed = cpu_room.quota(facts.run)
     return Demand(
         cpus=usable_cpus(facts.run),
-        quota=facts.number("cpu_quota"),
+        quota=allowed.cpus if allowed is not None else 0.0,
         threads=facts.torch_threads,
         workers=_workers(facts),
         ranks=_ranks(facts),
