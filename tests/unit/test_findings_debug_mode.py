@@ -59,17 +59,22 @@ def test_a_trace_function_in_c_has_no_price(make: Make, python: float, severity:
     assert (f.severity, f.cost_ns) == (severity, 0) and any("was not measured" in e for e in f.evidence)
 
 
-@pytest.mark.parametrize(
-    ("meta", "named"),
-    [
-        ({"launch_blocking": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
-        ({"deterministic_percent": "97"}, "deterministic algorithms"),
-    ],
-)
-def test_a_mode_of_devices_abstains_where_one_is_fed(make: Make, meta: dict[str, str], named: str) -> None:
-    def why(**more: str) -> list[str]:
-        found = said(make(**meta, **more).steps(100, compute=5.0))
-        return [a.why for a in found.abstained if a.slug == "debug-mode"]
+def why(make: Make, **meta: str) -> str:
+    return "".join(a.why for a in said(make(**meta).steps(100, compute=5.0)).abstained if a.slug == "debug-mode")
 
-    assert [named in text for text in why(feeds_device="1")] == [True]
-    assert why() == []
+
+def test_a_mode_without_a_price_abstains_by_its_name(make: Make) -> None:
+    assert "CUDA_LAUNCH_BLOCKING=1" in why(make, launch_blocking="1", feeds_device="1")
+    assert why(make, launch_blocking="1") == ""
+    assert "deterministic algorithms were on for 97%" in why(make, deterministic_percent="97")
+    assert "a trace function (sys.setprofile) was on for 30%" in why(
+        make, traced_percent="30", tracer_kind="sys.setprofile"
+    )
+
+
+def test_each_of_two_modes_is_named(make: Make) -> None:
+    text = why(make, anomaly_percent="80", deterministic_percent="97", profiled_percent="90")
+    assert all(mode in text for mode in ("anomaly detection", "deterministic algorithms", "PyTorch's profiler")), text
+    traced = make(traced_percent="99", tracer=":coverage.CTracer", deterministic_percent="97")
+    (f,) = [f for f in said(traced.steps(100, python=5.0, compute=5.0)).findings if f.id == "TP313"]
+    assert any("deterministic algorithms" in e for e in f.evidence), f.evidence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainperf.findings.debug_modes import ModeCost, anomaly_cost, tracer_cost
@@ -31,27 +32,16 @@ class DebugMode:
         found = [f for f in (self._anomaly(facts), self._tracer(facts)) if f is not None]
         if found:
             return max(found, key=lambda f: f.cost_ns)
-        least = 100 * limit("warn_share")
-        if facts.run.anomaly_percent >= least:
-            on = f"anomaly detection was on for {facts.run.anomaly_percent}% of the time"
-            return Abstained(self.id, self.slug, f"{on}: too few samples show its cost")
-        if facts.run.profiled_percent >= least:
-            on = f"PyTorch's profiler was on for {facts.run.profiled_percent}% of the time"
-            return Abstained(self.id, self.slug, f"{on}: its cost in each operation was not measured")
-        return self._of_device(facts)
+        unpriced = [*self._too_few_samples(facts), *_without_price(facts)]
+        return Abstained(self.id, self.slug, "; ".join(unpriced)) if unpriced else None
 
-    def _of_device(self, facts: Facts) -> Abstained | None:
-        """On a CPU these cost next to nothing."""
-        if not facts.run.feeds_device:
-            return None
-        if facts.run.meta.get("launch_blocking") == "1":
-            why = "CUDA_LAUNCH_BLOCKING=1 was set: each launch waited for its kernel, and how long was not measured"
-            return Abstained(self.id, self.slug, f"{why}; unset it")
-        percent = facts.number("deterministic_percent")
-        if percent < 100 * limit("warn_share"):
-            return None
-        on = f"deterministic algorithms were on for {percent:.0f}% of the time"
-        return Abstained(self.id, self.slug, f"{on}: what the faster ones would save was not measured")
+    def _too_few_samples(self, facts: Facts) -> Iterator[str]:
+        for name, percent in (
+            ("anomaly detection", facts.run.anomaly_percent),
+            (f"a trace function ({facts.run.meta.get('tracer_kind', 'sys.settrace')})", facts.run.traced_percent),
+        ):
+            if percent >= 100 * limit("warn_share"):
+                yield f"{name} was on for {percent}% of the time: too few samples show its cost"
 
     def _anomaly(self, facts: Facts) -> Finding | None:
         cost = anomaly_cost(facts)
@@ -70,6 +60,7 @@ class DebugMode:
                 f"at least {ms(cost.ns / facts.steps)}/step formats Python stacks, by {plural(cost.samples, 'sample')}",
                 f"it was on for {facts.run.anomaly_percent}% of the time",
                 "its NaN checks in backward also cost time, which this number excludes",
+                *_without_price(facts),
             ),
             who=(facts.step_thread_name,),
             why="autograd stores the Python stack of every operation, and checks every gradient for NaN",
@@ -103,6 +94,7 @@ class DebugMode:
                 f"at least {ms(cost.ns / facts.steps)}/step runs in it, by {plural(cost.samples, 'sample')}"
                 if cost.claims
                 else f"how much of the {python:.0%} Python time it costs was not measured",
+                *_without_price(facts),
             ),
             who=(facts.step_thread_name,),
             why="Python calls the trace function at every call and return, with sys.settrace also at every line",
@@ -114,3 +106,18 @@ class DebugMode:
 
     def _priced(self, facts: Facts, cost: ModeCost) -> Severity | None:
         return facts.grade(cost.ns, self.limits) if cost.samples >= limit("min_samples") else None
+
+
+def _without_price(facts: Facts) -> Iterator[str]:
+    """Modes that were on, and slow down the operations themselves: no sample tells by how much."""
+    least = 100 * limit("warn_share")
+    if facts.run.profiled_percent >= least:
+        on = f"PyTorch's profiler was on for {facts.run.profiled_percent}% of the time"
+        yield f"{on}: its cost in each operation was not measured"
+    if facts.run.feeds_device and facts.run.meta.get("launch_blocking") == "1":
+        why = "each launch waited for its kernel, and for how long was not measured"
+        yield f"CUDA_LAUNCH_BLOCKING=1 was set: {why}; unset it"
+    percent = facts.number("deterministic_percent")
+    if percent >= least:
+        on = f"deterministic algorithms were on for {percent:.0f}% of the time"
+        yield f"{on}: how much faster the others are was not measured"
