@@ -105,8 +105,8 @@ def test_a_file_that_is_written_anew_is_to_be_appended_to(make: Make, state: str
     at = file.stack("/usr/lib/python3.11/json/__init__.py:179 dump", f"{TRAIN}:31 History.save", f"{TRAIN}:95 <module>")
     file.detail("sample", 400, phase="other", state=state, stack=at)
     f = only(file)
-    assert f.fix.startswith("# append what is new") and f.where == "train.py:31"
-    assert "writes a whole file anew in json.dump called by History.save (train.py:31)" in f.why
+    assert f.fix.startswith("# append the new row") and f.where == "train.py:31"
+    assert "rewrites a whole file in json.dump called by History.save (train.py:31)" in f.why
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_keeps_a_log_saves_no_checkpoint(make: Make, function: str, log: bo
     at = file.stack("/x/torch/serialization.py:850 save", f"{TRAIN}:31 {function}", f"{TRAIN}:95 <module>")
     file.detail("sample", 400, phase="checkpoint", state="native", stack=at)
     f = only(file)
-    assert ("its log" in f.title, "append what is new" in f.fix, "checkpoints" in f.title) == (log, log, not log)
+    assert ("its log" in f.title, "append the new row" in f.fix, "checkpoints" in f.title) == (log, log, not log)
 
 
 def test_a_meta_that_is_no_json_is_no_error(make: Make) -> None:

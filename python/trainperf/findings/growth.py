@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from trainperf.findings.frames import function_of
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trend import still_rises
 from trainperf.findings.vocabulary import MACHINE, MECHANISMS, PHASES
@@ -203,18 +204,18 @@ def _like_inputs(facts: Facts, table: _Table, found: list[Growth]) -> bool:
     return bool(model) and alike and of_model >= limit("growth_of_inputs") * sum(g.excess_ns for g in found)
 
 
-def grown_spots(facts: Facts, phase: str) -> list[Spot]:
-    """The user's functions that take more of each step in the last third of the run than in the first, the one that
-    grew most first; their time is that of the last third."""
+def grown_spots(facts: Facts, phase: str) -> list[tuple[Spot, float]]:
+    """The user's functions that take more of each step in the last third of the run than in the first, with the part
+    of the rise that each has, the largest first; their time is that of the last third."""
     first, last = _thirds(facts)
     before, after = _by_section(facts, phase, first), _by_section(facts, phase, last)
-    early = {facts.label(s): s.ns for s in facts.spots(before)}
+    if sum(d.count for d in after) < limit("min_samples"):
+        return []
+    early = {function_of(s.frame): s.ns for s in facts.spots(before)}
     scale = sum(s.steps for s in last) / max(1, sum(s.steps for s in first))
-    spots = facts.spots(after)
-    rises = {id(s): s.ns - scale * early.get(facts.label(s), 0) for s in spots}
-    whole = sum(ns for ns in rises.values() if ns > 0)
-    grew = [s for s in spots if rises[id(s)] >= limit("half_share") * whole]
-    return sorted(grew, key=lambda s: -rises[id(s)]) if sum(d.count for d in after) >= limit("min_samples") else []
+    rises = [(s, s.ns - scale * early.get(function_of(s.frame), 0)) for s in facts.spots(after)]
+    whole = sum(ns for _, ns in rises if ns > 0)
+    return sorted(((s, ns / whole) for s, ns in rises if ns > 0), key=lambda rise: -rise[1])
 
 
 def _by_section(facts: Facts, phase: str, sections: list[Section]) -> list[Detail]:

@@ -55,15 +55,15 @@ _SAVES = Telling(
     does="saves",
 )
 REWRITES = Telling(
-    title="the loop writes a whole file anew each time",
+    title="the loop rewrites a whole file each time",
     fix=APPEND,
     will_not_help="a faster disk: most of it is on the CPU; more DataLoader workers",
     where="around a file that is opened to be written anew",
-    does="writes a whole file anew",
+    does="rewrites a whole file",
 )
 _SAVES_LOG = Telling(
     title="the loop writes its log",
-    fix="# write it every N steps, or append what is new instead of all of it anew",
+    fix="# write it every N steps, or append the new rows instead of rewriting all of it",
     will_not_help="a faster disk: it is on the CPU; more DataLoader workers",
     where="that writes files",
     does="saves",

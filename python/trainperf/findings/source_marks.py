@@ -31,7 +31,7 @@ _LOG = re.compile(
     r"(Log(ger)?|Metrics?|History|Tracker|Recorder|Stat(istic)?s?)(?![a-z])|(^|[._])(log|logs|metrics?|history|stats)(_|\.|$)"
 )
 APPEND = (
-    "# append what is new, instead of all of it anew each time; or write every N steps:\n"
+    "# append the new row instead of rewriting the whole file each time; or write every N steps:\n"
     'with open(path, "a") as file: file.write(json.dumps(row) + "\\n")  # a row: csv.writer(file).writerow(row)'
 )
 

@@ -95,7 +95,9 @@ class Checkpoint:
             who=(facts.step_thread_name,),
             where=facts.where(advice.spot),
             why=advice.why,
-            fix="# write it every N steps, or append what is new instead of all of it anew" if of_log else advice.fix,
+            fix="# write it every N steps, or append the new rows instead of rewriting all of it"
+            if of_log
+            else advice.fix,
             fix_share=1.0 if of_log else advice.fix_share,
             will_not_help=advice.will_not_help,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trainperf.findings import growth
+from trainperf.findings import growth, source_marks
 from trainperf.findings.facts import Spot, ms, plural
 from trainperf.findings.frames import below_users, label
 from trainperf.findings.model import Abstained, Cell, Limits, Outcome
@@ -64,8 +64,7 @@ class GrowingStep:
         if grown.inputs or _waits_for_gpu(grown):
             return self._larger_inputs(facts, grown)
         top = grown.phases[0]
-        spots = growth.grown_spots(facts, top.phase)
-        spot = next((s for s in spots if not _calls_backward(facts, s)), None)
+        spot = _grown_most(facts, top)
         suspect = _suspect(facts) if top.phase == "backward" and spot is None else None
         claims: dict[Cell, int] = {}
         for phase in grown.phases:
@@ -76,7 +75,7 @@ class GrowingStep:
             cause=facts.main_cause(claims),
             claims=claims,
             by_device=False,
-            title=_title(top, spot),
+            title=_title(facts, top, spot),
             confidence=facts.confidence(samples=spot.samples if spot is not None else None),
             evidence=(*_evidence(facts, grown), _excess(facts, grown)),
             who=(facts.step_thread_name,),
@@ -117,8 +116,17 @@ def _name(growing: Growth) -> str:
     return _NAMES.get(growing.phase, growing.phase)
 
 
-def _title(top: Growth, spot: Spot | None) -> str:
+def _grown_most(facts: Facts, top: Growth) -> Spot | None:
+    """The function that has most of the rise. Of one that writes all rows so far again it is known why it grows."""
+    grew = [(s, part) for s, part in growth.grown_spots(facts, top.phase) if not _calls_backward(facts, s)]
+    mine = [s for s, part in grew if part >= limit("half_share")]
+    return next(iter(mine), None) or next((s for s, _ in grew[:1] if source_marks.rewrites(facts, s)), None)
+
+
+def _title(facts: Facts, top: Growth, spot: Spot | None) -> str:
     rise = f"{top.per_step_ns / 1e6:.2g} ms"
+    if spot is not None and source_marks.rewrites(facts, spot):
+        return f"{spot.frame.function} takes {rise} longer at each step: it writes its whole log again"
     if spot is not None and top.phase in ("forward", "other"):  # which phase that is tells little
         return f"{spot.frame.function} takes {rise} longer at each step: what it works on grows"
     return f"{_name(top)} grows by {rise} a step: something is added at each step"
@@ -162,6 +170,8 @@ def _suspect(facts: Facts) -> Spot | None:
 def _why(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> str:
     if spot is not None and top.phase == "backward":
         return f"{facts.label(spot)} runs in backward, more often or for longer at each step"
+    if spot is not None and source_marks.rewrites(facts, spot):
+        return f"{facts.label_with_caller(spot)} writes every row so far again, in place of the new one"
     if spot is not None:
         return f"{facts.label_with_caller(spot)} takes longer at each step, as what it works on grows"
     if suspect is not None:
@@ -174,6 +184,8 @@ def _why(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> 
 
 def _fix(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> str:
     fix = _FIXES.get(top.phase, _HISTORY)
+    if spot is not None and source_marks.rewrites(facts, spot):
+        return source_marks.APPEND
     if suspect is not None:
         calls = f"with torch.no_grad():  # around the calls in {label(suspect.frame, facts.base)}\n    update(model)"
         return "\n".join((calls, *fix.splitlines()[2:]))

@@ -145,7 +145,7 @@ class HostPython:
             if asked is not None
             else f"is on the CPU, holding the GIL, in {label(top.frame, facts.base)}"
             if may_free
-            else f"writes a whole file anew in {facts.label_with_caller(top)}"
+            else f"rewrites a whole file in {facts.label_with_caller(top)}"
             if source_marks.rewrites(facts, top)
             else f"runs {facts.label_with_caller(top) if second is None else facts.label_of_two(top, second)}"
             f"{'' if alone else ', and what that calls' if second is None else ', and what these call'}"
