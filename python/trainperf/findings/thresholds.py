@@ -494,6 +494,13 @@ _TABLE = (
         "a choice: half of warn_share, as what one rank takes longer all of them wait for",
     ),
     Threshold(
+        "straggles_sure_s",
+        5.0,
+        "s",
+        "of a shorter run the ranks' own work must differ by more, as the root of its length",
+        "a choice: chance decides over means of a second, less so the longer it is",
+    ),
+    Threshold(
         "host_readings_s",
         1.0,
         "s",

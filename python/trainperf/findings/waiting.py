@@ -122,28 +122,27 @@ FIXES = {
         "more workers: each of them is to stop; a faster GPU: the loop waits for processes to end",
     ),
     "collective": (
-        "# exchange less often, or all tensors in one call: flatten them (torch._utils._flatten_dense_tensors)\n"
-        "# or start it early by async_op=True, and wait() where the result is used",
+        "# exchange less often (accumulate gradients over N steps), in 16 bits (tensor.bfloat16()), or all tensors in\n"
+        "# one call (torch._utils._flatten_dense_tensors); with async_op=True computation goes on until wait()",
         "a faster GPU: the loop waits for an exchange between processes",
     ),
     "ranks": (
-        "# one rank's file does not show whether a rank is late: trainperf show FOLDER, with all ranks' files\n"
-        "# if they are even, exchange less: accumulate under model.no_sync(), or tune bucket_cap_mb",
+        "# if the ranks are even, exchange less:",
         "anything on this rank, if another one is late",
     ),
     "even ranks": (
-        "# no rank is late in the mean: each is by turns (uneven batches), or one was once: see their worst steps\n"
-        "# or the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "# no rank is late on average: the exchange itself takes that long, or each is late by turns (uneven batches)",
         "looking for one rank that is always late: there is none",
     ),
     "late ranks": (
         "# the others wait for this rank longer still: make what it does itself faster\n"
-        "# if the exchange itself takes that long: accumulate gradients under model.no_sync()",
+        "# if the exchange itself takes that long, exchange less:",
         "looking for a rank that is later: this one has the most work of its own",
     ),
     "other": ("# move the call out of the loop, or into a thread", "a faster GPU: the loop is asleep"),
 }
 
+LATE_RANK = "# one rank's file does not show whether a rank is late: trainperf show FOLDER, with all ranks' files"
 _ASK_EARLIER = "# make what it waits for faster, or ask for it a step earlier"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Iterable
 from typing import Any
 
 # A wrapper's own code says nothing about where the data comes from; Subset(MyImages) is read in MyImages.
@@ -68,14 +69,31 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
         return description
     groups = optimizer.param_groups
     first = next((parameter for group in groups for parameter in group["params"]), None)
+    weights = [parameter for group in groups for parameter in group["params"]]
     description |= {
         "groups": len(groups),
+        "gradient_bytes": _bytes(weight for weight in weights if getattr(weight, "requires_grad", False)),
         "parameters": sum(len(group["params"]) for group in groups),
         "device": getattr(getattr(first, "device", None), "type", None),
     }
     for option in ("foreach", "fused"):
         description[option] = bool(groups) and all(group.get(option) is True for group in groups)
     return description
+
+
+def describe_ddp(model: Any) -> dict[str, Any]:
+    """What a DistributedDataParallel exchanges, in bytes, and how."""
+    return {
+        "gradient_bytes": _bytes(weight for weight in model.parameters() if weight.requires_grad),
+        "buffer_bytes": _bytes(model.buffers()),
+        "bucket_bytes": getattr(model, "bucket_bytes_cap", None),
+        "broadcast_buffers": getattr(model, "broadcast_buffers", None),
+        "hooks": len(getattr(model, "_comm_hooks", ())),
+    }
+
+
+def _bytes(tensors: Iterable[Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _describe(

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from trainperf.hooks.context import Context
+from trainperf.hooks.describe import describe_ddp
 
 _LOOKS = (2, 12, 60)  # ticks, at most ten a second, at which a look begins
 _TICKS = 2  # of a look, a backward each at least: two models may train in turn
@@ -107,6 +108,8 @@ class ModuleCallsHook:
         key = (callers, forward)
         call = self._seen.get(key)
         if call is None:
+            if type(module).__name__ == "DistributedDataParallel" and self._context is not None:
+                self._context.session.set_meta("ddp", json.dumps(describe_ddp(module)))
             trained = [p.requires_grad for p in module.parameters()]
             call = self._seen[key] = {
                 "callers": callers,

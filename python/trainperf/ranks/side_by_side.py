@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Ranks:
 
     def vague(self, rank: Rank) -> bool:
         """Whether what is unclear of its own work matters."""
-        return rank.unclear_ms >= limit("straggles_share") * rank.mean_ms > 0
+        return rank.unclear_ms >= _felt_ms(rank) > 0
 
 
 def ranks(runs: Sequence[Run], *, unreadable: Sequence[str] = ()) -> Ranks | None:
@@ -86,7 +87,7 @@ _TOO_FEW: Final = "Fewer than two ranks have steps: there is nothing to compare.
 def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
     """Whether they are even, the stragglers, and a sentence. `stepped`: most work of its own first."""
     slowest, fastest = stepped[0], stepped[-1]
-    much = limit("straggles_share") * slowest.mean_ms
+    much = _felt_ms(slowest)
     if slowest.own_ms - min(_least(r) for r in stepped) < much:
         most = slowest.own_ms - fastest.own_ms
         return True, (), f"The {len(stepped)} ranks are even: their own work differs by {most:.2f} ms a step at most."
@@ -129,6 +130,13 @@ def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
             f"All wait for {them}{_most(slow, others)}."
         ),
     )
+
+
+def _felt_ms(r: Rank) -> float:
+    """By how much a step's own work must differ to be no noise: means of a short run differ by chance."""
+    seconds = r.steps * r.mean_ms / 1e3
+    short = math.sqrt(limit("straggles_sure_s") / seconds) if seconds else 1.0
+    return limit("straggles_share") * r.mean_ms * max(1.0, short)
 
 
 def _least(r: Rank) -> float:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders, pools
 from trainperf.findings.asleep import EMPTY_QUEUES, OF_RANKS, Asleep
 from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.exchange import Exchange
 from trainperf.findings.facts import Affected, ms, plural
 from trainperf.findings.model import Limits, Outcome
 from trainperf.findings.syscalls import opens, writes
 from trainperf.findings.thresholds import limit
-from trainperf.findings.waiting import FIXES
+from trainperf.findings.waiting import FIXES, LATE_RANK
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -82,6 +83,12 @@ class Blocked:
         fix, wont = _advice(facts, asleep, affected, pool, cost)
         if asleep.fed_by:
             pool = None  # these loaders are who it waits for
+        exchange = None
+        if asleep.kind in (*OF_RANKS.values(), "collective"):
+            exchange = Exchange.of(facts.run)
+            alone = () if facts.standing else (LATE_RANK,)
+            by_ddp = asleep.kind != "collective" or exchange.bucket
+            fix = "\n".join((*alone, fix, *(exchange.ddp_fixes(device=facts.run.feeds_device) if by_ddp else ())))
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -97,6 +104,7 @@ class Blocked:
                 "asleep, not waiting for the GIL",
                 *asleep.evidence(facts),
                 pool.evidence if pool is not None else "",
+                exchange.evidence(facts, cost) if exchange is not None else "",
             ),
             who=(facts.step_thread_name, asleep.who),
             where=facts.where(asleep.top) or asleep.feeds_at(facts),
@@ -104,7 +112,7 @@ class Blocked:
             fix=fix,
             fix_share=asleep.spots[0].share if facts.second(asleep.spots) is not None else 1.0,
             will_not_help=wont,
-            finds_out=asleep.kind in OF_RANKS.values(),
+            finds_out=asleep.kind in OF_RANKS.values() or (asleep.kind == "collective" and not facts.standing),
         )
 
 

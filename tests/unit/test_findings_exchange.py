@@ -1,0 +1,93 @@
+"""What is said of an exchange between even ranks: its size, and how to exchange less."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from runfiles import RunFile
+from torch import nn
+from trainperf.findings import engine
+from trainperf.findings.model import Finding
+from trainperf.hooks.describe import describe_ddp, describe_optimizer
+from trainperf.ranks import open_job, ranks
+from verdicts import TRAIN, Make
+
+MB = 2**20
+
+
+def waits(file: RunFile, *below: str, standing: str = "even") -> Finding:
+    file.meta(world_size="2", process_group="1").steps(100, {("backward", "blocked"): 4.0, ("backward", "native"): 6.0})
+    file.detail(
+        "sample", 390, phase="backward", state="blocked", code=202, stack=file.stack(*below, f"{TRAIN}:31 train")
+    )
+    with file.open() as run:
+        return next(f for f in engine.find(run, standing=standing).findings if f.id == "TP301")  # type: ignore[arg-type]
+
+
+BACKWARD = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
+REDUCE = "/x/site-packages/torch/distributed/distributed_c10d.py:9 all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("ddp", "says", "says_not"),
+    [
+        (
+            {"gradient_bytes": 400 * MB, "bucket_bytes": 25 * MB},
+            ("bucket_cap_mb=50)", "fewer, larger exchanges: now 16", "no_sync()", "fp16_compress_hook"),
+            ("broadcast_buffers",),
+        ),
+        ({"gradient_bytes": 20 * MB, "bucket_bytes": 25 * MB, "hooks": 1}, ("bucket_cap_mb=5)",), ("compress_hook",)),
+        ({"gradient_bytes": 100 * MB, "bucket_bytes": 25 * MB}, ("no_sync()",), ("bucket_cap_mb",)),
+        (
+            {"gradient_bytes": 4 * MB, "buffer_bytes": 3 * MB, "broadcast_buffers": True},
+            ("broadcast_buffers=False)",),
+            ("bucket_cap_mb",),
+        ),
+        ({"gradient_bytes": 4 * MB, "buffer_bytes": 3 * MB, "broadcast_buffers": False}, (), ("broadcast_buffers",)),
+    ],
+)
+def test_even_ranks_are_told_to_exchange_less(
+    make: Make, ddp: dict[str, int], says: tuple[str, ...], says_not: tuple[str, ...]
+) -> None:
+    f = waits(make(ddp=json.dumps(ddp)), BACKWARD)
+    assert "no rank is late" in f.fix and all(text in f.fix for text in says), f.fix
+    assert not any(text in f.fix for text in says_not), f.fix
+    size = f"all gradients are {ddp['gradient_bytes'] / 1e6:.3g} MB"
+    assert any(size in e and "GB/s" in e for e in f.evidence), f.evidence
+
+
+def test_of_gradients_that_are_exchanged_by_hand_the_optimizer_tells_the_size(make: Make) -> None:
+    file = make()
+    file.object(1, "optimizer", gradient_bytes=37_000_000)
+    f = waits(file, REDUCE)
+    assert "a collective" in f.title and "accumulate" in f.fix and "DistributedDataParallel" not in f.fix
+    assert "all gradients are 37 MB: 9.2 GB/s where each step exchanges them all" in f.evidence
+    assert "FOLDER" not in f.fix and "FOLDER" in waits(make(), REDUCE, standing="").fix
+
+
+@pytest.mark.parametrize("ddp", ["{", "[]", '{"gradient_bytes": "x", "buffer_bytes": -1, "hooks": true}'])
+def test_a_damaged_description_tells_nothing(make: Make, ddp: str) -> None:
+    f = waits(make(ddp=ddp), BACKWARD)
+    assert not any("gradients are" in e for e in f.evidence) and "no_sync()" in f.fix
+
+
+def test_what_the_hooks_describe() -> None:
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, affine=False), frozen)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert describe_optimizer(optimizer)["gradient_bytes"] == 4 * 8 * 4
+    found = describe_ddp(model)
+    assert (found["gradient_bytes"], found["buffer_bytes"]) == (4 * 8 * 4, 2 * 8 * 4 + 8)
+
+
+@pytest.mark.parametrize(("steps", "even"), [(10, True), (600, False)])
+def test_a_difference_that_chance_makes_in_a_second_is_none(tmp_path: Path, steps: int, even: bool) -> None:
+    for number, own in enumerate((93.0, 100.0)):
+        file = RunFile(tmp_path / f"a.rank{number}.tpr", world_size="2", rank=str(number))
+        file.steps(steps, compute=own, collective=110.0 - own).build()
+    with open_job(tmp_path) as job:
+        found = ranks(job.runs)
+    assert found is not None and found.even == even, found.sentence
