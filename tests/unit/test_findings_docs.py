@@ -49,6 +49,7 @@ def test_each_rule_has_its_page(rule: Rule) -> None:
     text = (ROOT / "docs" / "findings" / f"{rule.id}.md").read_text()
     assert text.startswith(f"# {rule.id} {rule.slug}: ")
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
+    assert len(text.split()) <= 300, "a page is read while a training waits"
 
 
 def test_the_index_lists_each_page_by_its_title() -> None:
