@@ -249,7 +249,7 @@ def test_advice_to_do_nothing_saves_nothing(tmp_path: Path) -> None:
     file.step(python=300.0, compute=5.0, compile=290.0, flags=16)
     with file.steps(300, compute=5.0).span("compile", 290, step=0).open() as run:
         text = console.summary(run)
-    assert "Next  nothing, in a longer run; between runs" in text and "saves" not in text, text
+    assert "Next  no action needed: one-time cost; between runs" in text and "saves" not in text, text
 
 
 def test_one_step_has_no_median(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_what_another_library_does_after_the_model_is_not_said_to_make_the_batch
     """A metric of what the model gave."""
     f = only(batches(make, 6.0, *frames, line=10))
     assert (f.id, f.severity) == ("TP310", "critical") and "between the model and the backward" in f.title
-    assert "what only looks" in f.fix and "DataLoader" not in f.fix and "between the model" in f.evidence[0]
+    assert "compute metrics" in f.fix and "DataLoader" not in f.fix and "between the model" in f.evidence[0]
 
 
 def in_stages(file: RunFile, *work: tuple[float, str, int]) -> RunFile:

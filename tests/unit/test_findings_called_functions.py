@@ -80,7 +80,7 @@ def test_functions_that_one_call_has_together_are_told_as_that(make: Make, layer
     assert [f.where for f in found] == ([told] if told else [])
     for f in found:
         assert f.share == pytest.approx(0.18, abs=0.001) and f.why.endswith(", and what that calls")
-        assert "score (train.py:30) called by fit" in f.why and f.fix.startswith("# what only looks")
+        assert "score (train.py:30) called by fit" in f.why and f.fix.startswith("# compute metrics")
         assert any(line.startswith("by function: 33% of 60 samples") for line in f.evidence)
 
 
@@ -105,7 +105,7 @@ def test_functions_that_the_loop_calls_are_told_together_where_none_is_notable(
             "MainThread runs 3 functions that the loop calls, for 33% of it bleu (train.py:20), and for 33% recall "
             "(train.py:21)"
         )
-        assert f.evidence[1].startswith("33% of 60 samples of it in bleu") and f.fix.startswith("# what only looks")
+        assert f.evidence[1].startswith("33% of 60 samples of it in bleu") and f.fix.startswith("# compute metrics")
 
 
 def test_of_many_small_functions_none_is_named_for_all(make: Make) -> None:
@@ -117,7 +117,7 @@ def test_of_many_small_functions_none_is_named_for_all(make: Make) -> None:
 def test_advice_is_not_of_the_costliest_alone(make: Make, below: tuple[str, ...]) -> None:
     top = Seen(50, (*below, f"{TRAIN}:40 show", *LOOP))
     (found,) = findings(make(), model(), top, *called("bleu", "recall", "auc"))
-    assert found.fix.startswith("# what only looks") and found.share == pytest.approx(0.185, abs=0.001)
+    assert found.fix.startswith("# compute metrics") and found.share == pytest.approx(0.185, abs=0.001)
 
 
 def test_what_the_costliest_calls_of_a_library_is_named(make: Make) -> None:
@@ -170,9 +170,9 @@ def test_a_batch_that_is_normalized_by_pytorch_is_no_model(make: Make) -> None:
 def test_several_run_before_the_model_only_if_nearly_all_of_them_do(make: Make) -> None:
     early = [Seen(45, (f"{TRAIN}:{20 + i} {name}", *at(7))) for i, name in enumerate(("tokenize", "mask", "crop"))]
     (found,) = findings(make(), model(), *early)
-    assert found.fix.startswith("# what makes the batch") and "runs before the model" in found.evidence[-1]
+    assert found.fix.startswith("# make the batch") and "runs before the model" in found.evidence[-1]
     (found,) = findings(make(), model(), early[0], *called("bleu", "recall", ms=50))
-    assert found.fix.startswith("# what only looks") and "runs before the model" not in "".join(found.evidence)
+    assert found.fix.startswith("# compute metrics") and "runs before the model" not in "".join(found.evidence)
 
 
 def test_native_code_of_several_is_said(make: Make) -> None:

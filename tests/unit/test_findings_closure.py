@@ -54,7 +54,7 @@ def test_the_optimizer_and_clipping_are_training(make: Make, frames: tuple[str, 
 
 def test_python_of_a_closure_is_not_told_to_be_the_optimizers(make: Make) -> None:
     stats = only(steps(make, f"{TRAIN}:4 grad_stats", *CLOSURE, python=6.0))
-    assert stats.id == "TP302" and "what only looks" in stats.fix
+    assert stats.id == "TP302" and "compute metrics" in stats.fix
     assert "foreach" in only(steps(make, f"{TRAIN}:30 MyAdam.step", WRAPPER, python=6.0)).fix
 
 

@@ -37,7 +37,7 @@ def test_python_of_every_step_that_varies_is_told_a_step(make: Make) -> None:
         file.step(compute=6.0, python=ms)
     file.detail("sample", 800, state="python", stack=file.stack(f"{TRAIN}:60 count_tokens"))
     f = only(file)
-    assert f.steps_affected == 200 and "of each step's" in f.evidence[0] and "what only looks" in f.fix
+    assert f.steps_affected == 200 and "of each step's" in f.evidence[0] and "compute metrics" in f.fix
 
 
 def test_rare_text_is_not_advised_to_be_rarer(make: Make) -> None:
@@ -165,7 +165,7 @@ def test_a_helper_is_named_with_its_caller_and_sent_only_where_it_can_go(
     file.detail("sample", 690, phase=phase, state="python", stack=file.stack("/home/me/job/base.py:9 spin", *outer))
     f = only(file)
     assert f.id == "TP302" and "spin (base.py:9) called by slow_update (train.py:20)" in f.why
-    assert advice in f.fix and ("DataLoader" in f.fix, "what only looks" in f.fix) == ((phase == "other"),) * 2
+    assert advice in f.fix and ("DataLoader" in f.fix, "compute metrics" in f.fix) == ((phase == "other"),) * 2
 
 
 def transfers(make: Make, mechanism: str = "python", **options: str) -> RunFile:
@@ -268,7 +268,7 @@ def test_host_compute_names_the_users_function(make: Make) -> None:
     f = only(metric(make))
     assert (f.id, f.severity, f.where) == ("TP310", "critical", "train.py:4")
     assert f.cost_ms_per_step == pytest.approx(37 * 35 / 37, abs=0.1) and "argsort called by auc (train.py:4)" in f.why
-    assert f.fix.startswith("# what only looks") and "clip_grad_norm_" in f.fix  # what it computes is not known
+    assert f.fix.startswith("# compute metrics") and "clip_grad_norm_" in f.fix  # what it computes is not known
 
 
 @pytest.mark.parametrize("rare", [True, False])
@@ -285,7 +285,7 @@ def test_compute_of_few_steps_is_told_with_their_number(make: Make, rare: bool) 
     assert f.id == "TP310" and f.steps_affected == (10 if rare else 300)
     assert f.cost_ns == pytest.approx(1500e6, rel=0.02)
     assert f.evidence[0].startswith("10 of 300 steps, 150 ms each: native code") == rare
-    assert ("once before the loop" in f.fix) == rare and ("what only looks" in f.fix) == (not rare)
+    assert ("once before the loop" in f.fix) == rare and ("compute metrics" in f.fix) == (not rare)
 
 
 @pytest.mark.parametrize("beside", ["sleep", "callback"])
@@ -298,7 +298,7 @@ def test_what_else_few_steps_have_between_the_phases_is_not_the_computes(make: M
     metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:11 metric")
     file.detail("sample", 1500, phase="other", state="native", stack=metric, count=300)
     f = next(f for f in said(file).findings if f.id == "TP310")
-    assert f.steps_affected == 300 and "what only looks" in f.fix
+    assert f.steps_affected == 300 and "compute metrics" in f.fix
 
 
 @pytest.mark.parametrize(("hook", "workers"), [("on_after_batch_transfer", True), ("on_before_zero_grad", False)])
@@ -329,7 +329,7 @@ def test_compute_of_every_third_step_can_be_done_more_seldom(make: Make) -> None
         file.step({("other", "native"): 0.0 if step % 3 else 15.0, ("optimizer", "native"): 1.0}, compute=5.0)
     metric = file.stack("/x/site-packages/numpy/core/fromnumeric.py:1133 argsort", f"{TRAIN}:11 metric")
     f = only(file.detail("sample", 1500, phase="other", state="native", stack=metric, count=100))
-    assert f.steps_affected == 100 and "what only looks" in f.fix
+    assert f.steps_affected == 100 and "compute metrics" in f.fix
 
 
 def test_host_compute_is_not_said_where_it_cannot_be_told(make: Make) -> None:
@@ -377,7 +377,7 @@ def test_python_after_the_model_makes_no_batch_unless_it_is_the_next_one(make: M
     layer = file.stack("/x/site-packages/torch/nn/modules/linear.py:9 Linear.forward", module, f"{TRAIN}:8 train")
     f = only(file.detail("sample", 300, phase="forward", state="native", stack=layer))
     assert (
-        (f.id, f.where) == ("TP302", "train.py:60") and ("makes the batch" in f.fix) == makes and "in tensors" in f.fix
+        (f.id, f.where) == ("TP302", "train.py:60") and ("make the batch" in f.fix) == makes and "in tensors" in f.fix
     )
 
 
@@ -392,7 +392,7 @@ def test_python_before_the_model_is_said_to_be_there(make: Make) -> None:
         return " ".join((*f.evidence, f.fix.partition("\n")[0]))
 
     assert "before the model is called" in tokens(f"{TRAIN}:8 train")
-    assert tokens(f"{TRAIN}:8 train").endswith("# what makes the batch: in a DataLoader worker")
+    assert tokens(f"{TRAIN}:8 train").endswith("# make the batch in a DataLoader worker")
     inside = tokens("/x/site-packages/torch/nn/modules/module.py:1520 Module._call_impl", f"{TRAIN}:8 train")
     assert "before the model" not in inside
     assert "before the model" not in tokens(f"{TRAIN}:10 train")  # a loss

@@ -104,8 +104,8 @@ def test_self_log_in_a_hook_of_the_module_that_is_told_is_told_with_it(make: Mak
 @pytest.mark.parametrize(
     ("name", "calls", "fix"),
     [
-        ("on_train_batch_end", 100, "if batch_idx % 50 == 0: ...\n# what each step needs"),
-        ("on_after_backward", 100, "if self.global_step % 50 == 0: ...\n# what each step needs"),
+        ("on_train_batch_end", 100, "if batch_idx % 50 == 0: ...\n# if every step needs it"),
+        ("on_after_backward", 100, "if self.global_step % 50 == 0: ...\n# if every step needs it"),
         ("on_train_epoch_end", 5, "if self.current_epoch % 5 == 0: ..."),
     ],
 )
@@ -114,7 +114,7 @@ def test_how_to_do_it_less_often_in_a_hook_of_the_module(make: Make, name: str, 
     phase = "optimizer" if name == "on_after_backward" else "other"
     file.steps(calls, {("forward", "native"): 2.0, (phase, "blocked"): 300 / calls})
     f = only(_module(file, {name: hook(300, count=calls)}))
-    assert f.fix.startswith("# what only looks (metrics, plots) every ") and fix in f.fix and name in f.why
+    assert f.fix.startswith("# compute metrics and plots every ") and fix in f.fix and name in f.why
 
 
 @pytest.mark.parametrize(("epochs", "left_out"), [(1, None), (2, 0.5), (3, 2 / 3), (10, 0.8)])

@@ -151,7 +151,7 @@ def test_kernel_time_that_may_be_other_code_s_is_not_a_functions(make: Make, inn
         file.detail("sample", 50, phase="other", state="blocked", stack=at, code=74, count=40)
     file.host(10, process_cpus=1, system=350, faults=lambda second: 0)
     f = next(f for f in said(file).findings if f.id == "TP310")
-    assert f.title == "the loop computes outside of forward, backward and optimizer"
+    assert f.title == "extra computation outside forward, backward and optimizer"
 
 
 @pytest.mark.parametrize(("checkpoint", "price"), [(5.0, "1500"), (0.0, ""), (0.0, "1500")])
@@ -235,7 +235,7 @@ def test_a_loss_by_sample_is_to_be_computed_at_once(
         file.detail("sample", 200, state="native", stack=file.stack(*layer, f"{TRAIN}:61 losses"))
     f = only(file)
     assert f.id == "TP302" and f.where == "train.py:60"
-    assert f.fix.startswith("# a loss: of the whole batch at once") == in_pieces and "what only looks" in f.fix
+    assert f.fix.startswith("# a loss: of the whole batch at once") == in_pieces and "compute metrics" in f.fix
 
 
 @pytest.mark.parametrize(("backward", "in_pieces"), [(9.0, True), (2.5, False)])
@@ -253,7 +253,7 @@ def test_python_of_a_loss_costs_in_backward_too(
     at = file.stack(f"{TRAIN}:60 pairs", f"{TRAIN}:{11 if after else 9} loss_of")
     file.detail("sample", 340, state="python", stack=at)
     f = next(f for f in said(file).findings if f.id == "TP302")
-    assert (f.saves_more, "what only looks" not in f.fix) == (in_pieces and after,) * 2
+    assert (f.saves_more, "compute metrics" not in f.fix) == (in_pieces and after,) * 2
     assert any("longer than a model" in e for e in f.evidence) == f.saves_more
 
 
@@ -463,7 +463,7 @@ def test_one_look_at_the_parameters_is_no_average_of_the_weights(make: Make) -> 
     asks = "/x/site-packages/torch/nn/modules/module.py:9 Module.parameters"
     file.detail("sample", 10, phase="other", state="python", stack=file.stack(asks, f"{TRAIN}:6 update"))
     f = only(file.detail("sample", 590, phase="other", state="python", stack=file.stack(f"{TRAIN}:7 update")))
-    assert f.fix.startswith("# what only looks")
+    assert f.fix.startswith("# compute metrics")
 
 
 @pytest.mark.parametrize(("state", "rule"), [("python", "TP302"), ("native", "TP310")])

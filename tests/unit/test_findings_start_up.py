@@ -120,7 +120,7 @@ def test_one_start_up_is_no_warning(make: Make, persistent: bool) -> None:
     file.span("first_fetch", 900, step=0, object=1)
     file.loader(1, fetches=40, wait=4, ready={2: (40, 4)}, first=(1, 900), num_workers=2, persistent_workers=persistent)
     (f,) = said(file).findings
-    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# nothing, in a longer run")
+    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# no action needed: one-time cost")
     assert f.title == "worker start-up took 900 ms of this short run (longer runs pay it once)"
     assert "the first batch came after 900 ms" in f.why
 
@@ -157,7 +157,7 @@ def test_a_fork_server_imports_once_and_that_start_is_not_saved(make: Make) -> N
 
 def test_quick_starts_after_that_of_a_fork_server_are_one_start_up(make: Make) -> None:
     (f,) = said(started_by(make(), "forkserver", first=1700.0, later=8.0)).findings
-    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# nothing, in a longer run")
+    assert (f.id, f.severity, f.fix) == ("TP104", "info", "# no action needed: one-time cost")
     assert "the first batch came after 1.7 s" in f.why
 
 

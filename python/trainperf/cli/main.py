@@ -91,7 +91,7 @@ def one_line(error: BaseException) -> str:
 
 _EPILOG = """\
 to begin with:
-  trainperf run train.py --epochs 1     train as ever; then the verdict
+  trainperf run train.py --epochs 1     train as usual; then the verdict
   trainperf show train-20260102-030405.tpr
   trainperf explain data-starved        what a finding means, and what to do
 trainperf COMMAND -h says more, with examples.

@@ -77,9 +77,9 @@ _FILES = Telling(
     on_files=True,
 )
 _BETWEEN_PHASES = Telling(
-    title="the loop computes outside of forward, backward and optimizer",
-    fix=seldom_or("in fewer operations, of all weights at once")
-    + "\n# of all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them",
+    title="extra computation outside forward, backward and optimizer",
+    fix=seldom_or("use one fused operation for all weights (torch._foreach_*)")
+    + "\n# for all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them",
     will_not_help="a faster model or more DataLoader workers: it is neither training nor data",
     where="between the phases of training",
 )
@@ -90,14 +90,14 @@ _NOW_AND_THEN = replace(
 _BEFORE_THE_MODEL = Telling(
     title="the loop computes before it calls the model",
     fix="# what is no part of the batch: every N steps, or in fewer operations\n"
-    "# what makes the batch: in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once "
+    "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...), or once "
     "beforehand, or on the GPU",
     will_not_help="a faster model",
     where="before the model is called",
 )
 _AFTER_THE_MODEL = Telling(
     title="the loop computes between the model and the backward",
-    fix=seldom_or("in fewer operations, in tensors"),
+    fix=seldom_or("use fewer operations, in tensors"),
     will_not_help="a faster model; more DataLoader workers: it is of what the model has computed",
     where="between the model and the backward",
 )
@@ -111,8 +111,7 @@ _BETWEEN_CALLS = Telling(
 )
 _AROUND_THE_MODEL = Telling(
     title="the loop computes before it calls the model, and after",
-    fix=f"{SELDOM}\n# what makes the batch: in Dataset.__getitem__ or collate_fn, "
-    "with DataLoader(..., num_workers=...)",
+    fix=f"{SELDOM}\n# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
     will_not_help="a faster model",
 )
 _IN_HOOKS = Telling(
@@ -136,7 +135,7 @@ _IN_STEP_HOOKS = replace(
 )
 _IN_CLOSURE = Telling(
     title="the loop computes within the optimizer's step, beside forward and backward",
-    fix=seldom_or("once, outside of the closure"),
+    fix=seldom_or("do it once, outside of the closure"),
     will_not_help=_BETWEEN_PHASES.will_not_help,
     where="in the closure that the optimizer's step calls",
 )

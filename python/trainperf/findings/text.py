@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 
-SELDOM = "# what only looks (metrics, statistics, plots): if step % 50 == 0: ..."
+SELDOM = "# compute metrics, statistics and plots every N steps: if step % 50 == 0: ..."
 
 
 def seldom_or(needed: str) -> str:
     """Of what a loop does in each step. What training needs there is no better for being done seldom: clipping, an
     average of the weights, a part of the loss."""
-    return f"# what only looks (metrics): every N steps; what each step needs: {needed}\nif step % 50 == 0: ..."
+    return f"# compute metrics every N steps; if every step needs it, {needed}\nif step % 50 == 0: ..."
 
 
 OF_WEIGHTS = (
@@ -23,7 +23,7 @@ OF_WEIGHTS = (
     "more rarely"
 )
 
-NOTHING = "# nothing, in a longer run"  # with a fix_share of 0
+NOTHING = "# no action needed: one-time cost"  # with a fix_share of 0
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:

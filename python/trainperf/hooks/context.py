@@ -58,7 +58,7 @@ class Context:
         text = f"the {hook} hook is off: {type(error).__name__}: {error}"
         self.session.note(text)
         self.session.set_tier(f"hook_{hook}", "off", f"{type(error).__name__}: {error}")
-        log.warning("%s; training goes on, but the run lacks what it would have told", text)
+        log.warning("%s; training continues; data from this hook will be missing", text)
 
 
 class Ticker:

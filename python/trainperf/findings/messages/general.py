@@ -14,7 +14,7 @@ TERMS: Final[Mapping[str, tuple[str, str]]] = {
     "epoch": ("epoch", "pass over the data"),
 }
 
-NOTHING: Final = "# nothing, in a longer run"  # a fix that saves nothing: Saves(share=0.0)
+NOTHING: Final = "# no action needed: one-time cost"  # a fix that saves nothing: Saves(share=0.0)
 
 TEXTS: Final[Mapping[str, str]] = {
     "as_is": "{text}",

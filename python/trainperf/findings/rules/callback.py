@@ -25,7 +25,9 @@ _OPTIONS = {
 }
 
 # A module's hooks are where training itself may be: a clipping, an average of the weights, what shapes the batch.
-_NEEDED = "# what each step needs: by few operations on all tensors (torch._foreach_*), of the batch in the DataLoader"
+_NEEDED = (
+    "# if every step needs it: few operations on all tensors (torch._foreach_*); work on the batch in the DataLoader"
+)
 
 
 class Callback:
@@ -198,7 +200,7 @@ def _less_often(part: framework.Part, hook: framework.Hook, beside: str, *, hugg
     if not part.is_module:
         return f"# do it every {step} {what}, or {beside}\nif {count} % {step}: return", left
     needed = f"\n{_NEEDED}" if what != "epochs" else ""
-    fix = f"# what only looks (metrics, plots) every {step} {what}\nif {count} % {step} == 0: ...{needed}"
+    fix = f"# compute metrics and plots every {step} {what}\nif {count} % {step} == 0: ...{needed}"
     return fix, left
 
 

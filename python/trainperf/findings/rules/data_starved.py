@@ -58,7 +58,7 @@ class DataStarved:
             severity=severity,
             cause="data_wait",
             claims=claims,
-            title="the loop waits for data that it makes itself",
+            title="data loading runs in the training process",
             affected=todo.affected,
             confidence=fetching.confidence(facts),
             evidence=(

@@ -39,7 +39,7 @@ class DeliveryCost:
             severity="info",
             cause="data_wait",
             claims=claims,
-            title="short steps: taking a ready batch out of the queue shows",
+            title="batch deserialization is significant at this step length",
             affected=count,
             confidence=facts.confidence(),
             evidence=(

@@ -1,4 +1,4 @@
-"""TP603: the heap's memory goes back to the kernel in each step, and is taken and cleared again."""
+"""TP603: malloc returns memory to the OS in every step, and faults it back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class HeapChurn:
             severity=severity,
             cause="compute",
             claims={cell: ns * cost // work for cell, ns in compute.items()},
-            title="memory goes back to the kernel and is taken again in each step",
+            title="malloc returns memory to the OS and faults it back in every step",
             confidence=facts.confidence(tier="pages times the cost of one"),
             evidence=(
                 f"{facts.step_thread_name} takes {plural(round(faults), 'page')} ({size(taken)}) a step from the "

@@ -52,14 +52,14 @@ _IN_TENSORS = {
 }
 _EARLY = "it runs before the model is called, not in it: that counts as forward, whose end is the backward"
 _NO_THREADS = "threads: Python code in a thread takes the GIL from training"
-_OF_THE_BATCH = "# what makes the batch: in a DataLoader worker"
-_NEEDED = "# what each step needs: in tensors, of all at once"
+_OF_THE_BATCH = "# make the batch in a DataLoader worker"
+_NEEDED = "# if every step needs it: vectorize it, in tensor operations"
 _ELSEWHERE = (
-    "# what only looks (a metric): every N steps; what makes the batch: in a DataLoader worker; the rest: in tensors\n"
+    "# compute metrics every N steps; make the batch in a DataLoader worker; vectorize the rest, in tensors\n"
     "if step % 50 == 0: ..."
 )
 _BEFORE_THE_MODEL = f"{_OF_THE_BATCH}\n{_NEEDED}\n{SELDOM}"
-_AFTER_THE_MODEL = seldom_or("in tensors, of all at once; what searches: by a set or dict")
+_AFTER_THE_MODEL = seldom_or("vectorize it, in tensors; search by a set or dict")
 # What is done in few steps, such as once an epoch, is rare already.
 _NOW_AND_THEN = "# do it faster (in tensors, or NumPy), once before the loop, or beside training in another process"
 _OF_RESULTS = (

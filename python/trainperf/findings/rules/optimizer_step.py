@@ -73,7 +73,7 @@ class OptimizerStep:
             severity=severity if fewer_groups else "info",
             cause=facts.main_cause(claims),
             claims=claims,
-            title=f"the optimizer's step is a row of operations for each of {all_of_them}",
+            title=f"the optimizer's step runs separate operations for each of {all_of_them}",
             confidence=facts.confidence(),
             evidence=(
                 f"{facts.of_step(sum(claims.values()))} is the optimizer's, on the CPU",
