@@ -500,3 +500,4 @@ def test_an_exchange_in_few_steps_as_gradients_are_accumulated_is_no_critical(ma
     file.detail("sample", 220, phase="backward", state="blocked", code=202, stack=at, count=30)
     f = next(f for f in said(file).findings if f.id == "TP301")
     assert f.severity == "warning" and "all ranks' gradients" in f.title, f
+    assert "accumulate gradients: over more batches than now" in f.fix

@@ -12,7 +12,6 @@ from trainperf.runfile.schema import json_object
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainperf.findings.facts import Facts
     from trainperf.runfile import RunReader
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
@@ -40,17 +39,18 @@ class Exchange:
             compressed=_number(ddp.get("hooks")) > 0,
         )
 
-    def evidence(self, facts: Facts, cost_ns: int) -> str:
-        """The gradients' size, and how fast they went if the waits in each step were for their exchange."""
+    def evidence(self, steps: int, cost_ns: int) -> str:
+        """The gradients' size, and how fast they went if each of these steps, which wait, exchanged them all."""
         if not self.gradients:
             return ""
-        rate = self.gradients * facts.steps / cost_ns if cost_ns else 0.0  # bytes per ns: GB/s
+        rate = self.gradients * steps / cost_ns if cost_ns else 0.0  # bytes per ns: GB/s
         buffers = f", and {_size(self.buffers)} of buffers are broadcast" if self.buffers else ""
-        return f"all gradients are {_size(self.gradients)}{buffers}: {rate:.2g} GB/s where each step exchanges them all"
+        return f"all gradients are {_size(self.gradients)}{buffers}: {rate:.2g} GB/s where each step that waits exchanges all"
 
-    def ddp_fixes(self, *, device: bool) -> Iterator[str]:
-        """For DistributedDataParallel, as lines of code."""
-        yield "with model.no_sync(): ...  # accumulate gradients: exchange them in every Nth step only"
+    def ddp_fixes(self, *, device: bool, accumulates: bool) -> Iterator[str]:
+        """For DistributedDataParallel, as lines of code. `accumulates`: not every step waits for an exchange."""
+        often = "over more batches than now" if accumulates else "exchange them in every Nth step only"
+        yield f"with model.no_sync(): ...  # accumulate gradients: {often}"
         if not self.compressed:
             hook = "bf16_compress_hook" if device else "fp16_compress_hook"
             yield f"model.register_comm_hook(None, {_HOOKS}.{hook})  # half the bytes"

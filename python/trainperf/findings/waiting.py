@@ -131,7 +131,7 @@ FIXES = {
         "anything on this rank, if another one is late",
     ),
     "even ranks": (
-        "# no rank is late on average: the exchange itself takes that long, or each is late by turns (uneven batches)",
+        "# exchange less: no rank is late on average; or even out the batches, if each rank is late by turns",
         "looking for one rank that is always late: there is none",
     ),
     "late ranks": (

@@ -87,8 +87,9 @@ class Blocked:
         if asleep.kind in (*OF_RANKS.values(), "collective"):
             exchange = Exchange.of(facts.run)
             alone = () if facts.standing else (LATE_RANK,)
+            less = exchange.ddp_fixes(device=facts.run.feeds_device, accumulates=not in_all)
             by_ddp = asleep.kind != "collective" or exchange.bucket
-            fix = "\n".join((*alone, fix, *(exchange.ddp_fixes(device=facts.run.feeds_device) if by_ddp else ())))
+            fix = "\n".join((*alone, fix, *(less if by_ddp else ())))
         return facts.finding(
             (self.id, self.slug),
             severity=severity,
@@ -104,7 +105,7 @@ class Blocked:
                 "asleep, not waiting for the GIL",
                 *asleep.evidence(facts),
                 pool.evidence if pool is not None else "",
-                exchange.evidence(facts, cost) if exchange is not None else "",
+                exchange.evidence(affected.steps, cost) if exchange is not None else "",
             ),
             who=(facts.step_thread_name, asleep.who),
             where=facts.where(asleep.top) or asleep.feeds_at(facts),
