@@ -45,7 +45,8 @@ class Exchange:
             return ""
         rate = self.gradients * steps / cost_ns if cost_ns else 0.0  # bytes per ns: GB/s
         buffers = f", and {_size(self.buffers)} of buffers are broadcast" if self.buffers else ""
-        return f"all gradients are {_size(self.gradients)}{buffers}: {rate:.2g} GB/s where each step that waits exchanges all"
+        at = f"{rate:.2g} GB/s where each step that waits exchanges all"
+        return f"all gradients are {_size(self.gradients)}{buffers}: {at}"
 
     def ddp_fixes(self, *, device: bool, accumulates: bool) -> Iterator[str]:
         """For DistributedDataParallel, as lines of code. `accumulates`: not every step waits for an exchange."""
