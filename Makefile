@@ -3,16 +3,17 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test replay test-versions gpu lint format bench docs wheel asan tsan fuzz clean
+.PHONY: help setup dev demo test test-live replay test-versions gpu lint format bench bench-quick docs wheel asan tsan fuzz clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
-	@echo "make test    all tests, on every CPython found"
+	@echo "make test    the tests, on every CPython found, in minutes; make test-live   the trainings that it leaves out"
 	@echo "make replay  judge recorded runs by today's rules, in seconds, and say what changed"
 	@echo "make test-versions   the integrations on other versions of Lightning and transformers"
 	@echo "make dev     build in place: then edits of Python need no build"
 	@echo "make gpu     tests and measurements on a GPU; skipped, with the reason, where there is none"
-	@echo "make lint    ruff, mypy, clang-format, codespell          make format   let them mend what they can"
-	@echo "make bench   each figure beside its target                 make docs   the documentation, into build/site"
+	@echo "make lint    ruff, mypy, radon, clang-format, codespell   make format   let them mend what they can"
+	@echo "make bench   each figure beside its target                 make bench-quick   the same in five minutes, roughly"
+	@echo "make docs    the documentation, into build/site"
 	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
 	@echo "make fuzz    damaged traces, run files and buffers of CUPTI, each for FUZZ_SECONDS (600); C++ under AddressSanitizer"
@@ -35,6 +36,11 @@ test:
 	@cmake --preset release >/dev/null
 	@scripts/test.sh
 
+test-live:
+	@scripts/setup.sh --build
+	@cmake --preset release >/dev/null
+	@scripts/test.sh --live
+
 replay: dev
 	@python -m tests.replay
 
@@ -55,6 +61,9 @@ format: setup
 
 bench: dev
 	@python benchmarks/run.py
+
+bench-quick: dev
+	@python benchmarks/run.py --quick
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict

@@ -65,8 +65,9 @@ may_install() {
 apt_install() {
   say "installing Debian packages: $*"
   # A third party's repository that does not answer is no reason to stop: the install tells whether the packages are there.
-  "${as_root[@]}" apt-get update -qq || say "apt-get update had errors; going on"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+  mkdir -p build
+  flock build/apt.lock "${as_root[@]}" apt-get update -qq || say "apt-get update had errors; going on"
+  flock build/apt.lock "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 install_packages() {

@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # Everything that `make test` runs once the build can begin: the build and the rest of the set-up beside it, C++ tests,
-# Python tests, native tests on the other CPythons.
+# recorded runs, Python tests, native tests on the other CPythons.
+#
+#   scripts/test.sh           what `make test` runs
+#   scripts/test.sh --live    what it leaves out: the tests marked `live`, and on other CPythons those marked `alone`
+#
 # Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
 # beside them. All others share the machine, a test or a CPython for each core.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 export NATIVE_TEST_BUILD="$PWD/build/release"
+live=no
+case "${1:-}" in
+  --live) live=yes ;;
+  "") ;;
+  *) printf 'test: %s is no option: there is --live\n' "$1" >&2; exit 2 ;;
+esac
 
 summary=()
 failed=0
@@ -21,34 +31,23 @@ part() {  # part NAME COMMAND...
   summary+=("$(printf '%-52s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
 }
 
-# The first is .venv's own, which runs them with all the others.
-pythons=$(python scripts/pythons.py) || exit
-mapfile -t others < <(tail -n +2 <<<"$pythons")
-on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
-  local at_once=$1 status=0
-  shift
-  mkdir -p build/venv
-  # shellcheck disable=SC2016 # what each prints comes in one piece
-  printf '%s\n' "${others[@]}" | xargs -r -P "$at_once" -I '{}' bash -c '
-    read -r python tag <<<"$1"
-    said=$(scripts/test_other_python.sh "$python" "$tag" "${@:2}" 2>&1) || { failed=$?; printf "%s\n" "-- $tag" "$said"; exit "$failed"; }
-    printf "%s\n" "-- $tag" "$said"' - '{}' "$@" | tee build/tests.log || status=$?
-  ! grep -q "^-- once more" build/tests.log || again=yes
-  return "$status"
-}
-
+# Debian forky waits for a mirror, as pip does for an index: all are fetched side by side.
 build() {
-  local built=0 building
+  local built=0 building making
+  forky=no
   mkdir -p build
   cmake --build --preset release -j "$(nproc)" --target all gil_truth >build/build.log 2>&1 &
   building=$!
+  scripts/newer_pythons.sh --make >build/forky-made.log 2>&1 &
+  making=$!
   scripts/setup.sh --tests || built=$?
   wait "$building" || built=$?
-  cat build/build.log
+  if wait "$making"; then forky=yes; else [ $? = 75 ] || built=1; fi
+  cat build/build.log build/forky-made.log  # the latter says why forky is skipped
   return "$built"
 }
 part "build, and set-up of what only tests need" build
-part "C++ tests" ctest --preset release -j "$(nproc)"
+
 # A machine that others share may stand still in the middle of a test: what failed has a second try with nothing beside
 # it, and both are shown. What crashed, was interrupted or could not be collected has none.
 tests() {  # tests PYTEST_ARGUMENT...
@@ -60,22 +59,48 @@ tests() {  # tests PYTEST_ARGUMENT...
   printf '\n-- once more, those that failed\n'
   python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
-# In the order of the folders: the quick ones come last, and all processes end at once.
-part "tests that share the machine, $(python -V)" tests -m "not alone" \
-  -n "$(nproc)" --dist loadfile --no-loadscope-reorder --durations=8 tests
-mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | sort)  # to import all takes a while
-part "tests that run alone" tests -m alone --durations=15 "${judging[@]}"
-part "native tests that share the machine, other CPythons" on_the_others "$(nproc)" -m "not alone"
-# What the hook costs is timed on one CPython.
-part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
-newer() {
-  local status=0
-  scripts/newer_pythons.sh -m "not alone" || status=$?
-  [ "$status" != 75 ] || status=0  # it says why
+
+# The first CPython is .venv's own, which runs tests/native with all the others.
+pythons=$(python scripts/pythons.py) || exit
+other_pythons() {
+  tail -n +2 <<<"$pythons" | sed 's|^|scripts/test_other_python.sh |'
+  [ "$forky" = yes ] || return 0
+  scripts/newer_pythons.sh --list | sed 's|^|scripts/newer_pythons.sh --only |'
+}
+on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
+  local at_once=$1 status=0
+  shift
+  # shellcheck disable=SC2016 # what each prints comes in one piece
+  other_pythons | xargs -r -P "$at_once" -I '{}' bash -c '
+    read -ra script <<<"$1"
+    said=$("${script[@]}" "${@:2}" 2>&1) || { failed=$?; printf "%s\n" "-- ${script[*]:1}" "$said"; exit "$failed"; }
+    printf "%s\n" "-- ${script[*]:1}" "$said"' - '{}' "$@" | tee build/tests.log || status=$?
+  ! grep -q "^-- once more" build/tests.log || again=yes
   return "$status"
 }
-part "native tests, CPython 3.14 and 3.15 of Debian forky" newer
+
+cores=$(nproc)
+shared=(-n "$cores" --dist loadfile --no-loadscope-reorder)
+version=$(python -V)
+# To import all takes a while.
+mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | grep -v '^tests/gpu/' | sort)
+if [ $live = no ]; then
+  part "C++ tests" ctest --preset release -j "$cores"
+  # Recorded runs are judged alike each time: no second try.
+  part "recorded runs, judged again" python -m pytest -q --color=no -n "$cores" tests/replay
+  # In the order of the folders: the quick ones come last, and all processes end at once.
+  part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
+    --ignore=tests/replay tests
+  part "tests that run alone" tests -m "alone and not live" --durations=15 "${judging[@]}"
+  part "native tests that share the machine, other CPythons" on_the_others "$cores" -m "not alone and not live"
+else
+  part "live tests that share the machine, $version" tests -m "live and not alone" "${shared[@]}" --durations=8 tests
+  part "live tests that run alone" tests -m "live and alone" --durations=15 "${judging[@]}"
+  # What the hook costs is timed on one CPython.
+  part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
+fi
 
 printf '\n'
 printf '%s\n' "${summary[@]}"
+printf '%-52s %4d s  %s\n' all "$SECONDS" "$([ $failed = 0 ] && echo ok || echo FAILED)"
 exit "$failed"

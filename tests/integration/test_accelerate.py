@@ -37,7 +37,9 @@ def test_accelerate_launch_of_two_ranks(tmp_path: Path) -> None:
         assert len({run.meta["launch"] for run in job.runs}) == 1 and ranks(job.runs) is not None
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["imported before", "imported late"])
+@pytest.mark.parametrize(
+    "late", [pytest.param(False, marks=pytest.mark.live, id="imported before"), pytest.param(True, id="imported late")]
+)
 def test_a_state_has_the_bytes_of_all_its_files(tmp_path: Path, late: bool) -> None:
     """Once: what is imported in the watch, as by `trainperf run`, takes our wrappers of other modules along."""
     body = f"""

@@ -39,12 +39,8 @@ def run(path: Path, seconds: float) -> trainperf.Watch:
 
 
 def test_a_loop_that_waits_longer_for_its_data(tmp_path: Path) -> None:
-    for attempt in range(3):  # runs of a second on a machine that others use may rightly be called no evidence
-        before, after = run(tmp_path / f"a{attempt}.tpr", 0.004), run(tmp_path / f"b{attempt}.tpr", 0.012)
-        result = compare(before.run, after.run)
-        print(result.verdict)
-        if result.kind != "unknown":
-            break
+    before, after = run(tmp_path / "a.tpr", 0.004), run(tmp_path / "b.tpr", 0.012)
+    result = compare(before.run, after.run)
     assert result.kind == "slower" and result.regressed(0.5), result.verdict
     changes = {change.name: change for change in result.causes}
     assert changes["data_wait"].told and 6 < changes["data_wait"].difference < 12

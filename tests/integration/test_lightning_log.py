@@ -49,7 +49,11 @@ def watched(path: Path, model: Logs) -> Any:
     return watch.run
 
 
-@pytest.mark.parametrize("options", [{"on_step": True, "on_epoch": True}, {"prog_bar": True}], ids=["epoch", "bar"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"on_step": True, "on_epoch": True}, marks=pytest.mark.live), {"prog_bar": True}],
+    ids=["epoch", "bar"],
+)
 def test_many_metrics_are_told_with_their_line_and_their_cost(tmp_path: Path, options: dict[str, Any]) -> None:
     model = Logs(40, **options)
     run = watched(tmp_path / "many.tpr", model)

@@ -15,7 +15,8 @@ if importlib.util.find_spec("pytorch_lightning") is None:
     pytest.skip("pytorch_lightning is not installed", allow_module_level=True)
 
 
-@pytest.mark.parametrize("strategy", ["ddp_fork", "ddp_spawn"])
+# That spawned processes import the script again is in test_watch_processes.py, too.
+@pytest.mark.parametrize("strategy", ["ddp_fork", pytest.param("ddp_spawn", marks=pytest.mark.live)])
 def test_two_ranks(strategy: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("lightning_ddp.py")
     done = subprocess.run(

@@ -59,7 +59,7 @@ def logged_ms(path: Path, write: Callable[[], None]) -> tuple[float, float]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.live)])
 def test_a_long_record_after_short_ones(log: logging.Logger, tmp_path: Path, beside: bool) -> None:
     stop = threading.Event()
 

@@ -1,12 +1,14 @@
-"""Each of tests/programs, run under trainperf: its verdict is held against the truth that the program measured itself.
+"""Each of tests/programs, run under trainperf: its verdict is compared with the truth that the program measured itself.
 
-`python -m tests.programs.table` prints the table of truth and report; `-s` prints its rows here.
+`make test` runs one program for each signal; of the others it judges a recorded run (tests/replay). `make test-live`
+runs all of them. `python -m tests.programs.table` prints the table of truth and report; `-s` prints its rows here.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,19 +33,36 @@ TWINS = (
 )
 
 
+# The program that shows that a signal is recorded as it should be, and the signal.
+SIGNALS = {
+    "gil_hog": "waits for the GIL, and who holds it: the founding case",
+    "blocked_sleep": "samples of a thread that is blocked",
+    "data_in_process_cpu": "fetches in the training process, and samples of running Python",
+    "workers_too_slow": "fetches in workers",
+    "ready_not_delivered": "batches that are ready and not handed over",
+    "worker_startup": "the start of workers",
+    "descheduled": "the kernel's run delay",
+    "throttled": "the CPU quota of a cgroup",
+    "cpu_oversubscription": "CPU time of the compute threads",
+    "checkpoint": "torch.save",
+    "logging_slow": "logging handlers",
+    "validation_often": "forward passes in eval mode",
+    "compile_warmup": "torch.compile",
+    "gc_pauses": "the garbage collector",
+    "memory_growth": "resident memory",
+    "healthy_fast": "nothing: no false alarm",
+}
+
+
+def program(name: str) -> Any:
+    return pytest.param(name, marks=() if name in SIGNALS else pytest.mark.live)
+
+
 def judged(name: str, folder: Path, *options: str) -> judge.Outcome:
-    """Runs a program; once more when it is misjudged and the machine, by its own measure, was busy: what others
-    do to a second or two is not to be foreseen. So too when only too much is unknown: a machine that stands still for
-    60 ms between two looks of a run of 0.4 s makes it so. Else there is no second try."""
     outcome = judge.run(name, folder, options)
     print(judge.table([judge.row(outcome)]))
     if outcome.skipped:
         pytest.skip(outcome.skipped)
-    wrong = judge.problems(outcome)
-    by_chance = outcome.truth["delay_share"] >= judge.BUSY or all(w.startswith("unknown is ") for w in wrong)
-    if wrong and by_chance:
-        outcome = judge.run(name, folder, options)
-        print(judge.table([judge.row(outcome)]))
     assert not judge.problems(outcome), outcome.printed
     return outcome
 
@@ -53,17 +72,22 @@ OF_MEMORY = {"memory_growth", "healthy_memory"}
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("name", [name for name in judge.programs() if name not in OF_MEMORY])
+@pytest.mark.parametrize("name", [program(name) for name in judge.programs() if name not in OF_MEMORY])
 def test_program(name: str, tmp_path: Path) -> None:
     judged(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(OF_MEMORY))
+@pytest.mark.parametrize("name", [program(name) for name in sorted(OF_MEMORY)])
 def test_program_of_memory(name: str, tmp_path: Path) -> None:
     judged(name, tmp_path)
 
 
+@pytest.mark.live
 @pytest.mark.alone
 @pytest.mark.parametrize("name", TWINS)
 def test_healthy_twin(name: str, tmp_path: Path) -> None:
     assert judged(name, tmp_path, "--size", "0", "--steps", "300").truth["finding"] is None
+
+
+def test_each_signal_has_its_program() -> None:
+    assert set(judge.programs()) >= SIGNALS.keys()

@@ -242,6 +242,7 @@ def test_watches_begin_and_end_while_threads_mark(tmp_path: Path) -> None:
         assert trainperf.open(tmp_path / f"{i}.tpr").meta["ended"] == "normally"
 
 
+@pytest.mark.live
 def test_a_look_that_takes_long_is_waited_for(tmp_path: Path) -> None:
     """The sampler reads /proc/self/maps of a thread that sleeps, once a second: 60 ms where there are this many."""
     body = """

@@ -128,7 +128,7 @@ def test_a_callback_that_validates_by_itself_is_told_as_validation(tmp_path: Pat
     assert "# in Validates.on_step_end: validate half as often" in told["TP306"].fix
 
 
-@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("breaks", [pytest.param(False, marks=pytest.mark.live), True])
 def test_a_training_within_a_timed_callback(tmp_path: Path, breaks: bool) -> None:
     """With an evaluation before it begins, and after an inner one that raises: the outer one's costs go on."""
 

@@ -5,7 +5,8 @@ python -m tests.replay [NAME ...]
 python -m tests.replay --accept [NAME ...]
     the same, and today's answers become the last ones
 python -m tests.replay --record NAME PROGRAM [ARG ...]
-    run a program of tests/programs or tests/programs/reported and keep its run; FIXED=1 before it: its fixed twin
+    run a program of tests/programs, tests/programs/reported or tests/recorded_case.py and keep its run;
+    FIXED=1 before it: its fixed twin
 python -m tests.replay --keep NAME RUN.tpr TRUTH.json
     keep a run file that is there already, with its truth
 """
@@ -86,7 +87,7 @@ def _record(name: str, program: Path, words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"{name}.tpr")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(program.parent)])}
-        in_truth = program.resolve().parent == ROOT / "tests" / "programs"
+        in_truth = program.resolve().parent in (ROOT / "tests", ROOT / "tests" / "programs")  # it watches itself
         watched = [] if in_truth else ["-m", "trainperf", "run", "-f", "-o", str(path)]
         own = ["--path", str(path)] if in_truth else []
         command = [sys.executable, *watched, str(program.resolve()), *own, *words]

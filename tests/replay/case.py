@@ -7,6 +7,7 @@ its truth as tests/programs/_common.py says. Any other prints a line `TRUTH {jso
   finding  the slug of the finding that the verdict must be about; null: a healthy run, without a warning
   share    of the loop's time, as the program measured it; the finding's may differ by TOLERANCE (optional)
   also     slugs that may stand first as well (optional)
+  who      one of whom the finding names (optional)
   where    where the finding must be, as "file.py:line"; the recorder adds the lines that end with "# trouble"
 """
 
@@ -128,6 +129,8 @@ def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
     found = next((f for f in findings if f["slug"] in {truth["finding"], *truth.get("also", ())}), None)
     if found is None:
         return [*wrong, f"{truth['finding']} is not found"]
+    if truth.get("who") and not any(truth["who"] in who for who in found["who"]):
+        wrong.append(f"who is {found['who']}, not {truth['who']!r}")
     if truth.get("where") and Path(found["where"]).name not in truth["where"]:
         wrong.append(f"where is {found['where']!r}, not {truth['where']}")
     if "share" in truth and abs(found["share"] - truth["share"]) > TOLERANCE:
