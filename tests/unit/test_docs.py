@@ -61,6 +61,16 @@ def test_every_page_is_reached_from_the_first() -> None:
     assert lost == set(), "link to them, or name them under nav in mkdocs.yml"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "findings").glob("*.md")), ids=lambda p: p.stem)
+def test_a_page_of_a_finding_is_read_in_two_minutes(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= 300
+
+
+def test_the_readme_fits_a_screen_or_two() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 90 and max(map(len, lines)) <= 100
+
+
 def test_commands_in_the_documentation_are_commands() -> None:
     from trainperf.cli.main import COMMANDS
 
