@@ -76,7 +76,8 @@ def test_a_damaged_description_tells_nothing(make: Make, ddp: str) -> None:
 
 def test_what_the_hooks_describe() -> None:
     frozen = nn.Linear(4, 4).requires_grad_(False)
-    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, affine=False), frozen)
+    unused = nn.LazyLinear(4)  # its weights have no size yet
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, affine=False), frozen, unused)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     assert describe_optimizer(optimizer)["gradient_bytes"] == 4 * 8 * 4
     found = describe_ddp(model)

@@ -93,7 +93,9 @@ def describe_ddp(model: Any) -> dict[str, Any]:
 
 
 def _bytes(tensors: Iterable[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    from torch.nn.parameter import is_lazy
+
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if not is_lazy(tensor))
 
 
 def _describe(
