@@ -10,8 +10,8 @@ import pytest
 from trainperf.findings.engine import cost_text
 from trainperf.findings.facts import Facts
 from trainperf.findings.framework import Part, claims_of
-from trainperf.findings.rules import uneven
-from trainperf.findings.rules.uneven import _Slow, tightened
+from trainperf.findings.rules import run as uneven
+from trainperf.findings.rules.run import _Slow, tightened
 from verdicts import TRAIN, Make, abstained, loud, said
 
 

@@ -15,13 +15,13 @@ from trainperf.findings import debug_modes, framework, growth, loaders, trainer_
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
-from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Said, Severity, Standing, Sure
+from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Role, Said, Severity, Standing, Sure
 from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Holder, Places, Spot, function_name
 from trainperf.findings.render import confidence
 from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
 from trainperf.findings.skipped import Skipped, skipped
-from trainperf.findings.text import ms, plural, size
+from trainperf.findings.text import Count, Share, ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
 
@@ -329,6 +329,8 @@ class Facts(Places):
         will_not_help: str = "",
         by_others: bool = False,
         finds_out: bool = False,
+        role: Role = "cost",
+        brief: str = "",
     ) -> Finding:
         """`affected`: a number when all of the cost is in so many steps; None when every step has it.
 
@@ -351,6 +353,8 @@ class Facts(Places):
         return Finding(
             id=rule[0],
             slug=rule[1],
+            role=role,
+            brief=brief,
             severity=severity,
             cause=cause,
             title=title,
@@ -422,16 +426,21 @@ class Facts(Places):
             return f"{probe} off: {tier.why or tier.tier.partition(':')[2].strip() or 'no reason given'}"
         return None
 
+    @property
+    def gil_unmeasured(self) -> bool:
+        """Who waited for the GIL is not known, only who held it at most."""
+        return self.off("gil_waits") is not None or self.tier("gil_waits").startswith("busy-only")
+
     def tier(self, probe: str) -> str:
         tier = self.run.tiers.get(probe)
         return tier.tier if tier is not None else "off"
 
     # -- when
 
-    def when(self, claims: Mapping[Cell, int]) -> str:
-        """ "96% of it is in steps 0 to 133 (of 400)" when a cost sits in half of the run or less, else ""."""
+    def when(self, claims: Mapping[Cell, int]) -> Said | None:
+        """ "96% of it is in steps 0 to 133 (of 400)" when a cost sits in half of the run or less."""
         if not claims:
-            return ""
+            return None
         per_section: list[tuple[float, int, int, int]] = []
         for s in self.run.sections:
             ns = sum(int(s.matrix_ns[PHASES.index(p), MECHANISMS.index(m)]) for p, m in claims)
@@ -440,7 +449,7 @@ class Facts(Places):
         whole = sum(p[1] for p in per_section)
         total_steps = sum(p[3] for p in per_section)
         if len(per_section) < 4 or not whole:
-            return ""
+            return None
         best: tuple[float, int, int] | None = None
         for i in range(len(per_section)):
             ns = steps = 0
@@ -452,5 +461,6 @@ class Facts(Places):
                 if ns / whole >= limit("clustered_share") and (best is None or steps < best[2] - best[1] + 1):
                     best = (ns / whole, per_section[i][2], per_section[i][2] + steps - 1)
         if best is None:
-            return ""
-        return f"{best[0]:.0%} of it is in steps {best[1]:,} to {best[2]:,} (of {total_steps:,})"
+            return None
+        steps_of = {"first": Count(best[1]), "last": Count(best[2]), "steps": Count(total_steps)}
+        return Said("clustered", {"share": Share(best[0]), **steps_of})

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SYNCS = ("stream_sync", "event_sync", "device_sync")
 BETWEEN = "between"  # among the causes of idleness: the gaps of under 5 us between kernels that were both launched
-NOT_SEEN = "for something that was not seen"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ Standing = Literal["late", "even", ""]
 Cell = tuple[str, str]  # (phase, mechanism)
 # What is put into a message: numbers of text.py, names, places, what is Said; rows of them for lines that repeat; None:
 # not known.
-Param: TypeAlias = "str | int | float | tuple[str, ...] | Said | tuple[Mapping[str, Param], ...] | None"
+Param: TypeAlias = (
+    "str | int | float | tuple[str, ...] | Said | tuple[Said, ...] | tuple[Mapping[str, Param], ...] | None"
+)
 Params: TypeAlias = Mapping[str, Param]
 
 
@@ -97,6 +99,8 @@ class Diagnosis:
     by_others: bool = False  # done by other programs on this machine
     tells_idle: bool = False  # its evidence says what the device lost by it
     slow_part: Said | None = None  # of a locator: the part of the run that its cause alone makes slow
+    slug: str = ""  # of a variant with a name of its own; "": the rule's
+    role: Role | None = None  # of a variant that plays another; None: the rule's
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
         return fill(template, params, TEXTS)
 
     found = facts.finding(
-        (rule.id, rule.slug),
+        (rule.id, d.slug or rule.slug),
         severity=d.severity,
         cause=d.claim.cause,
         claims=dict(d.claim.cells),
@@ -49,7 +49,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     return dataclasses.replace(
         found,
         variant=d.variant,
-        role=role_of(rule),
+        role=d.role or role_of(rule),
         params=d.params,
         brief=words(message.brief),
         slow_part=d.slow_part,

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
 
-from trainperf.findings.messages import general, gil, gpu
+from trainperf.findings.messages import general, gil, gpu, run, verdict
 from trainperf.findings.messages.catalogue import Doubt, Message
 
-_FAMILIES: Final[tuple[ModuleType, ...]] = (gil, gpu)
+FAMILIES: Final[tuple[ModuleType, ...]] = (gil, gpu, run)
 
 MESSAGES: Final[Mapping[str, Mapping[str, Message]]] = {
-    id: of for family in _FAMILIES for id, of in family.MESSAGES.items()
+    id: of for family in FAMILIES for id, of in family.MESSAGES.items()
 }
 TEXTS: Final[Mapping[str, str]] = {
     **general.TEXTS,
-    **{k: text for family in _FAMILIES for k, text in family.TEXTS.items()},
+    **verdict.TEXTS,
+    **{k: text for family in FAMILIES for k, text in family.TEXTS.items()},
 }
 UNSURE: Final[Mapping[str, Doubt | str]] = {
     **general.UNSURE,
-    **{k: text for family in _FAMILIES for k, text in family.UNSURE.items()},
+    **{k: text for family in FAMILIES for k, text in family.UNSURE.items()},
 }

@@ -90,7 +90,8 @@ def _rows(name: str, params: Params) -> list[dict[str, Param]]:
 
 
 class _Formatter(string.Formatter):
-    """Takes a name with its dots as one, those of rows; and puts what was Said in words, which may name the others."""
+    """Takes a name with its dots as one, those of rows; and puts what is Said in words, which may name params around
+    it."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -100,5 +101,19 @@ class _Formatter(string.Formatter):
         if value is None:
             raise KeyError(field_name)
         if isinstance(value, Said):
-            value = fill(self._texts[value.key], {**kwargs, **value.params}, self._texts)
+            value = self._text(value, kwargs)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Said):
+            value = _Row(self._text(said, kwargs) for said in value)
         return value, field_name
+
+    def _text(self, said: Said, around: Mapping[str, Any]) -> str:
+        return fill(self._texts[said.key], {**around, **said.params}, self._texts)
+
+
+class _Row(tuple[str, ...]):
+    """Texts, with what its format says between them; else a semicolon."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return (spec or "; ").join(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu
+from trainperf.findings.rules import gil, gpu, run
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.callback import Callback
 from trainperf.findings.rules.checkpoint import Checkpoint
@@ -34,7 +34,6 @@ from trainperf.findings.rules.slow_sampler import SlowSampler
 from trainperf.findings.rules.slower_than_before import SlowerThanBefore
 from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.trainer_logger import TrainerLogger
-from trainperf.findings.rules.uneven import Uneven
 from trainperf.findings.rules.validation import Validation
 from trainperf.findings.rules.validation_workers import ValidationWorkers
 from trainperf.findings.rules.worker_startup import WorkerStartup
@@ -86,7 +85,7 @@ ALL: tuple[Rule, ...] = (
     OptimizerStep(),
     FrameworkPython(),
     gpu.gpu_idle,
-    Uneven(),
+    run.uneven,
     SlowerThanBefore(),
     gpu.no_tensor_cores,
     gpu.tiny_kernels,

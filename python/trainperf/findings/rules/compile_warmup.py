@@ -53,6 +53,7 @@ class CompileWarmup:
             claims |= loaders.spread(facts.cells(cause), of_cause[cause])
         return facts.finding(
             (self.id, self.slug),
+            role="once",
             severity=severity,
             # Inductor compiles in processes of its own: then the training thread waits, and the time is blocked_io.
             cause=max(_MADE_OF, key=of_cause.__getitem__),

@@ -83,6 +83,7 @@ class Descheduled:
             cause="descheduled",
             claims=claims,
             title=title,
+            brief=title.rpartition(": ")[2],
             affected=facts.affected("descheduled"),
             confidence=confidence,
             evidence=(

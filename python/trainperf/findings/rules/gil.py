@@ -126,7 +126,7 @@ class _Waits:
 
 def _look(facts: Facts, limits: Limits) -> _Waits | Unsure | None:
     """Unsure: no tier, or one that does not know who waits. None: too little to speak of."""
-    if facts.tier("gil_waits").startswith("busy-only"):
+    if facts.gil_unmeasured:
         return Unsure("gil_busy_only")
     claims = facts.cells("gil_wait")
     ns = sum(claims.values())

@@ -159,6 +159,7 @@ class WorkerStartup:
         each = ms(sum(claims.values()) / waits.starts)
         return facts.finding(
             (self.id, self.slug),
+            role="once",
             severity=severity,
             cause="data_wait",
             claims=claims,
@@ -197,6 +198,7 @@ class WorkerStartup:
         stop = " and stop" if waits.stops else ""
         return facts.finding(
             (self.id, self.slug),
+            role="once",
             severity="info",
             cause="data_wait",
             claims=claims,
