@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainperf/cpython/gil_view.h"
 #include "trainperf/probe/marks.h"
 
 namespace trainperf {
@@ -19,6 +20,7 @@ int64_t PeriodNs(double hz) { return static_cast<int64_t>(1e9 / hz); }
 }  // namespace
 
 void GilProbes::Start(RunWriter* writer) {
+  began_without_gil_ = tier_ != GilTier::kOff && !GilView::IsEnabled();
   std::string why_not_exact = "not asked for";
   if (tier_ == GilTier::kAuto || tier_ == GilTier::kExact) {
     absl::StatusOr<std::unique_ptr<GilWaits>> waits = GilWaits::Install();
@@ -64,8 +66,11 @@ void GilProbes::WriteTiers(const GilSamplerOptions& sampler, const std::string& 
   } else {
     writer->SetTier("gil_waits", "off", tier_ == GilTier::kOff ? "not asked for" : why_not_exact);
   }
+  const bool sees_attached = sampler_ != nullptr && tier_ != GilTier::kOff && sampler_->stats().attached;
   if (sees_gil) {
     writer->SetTier("gil_holds", "sampled", "");
+  } else if (sees_attached) {
+    writer->SetTier("gil_holds", "sampled", "no GIL here: who is attached to the interpreter runs Python");
   } else {
     writer->SetTier("gil_holds", "off", tier_ == GilTier::kOff ? "not asked for" : why_not_sampled);
   }
@@ -78,6 +83,7 @@ void GilProbes::WriteTiers(const GilSamplerOptions& sampler, const std::string& 
 }
 
 void GilProbes::RemoveWaits() {
+  if (began_without_gil_ && GilView::IsEnabled()) gil_came_.store(true);
   std::unique_ptr<GilWaits> waits;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -115,6 +121,9 @@ void GilProbes::WriteOwnCost(RunWriter* writer) const {
   const GilWaits::Stats hook = waits();
   writer->SetOverhead("gil_hook", hook.cost_ns);
   writer->SetDropped("gil_captures", hook.captures_refused);
+  if (gil_came_.load()) {
+    writer->SetTier("gil_waits", "off", "the GIL was switched on while the watch ran, as an imported module needs it");
+  }
   if (sampler_ == nullptr) return;
   writer->SetOverhead("sampler", sampler_->stats().cpu_ns);
   writer->SetDropped("samples", static_cast<int64_t>(sampler_->dropped()));

@@ -9,6 +9,7 @@
 #ifndef TRAINPERF_COLLECT_GIL_PROBES_H_
 #define TRAINPERF_COLLECT_GIL_PROBES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,8 +54,11 @@ class GilProbes {
 
   const GilTier tier_;
   const double asked_hz_;
+  bool began_without_gil_ = false;
   double hz_;
   std::unique_ptr<GilSampler> sampler_;
+
+  std::atomic<bool> gil_came_{false};  // it was switched on while the watch ran
 
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<GilWaits> waits_;

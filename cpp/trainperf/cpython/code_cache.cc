@@ -31,13 +31,6 @@ size_t AppendUtf8(uint32_t c, char* to) {
 // Undecodable bytes of a file's name are lone surrogates in a str, which UTF-8 has not: '?' in our files.
 uint32_t Encodable(uint32_t c) { return (c >= 0xD800 && c < 0xE000) || c > 0x10FFFF ? '?' : c; }
 
-// Whether the begin of an object looks like one in use: both allocators put a pointer, or zero, into the first word of
-// what is freed, and leave most of the rest.
-bool IsInUse(const char* object) {
-  const auto count = At<uint64_t>(object, tp_python_offsets.object_refcount) & tp_python_offsets.refcount_mask;
-  return count > 0 && count <= UINT32_MAX;  // immortal objects have about the latter
-}
-
 // From 3.12 on each entry of the eval loop has a frame of its own, which for a moment looks as if it ran Python code.
 bool IsTrampoline(std::string_view file) { return file == "<shim>"; }
 
@@ -67,11 +60,10 @@ bool CodeCache::Resolve(const SelfMemory& memory, const CodePosition* positions,
 
 bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site) {
   const TpPythonOffsets& offsets = tp_python_offsets;
-  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress() || !IsInUse(copy)) return false;
-  const int64_t offset = offsets.frame_instr_is_index
-                             ? static_cast<int64_t>(position.instruction) * 2
-                             : static_cast<int64_t>(position.instruction - position.code) - offsets.code_instructions;
-  const auto identity_size = static_cast<size_t>(offsets.code_read_size - offsets.code_identity);
+  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress() || TpObjectIsInUse(copy) == 0) return false;
+  int64_t offset = 0;
+  if (!OffsetOf(memory, position, copy, &offset)) return false;
+  const auto identity_size = static_cast<size_t>(offsets.code_identity_end - offsets.code_identity);
   const uint64_t identity = std::hash<std::string_view>()({copy + offsets.code_identity, identity_size});
 
   Entry& entry = entries_[(position.code * 0x9E3779B97F4A7C15ull) >> 54];
@@ -109,12 +101,36 @@ bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& positio
   return true;
 }
 
+// In bytes, from the code's first instruction. Of a thread's own copy of the bytecode (free-threaded 3.14 on): false
+// when that lies elsewhere by now.
+bool CodeCache::OffsetOf(const SelfMemory& memory, const CodePosition& position, const char* copy, int64_t* offset) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  if (offsets.frame_instr_is_index) {
+    *offset = static_cast<int64_t>(position.instruction) * 2;
+    return true;
+  }
+  if (position.bytecode == 0) {
+    *offset = static_cast<int64_t>(position.instruction - position.code) - offsets.code_instructions;
+    return true;
+  }
+  const auto all = At<uint64_t>(copy, offsets.code_tlbc);  // how many copies there are, and then each
+  const auto at = static_cast<uint64_t>(position.bytecode);
+  uint64_t count_and_own[2] = {};
+  iovec pieces[2] = {{reinterpret_cast<void*>(all), sizeof(uint64_t)},
+                     {reinterpret_cast<void*>(all + (1 + at) * sizeof(uint64_t)), sizeof(uint64_t)}};
+  if (position.bytecode < 0 || memory.ReadPieces(pieces, 2, count_and_own) != 2 || at >= count_and_own[0]) return false;
+  *offset = static_cast<int64_t>(position.instruction - count_and_own[1]);
+  return *offset >= 0 && *offset < At<int64_t>(copy, offsets.bytes_size) * 2;
+}
+
 // Whether what `copy` was made of still is the same code object, so that what its pointers led to was its own.
 bool CodeCache::IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy) {
   char now[kLargestCode];
   const auto size = static_cast<size_t>(tp_python_offsets.code_read_size);
   const auto from = static_cast<size_t>(tp_python_offsets.code_identity);
-  return memory.Read(code, now, size) && IsInUse(now) && std::memcmp(now + from, copy + from, size - from) == 0;
+  const auto end = static_cast<size_t>(tp_python_offsets.code_identity_end);
+  return memory.Read(code, now, size) && TpObjectIsInUse(now) != 0 &&
+         std::memcmp(now + from, copy + from, end - from) == 0;
 }
 
 // The first bytes of an object into scratch_, and of what follows them as much as is sure to be mapped with them:
@@ -153,7 +169,7 @@ bool CodeCache::ReadText(const SelfMemory& memory, uint64_t address, bool keep_e
   int64_t length = 0;
   int kind = 0, data = 0;
   const size_t got = ReadWithMore(memory, address, header_size);
-  if (got == 0 || !IsInUse(scratch_.get())) return false;
+  if (got == 0 || TpObjectIsInUse(scratch_.get()) == 0) return false;
   if (TpUnicodeLayout(scratch_.get(), &length, &kind, &data) == 0 || length > kLongestText) return false;
   const auto fits = static_cast<int64_t>(StackTable::kMaxName / (kind == 1 ? 1 : 2));
   const int64_t taken = std::min(length, fits);

@@ -19,6 +19,7 @@ struct CodePosition {
   uint64_t frame;        // address of the frame; not looked at here
   uint64_t code;         // address of the code object
   uint64_t instruction;  // address of the instruction; 3.10: its index
+  int32_t bytecode;      // which of the code's copies of its bytecode it is in; 0 but in free-threaded builds
 };
 
 class CodeCache {
@@ -30,7 +31,7 @@ class CodeCache {
 
  private:
   static constexpr size_t kEntries = 1024;
-  static constexpr size_t kLargestCode = 192;
+  static constexpr size_t kLargestCode = 256;
   static constexpr size_t kMemo = 5;
   static constexpr size_t kLargestTable = 64 * 1024;
 
@@ -46,6 +47,7 @@ class CodeCache {
   };
   static_assert(sizeof(Entry) == 64);
 
+  static bool OffsetOf(const SelfMemory& memory, const CodePosition& position, const char* copy, int64_t* offset);
   bool ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
   size_t ReadWithMore(const SelfMemory& memory, uint64_t address, size_t least);
   bool IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy);

@@ -90,7 +90,7 @@ absl::Status FrameReader::CheckOnOwnStack() {
 
   ThreadState state;
   if (!ReadThreadState(memory_, reinterpret_cast<uint64_t>(tstate), &state) ||
-      state.id != PyThreadState_GetID(tstate)) {
+      state.id != PyThreadState_GetID(tstate) || (tp_python_offsets.tstate_state >= 0 && !state.attached)) {
     return absl::NotFoundError("thread states of this interpreter are not laid out as known");
   }
   const size_t count = KnownOf(state.id).walk.Read(memory_, state, positions_);

@@ -33,6 +33,7 @@ class FrameReader {
 
   const SelfMemory& memory() const { return memory_; }
   // `gil`: nullptr, or what tells who held the GIL as the stack was read, in `holder`, which stays when it cannot be.
+  // Where there is none, that is the thread itself while it may run Python.
   StackId Read(const ThreadState& state, const GilView* gil = nullptr, const void** holder = nullptr);
 
  private:

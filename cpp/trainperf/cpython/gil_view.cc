@@ -36,6 +36,16 @@ uint64_t SwitchIntervalUs() {
 
 }  // namespace
 
+bool GilView::IsEnabled() {
+  if (!tp_python_offsets.free_threaded) return true;
+  PyObject* ask = PySys_GetObject("_is_gil_enabled");  // borrowed
+  PyObject* answer = ask != nullptr ? PyObject_CallNoArgs(ask) : nullptr;
+  const bool enabled = answer == Py_True;
+  Py_XDECREF(answer);
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return enabled;
+}
+
 bool GilView::IsWaitAddress(uint64_t address) const {
   const auto size = static_cast<uint64_t>(tp_python_offsets.cond_size);
   return address - reinterpret_cast<uint64_t>(cond_) < size ||
@@ -58,6 +68,7 @@ absl::StatusOr<GilView> GilView::Locate() {
   const TpPythonOffsets& offsets = tp_python_offsets;
   TpAskInterpreter();
   if (offsets.unsupported != nullptr) return absl::UnimplementedError(offsets.unsupported);
+  if (!IsEnabled()) return absl::UnimplementedError("this build of CPython has no GIL");
   const char* runtime = static_cast<const char*>(TpRuntimeAddress());
   const size_t size = RuntimeSize(runtime);
   if (size < static_cast<size_t>(offsets.gil_size)) {

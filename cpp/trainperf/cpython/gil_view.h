@@ -19,6 +19,10 @@ namespace trainperf {
 
 class GilView {
  public:
+  // Whether there is one: of free-threaded builds sys._is_gil_enabled(), which PYTHON_GIL=1 and modules that need a GIL
+  // change; of others true. Requires GIL.
+  static bool IsEnabled();
+
   // Scans _PyRuntime for the GIL's signature, and accepts only one hit that also follows a release and an acquire.
   static absl::StatusOr<GilView> Locate();
 

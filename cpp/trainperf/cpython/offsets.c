@@ -8,9 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#if defined(Py_GIL_DISABLED)
-#define TP_UNSUPPORTED "no GIL in this interpreter: a free-threaded build"
-#elif PY_VERSION_HEX < 0x030A0000
+#if PY_VERSION_HEX < 0x030A0000
 #define TP_UNSUPPORTED "CPython before 3.10 is not supported"
 #elif PY_VERSION_HEX >= 0x03100000
 #define TP_UNSUPPORTED "the layout of this CPython (3.16 or later) is not known yet"
@@ -27,6 +25,13 @@
 TpPythonOffsets tp_python_offsets = {TP_UNSUPPORTED};
 
 void TpAskInterpreter(void) {}
+
+int TpObjectIsInUse(const void* header) {
+  (void)header;
+  return 0;
+}
+
+const void* TpThreadsHeadAddress(void) { return NULL; }
 
 int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
   (void)header, (void)length, (void)kind, (void)data_offset;
@@ -60,6 +65,15 @@ const void* TpCodeTypeAddress(void) { return NULL; }
 
 TpPythonOffsets tp_python_offsets = {
     .unsupported = NULL,
+#ifdef Py_GIL_DISABLED
+    .free_threaded = 1,
+    .gil_enabled = TP_GIL(enabled),
+    .tstate_state = TP_TSTATE(state),
+    .tstate_attached = _Py_THREAD_ATTACHED,
+#else
+    .gil_enabled = -1,
+    .tstate_state = -1,
+#endif
     .gil_interval = TP_GIL(interval),
     .gil_last_holder = TP_GIL(last_holder),
     .gil_locked = TP_GIL(locked),
@@ -129,6 +143,13 @@ TpPythonOffsets tp_python_offsets = {
         .frame_instr = TP_FRAME(f_lasti),
     .frame_instr_is_index = 1,
 #endif
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+    .frame_tlbc_index = TP_FRAME(tlbc_index),
+    .code_tlbc = TP_CODE(co_tlbc),
+#else
+    .frame_tlbc_index = -1,
+    .code_tlbc = -1,
+#endif
     .frame_owner_is_c = 3,
 #if PY_VERSION_HEX >= 0x030C0000
     .outermost_is_c = 1,
@@ -138,6 +159,7 @@ TpPythonOffsets tp_python_offsets = {
     .code_first_line = TP_CODE(co_firstlineno),
     .code_filename = TP_CODE(co_filename),
     .code_linetable = TP_CODE(co_linetable),
+    .code_identity_end = TP_CODE(co_linetable) + sizeof(PyObject*),
     .code_read_size = TP_CODE(co_linetable) + sizeof(PyObject*),
 #if PY_VERSION_HEX >= 0x030B0000
     .code_name = TP_CODE(co_qualname),
@@ -148,12 +170,6 @@ TpPythonOffsets tp_python_offsets = {
     .linetable_is_pep626_pairs = 1,
 #endif
 
-    .object_refcount = offsetof(PyObject, ob_refcnt),
-#if PY_VERSION_HEX >= 0x030E0000
-    .refcount_mask = 0xFFFFFFFFFFFFull, /* flags above it */
-#else
-    .refcount_mask = ~(uint64_t)0,
-#endif
     .object_type = offsetof(PyObject, ob_type),
     .bytes_size = offsetof(PyVarObject, ob_size),
     .bytes_data = offsetof(PyBytesObject, ob_sval),
@@ -182,7 +198,8 @@ void TpAskInterpreter(void) {
   asked = 1;
   TpPythonOffsets* to = &tp_python_offsets;
   const struct _Py_DebugOffsets* from = &_PyRuntime.debug_offsets;
-  if (memcmp(from->cookie, "xdebugpy", sizeof(from->cookie)) != 0 || from->version >> 16 != PY_VERSION_HEX >> 16) {
+  if (memcmp(from->cookie, "xdebugpy", sizeof(from->cookie)) != 0 || from->version >> 16 != PY_VERSION_HEX >> 16 ||
+      from->free_threaded != (uint64_t)to->free_threaded) {
     to->unsupported = "this interpreter does not describe its layout as its version does";
     return;
   }
@@ -202,21 +219,47 @@ void TpAskInterpreter(void) {
   to->code_first_line = (int32_t)from->code_object.firstlineno;
   to->code_instructions = (int32_t)from->code_object.co_code_adaptive;
   to->object_type = (int32_t)from->pyobject.ob_type;
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+  to->frame_tlbc_index = (int32_t)from->interpreter_frame.tlbc_index;
+  to->code_tlbc = (int32_t)from->code_object.co_tlbc;
+#endif
 
   /* What is read at once must reach over all of it. */
-  const int32_t state[] = {to->tstate_prev,       to->tstate_next, to->tstate_frame,          to->tstate_pthread,
-                           to->tstate_native_tid, to->tstate_id,   to->tstate_data_stack + 16};
+  const int32_t state[] = {to->tstate_prev,       to->tstate_next, to->tstate_frame,           to->tstate_pthread,
+                           to->tstate_native_tid, to->tstate_id,   to->tstate_data_stack + 16, to->tstate_state};
   const int32_t code[] = {to->code_filename, to->code_name, to->code_linetable, to->code_first_line};
   to->tstate_read_size = Largest(state, sizeof(state) / sizeof(*state)) + 8;
   to->code_identity = to->code_first_line;
-  to->code_read_size = Largest(code, sizeof(code) / sizeof(*code)) + 8;
+  to->code_identity_end = Largest(code, sizeof(code) / sizeof(*code)) + 8;
+  to->code_read_size = to->code_identity_end > to->code_tlbc + 8 ? to->code_identity_end : to->code_tlbc + 8;
+}
+
+const void* TpThreadsHeadAddress(void) {
+  return (const char*)PyInterpreterState_Main() + _PyRuntime.debug_offsets.interpreter_state.threads_head;
 }
 
 #else
 
 void TpAskInterpreter(void) {}
+const void* TpThreadsHeadAddress(void) { return NULL; }
 
 #endif
+
+int TpObjectIsInUse(const void* header) {
+#ifdef Py_GIL_DISABLED
+  /* Immortal objects have the most in ob_ref_local; flags lie below the count in ob_ref_shared. */
+  PyObject object;
+  memcpy(&object, header, sizeof(object));
+  return object.ob_ref_local != 0 || object.ob_ref_shared >> _Py_REF_SHARED_SHIFT > 0;
+#else
+  uint64_t count;
+  memcpy(&count, (const char*)header + offsetof(PyObject, ob_refcnt), sizeof(count));
+#if PY_VERSION_HEX >= 0x030E0000
+  count &= 0xFFFFFFFFFFFFull;              /* flags above it */
+#endif
+  return count > 0 && count <= UINT32_MAX; /* immortal objects have about the latter */
+#endif
+}
 
 int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
   const PyASCIIObject* str = (const PyASCIIObject*)header;

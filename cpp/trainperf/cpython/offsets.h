@@ -18,6 +18,7 @@ typedef struct {
   const char* unsupported; /* NULL, or why nothing of the rest is filled in */
 
   /* struct _gil_runtime_state */
+  int32_t gil_enabled; /* free-threaded builds only: 0 while there is no GIL */
   int32_t gil_interval;
   int32_t gil_last_holder;
   int32_t gil_locked;
@@ -33,6 +34,8 @@ typedef struct {
   int32_t tstate_native_tid;
   int32_t tstate_pthread;
   int32_t tstate_frame;
+  int32_t tstate_state;    /* free-threaded builds only: whether its thread may run Python now */
+  int32_t tstate_attached; /* `tstate_state` of one that may; it is so from its taking of the GIL where there is one */
   int32_t tstate_data_stack; /* three pointers: its latest chunk, the end of what is in use of it, and of all of it */
   int32_t tstate_read_size;  /* everything above lies below it */
   int32_t cframe_frame;
@@ -43,6 +46,7 @@ typedef struct {
   int32_t frame_previous;
   int32_t frame_instr;
   int32_t frame_instr_is_index; /* 3.10: a count of code units, else a pointer into the code object */
+  int32_t frame_tlbc_index;     /* free-threaded 3.14 on: which of its code's copies of the bytecode it runs */
   int32_t frame_owner;
   int32_t frame_owner_is_c; /* owners from this value on have no Python code */
   int32_t outermost_is_c;   /* every stack ends with one of those */
@@ -52,22 +56,24 @@ typedef struct {
   int32_t frame_read_size;
   int32_t frames_are_contiguous; /* they lie behind one another in the thread's data stack */
 
-  /* PyCodeObject. What lies in [code_identity, code_read_size) never changes once it is made. */
+  /* PyCodeObject. What lies in [code_identity, code_identity_end) never changes once it is made. */
   int32_t code_identity;
+  int32_t code_identity_end;
   int32_t code_first_line;
   int32_t code_filename;
   int32_t code_name; /* co_qualname where there is one */
   int32_t code_linetable;
   int32_t code_instructions;
+  int32_t code_tlbc; /* free-threaded 3.14 on: leads to how many copies there are, and behind that to each of them */
   int32_t code_read_size;
   int32_t linetable_is_pep626_pairs; /* 3.10's format, else 3.11's location table */
 
-  int32_t object_refcount;
-  uint64_t refcount_mask; /* of the 64 bits there: 3.14 keeps flags in the upper ones */
   int32_t object_type;
-  int32_t bytes_size;
+  int32_t bytes_size; /* of any object of variable size */
   int32_t bytes_data;
   int32_t unicode_read_size;
+
+  int32_t free_threaded; /* a build without a GIL, or with one that can be switched off */
 } TpPythonOffsets;
 
 /* As compiled; from 3.13 on the interpreter in use says itself where most of it is, once TpAskInterpreter() has asked.
@@ -76,6 +82,13 @@ extern TpPythonOffsets tp_python_offsets;
 
 /* Requires the GIL, and comes before any use of the table. The first call alone writes to it. */
 void TpAskInterpreter(void);
+
+/* Whether the begin of an object, of which `header` is a copy, looks like one in use: allocators put a pointer, or
+ * zero, into the first word of what is freed, and leave most of the rest. */
+int TpObjectIsInUse(const void* header);
+
+/* &interpreter->threads.head of the main interpreter; NULL where its place is not known (before 3.13). */
+const void* TpThreadsHeadAddress(void);
 
 /* `header`: a copy of the first unicode_read_size bytes of a str. 0 when it is no compact string; else its length in
  * code points, how many bytes each has, and where they begin. */

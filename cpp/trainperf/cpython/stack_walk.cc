@@ -17,7 +17,8 @@ CodePosition ReadPosition(const char* copy, uint64_t frame) {
   return {frame, At<uint64_t>(copy, offsets.frame_code) & offsets.frame_code_mask,
           offsets.frame_instr_is_index
               ? static_cast<uint64_t>(static_cast<int64_t>(At<int32_t>(copy, offsets.frame_instr)))
-              : At<uint64_t>(copy, offsets.frame_instr)};
+              : At<uint64_t>(copy, offsets.frame_instr),
+          offsets.frame_tlbc_index >= 0 ? At<int32_t>(copy, offsets.frame_tlbc_index) : 0};
 }
 
 uint64_t CallerOf(const char* copy) { return At<uint64_t>(copy, tp_python_offsets.frame_previous); }
@@ -176,6 +177,9 @@ size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodeP
     found = false;
   }
   if (count > 0) told_count_ = count;
+  if (count > 0 && gil == nullptr && holder != nullptr && offsets.tstate_state >= 0) {
+    *holder = IsAttached(copies_.others()) ? reinterpret_cast<const void*>(state.address) : nullptr;
+  }
   if (count > 0 && gil != nullptr) {
     *holder = GilView::HolderIn(copies_.others() + offsets.tstate_read_size + (has_cframes ? sizeof(uint64_t) : 0));
   }

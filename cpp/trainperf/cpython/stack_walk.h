@@ -30,7 +30,7 @@ class StackWalk {
   static constexpr size_t kMaxFrames = 96;  // deeper stacks lose their outermost frames
 
   // Into `positions`, of kMaxFrames; 0 when the stack cannot be read. `gil`: nullptr, or what tells at the same moment
-  // who held the GIL, in `holder`.
+  // who held the GIL, in `holder`. Where there is none, that is the thread itself while it may run Python.
   size_t Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions, const GilView* gil = nullptr,
               const void** holder = nullptr);
 

@@ -59,6 +59,11 @@ bool LearnNativeTids() {
   return true;
 }
 
+bool IsAttached(const char* copy) {
+  const TpPythonOffsets& offsets = tp_python_offsets;
+  return offsets.tstate_state >= 0 && At<int32_t>(copy, offsets.tstate_state) == offsets.tstate_attached;
+}
+
 bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* state) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   char copy[kLargestRead];
@@ -69,6 +74,7 @@ bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* st
   state->frame = At<uint64_t>(copy, offsets.tstate_frame);
   state->prev = At<uint64_t>(copy, offsets.tstate_prev);
   state->next = At<uint64_t>(copy, offsets.tstate_next);
+  state->attached = IsAttached(copy);
   state->native_tid = 0;
   if (offsets.tstate_native_tid >= 0) {
     state->native_tid = static_cast<int32_t>(At<uint64_t>(copy, offsets.tstate_native_tid));

@@ -16,7 +16,11 @@ struct ThreadState {
   uint64_t prev;
   uint64_t next;
   int32_t native_tid;  // 0: not known
+  bool attached;       // as IsAttached()
 };
+
+// On a free-threaded build: whether the thread may run Python, by a copy of its thread state. On others: false.
+bool IsAttached(const char* copy);
 
 // 3.10 does not note native thread ids: finds out where this libc keeps them in what a pthread_t points to, by looking
 // at two threads of our own. True when ReadThreadState can tell native ids. Starts a thread the first time.

@@ -100,7 +100,7 @@ class Sampler : public GilSampler {
   bool LookAtWatched(const Holder& holder, Event* event);
   void LookBeside(Event event);
   StackId StackOf(const ThreadState& state, const void** holder);
-  bool FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, ThreadState* state);
+  bool FindThreadState(uint64_t id, int64_t now_ns, ThreadState* state);
   uint32_t Random();
 
   const GilSamplerOptions options_;
@@ -113,7 +113,8 @@ class Sampler : public GilSampler {
   std::string why_;
 
   // Of the sampler's thread.
-  uint64_t any_tstate_ = 0;  // where a walk of the thread states can begin
+  uint64_t any_tstate_ = 0;    // where a walk of the thread states can begin
+  uint64_t threads_head_ = 0;  // where it says where they begin; 0: not known
   uint64_t watched_tstate_ = 0;
   uint64_t watched_tstate_id_ = 0;
   int64_t next_find_ns_ = 0;
@@ -146,6 +147,7 @@ absl::Status Sampler::Begin() {
     reader_ = *std::move(reader);
     LearnNativeTids();  // where it fails, holders on 3.10 are known by their thread state only
     any_tstate_ = reinterpret_cast<uint64_t>(PyThreadState_Get());
+    threads_head_ = reinterpret_cast<uint64_t>(TpThreadsHeadAddress());
   } else {
     why_ = absl::StrCat("no stacks: ", std::string(reader.status().message()));
   }
@@ -179,7 +181,8 @@ Sampler::~Sampler() {
 GilSampler::Stats Sampler::stats() const {
   const auto get = [](const std::atomic<int64_t>& counter) { return counter.load(std::memory_order_relaxed); };
   const bool waits = !options_.estimate_waits || (options_.look_at_gil && look_works_);
-  return {get(samples_), get(late_), get(rejected_), get(cpu_ns_), reader_ != nullptr, waits, why_};
+  const bool attached = !options_.look_at_gil && reader_ != nullptr && tp_python_offsets.tstate_state >= 0;
+  return {get(samples_), get(late_), get(rejected_), get(cpu_ns_), reader_ != nullptr, attached, waits, why_};
 }
 
 void* Sampler::Main(void* self) {
@@ -297,7 +300,7 @@ Sampler::Holder Sampler::LookAtHolder() {
 }
 
 // The thread state of that id, found in the list that links them all.
-bool Sampler::FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, ThreadState* state) {
+bool Sampler::FindThreadState(uint64_t id, int64_t now_ns, ThreadState* state) {
   if (id == 0) return false;
   if (watched_tstate_id_ == id && watched_tstate_ != 0 && ReadThreadState(memory_, watched_tstate_, state) &&
       state->id == id) {
@@ -307,8 +310,10 @@ bool Sampler::FindThreadState(uint64_t id, uint64_t nearby, int64_t now_ns, Thre
   watched_tstate_id_ = id;
   watched_tstate_ = 0;
   next_find_ns_ = now_ns + kFindAgainEveryNs;
+  // Without a GIL nobody is known to live.
+  if (!options_.look_at_gil && threads_head_ != 0) memory_.Read(threads_head_, &any_tstate_, sizeof(any_tstate_));
   for (const bool forward : {true, false}) {
-    uint64_t at = nearby;
+    uint64_t at = any_tstate_;
     for (int i = 0; at != 0 && i < kMaxThreadStates && ReadThreadState(memory_, at, state); ++i) {
       if (state->id == id) {
         watched_tstate_ = at;
@@ -332,9 +337,11 @@ bool Sampler::LookAtWatched(const Holder& holder, Event* event) {
   const bool is_holder = holder.tstate != nullptr && holder.state.id == tstate_id && tstate_id != 0;
   const void* then = holder.then;
   ThreadState state = holder.state;
-  const bool found = !is_holder && FindThreadState(tstate_id, any_tstate_, event->end_ns, &state);
+  const bool found = !is_holder && FindThreadState(tstate_id, event->end_ns, &state);
   if (is_holder) event->stack = holder.stack;
+  if (found && state.attached && !options_.look_at_gil) then = reinterpret_cast<const void*>(state.address);
   if (found) event->stack = StackOf(state, &then);
+  // Without a GIL it holds what it would need one for.
   const bool holds = (is_holder || found) && then != nullptr && then == reinterpret_cast<const void*>(state.address);
 
   look_.Follow(tid);

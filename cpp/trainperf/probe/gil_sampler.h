@@ -24,7 +24,7 @@ namespace trainperf {
 struct GilSamplerOptions {
   int64_t period_ns = 16'000'000;  // mean; jittered by +-75 %
   bool estimate_waits = false;     // the exact hook is off: tier procfs
-  bool look_at_gil = true;         // false: the GIL could not be found; states and stacks of the watched thread only
+  bool look_at_gil = true;         // false: there is none to be seen; states and stacks of the watched thread only
 };
 
 class GilSampler {
@@ -35,6 +35,7 @@ class GilSampler {
     int64_t rejected;  // stacks that could not be read
     int64_t cpu_ns;    // of the sampler's thread so far
     bool stacks;       // frames can be read here (else thread names only)
+    bool attached;     // there is no GIL, and a thread that is attached to the interpreter counts as its holder
     bool waits;        // with estimate_waits: procfs can tell who waits (else tier busy-only)
     std::string why;   // when stacks or waits is false
   };
