@@ -38,15 +38,19 @@ const KnownThing* Find(const BracketFunction& function, PyObject* thing) {
   return nullptr;
 }
 
-PyObject* CallOriginal(const BracketFunction& function, PyObject* const* args, size_t count, PyObject* names) {
-  if (function.original != nullptr) return PyObject_Vectorcall(function.original, args, count, names);
+PyObject* Garbage() {
   PyErr_SetString(PyExc_RuntimeError, "trainperf: this function was called after it was collected as garbage");
   return nullptr;
 }
 
+PyObject* CallOriginal(const BracketFunction& function, PyObject* const* args, size_t count, PyObject* names) {
+  return function.original != nullptr ? PyObject_Vectorcall(function.original, args, count, names) : Garbage();
+}
+
 // A field's function: what it does may put another one there.
-PyObject* CallHeld(PyObject* function, PyObject* const* args, size_t count, PyObject* names) {
-  Py_INCREF(function);
+PyObject* CallHeld(BracketFunction* of, PyObject** field, PyObject* const* args, size_t count, PyObject* names) {
+  PyObject* function = HoldField(of, field);
+  if (function == nullptr) return Garbage();
   PyObject* result = PyObject_Vectorcall(function, args, count, names);
   Py_DECREF(function);
   return result;
@@ -60,46 +64,50 @@ bool OnlyShown(PyObject* function) {
 }
 
 // False, with an exception set: only a stand-in for the marks can fail.
-bool Begin(const BracketFunction& function, Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns) {
-  if (function.begin == nullptr) {
+bool Begin(BracketFunction* function, Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns) {
+  PyObject* begin = HoldField(function, &function->begin);
+  if (begin == nullptr) {
     marks::BeginFromC(bracket, object, flags, entered_ns);
     return true;
   }
-  PyObject* done = PyObject_CallFunction(function.begin, "iIii", static_cast<int>(bracket), object, -1, flags);
+  PyObject* done = PyObject_CallFunction(begin, "iIii", static_cast<int>(bracket), object, -1, flags);
+  Py_DECREF(begin);
   Py_XDECREF(done);
   return done != nullptr;
 }
 
 // Returns when. Leaves an exception that is set as it is.
-int64_t End(const BracketFunction& function, Bracket bracket, int value) {
-  if (function.end == nullptr) return marks::EndFromC(bracket, value, marks::EnterC());
+int64_t End(BracketFunction* function, Bracket bracket, int value) {
+  PyObject* end = HoldField(function, &function->end);
+  if (end == nullptr) return marks::EndFromC(bracket, value, marks::EnterC());
   const py::error_scope kept;
-  PyObject* done = PyObject_CallFunction(function.end, "ii", static_cast<int>(bracket), value);
-  if (done == nullptr) PyErr_WriteUnraisable(function.end);
+  PyObject* done = PyObject_CallFunction(end, "ii", static_cast<int>(bracket), value);
+  if (done == nullptr) PyErr_WriteUnraisable(end);
+  Py_DECREF(end);
   Py_XDECREF(done);
   return NowNs();
 }
 
 PyObject* CallFetch(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *AsBracketFunction(self);
-  if (!function.on) return CallOriginal(function, args, count, names);
+  if (!IsOn(function)) return CallOriginal(function, args, count, names);
   const KnownThing* known = PyVectorcall_NARGS(count) == 1 ? Find(function, args[0]) : nullptr;
-  if (known == nullptr) return CallHeld(function.slow, args, count, names);
+  if (known == nullptr) return CallHeld(&function, &function.slow, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   PyObject* enabled = PyObject_CallNoArgs(function.ask);
   if (enabled == nullptr ||
-      !Begin(function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled, entered_ns)) {
+      !Begin(&function, Bracket::kFetch, known->number, enabled == Py_True ? 0 : kGradDisabled, entered_ns)) {
     Py_XDECREF(enabled);
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) return nullptr;  // Ctrl-C
     PyErr_Clear();
-    return CallHeld(function.slow, args, count, names);  // meets the error too, and knows what to do
+    return CallHeld(&function, &function.slow, args, count, names);  // meets the error too, and knows what to do
   }
   Py_DECREF(enabled);
   Py_INCREF(self);  // the watch may end in the middle
   PyObject* batch = PyObject_Vectorcall(function.original, args, count, names);
   int how = kFetchedBatch;
   if (batch == nullptr) how = PyErr_ExceptionMatches(PyExc_StopIteration) != 0 ? kFetchExhausted : kFetchRaised;
-  End(function, Bracket::kFetch, how);
+  End(&function, Bracket::kFetch, how);
   Py_DECREF(self);
   return batch;
 }
@@ -118,10 +126,10 @@ void ComesAfter(PyObject* earlier) {
 PyObject* Tick(BracketFunction* function, PyObject* result) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  PyObject* done = CallHeld(function->tick, nullptr, 0, nullptr);
-  function->next_tick_ns = NowNs() + kTickNs;
+  PyObject* done = CallHeld(function, &function->tick, nullptr, 0, nullptr);
+  __atomic_store_n(&function->next_tick_ns, NowNs() + kTickNs, __ATOMIC_RELAXED);
   if (done == nullptr && OnlyShown(function->tick)) {
-    function->next_tick_ns = INT64_MAX;  // it would fail each time
+    __atomic_store_n(&function->next_tick_ns, INT64_MAX, __ATOMIC_RELAXED);  // it would fail each time
     done = Py_NewRef(Py_None);
   }
   if (done != nullptr) {
@@ -141,12 +149,12 @@ PyObject* Tick(BracketFunction* function, PyObject* result) {
 }
 
 // The number of the backward that is running already, or -1. False, with an exception set: it cannot be known.
-bool AskForTask(const BracketFunction& function, long* task) {
-  if (function.ask_torch != nullptr) {
-    *task = function.ask_torch();
+bool AskForTask(BracketFunction* function, long* task) {
+  if (function->ask_torch != nullptr) {
+    *task = function->ask_torch();
     return true;
   }
-  PyObject* number = CallHeld(function.ask, nullptr, 0, nullptr);
+  PyObject* number = CallHeld(function, &function->ask, nullptr, 0, nullptr);
   if (number == nullptr) return false;
   *task = PyLong_AsLong(number);
   Py_DECREF(number);
@@ -155,39 +163,40 @@ bool AskForTask(const BracketFunction& function, long* task) {
 
 PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *AsBracketFunction(self);
-  if (!function.on) return CallOriginal(function, args, count, names);
+  if (!IsOn(function)) return CallOriginal(function, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   long task = -1;
-  if (!AskForTask(function, &task)) {
+  if (!AskForTask(&function, &task)) {
     if (!OnlyShown(function.ask)) return nullptr;
-    function.on = false;  // it would fail each time
+    SetOn(&function, false);  // it would fail each time
     return CallOriginal(function, args, count, names);
   }
   if (task != -1) return CallOriginal(function, args, count, names);
-  if (PyObject* first = ExchangeField(&function.slow, nullptr)) {
+  if (PyObject* first = ExchangeField(&function, &function.slow, nullptr)) {
     PyObject* done = PyObject_CallNoArgs(first);
     const bool goes_on = done != nullptr || OnlyShown(first);
     Py_XDECREF(done);
     Py_DECREF(first);
     if (!goes_on) return nullptr;
   }
-  if (!Begin(function, Bracket::kBackward, 0, 0, entered_ns)) return nullptr;
+  if (!Begin(&function, Bracket::kBackward, 0, 0, entered_ns)) return nullptr;
   Py_INCREF(self);
   PyObject* result = PyObject_Vectorcall(function.original, args, count, names);
-  const int64_t now_ns = End(function, Bracket::kBackward, 0);
-  if (now_ns >= function.next_tick_ns && function.on) result = Tick(&function, result);
+  const int64_t now_ns = End(&function, Bracket::kBackward, 0);
+  if (now_ns >= __atomic_load_n(&function.next_tick_ns, __ATOMIC_RELAXED) && IsOn(function))
+    result = Tick(&function, result);
   Py_DECREF(self);
   return result;
 }
 
 PyObject* CallLogging(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   BracketFunction& function = *AsBracketFunction(self);
-  if (!function.on) return CallOriginal(function, args, count, names);
+  if (!IsOn(function)) return CallOriginal(function, args, count, names);
   const int64_t entered_ns = marks::EnterC();
   const bool own = function.begin == nullptr && function.end == nullptr;
   if (own) {
     marks::RecordBegins(entered_ns);
-  } else if (!Begin(function, Bracket::kLogging, 0, 0, entered_ns)) {
+  } else if (!Begin(&function, Bracket::kLogging, 0, 0, entered_ns)) {
     return nullptr;
   }
   Py_INCREF(self);  // the watch may end in the middle
@@ -197,7 +206,7 @@ PyObject* CallLogging(PyObject* self, PyObject* const* args, size_t count, PyObj
   if (own) {
     marks::RecordEnds();
   } else {
-    End(function, Bracket::kLogging, 0);
+    End(&function, Bracket::kLogging, 0);
   }
   Py_DECREF(self);
   return result;
@@ -205,18 +214,18 @@ PyObject* CallLogging(PyObject* self, PyObject* const* args, size_t count, PyObj
 
 // torch calls these with (optimizer, args, kwargs), and takes None for "nothing changed".
 PyObject* BeforeStep(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  const BracketFunction& function = *AsBracketFunction(self);
-  if (!function.on) Py_RETURN_NONE;
+  BracketFunction& function = *AsBracketFunction(self);
+  if (!IsOn(function)) Py_RETURN_NONE;
   const int64_t entered_ns = marks::EnterC();
   const KnownThing* known = count == 3 ? Find(function, args[0]) : nullptr;
-  if (known == nullptr) return CallHeld(function.slow, args, static_cast<size_t>(count), nullptr);
-  if (!Begin(function, Bracket::kOptimizer, known->number, 0, entered_ns)) return nullptr;
+  if (known == nullptr) return CallHeld(&function, &function.slow, args, static_cast<size_t>(count), nullptr);
+  if (!Begin(&function, Bracket::kOptimizer, known->number, 0, entered_ns)) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* AfterStep(PyObject* self, PyObject* const*, Py_ssize_t) {
-  const BracketFunction& function = *AsBracketFunction(self);
-  if (function.on) End(function, Bracket::kOptimizer, 0);
+  BracketFunction& function = *AsBracketFunction(self);
+  if (IsOn(function)) End(&function, Bracket::kOptimizer, 0);
   Py_RETURN_NONE;
 }
 
@@ -225,9 +234,9 @@ PyObject* FetchFunction(PyObject*, PyObject* args) {
   if (PyArg_ParseTuple(args, "OOOOO:fetch_function", &original, &slow, &ask, &begin, &end) == 0) return nullptr;
   BracketFunction* function = NewBracketFunction(&CallFetch);
   if (function == nullptr) return nullptr;
-  SetField(&function->original, original);
-  SetField(&function->slow, slow);
-  SetField(&function->ask, ask);
+  SetField(function, &function->original, original);
+  SetField(function, &function->slow, slow);
+  SetField(function, &function->ask, ask);
   SetMarks(function, begin, end);
   return FinishBracketFunction(function, true);
 }
@@ -241,10 +250,10 @@ PyObject* BackwardFunction(PyObject*, PyObject* args) {
   }
   BracketFunction* function = NewBracketFunction(&CallBackward);
   if (function == nullptr) return nullptr;
-  SetField(&function->original, original);
-  SetField(&function->slow, first);
-  SetField(&function->ask, ask);
-  SetField(&function->tick, tick);
+  SetField(function, &function->original, original);
+  SetField(function, &function->slow, first);
+  SetField(function, &function->ask, ask);
+  SetField(function, &function->tick, tick);
   function->ask_torch = reinterpret_cast<int (*)()>(static_cast<uintptr_t>(address));
   SetMarks(function, begin, end);
   return FinishBracketFunction(function, true);
@@ -257,8 +266,8 @@ PyObject* LoggingFunction(PyObject*, PyObject* args) {
   }
   BracketFunction* function = NewBracketFunction(&CallLogging);
   if (function == nullptr) return nullptr;
-  SetField(&function->original, original);
-  SetField(&function->apart, apart);
+  SetField(function, &function->original, original);
+  SetField(function, &function->apart, apart);
   SetMarks(function, begin, end);
   return FinishBracketFunction(function, true);
 }

@@ -1,12 +1,16 @@
 // Session: one running watch, as Python holds it.
 
 #include <Python.h>
+#include <pthread.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -21,7 +25,8 @@ namespace trainperf {
 namespace {
 
 class Session;
-Session* g_running = nullptr;  // guarded by the GIL
+std::mutex g_running_mutex;    // held for a few loads and stores only
+Session* g_running = nullptr;  // guarded by it
 
 absl::StatusOr<GilTier> ParseTier(const std::string& name) {
   if (name == "auto") return GilTier::kAuto;
@@ -64,7 +69,7 @@ class Session {
   Session(const std::string& path, bool overwrite, const std::string& gil, double sampler_hz, double budget,
           const std::map<std::string, double>& flag_shares, bool cuda)
       : pid_(getpid()) {
-    if (g_running != nullptr && g_running->pid_ == pid_) {
+    if (IsAnotherRunning()) {
       ThrowIfError(absl::FailedPreconditionError(
           "this process is being watched already: leave the first watch() before starting another"));
     }
@@ -81,11 +86,13 @@ class Session {
     absl::StatusOr<std::unique_ptr<Collector>> collector = Collector::Start(path, options);
     ThrowIfError(collector.status());
     collector_ = *std::move(collector);
+    std::lock_guard<std::mutex> lock(g_running_mutex);
     path_ = collector_->path();
     g_running = this;
   }
 
   ~Session() {
+    RunsNoMore();
     if (getpid() != pid_) {
       collector_.release();  // in a forked child: its threads and its file are the parent's
     } else if (!stopped_) {
@@ -93,21 +100,21 @@ class Session {
       py::gil_scoped_release release;
       collector_->Finish("exception").IgnoreError();
     }
-    if (g_running == this) g_running = nullptr;
   }
 
   void Stop(const std::string& ended) {
-    if (stopped_ || getpid() != pid_) return;
-    stopped_ = true;
-    if (g_running == this) g_running = nullptr;
+    if (getpid() != pid_ || stopped_.exchange(true)) return;
+    RunsNoMore();
     collector_->RemoveProbes();
     absl::Status status;
     {
       py::gil_scoped_release release;
       status = collector_->Finish(ended);
     }
-    path_ = collector_->path();
-    steps_closed_ = collector_->steps_closed();
+    {
+      std::lock_guard<std::mutex> lock(g_running_mutex);
+      path_ = collector_->path();
+    }
     ThrowIfError(status);
   }
 
@@ -128,8 +135,11 @@ class Session {
     ThrowIfError(status);
   }
 
-  std::string path() const { return path_; }
-  int64_t steps_closed() const { return Running() ? collector_->steps_closed() : steps_closed_; }
+  std::string path() const {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    return path_;
+  }
+  int64_t steps_closed() const { return Here() ? collector_->steps_closed() : 0; }
 
   bool flags_waiting() const {
     // Marks are off in a forked child: asking for the process' id would be a system call.
@@ -209,19 +219,29 @@ class Session {
     return absl::OkStatus();
   }
 
+  // In a forked child the parent's is none.
+  bool IsAnotherRunning() const {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    return g_running != nullptr && g_running->pid_ == pid_;
+  }
+  void RunsNoMore() {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    if (g_running == this) g_running = nullptr;
+  }
+
   static inline const std::vector<ClosedStep> kNoSteps;
   bool Here() const { return getpid() == pid_; }  // what has closed can be read after the end, too
   bool Running() const { return !stopped_ && getpid() == pid_; }
 
   const pid_t pid_;
   std::unique_ptr<Collector> collector_;
-  std::string path_;
-  int64_t steps_closed_ = 0;
-  bool stopped_ = false;
+  std::string path_;  // guarded by g_running_mutex: written anew where a run had to be rescued
+  std::atomic<bool> stopped_{false};
 };
 
 // Plain CPython, and no method, since it is asked at every step: 0.03 us.
 PyObject* PyFlagsWaiting(PyObject*, PyObject*) {
+  std::lock_guard<std::mutex> lock(g_running_mutex);
   return PyBool_FromLong(g_running != nullptr && g_running->flags_waiting());
 }
 
@@ -233,6 +253,8 @@ PyMethodDef kSessionFunctions[] = {
 }  // namespace
 
 void BindSession(py::module_& module) {
+  // A thread that is no more may have held it. Where there is a GIL, a fork holds that.
+  pthread_atfork(nullptr, nullptr, [] { new (&g_running_mutex) std::mutex(); });
   if (PyModule_AddFunctions(module.ptr(), kSessionFunctions) != 0) throw py::error_already_set();
   py::class_<Session>(
       module, "Session",

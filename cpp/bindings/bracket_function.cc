@@ -11,6 +11,15 @@
 
 namespace py = pybind11;
 
+// CPython's own lock of an object; what it guards needs none where there is a GIL.
+#ifdef Py_GIL_DISABLED
+#define TRAINPERF_LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define TRAINPERF_UNLOCK_OBJECT() Py_END_CRITICAL_SECTION()
+#else
+#define TRAINPERF_LOCK_OBJECT(object) {
+#define TRAINPERF_UNLOCK_OBJECT() }
+#endif
+
 namespace trainperf {
 namespace {
 
@@ -36,7 +45,7 @@ PyObject* Forget(PyObject* self, PyObject*) {
 }
 
 PyObject* SwitchOff(PyObject* self, PyObject*) {
-  AsBracketFunction(self)->on = false;
+  SetOn(AsBracketFunction(self), false);
   return Forget(self, nullptr);
 }
 
@@ -49,9 +58,9 @@ PyObject* SwitchOn(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyErr_SetString(PyExc_TypeError, "switch_on() is for step_functions(): the others are made switched on");
     return nullptr;
   }
-  SetField(&AsBracketFunction(self)->slow, args[0]);
+  SetField(AsBracketFunction(self), &AsBracketFunction(self)->slow, args[0]);
   SetMarks(AsBracketFunction(self), args[1], args[2]);
-  AsBracketFunction(self)->on = true;
+  SetOn(AsBracketFunction(self), true);
   return Forget(self, nullptr);  // another watch has other numbers
 }
 
@@ -99,10 +108,10 @@ int Traverse(PyObject* self, visitproc visit, void* arg) {
 
 int Clear(PyObject* self) {
   BracketFunction& function = *AsBracketFunction(self);
-  function.on = false;
+  SetOn(&function, false);
   for (PyObject** held : {&function.original, &function.begin, &function.end, &function.ask, &function.slow,
                           &function.tick, &function.apart, &function.before, &function.after, &function.dict}) {
-    SetField(held, nullptr);
+    SetField(&function, held, nullptr);
   }
   return 0;
 }
@@ -176,23 +185,40 @@ BracketFunction* NewBracketFunction(vectorcallfunc call) {
 }
 
 PyObject* FinishBracketFunction(BracketFunction* function, bool on) {
-  function->on = on;
+  SetOn(function, on);
   PyObject_GC_Track(reinterpret_cast<PyObject*>(function));
   return reinterpret_cast<PyObject*>(function);
 }
 
-PyObject* ExchangeField(PyObject** field, PyObject* value) {
-  return kHasGil ? std::exchange(*field, value) : __atomic_exchange_n(field, value, __ATOMIC_ACQ_REL);
+PyObject* HoldField(BracketFunction* function, PyObject** field) {
+  (void)function;
+  if (__atomic_load_n(field, __ATOMIC_RELAXED) == nullptr) return nullptr;
+  PyObject* held = nullptr;
+  TRAINPERF_LOCK_OBJECT(function);
+  held = *field;
+  Py_XINCREF(held);
+  TRAINPERF_UNLOCK_OBJECT();
+  return held;
 }
 
-void SetField(PyObject** field, PyObject* value) {
+PyObject* ExchangeField(BracketFunction* function, PyObject** field, PyObject* value) {
+  (void)function;
+  PyObject* before = nullptr;
+  TRAINPERF_LOCK_OBJECT(function);
+  before = *field;
+  __atomic_store_n(field, value, __ATOMIC_RELAXED);
+  TRAINPERF_UNLOCK_OBJECT();
+  return before;
+}
+
+void SetField(BracketFunction* function, PyObject** field, PyObject* value) {
   Py_XINCREF(value);
-  Py_XDECREF(ExchangeField(field, value));
+  Py_XDECREF(ExchangeField(function, field, value));
 }
 
 void SetMarks(BracketFunction* function, PyObject* begin, PyObject* end) {
-  SetField(&function->begin, IsOwnBegin(begin) ? nullptr : begin);
-  SetField(&function->end, IsOwnEnd(end) ? nullptr : end);
+  SetField(function, &function->begin, IsOwnBegin(begin) ? nullptr : begin);
+  SetField(function, &function->end, IsOwnEnd(end) ? nullptr : end);
 }
 
 }  // namespace trainperf

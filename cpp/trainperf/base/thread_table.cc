@@ -72,9 +72,11 @@ void ThreadTable::Reset() {
     info.gil_delay_ns.store(0, std::memory_order_relaxed);
     info.schedstat_fd.store(-1, std::memory_order_relaxed);
     info.put_off_since_ns.store(0, std::memory_order_relaxed);
+    info.in_mark.store(false, std::memory_order_relaxed);
   }
   refused_.store(0, std::memory_order_relaxed);
   used_.store(0, std::memory_order_release);
+  generation_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 bool ThreadHasEnded(int32_t native_tid) { return syscall(SYS_tgkill, getpid(), native_tid, 0) == -1 && errno == ESRCH; }

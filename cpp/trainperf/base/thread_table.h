@@ -38,6 +38,7 @@ struct ThreadInfo {
   std::atomic<SpscRing<Event>*> ring{nullptr};
   std::atomic<int> schedstat_fd{-1};
   std::atomic<int64_t> put_off_since_ns{0};  // it is in a log record, whose begin it has yet to mark; 0: it is not
+  std::atomic<bool> in_mark{false};          // it may be writing one just now
 };
 
 class ThreadTable {
@@ -56,7 +57,8 @@ class ThreadTable {
   size_t size() const;
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
-  // Rises with every Reset(); whoever caches a ThreadInfo* must compare it.
+  // Rises with every Reset(); whoever caches a ThreadInfo* must compare it. Odd while the table is being reset: then
+  // nobody is to be added, nor found.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   void Reset();
 
@@ -67,7 +69,7 @@ class ThreadTable {
   std::atomic<uint32_t> index_[2 * kCapacity] = {};  // open addressing; holds ThreadId
   std::atomic<uint32_t> used_{0};
   std::atomic<uint64_t> refused_{0};
-  std::atomic<uint64_t> generation_{1};
+  std::atomic<uint64_t> generation_{2};
 };
 
 // Whether this process has no thread of that native id any more. It asks the kernel, since there may be no /proc, or

@@ -115,6 +115,7 @@ void Collector::RemoveProbes() {
     if (finished_) return;  // the marks may be the next watch's by now
   }
   marks::Disable();
+  marks::AwaitLast();
   gil_.RemoveWaits();
 }
 
@@ -131,6 +132,7 @@ absl::Status Collector::Finish(const std::string& ended) {
   running_ = false;
   if (failure_.happened()) (void)ThreadFailure::Of([this] { WriteAfterFailure(); });  // there still may be no memory
   gil_.StopSampler();
+  marks::AwaitLast();
   marks::ReleaseRings();
   absl::Status result = writer_->Finish(ended);
   std::lock_guard<std::mutex> lock(mutex_);

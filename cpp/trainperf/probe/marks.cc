@@ -86,6 +86,7 @@ void Attach(Local& local, uint64_t generation) {
   local = Local{};
   local.generation = generation;
   local.schedstat_fd = -1;
+  if (generation % 2 != 0) return;
   local.id = ThreadTable::Get().FindOrAdd(tid, identity != nullptr ? identity() : 0);
   local.info = local.id != 0 ? &ThreadTable::Get().info(local.id) : nullptr;
 }
@@ -96,6 +97,29 @@ Local& Current() {
   if (local.generation != generation) Attach(local, generation);
   return local;
 }
+
+// What the calling thread writes from before it asks whether marks are on: AwaitLast() sees it, or it finds them off.
+class OpenMark {
+ public:
+  OpenMark() : info_(Current().info), on_(Enter()) {}
+  ~OpenMark() {
+    if (info_ != nullptr) info_->in_mark.store(false, std::memory_order_release);
+  }
+  OpenMark(const OpenMark&) = delete;
+  OpenMark& operator=(const OpenMark&) = delete;
+
+  explicit operator bool() const { return on_; }
+
+ private:
+  bool Enter() const {
+    if (info_ == nullptr || !enabled()) return false;
+    info_->in_mark.store(true);  // before the look that counts: both sides in one order
+    return g_enabled.load();
+  }
+
+  ThreadInfo* const info_;
+  const bool on_;
+};
 
 // Rings outlive their watch and are used again: a thread that sleeps in the GIL hook while a watch ends may still push.
 SpscRing<Event>* TakeRing() {
@@ -312,7 +336,14 @@ void Enable() {
   g_enabled.store(true, std::memory_order_release);
 }
 
-void Disable() { g_enabled.store(false, std::memory_order_release); }
+void Disable() { g_enabled.store(false); }
+
+void AwaitLast() {
+  ThreadTable& threads = ThreadTable::Get();
+  for (ThreadId id = 1; id <= threads.size(); ++id) {
+    while (threads.info(id).in_mark.load()) usleep(20);
+  }
+}
 
 bool enabled() { return g_enabled.load(std::memory_order_relaxed); }
 
@@ -361,29 +392,32 @@ Event ClocksHere(EventKind kind) {
 }
 
 void Begin(Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase) {
-  if (enabled()) Write(EventKind::kBegin, bracket, object, value, flags, phase, kPython, 0);
+  if (const OpenMark mark; mark) Write(EventKind::kBegin, bracket, object, value, flags, phase, kPython, 0);
 }
 
 int64_t End(Bracket bracket, int64_t value, Phase phase) {
-  return enabled() ? Write(EventKind::kEnd, bracket, 0, value, 0, phase, kPython, 0) : 0;
+  const OpenMark mark;
+  return mark ? Write(EventKind::kEnd, bracket, 0, value, 0, phase, kPython, 0) : 0;
 }
 
 void Step() {
-  if (enabled()) Write(EventKind::kStep, Bracket::kUserPhase, 0, 0, 0, Phase::kOther, kPython, 0);
+  if (const OpenMark mark; mark) Write(EventKind::kStep, Bracket::kUserPhase, 0, 0, 0, Phase::kOther, kPython, 0);
 }
 
 int64_t EnterC() { return tls_local.untimed[kC] + 1 == kTimedMark ? NowNs() : 0; }
 
 void BeginFromC(Bracket bracket, uint32_t object, uint8_t flags, int64_t entered_ns) {
-  if (enabled()) Write(EventKind::kBegin, bracket, object, -1, flags, Phase::kOther, kC, entered_ns);
+  if (const OpenMark mark; mark) Write(EventKind::kBegin, bracket, object, -1, flags, Phase::kOther, kC, entered_ns);
 }
 
 int64_t EndFromC(Bracket bracket, int64_t value, int64_t entered_ns) {
-  return enabled() ? Write(EventKind::kEnd, bracket, 0, value, 0, Phase::kOther, kC, entered_ns) : 0;
+  const OpenMark mark;
+  return mark ? Write(EventKind::kEnd, bracket, 0, value, 0, Phase::kOther, kC, entered_ns) : 0;
 }
 
 void RecordBegins(int64_t entered_ns) {
-  if (!enabled()) return;
+  const OpenMark mark;
+  if (!mark) return;
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Enters()) return;
@@ -399,7 +433,8 @@ void RecordBegins(int64_t entered_ns) {
 }
 
 void RecordEnds() {
-  if (!enabled()) return;
+  const OpenMark mark;
+  if (!mark) return;
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Leaves()) return;
@@ -431,7 +466,8 @@ int64_t PutOffSinceNs() {
 }
 
 void PushRecords() {
-  if (!enabled()) return;
+  const OpenMark mark;
+  if (!mark) return;
   Local& local = Current();
   if (local.ring != nullptr && !local.muted) PushBurst(local);
 }

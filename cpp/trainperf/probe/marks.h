@@ -8,7 +8,7 @@
 // Begin/End/Step: any thread, with the GIL or without; they never wait, and allocate only at a thread's first mark (its
 // ring). A thread gets a ring when it fetches, trains, brackets a phase or a callback, or by WatchThread(): it is a
 // watched thread. Garbage collections, log records and checkpoints of other threads are not marked.
-// Enable/Disable/ReleaseRings: one thread.
+// Enable/Disable/AwaitLast/ReleaseRings: one thread.
 
 #ifndef TRAINPERF_PROBE_MARKS_H_
 #define TRAINPERF_PROBE_MARKS_H_
@@ -24,9 +24,10 @@ namespace trainperf {
 namespace marks {
 
 void Enable();
-void Disable();  // also what a forked child does: marks after it do nothing
+void Disable();    // also what a forked child does: marks after it do nothing
+void AwaitLast();  // after Disable(): until no thread is in the middle of a mark. Without a GIL some may be.
 bool enabled();
-// Takes the rings from their threads, for the next watch. Marks must be disabled and the GIL hook out.
+// Takes the rings from their threads, for the next watch. Marks must be disabled, the last awaited, the GIL hook out.
 void ReleaseRings();
 // Likewise of one thread, if it has ended and its ring is drained. Called by the rings' consumer.
 void ReleaseRingOfDead(ThreadId id);

@@ -34,6 +34,47 @@ TEST_F(MarksTest, CarriesClocksInOrder) {
   EXPECT_EQ(events[0].thread, marks::CurrentThreadId());
 }
 
+// As without a GIL: a ring is taken from its thread only when that is done with its last mark, and given to another.
+TEST_F(MarksTest, WatchesBeginAndEndWhileThreadsMark) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&stop] {
+      while (!stop.load()) {
+        marks::Begin(Bracket::kFetch, 1, -1, 0);
+        marks::RecordBegins(marks::EnterC());
+        marks::RecordEnds();
+        marks::End(Bracket::kFetch, kFetchedBatch);
+        marks::Step();
+        marks::NamedTimeHere();
+        std::this_thread::yield();
+      }
+    });
+  }
+  int64_t events = 0;
+  for (int watch = 0; watch < 300; ++watch) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    marks::Disable();
+    marks::AwaitLast();
+    ThreadTable& table = ThreadTable::Get();
+    for (ThreadId id = 1; id <= table.size(); ++id) {
+      SpscRing<Event>* ring = table.info(id).ring.load();
+      if (ring == nullptr) continue;
+      ring->Drain([&](const Event& event) {
+        EXPECT_EQ(event.thread, id);
+        ++events;
+      });
+    }
+    marks::ReleaseRings();
+    table.Reset();
+    EXPECT_EQ(table.generation() % 2, 0u);
+    marks::Enable();
+  }
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(events, 1000);
+}
+
 TEST_F(MarksTest, ReadsRunDelayOnlyAfterBeingOffCpu) {
   for (int i = 0; i < 101; ++i) marks::Step();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));

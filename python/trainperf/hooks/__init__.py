@@ -155,8 +155,9 @@ class Hooks:
             raise first
 
     def remove_in_child(self) -> None:
-        """In a forked child, where a thread that is no more may have held the lock."""
+        """In a forked child, where a thread that is no more may have held a lock."""
         self._lock = threading.RLock()
+        self.context.objects.after_fork_in_child()
         self.remove()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -48,13 +49,12 @@ class Context:
         self.saves = Saves(native, self.apart)
         # What a framework's log call is about to write: (trainer, logs). Set by integrations; never raises.
         self.add_figures: Callable[[Any, Any], None] | None = None
-        self._failed: set[str] = set()
+        self._failed: dict[str, BaseException] = {}
 
     def fail(self, hook: str, error: BaseException) -> None:
         """Told once to the user, and kept in the run. The hook that failed has switched itself off."""
-        if hook in self._failed:
+        if self._failed.setdefault(hook, error) is not error:
             return
-        self._failed.add(hook)
         text = f"the {hook} hook is off: {type(error).__name__}: {error}"
         self.session.note(text)
         self.session.set_tier(f"hook_{hook}", "off", f"{type(error).__name__}: {error}")
@@ -65,13 +65,14 @@ class Ticker:
     """Small chores, done on the user's thread at the end of a backward or step, at most ten times a second.
 
     The caller looks at `due` itself, since a call that does nothing would cost more than the rest of its hook:
-    `if clock() >= ticker.due: ticker.tick()`.
+    `if clock() >= ticker.due: ticker.tick()`. On one thread at a time: another does without.
     """
 
-    __slots__ = ("_chores", "_context", "due")
+    __slots__ = ("_busy", "_chores", "_context", "due")
 
     def __init__(self, context: Context) -> None:
         self.due = 0.0
+        self._busy = threading.Lock()
         self._context = context
         self._chores: list[tuple[str, Callable[[], None]]] = []
 
@@ -87,20 +88,26 @@ class Ticker:
             self.tick()
 
     def tick(self) -> None:
-        self.due = time.monotonic() + _TICK_SECONDS
-        for hook, chore in self._chores:
-            try:
-                chore()
-            except Exception as error:
-                self.discard(hook, chore)
-                self._context.fail(hook, error)
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            self.due = time.monotonic() + _TICK_SECONDS
+            for hook, chore in self._chores:
+                try:
+                    chore()
+                except Exception as error:
+                    self.discard(hook, chore)
+                    self._context.fail(hook, error)
+        finally:
+            self._busy.release()
 
 
 class Objects:
-    """Ids of the user's loaders, optimizers and modules: by identity, without keeping them alive."""
+    """Ids of the user's loaders, optimizers and modules: by identity, without keeping them alive. Thread-safe."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._lock = threading.RLock()  # held while a thing gets an id; a finalizer may come in between
         self._ids: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.known = self._ids.get  # of id(thing), for hot paths: (its reference, its id) or None
         self.gone: list[Callable[[], None]] = []  # called when one of the things is no more
@@ -114,9 +121,16 @@ class Objects:
         if entry is not None:
             return entry[1]
         text = json.dumps(describe(), default=str)
-        number = self._new_id(kind, text)
-        self.set(thing, number, (kind, text))
-        return number
+        with self._lock:
+            entry = self._ids.get(id(thing))
+            if entry is not None:  # another thread was first
+                return entry[1]
+            number = self._new_id(kind, text)
+            self.set(thing, number, (kind, text))
+            return number
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()  # a thread that is no more may have held it
 
     def set(self, thing: Any, number: int, freed_as: tuple[str, str]) -> None:
         """Makes `number` the id of `thing` as well."""

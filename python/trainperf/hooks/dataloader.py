@@ -196,9 +196,9 @@ class DataLoaderHook(PatchHook):
         """The loader's id: the one that an iterator from before the watch got in its name, if there was one."""
         objects = self._context.objects
         if self._orphans and (sampler := getattr(loader, "_index_sampler", None)) is not None:
-            for key, (reference, number) in self._orphans.items():
+            for key, (reference, number) in list(self._orphans.items()):  # others may add and take some meanwhile
                 if reference is not None and reference() is sampler:
-                    del self._orphans[key]
+                    self._orphans.pop(key, None)
                     objects.set(loader, number, ("loader", ""))
                     break
         return objects.id_of(loader, "loader", lambda: describe_loader(loader))
@@ -248,7 +248,7 @@ class DataLoaderHook(PatchHook):
                 reference = None
             self._orphans[key] = (reference, number)
             if len(self._orphans) > _MAX_ORPHANS:
-                del self._orphans[next(iter(self._orphans))]
+                self._orphans.pop(next(iter(list(self._orphans)), key), None)
         return number
 
 
