@@ -8,7 +8,7 @@ help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    the tests, on every CPython found, in minutes; make test-live   the trainings that it leaves out"
 	@echo "make replay  judge recorded runs by today's rules, in seconds, and say what changed"
-	@echo "make test-versions   the integrations on other versions of Lightning and transformers"
+	@echo "make test-versions   the integrations on other versions of Lightning and transformers; free-threaded CPythons"
 	@echo "make dev     build in place: then edits of Python need no build"
 	@echo "make gpu     tests and measurements on a GPU; skipped, with the reason, where there is none"
 	@echo "make lint    ruff, mypy, radon, clang-format, codespell   make format   let them mend what they can"
@@ -46,6 +46,7 @@ replay: dev
 
 test-versions: dev
 	@scripts/test_versions.sh
+	@scripts/free_threaded.sh || [ $$? = 75 ]
 
 gpu: dev
 	@python -m pytest -q -rs tests/gpu

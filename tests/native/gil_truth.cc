@@ -130,7 +130,7 @@ void StartSampler(int64_t period_ns, bool estimate_waits, bool look_at_gil) {
   GilSamplerOptions options;
   options.period_ns = period_ns;
   options.estimate_waits = estimate_waits;
-  options.look_at_gil = look_at_gil;
+  options.look_at_gil = look_at_gil && GilView::IsEnabled();
   auto sampler = GilSampler::Start(options);
   ThrowIfError(sampler.status());
   g_sampler = *std::move(sampler);
@@ -243,7 +243,7 @@ std::vector<uint64_t> LedAstray() {
 }  // namespace
 }  // namespace trainperf
 
-PYBIND11_MODULE(gil_truth, m) {
+PYBIND11_MODULE(gil_truth, m, py::mod_gil_not_used()) {
   using namespace trainperf;
   py::class_<Acquires>(m, "Acquires")
       .def_readonly("begin_ns", &Acquires::begin_ns)

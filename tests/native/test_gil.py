@@ -1,74 +1,20 @@
 """The GIL probes against native ground truth, a process per scenario, on this CPython.
 
-With TRAINPERF_ALL_PYTHONS=1 on every supported CPython that is found beside it; the module is built for each.
+With TRAINPERF_ALL_PYTHONS=1 on every supported CPython that is found beside it; the module is built for each. On a
+free-threaded build with PYTHON_GIL=1.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from playing import MARKS, play, python
 
-ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = Path(__file__).parent / "scenarios" / "run.py"
-SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
-ASK = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+__all__ = ["python"]  # a fixture
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the GIL probes are for Linux"),
-    pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs cmake and ninja"),
-    pytest.mark.timeout(600),
-]
-
-
-def pythons() -> dict[str, str]:
-    """Version -> interpreter."""
-    found = {"{}.{}".format(*sys.version_info[:2]): sys.executable}
-    if os.environ.get("TRAINPERF_ALL_PYTHONS"):
-        candidates = [shutil.which(f"python{version}") for version in SUPPORTED]
-        candidates += [str(p) for p in sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))]
-        for candidate in filter(None, candidates):
-            done = subprocess.run([candidate, "-c", ASK], capture_output=True, text=True, check=False)
-            version, _, free_threaded = done.stdout.strip().partition(" ")
-            if done.returncode == 0 and version in SUPPORTED and free_threaded == "False":
-                found.setdefault(version, candidate)
-    return found
-
-
-@pytest.fixture(scope="session", params=sorted(pythons()))
-def python(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    """An interpreter, and the folder of gil_truth built for it."""
-    version = request.param
-    executable = pythons()[version]
-    pybind11 = pytest.importorskip("pybind11")
-    build = ROOT / "build" / f"native-{version}"
-    if executable == sys.executable:  # make test has built it already
-        build = Path(os.environ.get("NATIVE_TEST_BUILD", build))
-    log = ""
-    configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", "-DTRAINPERF_TESTS=ON"]
-    configure += [f"-DPython_EXECUTABLE={executable}", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]
-    for command in (configure, ["cmake", "--build", str(build), "--target", "gil_truth", "--parallel", "2"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        log += done.stdout + done.stderr
-        assert done.returncode == 0, log[-4000:]
-    return executable, build / "tests" / "native"
-
-
-def play(python: tuple[str, Path], scenario: str) -> dict[str, Any]:
-    executable, module = python
-    done = subprocess.run(
-        [executable, str(SCENARIOS), str(module), scenario], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+pytestmark = MARKS
 
 
 @pytest.mark.alone
