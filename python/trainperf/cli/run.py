@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import builtins
-import importlib.machinery
-import importlib.util
-import io
 import os
 import sys
 import time
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from trainperf.errors import TrainperfError
+from trainperf.program import of_module, of_script
 
 if TYPE_CHECKING:
     from trainperf.watch import Watch
@@ -60,13 +56,11 @@ examples:
         target, arguments = words[0], words[1:]
         if target.startswith("-"):
             parser.error(f"{target} is no option of trainperf run; options stand before the script")
-        program = _module(target) if args.module else _script(target)
+        program = of_module(target) if args.module else of_script(target)
         path = args.output
         if path is None and not os.environ.get("TRAINPERF_DIR"):
             path = f"{Path(target).stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}.tpr"
-        sys.argv = [program.argv0, *arguments]
-        _set_path(program.path0)
-        sys.modules["__main__"] = program.module
+        program.become_main(arguments)
         watch = trainperf.watch(path, name=args.name, overwrite=args.force)
         watch.gives_way = True
         with _Outcome() as outcome, watch:
@@ -80,108 +74,6 @@ examples:
         if args.output and watch.gave_way:
             print(f"trainperf run: {target} watches itself, so {args.output} was not written", file=sys.stderr)
         return outcome.code
-
-
-class _Program:
-    """What python would make of a script's or module's name."""
-
-    def __init__(
-        self, argv0: str, path0: str | None, module: types.ModuleType, code: Callable[[], types.CodeType]
-    ) -> None:
-        self.argv0 = argv0
-        self.path0 = path0
-        self.module = module
-        self.code = code  # compiled inside the watch, so that a SyntaxError is shown as the script's
-
-
-def _script(name: str) -> _Program:
-    if os.path.isdir(name) or (os.path.isfile(name) and not name.endswith(".py") and _is_zip(name)):
-        spec = importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(name)])
-        if spec is None:
-            raise TrainperfError(f"{name} has no __main__.py: give a script")
-        return _Program(name, os.path.abspath(name), *_of_spec(spec, ""))
-    if not os.path.isfile(name):
-        raise TrainperfError(f"there is no script {name}")
-    path = os.path.abspath(name)
-    module = _new_main()
-    module.__dict__.update(
-        __file__=path,
-        __builtins__=builtins,
-        __cached__=None,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-    )
-
-    def code() -> types.CodeType:
-        with io.open_code(path) as file:
-            return compile(file.read(), path, "exec", dont_inherit=True)
-
-    # Through a link, python looks for modules beside the real script.
-    return _Program(name, os.path.dirname(os.path.realpath(path)), module, code)
-
-
-def _module(name: str) -> _Program:
-    cwd = os.getcwd()
-    _set_path(cwd)
-    try:
-        spec = importlib.util.find_spec(name)
-        package = ""
-        if spec is not None and spec.submodule_search_locations is not None:
-            package = name
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except (ImportError, ValueError) as error:
-        raise TrainperfError(f"there is no module {name}: {error}") from error
-    if spec is None:
-        raise TrainperfError(
-            f"{package} is a package without __main__: it cannot be run" if package else f"there is no module {name}"
-        )
-    module, code = _of_spec(spec, spec.parent or "")
-    return _Program(spec.origin or name, cwd, module, code)
-
-
-def _of_spec(
-    spec: importlib.machinery.ModuleSpec, package: str
-) -> tuple[types.ModuleType, Callable[[], types.CodeType]]:
-    module = _new_main()
-    module.__dict__.update(
-        __file__=spec.origin,
-        __builtins__=builtins,
-        __cached__=spec.cached,
-        __loader__=spec.loader,
-        __package__=package,
-        __spec__=spec,
-    )
-
-    def code() -> types.CodeType:
-        get_code = getattr(spec.loader, "get_code", None)
-        found = get_code(spec.name) if get_code is not None else None
-        if not isinstance(found, types.CodeType):
-            raise TrainperfError(f"{spec.name} has no Python code to run")
-        return found
-
-    return module, code
-
-
-def _new_main() -> types.ModuleType:
-    module = types.ModuleType("__main__")
-    if sys.version_info < (3, 14):  # as python makes it for the main module only
-        module.__annotations__ = {}
-    return module
-
-
-def _is_zip(name: str) -> bool:
-    import zipfile
-
-    return zipfile.is_zipfile(name)
-
-
-def _set_path(path0: str | None) -> None:
-    """Puts the script's folder where python puts it: in place of our own."""
-    if path0 is None or getattr(sys.flags, "safe_path", False):
-        return
-    if sys.path:
-        sys.path[0] = path0
-    else:
-        sys.path.append(path0)
 
 
 class _Outcome:
