@@ -295,6 +295,28 @@ def test_torch_absent() -> None:
     """)
 
 
+def test_two_that_wait_for_one_module_both_see_it_the_first_first(tmp_path: Path) -> None:
+    from trainperf.hooks.late import LateImports
+
+    (tmp_path / "trainperf_test_both.py").write_text("x = 1\n")
+    seen: list[str] = []
+    both = [
+        LateImports(["trainperf_test_both"], lambda _, name=name: seen.append(name)) for name in ("first", "second")
+    ]
+    for late in both:
+        late.install()
+    sys.path.insert(0, str(tmp_path))
+    try:
+        assert __import__("trainperf_test_both").x == 1
+        assert seen == ["first", "second"]
+        assert "exec_module" not in vars(sys.modules["trainperf_test_both"].__spec__.loader)  # type: ignore[union-attr]
+    finally:
+        for late in both:
+            late.remove()
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("trainperf_test_both", None)
+
+
 def test_an_import_that_fails_and_is_tried_again(tmp_path: Path) -> None:
     from trainperf.hooks.late import LateImports
 

@@ -9,6 +9,8 @@ import threading
 import types
 from collections.abc import Callable, Sequence
 
+_AS_MADE = object()
+
 
 class LateImports(importlib.abc.MetaPathFinder):
     """Calls back when one of some modules has been imported.
@@ -60,7 +62,8 @@ class LateImports(importlib.abc.MetaPathFinder):
 
     def _call_after(self, loader: importlib.abc.Loader, fullname: str) -> None:
         original = getattr(loader, "exec_module", None)
-        if original is None or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
+        replaced = getattr(loader, "__dict__", {"exec_module": None}).get("exec_module", _AS_MADE)
+        if original is None or not (replaced is _AS_MADE or getattr(replaced, "of_late_imports", False)):
             return  # a loader of the old kind, without attributes of its own, or someone else's trick: keep out
 
         def exec_module(module: types.ModuleType) -> None:
@@ -72,6 +75,7 @@ class LateImports(importlib.abc.MetaPathFinder):
                     self._take_out()
                 self._imported(fullname)
 
+        exec_module.of_late_imports = True  # type: ignore[attr-defined]  # another of us may wait for this module, too
         vars(loader)["exec_module"] = exec_module
 
     def _take_out(self) -> None:
