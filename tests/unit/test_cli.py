@@ -125,7 +125,8 @@ def test_show_into_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["TP101", "tp101", "data-starved", "data_starved"])
 def test_explain(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
-    assert capsys.readouterr().out == (ROOT / "docs" / "findings" / "TP101.md").read_text()
+    page = (ROOT / "docs" / "findings" / "TP101.md").read_text()
+    assert capsys.readouterr().out.startswith(page.rstrip())
 
 
 def test_explain_lists_all(capsys: pytest.CaptureFixture[str]) -> None:

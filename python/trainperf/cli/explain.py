@@ -67,5 +67,7 @@ examples:
             near = _near(wanted, rules)
             hint = f": did you mean {' or '.join(near)}?" if near else ": trainperf explain lists all"
             raise TrainperfError(f"there is no finding {args.id!r}{hint}")
-        sys.stdout.write(page(found.id))
+        from trainperf.prove.candidates import explained
+
+        sys.stdout.write(f"{page(found.id).rstrip()}\n\n## Proving the fix\n\n{explained(found.id)}\n")
         return 0

@@ -19,6 +19,7 @@ from trainperf.cli.history import History
 from trainperf.cli.report import Report
 from trainperf.cli.run import Run
 from trainperf.cli.show import Show
+from trainperf.cli.try_ import Try
 from trainperf.errors import TrainperfError
 
 COMMANDS: tuple[Command, ...] = (
@@ -27,6 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     Analyze(),
     Report(),
     Compare(),
+    Try(),
     Export(),
     History(),
     Explain(),

@@ -1,0 +1,145 @@
+"""The process of a trial: python -m trainperf.prove.child SPEC PARENT
+
+It runs the unedited script with the watch on and the change applied, and ends in the middle of the loop, between two
+steps, by os._exit: no `finally` of the script's runs, no atexit, nothing is saved. What it saw is left as JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from trainperf.prove.sandbox import enter
+
+_PR_SET_PDEATHSIG = 1
+_MAX_ERROR = 300
+
+
+class Trial:
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        from trainperf.prove.inject import Injection
+        from trainperf.prove.recorder import Recorder
+        from trainperf.prove.writes import Guard
+
+        self._spec = spec
+        self._watch: Any = None
+        self._recorder = Recorder(batches=spec["batches"], seconds=spec["seconds"], finish=self.finish)
+        loader = spec["loader"] or {}
+        self._injection = Injection(
+            spec["settings"], self._recorder, chain=loader.get("chain"), nth=loader.get("nth"), shift=spec["shift"]
+        )
+        self._guard = Guard(self._would_overwrite, free=spec["free"]) if spec["guard"] else None
+        self._ended = False
+        self._environment = dict(os.environ)
+        self._set_before_torch: list[str] = []  # variables that the script sets, and torch may read as it is imported
+
+    def run(self) -> None:
+        """Does not return."""
+        import trainperf
+        from trainperf.hooks.late import LateImports
+        from trainperf.program import of_module, of_script
+
+        command = self._spec["command"]
+        try:
+            program = (of_module if command["module"] else of_script)(command["target"])
+            program.become_main(command["arguments"])
+            self._injection.before_torch()
+            if "torch" in sys.modules:
+                self._at_torch("torch")
+            else:
+                LateImports(
+                    ["torch"], self._at_torch
+                ).install()  # before the watch's own, which then wraps what it put in
+            if self._guard is not None:
+                self._guard.install()
+            self._watch = trainperf.watch(self._spec["run_file"], verbose=False)
+            self._watch.gives_way = True
+            self._watch.__enter__()
+            exec(program.code(), program.module.__dict__)
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                self.finish("error", f"it left with {leaving.code}")
+        except BaseException as error:
+            traceback.print_exc()  # to the trial's log
+            self.finish("error", one_line(error))
+        self.finish("script")
+
+    def _at_torch(self, _: str) -> None:
+        self._set_before_torch = [n for n, v in os.environ.items() if self._environment.get(n) != v]
+        self._recorder.install()
+        self._injection.at_torch()
+        if self._guard is not None:
+            self._guard.at_torch()
+
+    def _would_overwrite(self, path: str) -> None:
+        self.finish("overwrite", path)
+
+    def finish(self, why: str, error: str = "") -> None:
+        """Writes what was seen, and ends the process at once."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._guard is not None:
+            self._guard.off()
+        code = 0
+        try:
+            record = self._recorder.record()
+            record |= {
+                "ended": why,
+                "error": error,
+                "unproven": self._injection.unproven(),
+                "script_seeds": self._injection.script_seeds,
+                "set_before_torch": self._set_before_torch,
+                "made": list(self._guard.made) if self._guard is not None else [],
+            }
+            if self._watch is not None:
+                self._watch.stop()
+            with open(self._spec["record"] + "~", "w") as file:
+                json.dump(record, file)
+            os.rename(self._spec["record"] + "~", self._spec["record"])
+        except BaseException:
+            traceback.print_exc()
+            code = 70
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                continue
+        os._exit(code)
+
+
+def one_line(error: BaseException) -> str:
+    """ "ValueError: no such thing (train.py:12)"."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if "site-packages" not in file and os.path.dirname(os.path.abspath(__file__)) not in file:
+            place = f" ({os.path.basename(file)}:{line})"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}"[:_MAX_ERROR] + place
+
+
+def ends_with(parent: int) -> None:
+    """No trial outlives the process that started it, whatever ended that."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+def main(spec: Mapping[str, Any], parent: int) -> None:
+    ends_with(parent)
+    os.chdir(spec["folder"])
+    if spec["sandbox"]:
+        enter(spec["sandbox"], spec["scratch"])
+    Trial(spec).run()
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as spec_file:
+        main(json.load(spec_file), int(sys.argv[2]))

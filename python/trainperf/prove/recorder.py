@@ -1,0 +1,275 @@
+"""What a trial sees of the training, and where it ends: batches, losses, gradients, each with its time.
+
+The loader that counts is the one whose batch was delivered last before the first backward. A trial ends where the next
+batch is asked for after as many as it was to have, so always between two steps. A training without a DataLoader is
+counted by its backward calls.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trainperf.hooks.patch import AnyFunction, Patch
+from trainperf.prove.fingerprint import fingerprint, indices
+from trainperf.prove.machine import CpuUse
+
+Chain = tuple[tuple[str, int], ...]
+
+_MAX_KEPT = 20_000  # batches, losses
+_GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
+_LIBRARIES = ("site-packages", "dist-packages")
+_NOT_THE_MAKER = ("torch/utils/data/dataloader.py", "trainperf/program.py")
+
+
+class Epoch:
+    """One pass over a loader."""
+
+    __slots__ = ("begin", "codes", "delivered", "drawn", "end", "loader", "requested", "samples")
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.begin = time.perf_counter()  # before its workers are started
+        self.end: float | None = None  # when it had no further batch
+        self.requested: list[float] = []
+        self.delivered: list[float] = []
+        self.samples: list[int] = []
+        self.codes: list[int] = []  # of the batches' values
+        self.drawn: list[int] = []  # of the indices that the sampler drew, which may be ahead of the batches
+
+
+class Recorder:
+    """`finish` is called with why the trial ended, and does not return."""
+
+    def __init__(self, *, batches: int | None, seconds: float | None, finish: Callable[[str], None]) -> None:
+        self._batches = batches
+        self._seconds = seconds
+        self._finish = finish
+        self._pid = os.getpid()
+        self._patches: list[Patch] = []
+        self.loaders: list[dict[str, Any]] = []
+        self._loader_of: dict[int, int] = {}  # id of a DataLoader
+        self.epochs: list[Epoch] = []
+        self._open: dict[int, Epoch] = {}  # by the id of the iterator
+        self._last: int | None = None  # the loader that delivered last
+        self.trains: int | None = None  # the loader that counts
+        self._count = 0  # its batches
+        self._first = 0.0  # when its first was delivered, or the first backward began
+        self._use: CpuUse | None = None
+        self.losses: list[Any] = []
+        self.backwards: list[float] = []
+        self.gradients: list[tuple[int, int, float]] = []  # update, parameters with gradients, their norm
+        self._updates = 0
+        self.at_first_batch: list[Callable[[], None]] = []
+        self.at_backward: list[Callable[[], None]] = []
+        self.at_batch: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Called once torch is imported, before the watch installs its own hooks, which then wrap these."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        from torch.utils.data import dataloader
+
+        iterator = dataloader._BaseDataLoaderIter
+        self._patches += [
+            Patch(dataloader.DataLoader, "__iter__", self._iter),
+            Patch(iterator, "__next__", self._next),
+            Patch(iterator, "_next_index", self._next_index),
+            Patch(torch.Tensor, "backward", self._backward),
+        ]
+        register_optimizer_step_pre_hook(self._before_update)
+
+    def knows(self, loader: Any, description: dict[str, Any]) -> None:
+        """A DataLoader was made."""
+        self._loader_of[id(loader)] = len(self.loaders)
+        self.loaders.append({**description, "trained": 0})
+
+    # What is wrapped
+
+    def _iter(self, original: AnyFunction) -> AnyFunction:
+        def __iter__(loader: Any) -> Any:
+            if os.getpid() != self._pid:
+                return original(loader)
+            number = self._loader_of.get(id(loader))
+            if number is None:
+                number = self._loader_of[id(loader)] = len(self.loaders)
+                self.loaders.append({"trained": 0, "chain": [], "options": {}})
+            description = self.loaders[number]
+            description["length"] = _length(loader)
+            description["stream"] = getattr(loader, "_dataset_kind", 0) == 1
+            epoch = Epoch(number)
+            self._beginning = epoch  # batches may be drawn before the iterator is known
+            iterator = original(loader)
+            self._beginning = None
+            self._open[id(iterator)] = epoch
+            self.epochs.append(epoch)
+            return iterator
+
+        return __iter__
+
+    _beginning: Epoch | None = None
+
+    def _next_index(self, original: AnyFunction) -> AnyFunction:
+        def _next_index(iterator: Any) -> Any:
+            drawn = original(iterator)
+            epoch = self._beginning or self._open.get(id(iterator))
+            if epoch is not None and len(epoch.drawn) < _MAX_KEPT and os.getpid() == self._pid:
+                epoch.drawn.append(indices(drawn))
+            return drawn
+
+        return _next_index
+
+    def _next(self, original: AnyFunction) -> AnyFunction:
+        now = time.perf_counter
+
+        def __next__(iterator: Any) -> Any:
+            epoch = self._open.get(id(iterator))
+            if epoch is None or os.getpid() != self._pid:
+                return original(iterator)
+            requested = now()
+            if epoch.loader == self.trains and self._is_over(requested):
+                epoch.requested.append(requested)
+                self._finish("steps")
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                epoch.end = now()
+                self._open.pop(id(iterator), None)
+                if epoch.loader == self.trains and self._is_over(epoch.end):
+                    self._finish("steps")
+                raise
+            if len(epoch.requested) < _MAX_KEPT:
+                code, samples = fingerprint(batch)
+                epoch.requested.append(requested)
+                epoch.delivered.append(now())
+                epoch.samples.append(samples)
+                epoch.codes.append(code)
+            self._last = epoch.loader
+            if epoch.loader == self.trains:
+                self._count += 1
+            self._begins()
+            for call in self.at_batch:
+                call()
+            return batch
+
+        return __next__
+
+    def _backward(self, original: AnyFunction) -> AnyFunction:
+        def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
+            if os.getpid() != self._pid:
+                return original(loss, *args, **kwargs)
+            if self._last is None:
+                at = time.perf_counter()
+                if self._is_over(at):
+                    self._finish("steps")
+                self.backwards.append(at)
+                self._count += 1
+                self._begins()
+            elif self.trains is None:
+                self.trains, self._count = self._last, 1
+            if self._last is not None:
+                self.loaders[self._last]["trained"] += 1
+            for call in self.at_backward:
+                call()
+            if len(self.losses) < _MAX_KEPT and loss.numel() == 1:
+                self.losses.append(loss.detach().clone())
+            return original(loss, *args, **kwargs)
+
+        return backward
+
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        self._updates += 1
+        if self._updates not in _GRADIENTS_AT:
+            return
+        import torch
+
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        dense = [g.detach().float() for g in gradients if not g.is_sparse]
+        norm = (
+            float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in dense]))) if dense else 0.0
+        )
+        self.gradients.append((self._updates, len(gradients), norm))
+
+    def _begins(self) -> None:
+        if self._use is None:
+            self._use = CpuUse.now()
+            self._first = time.perf_counter()
+            for call in self.at_first_batch:
+                call()
+
+    def _is_over(self, now: float) -> bool:
+        if self._batches is not None and self._count >= self._batches:
+            return True
+        return self._seconds is not None and self._first > 0 and now - self._first >= self._seconds and self._count > 1
+
+    # What it knows at the end
+
+    def record(self) -> dict[str, Any]:
+        epochs = [e for e in self.epochs if e.loader == self.trains]
+        training = self.loaders[self.trains] if self.trains is not None else None
+        if training is not None:  # one that is made anew for each epoch is one loader
+            same = {n for n, d in enumerate(self.loaders) if d["chain"] and d["chain"] == training["chain"]}
+            epochs = [e for e in self.epochs if e.loader in same or e.loader == self.trains]
+        return {
+            "loaders": self.loaders[:200],
+            "trains": self.trains,
+            "epochs": [
+                {
+                    "begin": e.begin,
+                    "end": e.end,
+                    "requested": e.requested,
+                    "delivered": e.delivered,
+                    "samples": e.samples,
+                    "codes": e.codes,
+                    "drawn": e.drawn,
+                }
+                for e in epochs
+            ],
+            "backwards": self.backwards,
+            "losses": [float(loss) for loss in self.losses],
+            "gradients": self.gradients,
+            "others_cpus": self._use.others_since() if self._use is not None else None,
+            "peak_bytes": _peak_bytes(),
+        }
+
+
+def construction_chain() -> list[tuple[str, int]]:
+    """Who makes a loader: the innermost frame outside of torch's loader, then the user's own frames, innermost first.
+
+    So of two loaders that one helper of the user's makes, each is told by who called the helper.
+    """
+    frame = sys._getframe(1)
+    chain: list[tuple[str, int]] = []
+    here = os.path.dirname(os.path.abspath(__file__))
+    inner = True
+    current: Any = frame
+    while current is not None and len(chain) < 8:
+        file = current.f_code.co_filename
+        skip = file.startswith((here, "<frozen")) or file.endswith(
+            ("torch/utils/data/dataloader.py", "trainperf/program.py")
+        )
+        library = any(part in file for part in _LIBRARIES) or "/lib/python3" in file
+        if not skip and (inner or not library):
+            chain.append((file, current.f_lineno))
+            inner = False
+        current = current.f_back
+    return chain
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except Exception:  # of a stream, or the user's own __len__
+        return None
+
+
+def _peak_bytes() -> dict[str, int]:
+    peak = {"rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        peak |= {"cuda": torch.cuda.max_memory_allocated(), "cuda_reserved": torch.cuda.max_memory_reserved()}
+    return peak

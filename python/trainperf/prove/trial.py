@@ -1,0 +1,300 @@
+"""Runs trials: each in a process of its own, of which nothing is left when it has ended.
+
+with Trials(command) as trials:
+    trial = trials.run(batches=200)
+    trial = trials.run(Change.parse("num_workers=2"), loader=trial.loader, batches=200)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from trainperf.errors import TrainperfError
+from trainperf.prove import sandbox
+from trainperf.prove.changes import Change
+from trainperf.prove.zygote import Forked, Zygote
+
+_TORCHRUN = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
+_HANGS_S = 60.0  # with the change, beyond three times what it takes without
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a person would have typed to train."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    python: str = sys.executable
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Command:
+        """ "python train.py --lr 1", "train.py --lr 1", "python -m pkg.train". Raises TrainperfError for another."""
+        words = list(words)
+        python = sys.executable
+        if words and os.path.basename(words[0]).startswith("python") and not os.path.isfile(f"{words[0]}.py"):
+            name = words.pop(0)
+            found = shutil.which(name)
+            if found is None:
+                raise TrainperfError(f"there is no {name}: give the script alone, or a python that exists")
+            python = found
+            while words and words[0] in ("-u", "-B", "-O", "-s", "-E"):  # of no account for what is measured
+                words.pop(0)
+        module = bool(words) and words[0] == "-m"
+        words = words[1:] if module else words
+        if not words:
+            raise TrainperfError("no script is given: trainperf try -- python train.py")
+        if os.path.basename(words[0]) in _TORCHRUN:
+            raise TrainperfError(
+                f"{words[0]} starts several processes, and trials are of one: give the script itself, for one rank"
+            )
+        if words[0].startswith("-"):
+            raise TrainperfError(f"{words[0]}: give a script, or a module with -m, after --")
+        return cls(words[0], tuple(words[1:]), module, python)
+
+    def __str__(self) -> str:
+        return f"-m {self.target}" if self.module else self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one process saw; times are seconds of one clock."""
+
+    ended: str  # steps, script, error, overwrite, hung
+    error: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    run_file: str = ""
+    seconds: float = 0.0  # that the process took in all
+    log: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.ended in ("steps", "script")
+
+    @property
+    def loader(self) -> Mapping[str, Any] | None:
+        """The one that trains, as the place of the call that made it."""
+        number = self.record.get("trains")
+        if number is None:
+            return None
+        loaders = self.record["loaders"]
+        mine = _origin(loaders, loaders[number])
+        alike = [d for d in loaders if d["chain"] == mine["chain"]]
+        others = [d for d in alike if d is not mine and not d["trained"] and d["dataset"] != mine["dataset"]]
+        nth = next(i for i, d in enumerate(alike) if d is mine) if others else None
+        return {**mine, "nth": nth}
+
+
+def _origin(loaders: Sequence[Mapping[str, Any]], mine: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Frameworks make a loader anew from the user's, which is the one to change: the first of the same dataset."""
+    chain = mine["chain"]
+    if not chain or "site-packages" not in chain[0][0]:
+        return mine
+    same = (d for d in loaders if d.get("dataset") == mine.get("dataset") and d["chain"])
+    return next(same, mine)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A trial to run: up to `batches` of the training loader, or `seconds` of the loop; both None: to the end."""
+
+    change: Change | None = None
+    loader: Mapping[str, Any] | None = None  # to change: Trial.loader of an earlier one
+    batches: int | None = None
+    seconds: float | None = None
+    shift: int = 0  # of every seed
+    timeout_s: float | None = None
+    fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
+
+
+class Trials:
+    """A context manager; on leaving, no process and no file of its trials is left."""
+
+    def __init__(self, command: Command, *, writes: str = "auto") -> None:
+        """`writes`: sandbox, allow; auto: a sandbox where there can be one, else files that exist are not touched."""
+        self._command = command
+        self._writes = writes
+        self._number = 0
+        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._zygote: Zygote | None = None
+        self.may_fork = True
+        self._made: dict[str, None] = {}
+        self.sandboxed: list[str] = []
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> Trials:
+        self._folder = tempfile.mkdtemp(prefix="trainperf-try-")
+        try:
+            if self._writes != "allow":
+                self._open_sandbox()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+        if self._zygote is not None:
+            self._zygote.close()
+        if not self.sandboxed and self._writes != "allow":
+            self._remove_made()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _open_sandbox(self) -> None:
+        why = sandbox.why_not()
+        if not why:
+            try:
+                script = os.path.dirname(os.path.abspath(self._command.target)) if not self._command.module else ""
+                self.sandboxed = sandbox.folders_of([os.getcwd(), *filter(None, [script])], self._folder)
+            except TrainperfError as error:
+                why = str(error)
+        if why and self._writes == "sandbox":
+            raise TrainperfError(
+                f"there can be no sandbox here: {why}. --allow-writes lets trials write as the script does"
+            )
+
+    def run(self, asked: Asked) -> Trial:
+        """One trial. What the script writes that is outside of the sandbox makes that larger, and it is run again."""
+        while True:
+            trial = self._once(asked)
+            if trial.ended != "overwrite" or not self.sandboxed:
+                return trial
+            folders = sandbox.folders_of([*self.sandboxed, os.path.dirname(trial.error)], self._folder)
+            if folders == self.sandboxed:
+                return trial
+            self.sandboxed = folders
+
+    def _once(self, asked: Asked) -> Trial:
+        change, loader = asked.change, asked.loader
+        self._number += 1
+        stem = os.path.join(self._folder, str(self._number))
+        command = Command.parse(change.against) if change is not None and change.against else self._command
+        scratch = f"{stem}.scratch"
+        spec = {
+            "command": {"target": command.target, "arguments": command.arguments, "module": command.module},
+            "folder": os.getcwd(),
+            "settings": dict(change.settings) if change is not None else {},
+            "loader": {"chain": loader["chain"], "nth": loader["nth"]} if loader else None,
+            "batches": asked.batches,
+            "seconds": asked.seconds,
+            "shift": asked.shift,
+            "guard": self._writes != "allow",
+            "free": [self._folder, *self.sandboxed],
+            "sandbox": self.sandboxed,
+            "scratch": scratch,
+            "record": f"{stem}.json",
+            "run_file": f"{stem}.tpr",
+        }
+        os.mkdir(scratch)
+        Path(f"{stem}.spec").write_text(json.dumps(spec))
+        began = time.monotonic()
+        with open(f"{stem}.log", "wb") as log:
+            try:
+                with _uninterrupted():
+                    self._process = self._start(command, f"{stem}.spec", log, asked)
+                self._process.wait(asked.timeout_s)
+                hung = False
+            except subprocess.TimeoutExpired:
+                hung = True
+            finally:
+                code = self._end()
+        took = time.monotonic() - began
+        self.seconds.append(took)
+        shutil.rmtree(scratch, ignore_errors=True)
+        text = Path(f"{stem}.log").read_text(errors="replace")
+        if hung:
+            return Trial("hung", f"no end after {took:.0f} s", seconds=took, log=text)
+        try:
+            record = json.loads(Path(f"{stem}.json").read_text())
+        except FileNotFoundError:
+            return Trial("error", _last_words(text, code), seconds=took, log=text)
+        self._made |= dict.fromkeys(record["made"])
+        return Trial(record["ended"], record["error"], record, f"{stem}.tpr", took, text)
+
+    def _start(self, command: Command, spec: str, log: IO[bytes], asked: Asked) -> subprocess.Popen[bytes] | Forked:
+        if not asked.fresh and self.may_fork and command.python == self._command.python:
+            if self._zygote is None:
+                self._zygote = Zygote(command.python, self._environment(None))
+            return self._zygote.fork(spec, log)
+        return subprocess.Popen(
+            [command.python, "-m", "trainperf.prove.child", spec, str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self._environment(asked.change),
+            start_new_session=True,
+        )
+
+    def _environment(self, change: Change | None) -> dict[str, str]:
+        environment = dict(os.environ) | {"PYTHONHASHSEED": "0"}
+        environment.pop("TRAINPERF_DIR", None)
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        paths = [package, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+        return environment | (change.environment if change is not None else {})
+
+    def _end(self) -> int:
+        """Kills what is left of the last trial, its workers too."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+    def _remove_made(self) -> None:
+        """New files of the trials', innermost first; folders only if they are empty."""
+        for path in reversed(self._made):
+            with contextlib.suppress(OSError):
+                os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _last_words(log: str, code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"it was killed by {signal.Signals(-code).name}"
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"it ended with {code}"
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """SIGTERM and Ctrl-C wait until the block is left: between the start of a process and knowing it."""
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        for arrived in came:
+            signal.raise_signal(arrived)
+
+
+@contextlib.contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """SIGTERM leaves by an exception, so that trials and their files are removed on the way out."""
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,69 @@
+"""What `trainperf try` found, for people: one block a change, then the patch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainperf.prove.attempt import Outcome, Result, words
+from trainperf.report.text import Line, block, clean
+
+_SAYS: Final = {
+    "proven": "proven",
+    "no_gain": "no gain",
+    "changes_results": "another training",
+    "not_applied": "not applied",
+    "failed": "failed",
+    "undecided": "undecided",
+}
+_STYLES: Final = {"proven": "bold green", "failed": "bold red", "changes_results": "bold yellow"}
+_CAUSES: Final = 3  # rows of what changed
+_NOTABLE: Final = 0.02  # of the step
+
+
+def lines(result: Result, *, patch: str, patch_note: str, width: int = 80) -> list[Line]:
+    """`patch`: the file's name, "" for none, for which `patch_note` says why."""
+    found: list[Line] = []
+    for outcome in result.outcomes:
+        found += _outcome(outcome, width)
+    if not result.outcomes and not result.interrupted:
+        found += block("Try", "no finding of this run has a fix that can be tried without an edit", width, 3)
+    if result.untried:
+        found += block("Edit", f"to be fixed by hand: {', '.join(result.untried)}", width, 3)
+    if result.interrupted:
+        found += block("Note", "interrupted: what stands above was found before", width, 2)
+    if patch:
+        found += block("Patch", f"{patch}: git apply {patch}", width, 2)
+    elif patch_note:
+        found += block("Patch", f"none: {patch_note}", width, 3)
+    return found
+
+
+def headline(outcome: Outcome) -> str:
+    """ "num_workers=2: proven 1.31x [1.27, 1.36], promised 1.35x"."""
+    text = f"{outcome.change}: {_SAYS[outcome.verdict]}"
+    if outcome.evidence is not None and outcome.evidence.pairs:
+        text += f" {words(outcome.evidence)}"
+    if outcome.change.promised is not None:
+        text += f", promised {outcome.change.promised:.2f}x"
+    return text
+
+
+def _outcome(outcome: Outcome, width: int) -> list[Line]:
+    style = _STYLES.get(outcome.verdict, "bold")
+    found = block(outcome.change.finding or "Try", headline(outcome), width, 3, style)
+    if outcome.reason:
+        found += block("", outcome.reason, width, 4)
+    if outcome.evidence is not None and outcome.evidence.pairs:
+        pairs = f"{outcome.evidence.pairs} pairs of runs"
+        if outcome.repeated:
+            pairs += f", and {outcome.repeated} run again as other programs disturbed them"
+        trained = "; the same losses to the bit" if outcome.verdict == "proven" and not outcome.notes else ""
+        found += block("", pairs + trained, width, 2, "dim")
+    for note in outcome.notes:
+        found += block("", f"note: {clean(note)}", width, 3)
+    step = sum(before for before, _ in outcome.causes.values())
+    shown = [(c, a, b) for c, (a, b) in outcome.causes.items() if abs(a - b) >= _NOTABLE * step][:_CAUSES]
+    if outcome.verdict in ("proven", "changes_results", "no_gain"):
+        for cause, before, after in shown:
+            found += block("", f"{cause:<14} {before:6.1f} -> {after:.1f} ms/step", width, 1, "dim")
+    return found

@@ -1,0 +1,149 @@
+"""`trainperf try`, whole: a script that nobody edited, and what is left of its trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "prove"
+TRY = [sys.executable, "-m", "trainperf", "try"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the script lies, with a checkpoint of an earlier training; nothing of a trial may stay in it."""
+    script = tmp_path / "work" / "train.py"
+    script.parent.mkdir()
+    script.write_text((PROGRAMS / "sleeping_loader.py").read_text())
+    (script.parent / "last.pt").write_text("keep")
+    yield script.parent
+    assert (script.parent / "last.pt").read_text() == "keep"
+    assert {f.name for f in script.parent.iterdir()} <= {"train.py", "last.pt", "fix.patch"}
+
+
+def environment(tmp: Path) -> dict[str, str]:
+    tmp.mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(tmp)}
+
+
+def leftovers(tmp: Path) -> list[str]:
+    mine = [p for p in tmp.iterdir() if p.name.startswith("trainperf")]
+    return [p.name for p in mine] + processes(tmp)
+
+
+def processes(tmp: Path) -> list[str]:
+    """Those that were started with this TMPDIR and still run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={tmp}".encode() in (status / "environ").read_bytes().split(b"\0"):
+                found.append((status / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.alone
+def test_each_change_gets_its_verdict_and_the_proven_one_a_patch(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("libcst")
+    changes = ["prefetch_factor=3", "zero_grad=set_to_none", "num_workers=6,persistent_workers=True"]
+    words = [*TRY, "--json", "--budget", "100s"]
+    for change in changes:
+        words += ["--change", change]
+    tmp = tmp_path / "tmp"
+    done = subprocess.run(
+        [*words, "--", "train.py"], cwd=folder, env=environment(tmp), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    failed, without_effect, proven = result["changes"]
+    assert failed["verdict"] == "failed" and failed["reason"].startswith("ValueError: prefetch_factor")
+    assert without_effect["verdict"] == "not_applied" and "none already" in without_effect["reason"]
+    assert proven["verdict"] == "proven" and proven["gain"] > 1.5 and proven["pairs"] >= 4, proven
+    assert any("other random orders" in note for note in proven["notes"])
+    assert result["accepted"] == {"num_workers": 6, "persistent_workers": True}
+    subprocess.run(["git", "apply", "fix.patch"], cwd=folder, check=True)
+    edited = (folder / "train.py").read_text()
+    assert "DataLoader(Waits(), batch_size=8, shuffle=True, num_workers=6, persistent_workers=True)" in edited
+    assert edited.count("num_workers") == 1
+    assert leftovers(tmp) == []
+
+
+def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = (folder / "train.py").read_text().replace("lr=0.01", "lr=0.02")
+    (tmp_path / "other.py").write_text(other)
+    words = [*TRY, "--json", "--against", str(tmp_path / "other.py"), "--", "train.py"]
+    done = subprocess.run(
+        words, cwd=folder, env=environment(tmp_path / "tmp"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5, done.stderr
+    (change,) = json.loads(done.stdout)["changes"]
+    assert change["verdict"] == "changes_results" and change["reason"].startswith("the loss of step 2 is ")
+
+
+@pytest.mark.parametrize(("number", "midst"), [(signal.SIGTERM, "prove.child"), (signal.SIGINT, "prove.zygote")])
+def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, midst: str) -> None:
+    """In the midst of the first run, and as the trials begin."""
+    tmp = tmp_path / "tmp"
+    child = subprocess.Popen([*TRY, "--", "train.py"], cwd=folder, env=environment(tmp), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not any(midst in p for p in processes(tmp)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child.send_signal(number)
+    _, error = child.communicate(timeout=30)
+    assert child.returncode in (128 + number, 130) and b"Traceback" not in error
+    assert leftovers(tmp) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("print(1)", "no training step was seen"),
+        ("x = input()", "the script fails by itself: EOFError: EOF when reading a line (train.py:1)"),
+        ("import sys; sys.exit('no data here')", "the script fails by itself: it left with no data here"),
+    ],
+)
+def test_a_script_that_cannot_be_tried_is_one_line(folder: Path, tmp_path: Path, program: str, said: str) -> None:
+    (folder / "train.py").write_text(program + "\n")
+    done = subprocess.run(
+        [*TRY, "--", "train.py"],
+        cwd=folder,
+        env=environment(tmp_path / "tmp"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"trainperf try: {said}"), done.stderr
+    assert leftovers(tmp_path / "tmp") == []
+
+
+def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """In this process, with a system that allows no overlay."""
+    from trainperf.prove import sandbox
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    source = (folder / "train.py").read_text().replace("3200", "160")  # an epoch of 20 batches: it saves soon
+    (folder / "train.py").write_text(
+        source.replace("def main():\n", "def main():\n    open('log.txt', 'w').write('x')\n")
+    )
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "why_not", lambda: "it is a test")
+    with Trials(Command("train.py")) as trials:
+        assert trials.sandboxed == []
+        trial = trials.run(Asked(batches=30, fresh=True))
+        assert (trial.ended, trial.error) == ("overwrite", str(folder / "last.pt"))
+        assert (folder / "log.txt").exists()  # new: it may be written, and goes at the end
+    assert not (folder / "log.txt").exists()

@@ -1,0 +1,318 @@
+"""How changes are written and found in findings, how trials are planned and paired, what is refused: no trial runs."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from trainperf.cli.main import main
+from trainperf.cli.try_ import exit_code
+from trainperf.errors import TrainperfError
+from trainperf.findings.rules import ALL
+from trainperf.prove import measure, sandbox
+from trainperf.prove.attempt import Outcome, Result
+from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
+from trainperf.prove.changes import Change
+from trainperf.prove.fingerprint import fingerprint, indices
+from trainperf.prove.schedule import Measured, prove
+from trainperf.prove.sequential import MAX_PAIRS, judge
+from trainperf.prove.trial import Command
+from trainperf.report import console, try_console, try_json
+
+# Changes
+
+
+def test_a_change_is_read_and_written() -> None:
+    change = Change.parse("num_workers=2, persistent_workers=True")
+    assert change.of_loader == {"num_workers": 2, "persistent_workers": True}
+    assert str(change) == "num_workers=2, persistent_workers=True"
+    assert change.numbers == "same" and "each sample still comes once" in change.notes[0]
+    assert Change.parse("OMP_NUM_THREADS=1").environment == {"OMP_NUM_THREADS": "1"}
+    assert Change.parse("autocast=bfloat16,threads=1").numbers == "precision"
+    assert dict(Change.parse("threads=1").on(Change.parse("num_workers=2")).settings) == {
+        "num_workers": 2,
+        "threads": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("num_workers", "is no change: write NAME=VALUE"),
+        ("workers=2", "is no change"),
+        ("num_workers=two", "num_workers wants a number"),
+        ("num_workers=-1", "num_workers wants a number"),
+        ("autocast=int8", "autocast wants bfloat16 or float16"),
+    ],
+)
+def test_what_is_no_change_says_what_is(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Change.parse(text)
+
+
+# Findings and their changes
+
+
+def finding(id: str, fix: str, **more: Any) -> Any:
+    values = {"cost_ms_per_step": 5.0, "fix_share": 1.0, "confidence": "high", "by_others": False} | more
+    return SimpleNamespace(id=id, fix=fix, **values)
+
+
+@pytest.mark.parametrize(
+    ("id", "fix", "settings"),
+    [
+        ("TP101", "DataLoader(..., num_workers=2, persistent_workers=True)", "num_workers=2, persistent_workers=True"),
+        ("TP101", "# why\nDataLoader(..., num_workers=3)  # its waits then overlap", "num_workers=3"),
+        ("TP101", 'DataLoader(..., multiprocessing_context="spawn")', "multiprocessing_context=spawn"),
+        ("TP101", "# make one sample of Images cheaper", ""),
+        ("TP102", "DataLoader(..., num_workers=...)  # more than it has now", ""),
+        ("TP308", "torch.set_num_threads(2)  # or raise the limit", "threads=2"),
+        ("TP303", "import gc\ngc.collect(); gc.freeze()", "gc=freeze"),
+        ("TP311", "torch.optim.Adam(..., fused=True)", "fused=True"),
+        ("TP506", 'model = torch.compile(model, mode="reduce-overhead")  # x', "compile=reduce-overhead"),
+        ("TP506", "model = torch.compile(model)  # fewer kernels", "compile=default"),
+        ("TP603", "MALLOC_TOP_PAD_=2 MALLOC_X_=1 python train.py", "MALLOC_TOP_PAD_=2, MALLOC_X_=1"),
+        ("TP306", "DataLoader(..., num_workers=2)", ""),  # of the validation data
+    ],
+)  # fmt: skip
+def test_settings_are_read_from_a_findings_own_fix(id: str, fix: str, settings: str) -> None:
+    assert ", ".join(f"{n}={v}" for n, v in settings_of(id, fix).items()) == settings
+
+
+def test_the_most_promising_comes_first_and_none_twice() -> None:
+    found = candidates(
+        [
+            finding("TP303", "gc.freeze()", cost_ms_per_step=2.0),
+            finding("TP101", "DataLoader(..., num_workers=2)", cost_ms_per_step=6.0, fix_share=0.5),
+            finding("TP102", "DataLoader(..., num_workers=2)", cost_ms_per_step=1.0),
+            finding("TP602", "torch.set_num_threads(1)", by_others=True),
+        ],
+        step_ms=10.0,
+    )
+    assert [str(c) for c in found] == ["num_workers=2", "gc=freeze"]
+    assert found[0].promised == pytest.approx(10 / 7) and found[0].finding == "TP101"
+
+
+def test_each_rule_that_may_be_tried_exists_and_explain_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(TRIES) <= {rule.id for rule in ALL}
+    assert main(["explain", "TP101"]) == 0
+    assert explained("TP101") in capsys.readouterr().out
+    assert "needs an edit" in explained("TP301")
+
+
+# Plans and pairs
+
+
+def loop(step_s: float, *, epochs: int = 1, length: int = 1000, steps: int = 100, start_up: float = 0.0) -> Any:
+    made = []
+    at = 0.0
+    for _ in range(epochs):
+        begin, at = at, at + start_up
+        count = min(steps, length)
+        requested = [begin if i == 0 else at + i * step_s for i in range(count)]
+        delivered = [at + i * step_s + step_s / 2 for i in range(count)]
+        at += count * step_s
+        ended = count == length
+        if not ended:
+            requested.append(at)
+        made.append({"begin": begin, "end": at if ended else None, "requested": requested, "delivered": delivered,
+                     "samples": [4] * count, "codes": [], "drawn": []})  # fmt: skip
+    return {"trains": 0, "loaders": [{"length": length}], "epochs": made, "backwards": []}
+
+
+def test_a_long_epoch_is_measured_by_a_stretch_of_it() -> None:
+    record = loop(0.02)
+    plan = measure.plan(record, ended_itself=False)
+    assert not plan.whole_epochs and plan.epoch == 1000 and plan.batches - plan.warm_up >= 100
+    assert measure.rate(record, plan) == pytest.approx(4 / 0.02)
+
+
+def test_the_start_of_workers_is_spread_over_the_epoch() -> None:
+    record = loop(0.02, start_up=2.0)
+    plan = measure.plan(record, ended_itself=False)
+    assert measure.start_up(record) == pytest.approx(2.0, rel=0.02)
+    assert measure.rate(record, plan) == pytest.approx(4 / (0.02 + 2.0 / 1000), rel=0.02)
+
+
+def test_short_epochs_are_measured_whole() -> None:
+    record = loop(0.02, epochs=4, length=20, start_up=0.1)
+    plan = measure.plan(record, ended_itself=False)
+    assert plan.whole_epochs and plan.batches % 20 == 0
+    assert measure.rate(record, plan) == pytest.approx(80 / 0.5)
+
+
+def test_a_training_without_a_loader_is_counted_by_its_steps() -> None:
+    record = {"trains": None, "loaders": [], "epochs": [], "backwards": [0.01 * i for i in range(300)]}
+    plan = measure.plan(record, ended_itself=False)
+    assert measure.rate(record, plan) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("steps", "said"), [(0, "no training step was seen"), (5, "only 5 training steps")])
+def test_too_few_steps_are_refused(steps: int, said: str) -> None:
+    with pytest.raises(TrainperfError, match=said):
+        measure.plan(loop(0.01, steps=steps, epochs=1 if steps else 0), ended_itself=True)
+
+
+def pairs(gain: float, *, others: tuple[float, float] = (0.0, 0.0), noise: float = 0.02, budget: float = 1e9) -> Any:
+    r, ran, clock = random.Random(7), [], [0.0]
+
+    def side(name: str, rate: float, used: float) -> Measured:
+        ran.append(name)
+        clock[0] += 5
+        return Measured(rate * math.exp(r.gauss(0, noise)), used)
+
+    proof = prove(
+        lambda: side("A", 100.0, others[0]),
+        lambda: side("B", 100.0 * gain, others[1]),
+        deadline=budget,
+        pair_s=10,
+        clock=lambda: clock[0],
+    )
+    return proof, "".join(ran)
+
+
+def test_pairs_are_a_b_b_a() -> None:
+    proof, ran = pairs(1.3)
+    assert proof.evidence.decision == "won" and proof.evidence.gain == pytest.approx(1.3, rel=0.05)
+    assert ran.startswith("ABBAABBA")
+
+
+def test_no_pair_begins_that_would_end_too_late() -> None:
+    proof, ran = pairs(1.3, budget=25)
+    assert (proof.stopped, ran) == ("time", "ABBA")
+
+
+def test_noise_alone_ends_undecided_or_without_a_gain() -> None:
+    proof, ran = pairs(1.0, noise=0.3)
+    assert proof.evidence.decision in ("open", "no_gain") and len(ran) <= 2 * MAX_PAIRS
+
+
+def test_a_disturbed_pair_is_run_again_whichever_side_was_faster() -> None:
+    for others in ((0.0, 1.5), (1.5, 0.0)):
+        proof, _ = pairs(1.3, others=others)
+        assert proof.repeated == 3
+
+
+# Fingerprints
+
+
+def test_a_fingerprint_tells_batches_and_counts_samples() -> None:
+    import torch
+
+    x, y = torch.arange(4000.0).reshape(4, 1000), torch.tensor([0, 1, 0, 1])
+    code, samples = fingerprint([x, y])
+    assert samples == 4
+    assert fingerprint((x.clone(), y.clone())) == (code, samples)
+    other = x.clone()
+    other[3] += 1
+    assert fingerprint([other, y])[0] != code
+    assert fingerprint({"a": x, "b": ["text", y]})[0] != fingerprint({"a": x, "b": ["other", y]})[0]
+    assert fingerprint([torch.tensor([True, False]), torch.zeros(2, dtype=torch.bfloat16)])[1] == 2
+    assert indices([1, 2, 3]) != indices([1, 3, 2])
+    assert indices("key") != indices("other")
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "arguments", "module"),
+    [
+        (["train.py", "--lr", "1"], "train.py", ("--lr", "1"), False),
+        ([sys.executable, "-u", "train.py"], "train.py", (), False),
+        (["-m", "package.train", "x"], "package.train", ("x",), True),
+    ],
+)
+def test_commands_as_people_type_them(words: list[str], target: str, arguments: tuple[str, ...], module: bool) -> None:
+    command = Command.parse(words)
+    assert (command.target, command.arguments, command.module) == (target, arguments, module)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").touch()
+    (tmp_path / "there.patch").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--", "no.py"], 1, "there is no script no.py"),
+        (["--", "torchrun", "train.py"], 1, "torchrun starts several processes"),
+        (["--", "python", "-c", "1"], 1, "give a script"),
+        (["--change", "x", "--", "a.py"], 1, "is no change"),
+        (["--budget", "soon", "--", "a.py"], 2, "is no time: write 90s"),
+        ([], 2, "say which script to try"),
+        (["-o", "there.patch", "--", "a.py"], 1, "there.patch exists already: give another name, or -f"),
+    ],
+)
+def test_what_cannot_be_tried_is_one_line(
+    words: list[str], code: int, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["try", *words]) == code
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+def result(*verdicts: Any) -> Result:
+    evidence = judge([0.27, 0.26, 0.28, 0.27, 0.27])
+    made = [
+        Outcome(Change.parse("num_workers=2"), v, "why it is", evidence if v == "proven" else None) for v in verdicts
+    ]
+    return Result(made)
+
+
+def test_exit_codes() -> None:
+    assert exit_code(result("no_gain", "proven")) == 0
+    assert exit_code(result("no_gain", "undecided")) == 4
+    assert exit_code(result("changes_results", "failed", "not_applied")) == 5
+    assert exit_code(result()) == 5
+
+
+def test_both_views_say_the_same() -> None:
+    found = result("proven", "failed")
+    out = io.StringIO()
+    console.emit(try_console.lines(found, patch="fix.patch", patch_note=""), out)
+    text = out.getvalue()
+    assert "num_workers=2: proven 1.31x [" in text and "git apply fix.patch" in text and "failed" in text
+    said = try_json.to_dict(found, patch="fix.patch")
+    assert said["patch"] == "fix.patch"
+    first, second = said["changes"]
+    assert first["verdict"] == "proven" and first["gain"] == pytest.approx(1.31, abs=0.01) and first["pairs"] == 5
+    assert first["interval"][0] < first["gain"] < first["interval"][1]
+    assert (second["verdict"], second["gain"], second["reason"]) == ("failed", None, "why it is")
+
+
+# The sandbox
+
+
+@pytest.mark.skipif(bool(sandbox.why_not()), reason=f"no overlay here: {sandbox.why_not()}")
+def test_what_is_written_in_the_sandbox_vanishes(tmp_path: Path) -> None:
+    shown, scratch = tmp_path / "shown", tmp_path / "scratch"
+    shown.mkdir()
+    scratch.mkdir()
+    (shown / "last.pt").write_text("keep")
+    code = (
+        "import os, sys; from trainperf.prove import sandbox\n"
+        "os.chdir(sys.argv[1]); sandbox.enter(sys.argv[1:2], sys.argv[2])\n"
+        "open('last.pt', 'a').write('!'); open('new', 'w'); print(open('last.pt').read(), sorted(os.listdir('.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, shown, scratch], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout.split(" ", 1)[1]) == ["last.pt", "new"] and done.stdout.startswith("keep!")
+    assert (shown / "last.pt").read_text() == "keep" and not (shown / "new").exists()
+
+
+def test_folders_of_a_sandbox_are_the_outermost() -> None:
+    assert sandbox.folders_of(["/srv/a/b", "/srv/a", "/srv/c"], "/tmp/x") == ["/srv/a", "/srv/c"]
+    with pytest.raises(TrainperfError, match="its own scratch folder"):
+        sandbox.folders_of(["/tmp"], "/tmp/x")
