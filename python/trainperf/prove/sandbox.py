@@ -66,7 +66,7 @@ def why_not() -> str:
 def folders_of(paths: Sequence[str], scratch: str) -> list[str]:
     """The outermost of these folders, none inside another. Raises TrainperfError for one that cannot be overlaid."""
     kept: list[str] = []
-    for path in sorted({os.path.realpath(p) for p in paths}, key=len):
+    for path in sorted({os.path.realpath(p) for p in paths}, key=lambda p: (len(p), p)):
         if any(path == k or path.startswith(k.rstrip(os.sep) + os.sep) for k in kept):
             continue
         if scratch.startswith(path.rstrip(os.sep) + os.sep) or path == os.sep:
