@@ -8,6 +8,7 @@ import pytest
 from devices import DeviceFile, maker
 from trainperf.findings.facts import Facts
 from trainperf.findings.gpu import BETWEEN
+from trainperf.findings.model import Said
 from verdicts import Make, infos, loud, said
 
 
@@ -29,12 +30,10 @@ def test_the_devices_warm_up_is_told_apart_from_the_loop(make: Make) -> None:
     file = started(make(), first)
     (f,) = said(file).findings
     assert (f.id, f.severity, f.steps_affected) == ("TP515", "info", 1)
-    assert f.title == "the GPU warmed up in the first step"
-    assert f.cost_ns == 2_540_000_000
-    assert "the first step took 2,560 ms, as long as 128 later ones" in f.evidence
-    assert any(e.startswith("2,000 ms of it of no cause that was seen") for e in f.evidence)
-    assert not any("memory" in e for e in f.evidence)  # too little to speak of
-    assert "cudnn.benchmark" in f.fix
+    assert (f.variant, f.cost_ns, f.fix_share) == ("tried_out", 2_540_000_000, 0.0)
+    assert (f.params["first"], f.params["took"], f.params["as_later"]) == (Said("first_step"), 2560e6, 128)
+    parts = ("unknown", "gpu_wait", "module_load")  # cuda_alloc is too little to speak of
+    assert f.params["parts"] == tuple({"ns": first[p] * 1e6, "said": Said(f"warm_up_{p}")} for p in parts)
     verdict = said(file).verdict
     assert "was not seen" not in verdict.text and "the GPU warmed up in the first step" in verdict.text
 
@@ -57,8 +56,7 @@ def test_native_code_that_so_much_loading_does_not_explain_is_told_as_left_out(m
     file = make().steps(1, launch=3020.0, module_load=100.0).steps(59, launch=20.0)
     file.gpu(lambda step: {"launch": 3000.0, "module_load": 100.0} if step == 0 else {"launch": 2.0})
     f = next(f for f in said(file).findings if f.id == "TP515")
-    assert f.why == "the first step took 1,100 ms more than later ones do, of what a device's first use is made of"
-    assert any(e.startswith("2,000 ms more of it in native code") and "not counted" in e for e in f.evidence), f
+    assert (f.variant, f.params["cost"], f.params["native"]) == ("warm_up", 1100e6, 2000e6)
 
 
 def test_later_steps_of_no_length_have_no_warm_up_before_them(make: Make) -> None:

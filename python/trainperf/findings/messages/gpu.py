@@ -235,7 +235,7 @@ MESSAGES: Final[Messages] = {
         "churn": _CHURN,
         "emptied": _CHURN.but(
             title="torch.cuda.empty_cache() is called in the loop[[early? at the run's start]]",
-            why="what it frees is allocated again at once; called by {place}",
+            why="what it frees is allocated again at once: {place}",
             fix="# remove torch.cuda.empty_cache() from the loop",
             will_not_help="a larger GPU: the memory is not short",
         ),
