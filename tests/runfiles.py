@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from runfiles_causes import DEFAULT_CELL, by_cause, step_row
 from runfiles_devices import DeviceParts, device_step
-from trainperf.run import Run
+from trainperf.opened import OpenedRun
 from trainperf.runfile import WARM_UP
 from trainperf.runfile.schema import MECHANISMS, PHASES, TABLES
 
@@ -417,8 +417,8 @@ class RunFile(DeviceParts):
             connection.close()
         return self.path
 
-    def open(self) -> Run:
-        return Run(self.build())
+    def open(self) -> OpenedRun:
+        return OpenedRun(self.build())
 
     def _add(self, table: str, **row: Any) -> Self:
         assert set(row) == set(TABLES[table]), (table, set(row) ^ set(TABLES[table]))

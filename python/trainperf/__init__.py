@@ -20,7 +20,7 @@ from trainperf.watch import Watch, phase, start, step, stop, watch
 from trainperf.watching.closed_steps import ClosedStep
 
 if TYPE_CHECKING:
-    from trainperf.run import Run
+    from trainperf.opened import OpenedRun
 
 
 def __getattr__(name: str) -> _Any:
@@ -50,11 +50,11 @@ __all__ = [
 _logging.getLogger("trainperf").addHandler(_logging.NullHandler())
 
 
-def open(path: str | _os.PathLike[str]) -> Run:
+def open(path: str | _os.PathLike[str]) -> OpenedRun:
     """Opens a run file, read-only. Raises RunFileError when it cannot be read as one."""
-    from trainperf.run import Run
+    from trainperf.opened import OpenedRun
 
-    return Run(path)
+    return OpenedRun(path)
 
 
 def load_ipython_extension(ipython: _Any) -> None:

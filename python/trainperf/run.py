@@ -1,27 +1,19 @@
-"""A run, as users hold it: what its file says, what that means, and how it is shown.
-
-with trainperf.open("a.tpr") as run:
-    print(run.step_count, run.wall_ms_quantile(0.5), run.cause_ns("data_wait") / run.wall_ns)
-"""
+"""A run: what its file says, and what the rules say of it. How it is shown is in opened.py."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainperf.runfile import RunReader
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from trainperf.findings.engine import Findings
     from trainperf.findings.model import Finding
 
 
 class Run(RunReader):
-    """One run file, read-only; a context manager. trainperf.open() makes it.
+    """One run file, read-only; a context manager.
 
     Raises RunFileError when the file cannot be read as a run, here or when something is first asked for.
     """
@@ -29,7 +21,7 @@ class Run(RunReader):
     @cached_property
     def judged(self) -> Findings:
         """What the rules say: the verdict, the findings, and what could not be looked at."""
-        from trainperf.findings import find  # here, and below: for a light import
+        from trainperf.findings import find  # here, for a light import
 
         return find(self)
 
@@ -37,37 +29,3 @@ class Run(RunReader):
     def findings(self) -> list[Finding]:
         """What was found, costliest first."""
         return list(self.judged.findings)
-
-    def summary(self, *, keep: bool = True, notes: Sequence[str] = ()) -> str:
-        """The verdict, as text of at most 15 lines.
-
-        `keep`: say how to look at the file again. `notes`: to be shown before the run's own.
-        """
-        from trainperf.report.console import summary
-
-        return summary(self, keep=keep, notes=notes)
-
-    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> str:
-        """Writes the report, one HTML file that loads nothing, and gives its path.
-
-        Raises FileExistsError when there is a file already, unless `overwrite`; OSError when it cannot be written.
-        """
-        from trainperf.report.html import render, write
-
-        return write(render(self), path, overwrite=overwrite, inputs=[self.path])
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The steps, a row each (in long runs: of `steps` neighbours, sums), indexed by step; times in nanoseconds.
-
-        Columns as in `trainperf export` to Parquet or CSV, see docs/exports.md; `.attrs["trainperf"]` has `meta`.
-        Raises TrainperfError when pandas is not installed.
-        """
-        from trainperf.export.frame import to_pandas
-
-        return to_pandas(self)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What a notebook shows: the verdict as text, and the report."""
-        from trainperf.notebook.page import mimebundle
-
-        return mimebundle(self, self.summary())

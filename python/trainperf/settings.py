@@ -9,10 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainperf.log import log
 from trainperf.watching.closed_steps import FLAGS
+from trainperf.watching.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
 CUDA_MODES = ("auto", "off")
@@ -21,6 +25,7 @@ ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRA
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _MAX_SAMPLER_HZ = 2000.0
+_NEVER_NONE = ("gil", "cuda", "sampler_hz", "budget")
 _named: dict[tuple[str, str, int | None], int] = {}  # how often a job was, in this process
 
 
@@ -93,16 +98,8 @@ def file_stem(name: str) -> str:
 def resolve(
     path: str | os.PathLike[str] | None = None,
     *,
-    name: str | None = None,
-    overwrite: bool = False,
-    verbose: bool | None = None,
-    gil: str = "auto",
-    cuda: str = "auto",
-    sampler_hz: float = 60.0,
-    budget: float = 0.01,
-    flag_shares: Mapping[str, float] | None = None,
-    on_flag: Callable[[Any], Any] | None = None,
     environ: Mapping[str, str] | None = None,
+    **options: Unpack[Options],
 ) -> Settings:
     """Checks everything that can be checked before the loop starts.
 
@@ -114,47 +111,69 @@ def resolve(
         environ = {}  # whatever else is set in it is of no account, and no reason to stop a program
     _warn_of_unknown(environ)
     level = _log_level(environ)
-    if flag_shares is not None and not isinstance(flag_shares, Mapping):
-        raise TypeError(f'flag_shares={flag_shares!r} must be a dict: give {{"data_starved": 0.1}} or the like')
-    shares = dict(flag_shares or {})
-    for flag, share in shares.items():
-        if flag not in FLAGS:
-            raise ValueError(f"flag_shares: {flag!r} is no flag{_nearest(flag, FLAGS)}: use {', '.join(FLAGS)}")
-        _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
-    if gil not in GIL_TIERS:
-        raise ValueError(f"gil={gil!r} is not a tier{_nearest(gil, GIL_TIERS)}: use {', '.join(GIL_TIERS)}")
-    if cuda not in CUDA_MODES:
-        raise ValueError(f"cuda={cuda!r} is not a mode{_nearest(cuda, CUDA_MODES)}: use {' or '.join(CUDA_MODES)}")
-    _check_number("sampler_hz", sampler_hz, 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
-    _check_number("budget", budget, 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
-    _check_on_flag(on_flag)
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"name={name!r} must be a str")
     rank, world_size = _rank(environ)
-    given = "" if path is None else _path(path)
-    directory = _directory(environ) if path is None else ""
-    if given and (given.endswith(os.sep) or os.path.isdir(given)):
-        given, directory = "", given
-        if os.path.exists(directory.rstrip(os.sep)) and not os.path.isdir(directory):
-            raise ValueError(f"{directory} is not a folder: leave the {os.sep} at its end away, or name another")
+    file, directory = _target(path, environ)
+    verbose = options.get("verbose")
     return Settings(
-        path=given,
-        name=_utf8("name", name or ""),
-        overwrite=bool(overwrite),
+        path=file,
+        directory=directory,
         verbose=(level is None or level <= logging.WARNING) if verbose is None else bool(verbose),
         disabled=disabled,
-        gil=gil,
-        cuda=cuda,
         cupti_path=_cupti_path(environ),
-        sampler_hz=float(sampler_hz),
-        budget=float(budget),
-        flag_shares=shares,
-        on_flag=on_flag,
-        directory=directory,
         log_level=level,
         rank=rank,
         world_size=world_size,
+        **_checked(options),
     )
+
+
+def _checked(options: Options) -> dict[str, Any]:
+    """The settings that are options just as they are given; those that are not given are left to their defaults."""
+    known = tuple(Options.__annotations__)
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{option!r} is no option of watch(){_nearest(option, known)}: use {', '.join(known)}")
+    given: dict[str, Any] = {k: v for k, v in options.items() if k != "verbose" and (v is not None or k in _NEVER_NONE)}
+    if "flag_shares" in given:
+        given["flag_shares"] = _shares(given["flag_shares"])
+    for option, values, what in (("gil", GIL_TIERS, "tier"), ("cuda", CUDA_MODES, "mode")):
+        value = given.get(option, "auto")
+        if value not in values:
+            last = " or " if len(values) == 2 else ", "
+            raise ValueError(f"{option}={value!r} is not a {what}{_nearest(value, values)}: use {last.join(values)}")
+    if "sampler_hz" in given:
+        _check_number("sampler_hz", given["sampler_hz"], 0.0, _MAX_SAMPLER_HZ, "use 60, or 0 for no sampler")
+        given["sampler_hz"] = float(given["sampler_hz"])
+    if "budget" in given:
+        _check_number("budget", given["budget"], 0.0, 1.0, "0.01 is one percent of the run's time", open_low=True)
+        given["budget"] = float(given["budget"])
+    _check_on_flag(given.get("on_flag"))
+    name = given.get("name", "")
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r} must be a str")
+    return given | {"name": _utf8("name", name), "overwrite": bool(given.get("overwrite"))}
+
+
+def _shares(given: object) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise TypeError(f'flag_shares={given!r} must be a dict: give {{"data_starved": 0.1}} or the like')
+    for flag, share in given.items():
+        if flag not in FLAGS:
+            raise ValueError(f"flag_shares: {flag!r} is no flag{_nearest(flag, FLAGS)}: use {', '.join(FLAGS)}")
+        _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
+    return dict(given)
+
+
+def _target(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The run file that was asked for, or the folder in which it is to be made."""
+    if path is None:
+        return "", _directory(environ)
+    file = _path(path)
+    if not file.endswith(os.sep) and not os.path.isdir(file):
+        return file, ""
+    if os.path.exists(file.rstrip(os.sep)) and not os.path.isdir(file):
+        raise ValueError(f"{file} is not a folder: leave the {os.sep} at its end away, or name another")
+    return "", file
 
 
 def _path(path: str | os.PathLike[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,9 @@ from trainperf.watching.lifetime import Lifetime
 from trainperf.watching.phases import NO_BRACKET, PHASES, PhaseBracket
 
 if TYPE_CHECKING:
-    from trainperf.watching.closed_steps import ClosedStep
+    from typing_extensions import Unpack
+
+    from trainperf.watching.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,19 +101,7 @@ class Watch(Lifetime):
         return f"<trainperf.Watch {self._state} {self.path or self._why_off!r}>"
 
 
-def watch(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    name: str | None = None,
-    overwrite: bool = False,
-    verbose: bool | None = None,
-    gil: str = "auto",
-    cuda: str = "auto",
-    sampler_hz: float = 60.0,
-    budget: float = 0.01,
-    flag_shares: Mapping[str, float] | None = None,
-    on_flag: Callable[[ClosedStep], Any] | None = None,
-) -> Watch:
+def watch(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Watch:
     """Watches this process' training loop, and tells at the end why it is slow.
 
         with trainperf.watch("runs/a.tpr") as run:
@@ -138,23 +128,10 @@ def watch(
     """
     from trainperf.settings import resolve  # here, for a light import
 
-    return Watch(
-        resolve(
-            path,
-            name=name,
-            overwrite=overwrite,
-            verbose=verbose,
-            gil=gil,
-            cuda=cuda,
-            sampler_hz=sampler_hz,
-            budget=budget,
-            flag_shares=flag_shares,
-            on_flag=on_flag,
-        )
-    )
+    return Watch(resolve(path, **options))
 
 
-def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Watch:
+def start(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Watch:
     """watch() without a with: until stop(), or the end of the process. Same options, same errors."""
     return watch(path, **options).__enter__()
 
@@ -162,8 +139,9 @@ def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Watch:
 def stop() -> Watch | None:
     """Ends the watch of this process, and returns it; None when there is none."""
     current = process.current()
-    if current is not None:
-        current.stop()
+    if not isinstance(current, Watch):
+        return None
+    current.stop()
     return current
 
 

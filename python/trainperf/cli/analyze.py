@@ -61,7 +61,7 @@ examples:
                 if not several:
                     raise
                 failed += 1
-                from trainperf.cli.main import one_line
+                from trainperf.cli.errors import one_line
 
                 print(f"trainperf analyze: {one_line(error)}", file=sys.stderr)
         if args.json:

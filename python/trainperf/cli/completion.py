@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+Parsers = tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]  # the main one, and one a command
+
 SHELLS = ("bash", "zsh", "fish")
 _HOW = {
     "bash": 'eval "$(trainperf completion bash)"            # in ~/.bashrc',
@@ -22,15 +24,20 @@ class Completion:
     description = "Prints a script for bash, zsh or fish that completes commands, options, findings and files."
     epilog = "to have it in each new shell:\n" + "".join(f"  {_HOW[shell]}\n" for shell in SHELLS)
 
+    def __init__(self, make_parser: Callable[[], Parsers], helps: Callable[[], Mapping[str, str]]) -> None:
+        self._make_parser = make_parser
+        self._helps = helps  # of each command, by its name
+
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("shell", choices=SHELLS, help="the shell")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-        from trainperf.cli.main import make_parser
-
-        main, parsers = make_parser()
+        main, parsers = self._make_parser()
+        helps = self._helps()
         write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]
-        sys.stdout.write(write(_options(main), {name: _describe(name, sub) for name, sub in parsers.items()}))
+        sys.stdout.write(
+            write(_options(main), {name: _describe(name, helps[name], sub) for name, sub in parsers.items()})
+        )
         return 0
 
 
@@ -62,10 +69,7 @@ def _options(parser: argparse.ArgumentParser) -> tuple[_Option, ...]:
     )
 
 
-def _describe(name: str, parser: argparse.ArgumentParser) -> _Command:
-    from trainperf.cli.main import COMMANDS
-
-    help = next(command.help for command in COMMANDS if command.name == name)
+def _describe(name: str, help: str, parser: argparse.ArgumentParser) -> _Command:
     words: tuple[str, ...] = ()
     for action in parser._actions:
         if not action.option_strings and action.choices:

@@ -13,6 +13,7 @@ from trainperf.cli.command import Command
 from trainperf.cli.compare import Compare
 from trainperf.cli.completion import Completion
 from trainperf.cli.doctor import Doctor
+from trainperf.cli.errors import one_line
 from trainperf.cli.explain import Explain
 from trainperf.cli.export import Export
 from trainperf.cli.history import History
@@ -22,73 +23,7 @@ from trainperf.cli.show import Show
 from trainperf.cli.try_ import Try
 from trainperf.errors import TrainperfError
 
-COMMANDS: tuple[Command, ...] = (
-    Run(),
-    Show(),
-    Analyze(),
-    Report(),
-    Compare(),
-    Try(),
-    Export(),
-    History(),
-    Explain(),
-    Doctor(),
-    Completion(),
-)
-
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 1 for an error, 2 for wrong usage; of `run`, the script's own."""
-    parser, parsers = make_parser()
-    try:
-        args, unknown = parser.parse_known_args(argv)
-        if unknown:  # said with the usage of the command that was meant
-            parsers.get(args.command, parser).error(f"unrecognized arguments: {' '.join(unknown)}")
-    except SystemExit as leaving:  # argparse has printed; main() returns instead of leaving
-        return leaving.code if isinstance(leaving.code, int) else OK
-    if args.verbose:
-        logging.basicConfig(level=logging.DEBUG if args.verbose > 1 else logging.INFO, stream=sys.stderr)
-    command = next((c for c in COMMANDS if c.name == args.command), None)
-    if command is None:
-        parser.print_help(sys.stderr)
-        return USAGE
-    try:
-        return command.run(args, parsers[command.name])
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else OK
-    except BrokenPipeError:
-        # Who reads us has left (| head). Python would complain of it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ERROR
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except (TrainperfError, OSError, ValueError) as error:
-        if args.verbose > 1:
-            raise
-        print(f"trainperf {command.name}: {one_line(error)}", file=sys.stderr)
-        return ERROR
-    except Exception as error:  # ours, or of a file that was made to cause it
-        if args.verbose > 1:
-            raise
-        what = f"{type(error).__name__}: {one_line(error)}"[:300]
-        where = f"trainperf -vv {command.name} shows where: please report it"
-        print(f"trainperf {command.name}: unexpected {what} ({where})", file=sys.stderr)
-        return ERROR
-
-
-def one_line(error: BaseException) -> str:
-    from trainperf.output import by_options
-    from trainperf.report.text import clean
-
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        what = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "writing the output"
-        text = f"{what}: {error.strerror}"
-    elif isinstance(error, FileExistsError):
-        text = by_options(text)
-    return clean(" ".join(text.split()) or type(error).__name__)
 
 
 _EPILOG = """\
@@ -133,3 +68,57 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         command.configure(sub)
         parsers[command.name] = sub
     return parser, parsers
+
+
+COMMANDS: tuple[Command, ...] = (
+    Run(),
+    Show(),
+    Analyze(),
+    Report(),
+    Compare(),
+    Try(),
+    Export(),
+    History(),
+    Explain(),
+    Doctor(),
+    Completion(make_parser, lambda: {command.name: command.help for command in COMMANDS}),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 1 for an error, 2 for wrong usage; of `run`, the script's own."""
+    parser, parsers = make_parser()
+    try:
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:  # said with the usage of the command that was meant
+            parsers.get(args.command, parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+    except SystemExit as leaving:  # argparse has printed; main() returns instead of leaving
+        return leaving.code if isinstance(leaving.code, int) else OK
+    if args.verbose:
+        logging.basicConfig(level=logging.DEBUG if args.verbose > 1 else logging.INFO, stream=sys.stderr)
+    command = next((c for c in COMMANDS if c.name == args.command), None)
+    if command is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    try:
+        return command.run(args, parsers[command.name])
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else OK
+    except BrokenPipeError:
+        # Who reads us has left (| head). Python would complain of it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (TrainperfError, OSError, ValueError) as error:
+        if args.verbose > 1:
+            raise
+        print(f"trainperf {command.name}: {one_line(error)}", file=sys.stderr)
+        return ERROR
+    except Exception as error:  # ours, or of a file that was made to cause it
+        if args.verbose > 1:
+            raise
+        what = f"{type(error).__name__}: {one_line(error)}"[:300]
+        where = f"trainperf -vv {command.name} shows where: please report it"
+        print(f"trainperf {command.name}: unexpected {what} ({where})", file=sys.stderr)
+        return ERROR

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
 from trainperf.integrations.fit_watch import FitWatch, placed
 from trainperf.log import log
 from trainperf.settings import resolve
+from trainperf.watch import Watch
 from trainperf.watching import process
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from trainperf.findings.model import Finding
-    from trainperf.run import Run
-    from trainperf.watch import Watch
+    from trainperf.opened import OpenedRun
+    from trainperf.watching.options import Options
 
 
 class FitCallback:
@@ -25,29 +27,10 @@ class FitCallback:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        name: str | None = None,
-        overwrite: bool = False,
-        verbose: bool | None = None,
         log_metrics: bool = True,
-        on_flag: Callable[..., Any] | None = None,
-        gil: str = "auto",
-        cuda: str = "auto",
-        sampler_hz: float = 60.0,
-        budget: float = 0.01,
-        flag_shares: Mapping[str, float] | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        self._settings = resolve(
-            path,
-            name=name,
-            overwrite=overwrite,
-            verbose=verbose,
-            gil=gil,
-            cuda=cuda,
-            sampler_hz=sampler_hz,
-            budget=budget,
-            flag_shares=flag_shares,
-            on_flag=on_flag,
-        )
+        self._settings = resolve(path, **options)
         self._log_metrics = bool(log_metrics)
         self._fits = 0
         self._watch: Watch | None = None  # the last one's
@@ -58,7 +41,7 @@ class FitCallback:
         if isinstance(running, FitWatch):
             running.give_way()
             running = process.current()
-        if running is not None and not running.gives_way:
+        if isinstance(running, Watch) and not running.gives_way:
             self._watch = running
             return running, None
         watch = FitWatch(placed(self._settings, root, rank=rank, world_size=world_size, fit=self._fits + 1))
@@ -90,7 +73,7 @@ class FitCallback:
         return self._watch.path if self._watch is not None else ""
 
     @property
-    def run(self) -> Run:
+    def run(self) -> OpenedRun:
         return self.watch.run
 
     @property

@@ -11,13 +11,9 @@ import ast
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from trainperf.log import log
-
-if TYPE_CHECKING:
-    from trainperf.watch import Watch
-
 
 _MOST_CELLS: Final = 400  # in the run file: the latest
 
@@ -25,8 +21,17 @@ _MOST_CELLS: Final = 400  # in the run file: the latest
 Close = Callable[[str, type[BaseException] | None], None]
 
 
+class Watched(Protocol):
+    """What a Watch is to its cell."""
+
+    @property
+    def running(self) -> bool: ...
+    def loop_begins(self) -> None: ...
+    def loop_ends(self) -> None: ...
+
+
 class _Begun(NamedTuple):
-    watch: Watch
+    watch: Watched
     close: Close
     execution: int  # that began it
     cell: str
@@ -46,7 +51,7 @@ def shell() -> Any:
         return None
 
 
-def begins(watch: Watch, close: Close) -> None:
+def begins(watch: Watched, close: Close) -> None:
     """Called when a watch has begun."""
     here = shell()
     if here is None:
@@ -58,7 +63,7 @@ def begins(watch: Watch, close: Close) -> None:
         _hooked.append(here)
 
 
-def left_open(running: Watch) -> bool:
+def left_open(running: Watched) -> bool:
     """Whether the cell that began this watch is being run again: then it is closed here, with a note."""
     here, begun = shell(), _begun.get(id(running))
     if here is None or begun is None or not begun.cell:

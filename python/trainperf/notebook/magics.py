@@ -53,7 +53,7 @@ def _magic(line: str, cell: str | None = None) -> Any:
     run.findings, run.report("a.html") after it. A `run` of your own stays what it is; then give --as.
     What the cell prints, its progress bars and its last value are shown as ever. An exception is the cell's own.
     """
-    import trainperf
+    from trainperf.watch import watch as new_watch
 
     __tracebackhide__ = True  # IPython leaves our frames out of the cell's traceback
     shell = cells.shell()
@@ -73,7 +73,7 @@ def _magic(line: str, cell: str | None = None) -> Any:
         options.error("there is nothing to run: put it below %%trainperf, or behind %trainperf")
     cells.close_all_left_open("%%trainperf begins another")
     run = _compiled(shell, source)  # before there is a watch: a SyntaxError leaves none
-    watch = trainperf.watch(args.output, name=args.name, overwrite=args.force, verbose=False)
+    watch = new_watch(args.output, name=args.name, overwrite=args.force, verbose=False)
     began = asked = ours = False
     try:
         with watch:

@@ -91,7 +91,7 @@ class RunReader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<trainperf.{type(self).__name__} {self.path!r}>"
+        return f"<trainperf.Run {self.path!r}>"
 
     # What was run, and how it went.
 

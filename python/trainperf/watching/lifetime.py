@@ -26,7 +26,7 @@ from trainperf.watching.verdict_in_child import gil_is_kept, print_in_child
 if TYPE_CHECKING:
     from trainperf.hooks import Context, Hooks
     from trainperf.hooks.between import Between
-    from trainperf.run import Run
+    from trainperf.opened import OpenedRun
     from trainperf.settings import Settings
 
 
@@ -53,7 +53,7 @@ class Lifetime(LiveSteps, Outcome):
         self._why_off = ""
         self._path = self._given = ""
         self._private = False
-        self._run: Run | None = None
+        self._run: OpenedRun | None = None
         self._trouble = ""  # why the run is not where it should be
         self._logging: Callable[[], None] | None = None  # takes out our handler
         self._finalizer: weakref.finalize[Any, Any] | None = None

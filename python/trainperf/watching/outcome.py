@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from trainperf.findings.model import Finding
-    from trainperf.run import Run
+    from trainperf.opened import OpenedRun
 
 
 class Outcome:
@@ -24,7 +24,7 @@ class Outcome:
     _private: bool
     _why_off: str
     _session: Any
-    _run: Run | None
+    _run: OpenedRun | None
     _state: str
     _pid: int
     _trouble: str
@@ -39,14 +39,14 @@ class Outcome:
         return self._given if self._given and absolute(self._given) == self._path else self._path
 
     @property
-    def run(self) -> Run:
+    def run(self) -> OpenedRun:
         """The run file, open: as it is now, and after the end as it stays."""
         if self._run is not None:
             return self._run
         if not self._path:
             raise TrainperfError(f"there is no run: {self._why_off or 'the watch has not begun'}")
         from trainperf.meta import describe_cells
-        from trainperf.run import Run
+        from trainperf.opened import OpenedRun
 
         if self.running:
             describe_cells(self._session)
@@ -54,10 +54,10 @@ class Outcome:
                 self._session.flush()
             except OSError as error:
                 log.warning("the run is shown as it was last written: %s", error)
-            now = Run(self.path)
+            now = OpenedRun(self.path)
             now.still_runs = True
             return now
-        self._run = Run(self.path)
+        self._run = OpenedRun(self.path)
         return self._run
 
     @property

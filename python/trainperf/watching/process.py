@@ -5,28 +5,54 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trainperf.errors import AlreadyWatchingError
 from trainperf.watching import switch_interval
 
 if TYPE_CHECKING:
-    from trainperf.watch import Watch
-    from trainperf.watching.lifetime import Lifetime
+    from trainperf.settings import Settings
+    from trainperf.watching.phases import PhaseBracket
+
+
+class Watched(Protocol):
+    """What a Watch is to its process."""
+
+    gives_way: bool
+    gave_way: bool
+    _pid: int
+    _settings: Settings
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def running(self) -> bool: ...
+    def step(self) -> None: ...
+    def phase(self, name: str) -> PhaseBracket: ...
+    def stop(self) -> None: ...
+    def loop_begins(self) -> None: ...
+    def loop_ends(self) -> None: ...
+    def leave_no_run(self, why: str) -> None: ...
+    def _begin(self) -> None: ...
+    def _abandon(self) -> None: ...
+    def _disable(self, why: str) -> None: ...
+    def _forget(self) -> None: ...
+    def _left_open(self, why: str, kind: type[BaseException] | None) -> None: ...
+
 
 lock = threading.RLock()  # held while a watch begins, and while one ends
-latest: Watch | None = None  # the one that runs; where a fork was not told to us, the parent's: see current()
+latest: Watched | None = None  # the one that runs; where a fork was not told to us, the parent's: see current()
 
-_left_to_parent: list[Watch] = []  # kept alive in forked children, since ending them is not theirs
+_left_to_parent: list[Watched] = []  # kept alive in forked children, since ending them is not theirs
 _fork_hook_set = False
 
 
-def current() -> Watch | None:
+def current() -> Watched | None:
     running = latest
     return running if running is not None and running._pid == os.getpid() else None
 
 
-def begin(new: Watch) -> None:
+def begin(new: Watched) -> None:
     """Raises AlreadyWatchingError, and what beginning raises; then `new` can be tried again."""
     global latest, _fork_hook_set
     with lock:
@@ -74,7 +100,7 @@ def _imports_main() -> bool:
     return module is not None and getattr(module.current_process(), "_inheriting", False)
 
 
-def ends(old: Lifetime) -> None:
+def ends(old: object) -> None:
     """Called with the lock held."""
     global latest
     if latest is old:
