@@ -15,6 +15,7 @@ spell() { sources | xargs -0 -r codespell; }
 check "ruff check" ruff check .
 check "ruff format" ruff format --check .
 check "mypy" mypy
+check "complexity" python scripts/complexity.py
 check "clang-format" format_cpp
 check "codespell" spell
 exit "$failed"

@@ -47,6 +47,7 @@ _PASS_OF: Final = _set(
     "db database user smtp mail email admin root redis mysql postgres pg mongo ssh key http proxy login ftp my registry"
 )
 _FLAGS_OF_AUTH: Final = _set("no use with enable disable require skip")
+_OF_PLACES = frozenset({"file", "path", "dir", "folder", "name", "env", "type"})  # what holds no secret itself
 _TAIL: Final = _set("value val str string text plain raw b64 base64")  # of the name before it
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[a-z]+|\d+")
@@ -163,11 +164,15 @@ def is_secret(name: str) -> bool:
         parts = parts[:-1]
     if parts[-2:] == ["key", "id"]:
         parts = parts[:-1]
-    if not parts or (len(parts) > 1 and parts[-1] in ("file", "path", "dir", "folder", "name", "env", "type")):
+    if not parts or (len(parts) > 1 and parts[-1] in _OF_PLACES):
         return False
     if _ALWAYS.intersection(parts) or any(word in part for part in parts for word in _WITHIN):
         return True
-    last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
+    return _ends_as_secret(parts[-1], parts[-2] if len(parts) > 1 else "")
+
+
+def _ends_as_secret(last: str, before: str) -> bool:
+    """Of a name by its last word, which may be a secret's or not, and the one before."""
     if last in ("key", "keys"):
         return before in _KEYS_OF
     if last == "tokens":

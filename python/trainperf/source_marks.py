@@ -9,9 +9,7 @@ import os
 import sys
 import sysconfig
 import tokenize
-from collections.abc import Iterator
-
-import trainperf
+from collections.abc import Iterator, Sequence
 
 _MOST_BYTES = 400_000  # of source, in all: a second of parsing at most
 _LOOPS = (ast.For, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
@@ -59,7 +57,7 @@ def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
 def _files() -> Iterator[str]:
     """The script first."""
     library = [os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
-    library.append(os.path.dirname(os.path.realpath(trainperf.__file__)))
+    library.append(os.path.dirname(os.path.realpath(__file__)))
     for module in (sys.modules.get("__main__"), *list(sys.modules.values())):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
@@ -73,29 +71,36 @@ def _files() -> Iterator[str]:
 def _kind(loop: ast.AST) -> str:
     """What is done to each weight: as in findings/source_marks.py; "" for another loop."""
     over, body = _parts(loop)
-    calls = {name for b in body for n in ast.walk(b) if (name := _method(n))}
-    names = {n.attr for b in body for n in ast.walk(b) if isinstance(n, ast.Attribute)}
-    weights = bool(_words(over) & _OF_WEIGHTS) or "grad" in names
     nodes = [n for b in body for n in ast.walk(b)]
+    calls = {name for n in nodes if (name := _method(n))}
+    of_grad = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in nodes)
     if "backward" in calls:
         return ""
-    if "lerp_" in calls or "lerp" in calls or _blends(nodes) or _scales_and_adds(nodes):
+    if calls & {"lerp_", "lerp"} or _blends(nodes) or _scales_and_adds(nodes):
         return "lerp"
-    if not weights:
+    if of_grad and (kind := _kind_of_gradients(calls, nodes)):
+        return kind
+    if not of_grad and not _words(over) & _OF_WEIGHTS:
         return ""
-    if "grad" in names and calls & {"clamp_", "clip_"}:
-        return "clip_value"
-    if "grad" in names and (calls & {"norm", "pow", "square"} or "vector_norm" in calls):
-        return "clip"
-    if "grad" in names and (calls & {"add_", "sub_", "addcdiv_"} or any(map(_subtracts, nodes))):
-        return "update"
-    if calls & {"mul_"} or any(isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Mult) for n in nodes):
-        return "scale" if "grad" in names else "decay"
+    if "mul_" in calls or any(map(_multiplies, nodes)):
+        return "scale" if of_grad else "decay"
     if calls & {"copy_"}:
         return "copy"
     if calls & _STATISTICS:
         return "statistics"
     return ""
+
+
+def _multiplies(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult)
+
+
+def _kind_of_gradients(calls: set[str], nodes: Sequence[ast.AST]) -> str:
+    if calls & {"clamp_", "clip_"}:
+        return "clip_value"
+    if calls & {"norm", "pow", "square", "vector_norm"}:
+        return "clip"
+    return "update" if calls & {"add_", "sub_", "addcdiv_"} or any(map(_subtracts, nodes)) else ""
 
 
 def _rewrites(node: ast.With | ast.Call) -> bool:

@@ -55,31 +55,22 @@ def _compare(
     seed: int,
     between_runs: float | None,
 ) -> Comparison:
-    several = len(before) > 1
     runs = list(zip(before, after, strict=True))
     devices = all(run.devices for pair in runs for run in pair)
     rows = rows_of(run for pair in runs for run in pair)
     causes = [row_name(row) for row in rows]
     steps = [(sample(a, rows, devices=devices), sample(b, rows, devices=devices)) for a, b in runs]
-    sides = (
-        _side(before, [a for a, _ in steps], names[0]),
-        _side(after, [b for _, b in steps], names[1]),
-    )
-    lasted = min(a.seconds for a, _ in steps), min(b.seconds for _, b in steps)
+    samples = list(zip(*steps, strict=True))
+    sides = _side(before, samples[0], names[0]), _side(after, samples[1], names[1])
+    lasted = min(a.seconds for a in samples[0]), min(b.seconds for b in samples[1])
     short = min(lasted) < limit("compare_long_run")
     machine = likeness.machine_of_all(runs, between_runs, short=short)
     notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
     why_not = _why_not(runs, steps, numbers, causes)
     if why_not:
         return _nothing(why_not, sides, notes)
-    # The same stretches of all ranks: what slows them down together is no chance of each.
-    starts = draw(2 * seed)
-    paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
-    first, second = starts, starts if paired else draw(2 * seed + 1)
-    if [a.steps for a, _ in steps] > [b.steps for _, b in steps]:  # by length, so that turned around they are the same
-        first, second = second, first
     means = [(a.means, b.means) for a, b in steps]
-    drawn = [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
+    drawn = _drawn(steps, seed)
     columns = steps[0][0].columns
     changes = _changes(columns, _over_ranks(means), _over_ranks(drawn), machine.between_runs)
     too_long = likeness.kept_off_too_long(runs) if machine.left_out else ""
@@ -94,11 +85,10 @@ def _compare(
         notes = (*notes, words.short(lasted))
     total = changes[judged.total] = _with_interval(changes[judged.total], judged.relative)
     gone, new = _findings(before, after)
-    by_rank = [
-        _rank(number, _changes(columns, of_rank, drawn_, machine.between_runs), causes, judged.total)
-        for number, of_rank, drawn_ in zip(numbers, means, drawn, strict=True)
-        if several
-    ]
+
+    def of_rank(number: int, means: tuple[Floats, Floats], drawn: tuple[Floats, Floats]) -> RankChange:
+        return _rank(number, _changes(columns, means, drawn, machine.between_runs), causes, judged.total)
+
     return Comparison(
         kind=judged.kind,
         verdict=judged.verdict,
@@ -110,12 +100,23 @@ def _compare(
         causes=_largest_first(changes[cause] for cause in causes),
         phases=_largest_first(changes[f"phase {phase}"] for phase in PHASES),
         devices=_devices(changes, causes) if devices else (),
-        ranks=tuple(by_rank),
+        ranks=tuple(map(of_rank, numbers, means, drawn)) if len(runs) > 1 else (),
         machine_left_out=judged.total == "loop",
         gone=gone,
         new=new,
         notes=notes,
     )
+
+
+def _drawn(steps: Sequence[tuple[Sample, Sample]], seed: int) -> list[tuple[Floats, Floats]]:
+    """Replicates of both sides of each rank: the same stretches of all ranks, as what slows them down together is no
+    chance of each."""
+    starts = draw(2 * seed)
+    paired = all(abs(a.steps - b.steps) <= limit("compare_paired_lengths") * max(a.steps, b.steps) for a, b in steps)
+    first, second = starts, starts if paired else draw(2 * seed + 1)
+    if [a.steps for a, _ in steps] > [b.steps for _, b in steps]:  # by length, so that turned around they are the same
+        first, second = second, first
+    return [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
 
 
 def _nothing(why: str, sides: tuple[Side, Side], notes: tuple[str, ...]) -> Comparison:
@@ -302,16 +303,19 @@ def _clock_alone(changes: dict[str, Change], rows: Rows, total: str) -> Sequence
     on_the_cpu = [row_name(row) for row in rows if set(row) <= set(_ON_THE_CPU)]
     work = [c for name in on_the_cpu if (c := changes[name]).before or c.after]
     moved = [c for c in work if c.told] or work
-    before, after = sum(c.before for c in work), sum(c.after for c in work)
+    (before, after), (moved_before, moved_after) = _sums(work), _sums(moved)
     if min(before, after) <= _TINY_MS or abs(math.log(after / before)) > math.log1p(limit("compare_machine_state")):
         return ()
-    if min(sum(c.before for c in moved) / before, sum(c.after for c in moved) / after) < limit("most_share"):
+    if min(moved_before / before, moved_after / after) < limit("most_share"):
         return ()
     apart = (*on_the_cpu, *(MACHINE if total == "loop" else ()))
-    others = sum(
-        abs(changes[name].difference) for row in rows if (name := row_name(row)) not in apart and changes[name].told
-    )
+    elsewhere = [changes[name] for name in map(row_name, rows) if name not in apart]
+    others = sum(abs(c.difference) for c in elsewhere if c.told)
     return moved if others <= limit("warn_share") * abs(after - before) else ()
+
+
+def _sums(changes: Sequence[Change]) -> tuple[float, float]:
+    return sum(c.before for c in changes), sum(c.after for c in changes)
 
 
 def _kind(relative: Relative) -> Kind:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
@@ -94,20 +94,11 @@ def to_plain(lines: list[Line]) -> str:
 
 def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
     """At most MAX_LINES lines, none longer than `width` but the last, where the path is."""
-    top = next((f for f in model.findings if f.id == model.verdict.finding), None)
-    lines: list[Line] = []
-    healthy = "bold green" if model.verdict.kind == "healthy" else "bold"
-    style = _SEVERITY_STYLE[top.severity] if top is not None else healthy
-    for i, text in enumerate(wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)):
-        lines.append([("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)])
+    lines = _head(model, width)
     wont: list[Line] = []
     told = next((f for f in model.findings if f.id in (model.verdict.finding, model.verdict.look)), None)
     if told is not None:
-        lines += block("Why", fit_places(clean(told.why or told.evidence[0]), width - INDENT, 2), width, 2)
-        advice = _next_text(told, width - INDENT, 2)
-        if len(wrap(advice, width - INDENT, 3)) > 2:  # code, that is not cut
-            advice = _next_text(told, width - INDENT, 3)
-        lines += block("Next", advice, width, 3)
+        lines += _why_and_next(told, width)
         if told.will_not_help:
             wont = block("", _first_parts(f"will not help: {told.will_not_help}", width - INDENT), width, 1, "dim")
     every, urgent = len(model.notes), model.urgent_notes
@@ -130,6 +121,22 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     return lines + _tree(model, width, MAX_LINES - len(lines) - len(tail)) + tail
 
 
+def _head(model: ReportModel, width: int) -> list[Line]:
+    top = next((f for f in model.findings if f.id == model.verdict.finding), None)
+    healthy = "bold green" if model.verdict.kind == "healthy" else "bold"
+    style = _SEVERITY_STYLE[top.severity] if top is not None else healthy
+    rows = wrap(clean(model.verdict.text), width - 11, 3 if model.steps else 5)
+    return [[("trainperf  " if i == 0 else " " * 11, "bold"), (text, style)] for i, text in enumerate(rows)]
+
+
+def _why_and_next(f: Finding, width: int) -> list[Line]:
+    advice = _next_text(f, width - INDENT, 2)
+    if len(wrap(advice, width - INDENT, 3)) > 2:  # code, that is not cut
+        advice = _next_text(f, width - INDENT, 3)
+    why = block("Why", fit_places(clean(f.why or f.evidence[0]), width - INDENT, 2), width, 2)
+    return why + block("Next", advice, width, 3)
+
+
 def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
     """The verdict, then each finding with its evidence, then what could not be looked at."""
     without = dataclasses.replace(model, notes=(), urgent_notes=0)  # they come in full below
@@ -141,33 +148,9 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     if keep:
         lines.append(_more("trainperf report ", model))
     for f in model.findings:
-        lines.append([])
-        head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
-        lines += [[(t, _SEVERITY_STYLE[f.severity])] for t in wrap(clean(head), width, 3)]
-        if f.where:
-            lines += block("Where", f.where, width, 1)
-        if f.who:
-            lines += block("Who", ", ".join(f.who), width, 2)
-        if f.why and f.id not in (model.verdict.finding, model.verdict.look):  # else it stands above
-            lines += block("Why", f.why, width, 3)
-        for e in f.evidence:
-            rows = wrap(clean(e), width - INDENT - 2, 3)
-            lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
-        lines += block("", f"confidence {f.confidence}: {f.confidence_why}", width, 2)
-        for i, row in enumerate(_fix_rows(f.fix, width)):
-            lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (row, "")])
-        if f.will_not_help:
-            lines += block("", f"will not help: {f.will_not_help}", width, 2)
-        lines += block("More", f"trainperf explain {f.id}", width, 1, "dim")
-    if model.abstained:
-        lines.append([])
-        lines.append([("Checks skipped:", "bold")])
-        by_why: dict[str, list[str]] = {}
-        for a in model.abstained:
-            by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")
-        for why, rules in by_why.items():
-            told = _rules(rules, why, width) if model.steps else f"all {plural(len(rules), 'rule')}"
-            lines += block("", f"{told}: {why}", width, 4)
+        # Of the finding that the verdict is about, why stands above.
+        lines += _finding(f, width, why=f.id not in (model.verdict.finding, model.verdict.look))
+    lines += _skipped(model, width)
     lines.append([])
     tiers = "; ".join(f"{probe} {tier}" for probe, tier in sorted(model.tiers.items()))
     lines += block("Tiers", tiers or "none recorded", width, 6, "dim")
@@ -175,6 +158,42 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         lines += block("Note", note, width, 3, "dim")
     if len(model.notes) > _MOST_NOTES:
         lines += block("", f"and {len(model.notes) - _MOST_NOTES:,} more notes, which --json has", width, 1, "dim")
+    return lines
+
+
+def _finding(f: Finding, width: int, *, why: bool) -> list[Line]:
+    """A finding with its evidence, below an empty line."""
+    lines: list[Line] = [[]]
+    head = f"{f.id} {f.slug} ({f.severity}): {f.title}" + (f"; {cost_text(f)}" if f.cost_ns or f.told_ns else "")
+    lines += [[(t, _SEVERITY_STYLE[f.severity])] for t in wrap(clean(head), width, 3)]
+    if f.where:
+        lines += block("Where", f.where, width, 1)
+    if f.who:
+        lines += block("Who", ", ".join(f.who), width, 2)
+    if f.why and why:
+        lines += block("Why", f.why, width, 3)
+    for e in f.evidence:
+        rows = wrap(clean(e), width - INDENT - 2, 3)
+        lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
+    lines += block("", f"confidence {f.confidence}: {f.confidence_why}", width, 2)
+    for i, row in enumerate(_fix_rows(f.fix, width)):
+        lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (row, "")])
+    if f.will_not_help:
+        lines += block("", f"will not help: {f.will_not_help}", width, 2)
+    return lines + block("More", f"trainperf explain {f.id}", width, 1, "dim")
+
+
+def _skipped(model: ReportModel, width: int) -> list[Line]:
+    """What could not be looked at, and why, below an empty line."""
+    if not model.abstained:
+        return []
+    lines: list[Line] = [[], [("Checks skipped:", "bold")]]
+    by_why: dict[str, list[str]] = {}
+    for a in model.abstained:
+        by_why.setdefault(a.why, []).append(f"{a.id} {a.slug}")
+    for why, rules in by_why.items():
+        told = _rules(rules, why, width) if model.steps else f"all {plural(len(rules), 'rule')}"
+        lines += block("", f"{told}: {why}", width, 4)
     return lines
 
 
@@ -285,44 +304,58 @@ def _tree(model: ReportModel, width: int, room: int) -> list[Line]:
         head += f" (median {_ms(model.median_ms)}, p95 {_ms(model.p95_ms)}; {model.steps:,} steps)"
     else:
         head += f" ({model.steps:,} step{'s' if model.steps != 1 else ''})"
+    entries = _entries(model, max(1, room - 1))
+    digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
+    told = {i for i, entry in enumerate(entries) if entry.ids}
+    times = apportion([e.ms for e in entries], round(model.mean_ms, digits), digits, told)
+    percents = apportion([e.share * 100 for e in entries], 100.0, 0, told)
+    longest = max(12, *(len(e.name) for e in entries))
+    most = max(len(e.ids) for e in entries)
+    mark_width = len("<- TP101, TP104 +1" if most > 2 else "<- TP101, TP104 ")
+    bar_width = max(0, min(30, width - INDENT - 22 - mark_width - longest))
     lines = block("Step", head, width, 1)
+    for entry, value, percent in zip(entries, times, percents, strict=True):
+        if not (value or percent or entry.ids):
+            continue
+        row = f"{entry.name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
+        mark = _mark(entry.ids, width - INDENT - len(row) - bar_width - 1)
+        bar = "#" * round(entry.share * bar_width)
+        lines.append(
+            [
+                (" " * INDENT, ""),
+                (row, "bold" if entry.ids else ""),
+                (f"{bar:<{bar_width}} ", "red" if entry.ids else "cyan"),
+                (mark, "bold red"),
+            ]
+        )
+    return lines
+
+
+class _Entry(NamedTuple):
+    """A row of the tree."""
+
+    name: str
+    ms: float
+    share: float
+    ids: list[str]  # of the findings that tell it
+
+
+def _entries(model: ReportModel, rows: int) -> list[_Entry]:
+    """At most that many rows: what is too small, or does not fit, is one."""
     told_by = _told_by(model)
     parts = list(model.shown_causes)
     shown = [p for p in parts if p.share >= limit("show_share")]
-    rows = max(1, room - 1)
     if len(shown) > rows or (len(shown) == rows and len(parts) > len(shown)):
         # The largest stays; then what a finding tells.
         kept = sorted(shown[1:], key=lambda p: not told_by[p.name])[: max(0, rows - 2)]
         shown = [p for p in shown if p is shown[0] or p in kept] if rows > 1 else []
     rest = [p for p in parts if p not in shown]
-    entries = [(p.name, p.ms_per_step, p.share, told_by[p.name]) for p in shown]
+    entries = [_Entry(p.name, p.ms_per_step, p.share, told_by[p.name]) for p in shown]
     if rest:
         name = rest[0].name if len(rest) == 1 else f"{len(rest)} others"
         ids = list(dict.fromkeys(id for p in rest for id in told_by[p.name]))
-        entries.append((name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest), ids))
-    digits = 2 if model.mean_ms < 10 else (1 if model.mean_ms < 1000 else 0)
-    told = {i for i, (*_, ids) in enumerate(entries) if ids}
-    times = apportion([e[1] for e in entries], round(model.mean_ms, digits), digits, told)
-    percents = apportion([e[2] * 100 for e in entries], 100.0, 0, told)
-    longest = max(12, *(len(name) for name, *_ in entries))
-    most = max(len(ids) for *_, ids in entries)
-    mark_width = len("<- TP101, TP104 +1" if most > 2 else "<- TP101, TP104 ")
-    bar_width = max(0, min(30, width - INDENT - 22 - mark_width - longest))
-    for (name, _, share, ids), value, percent in zip(entries, times, percents, strict=True):
-        row = f"{name:<{longest}} {value:>9,.{digits}f} ms {percent:>4.0f}%  "
-        mark = _mark(ids, width - INDENT - len(row) - bar_width - 1)
-        if not (value or percent or ids):
-            continue
-        bar = "#" * round(share * bar_width)
-        lines.append(
-            [
-                (" " * INDENT, ""),
-                (row, "bold" if ids else ""),
-                (f"{bar:<{bar_width}} ", "red" if ids else "cyan"),
-                (mark, "bold red"),
-            ]
-        )
-    return lines
+        entries.append(_Entry(name, sum(p.ms_per_step for p in rest), sum(p.share for p in rest), ids))
+    return entries
 
 
 def _told_by(model: ReportModel) -> dict[str, list[str]]:
