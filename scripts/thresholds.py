@@ -7,7 +7,7 @@ from trainperf.findings.thresholds import TABLE
 HEAD = """\
 # Thresholds
 
-Every number that a verdict depends on. Made from `python/trainperf/findings/thresholds*.py` by \
+Every number that a verdict depends on. Made from `python/trainperf/findings/thresholds.py` by \
 `scripts/thresholds.py`; a test keeps the two equal.
 
 | Name | Value | Unit | Meaning | Source |

@@ -23,13 +23,13 @@ from trainperf.findings.restarts import Outside, Restarts, restarts, workers_sto
 from trainperf.findings.skipped import Skipped, skipped
 from trainperf.findings.text import Count, Share, ms, plural, size
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES, cause_of
+from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
 
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
     from trainperf.findings.frames import FrameLike
-    from trainperf.runfile import Int64Array, RunReader
+    from trainperf.runfile import Detail, Int64Array, RunReader
 
 K = TypeVar("K")
 _LONGEST_COMMAND = 160  # characters
@@ -159,6 +159,14 @@ class Facts(Places):
         for cell, ns in claims.items():
             causes[self.cause_of(cell)] = causes.get(self.cause_of(cell), 0) + ns
         return causes
+
+    def claims_of(self, samples: Iterable[Detail]) -> dict[Cell, int]:
+        """The time of samples of the training thread, as far as no finding has told it."""
+        claims: dict[Cell, int] = {}
+        for d in samples:
+            cell = (d.phase, MECHANISM_OF[d.state])
+            claims[cell] = claims.get(cell, 0) + d.ns
+        return {cell: ns for cell, n in claims.items() if (ns := min(n, self.ledger.left(cell))) > 0}
 
     def cause_ns(self, cause: str) -> int:
         return sum(self.cells(cause).values())
