@@ -1,4 +1,4 @@
-"""Errors that trainperf raises; each message names the mend."""
+"""Errors that trainperf raises; each message names the fix."""
 
 
 class TrainperfError(Exception):

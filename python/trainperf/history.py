@@ -1,7 +1,7 @@
 """Earlier runs of the same name: what is known of them, and where they lie.
 
 A watch with a name and a folder looks at its start for the last five such runs and keeps what it found in its own run
-file (meta "history"), so that every view of the file, anywhere and later, can say how the run went beside them.
+file (meta "history"), so that every view of the file, anywhere and later, can compare the run with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainperf.log import log
 from trainperf.runfile.schema import CAUSES, RunDatabase
 from trainperf.settings import file_stem
 
-LAST: Final = 5  # runs that a run is held against
+LAST: Final = 5  # runs that a run is compared with
 _LOOKED_AT: Final = 64  # files: a start must not wait for a folder of thousands
 _WARM_UP: Final = 16
 
@@ -87,7 +87,7 @@ def run_files(folder: str | os.PathLike[str]) -> list[Path]:
 def earlier(folder: str, name: str, *, host: str, rank: str, but: str = "") -> list[Past]:
     """The last LAST runs of that name, host and rank that have ended and have steps; the newest first.
 
-    Only files whose name begins with the run's are looked at, and the newest 64 of them: that is what a watch on a
+    Only files whose name begins with the run's are read, and the newest 64 of them: that is what a watch on a
     folder calls them. `but`: the run itself.
     """
     found: list[Past] = []
@@ -134,7 +134,7 @@ def _read(path: Path, wanted: Mapping[str, str]) -> Past | None:
 
 
 def _median_ns(database: RunDatabase) -> float | None:
-    """From the histogram (bins of 1.6 %), which is there whatever the run's length."""
+    """From the histogram (bins of 1.6 %), which a run of any length has."""
     bins = database.rows(
         "wall_histogram", "iii", columns=("lower_ns", "steps", "wall_ns"), order="WHERE warm_up = 0 ORDER BY lower_ns"
     )

@@ -20,7 +20,7 @@ class Run(RunReader):
 
     @cached_property
     def judged(self) -> Findings:
-        """What the rules say: the verdict, the findings, and what could not be looked at."""
+        """What the rules say: the verdict, the findings, and the checks that were skipped."""
         from trainperf.findings import find  # here, for a light import
 
         return find(self)

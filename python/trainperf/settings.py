@@ -103,7 +103,7 @@ def resolve(
 ) -> Settings:
     """Checks everything that can be checked before the loop starts.
 
-    Raises ValueError (or TypeError, for a value of the wrong kind) whose text names the mend.
+    Raises ValueError (or TypeError, for a value of the wrong kind) whose text names the fix.
     """
     environ = os.environ if environ is None else environ
     disabled = "TRAINPERF_DISABLE is set" if _flag(environ, "TRAINPERF_DISABLE") else ""
@@ -178,10 +178,10 @@ def _target(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> 
 
 def _path(path: str | os.PathLike[str]) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
-        mend = "a decorator is written @trainperf.watch(), with its parentheses"
+        fix = "a decorator is written @trainperf.watch(), with its parentheses"
         if not callable(path):
-            mend = "give a file name, or None for a private temporary file"
-        raise TypeError(f"path={path!r} must be a str or a Path: {mend}")
+            fix = "give a file name, or None for a private temporary file"
+        raise TypeError(f"path={path!r} must be a str or a Path: {fix}")
     text = os.fsdecode(path)
     if not text:
         raise ValueError("path is empty: give a file name, or None for a private temporary file")

@@ -252,7 +252,7 @@ def test_too_few_steps_are_one_line_with_their_numbers(tmp_path: Path) -> None:
     a, b = pair(tmp_path, steps=300)
     few = write(tmp_path / "few.tpr", [COMPUTE])
     assert compared(a, few).verdict == (
-        "cannot tell: too few steps: the second run has 1 step beside 1 of warm-up; 20 are the least"
+        "cannot tell: too few steps: the second run has 1 step after 1 of warm-up; 20 are the least"
     )
     assert compared(few, few).verdict.count("run has 1 step") == 2
     none = RunFile(tmp_path / "none.tpr").build()

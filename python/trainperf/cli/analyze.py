@@ -19,8 +19,8 @@ class Analyze:
     help = "say why training is slow, from a torch.profiler trace"
     description = (
         "Reads traces of torch.profiler (Chrome JSON, plain or gzip) and shows the verdict of each. With -o the run "
-        "file is kept, for every other command. Several traces, such as those of several ranks, or a folder of them, "
-        "become several run files in the folder that -o names."
+        "file is kept, for every other command. Several traces, or a folder of them, become several run files in the "
+        "folder that -o names."
     )
 
     epilog = """\
@@ -33,10 +33,12 @@ examples:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("traces", metavar="TRACE", nargs="+", help="a trace (.json, .json.gz), or a folder of them")
         parser.add_argument(
-            "-o", "--output", metavar="RUN", help="keep the run file there; of several traces: a folder"
+            "-o", "--output", metavar="RUN", help="keep the run file there; for several traces, a folder"
         )
-        parser.add_argument("-f", "--force", action="store_true", help="overwrite run files that exist")
-        parser.add_argument("--json", action="store_true", help="as JSON, see docs/show-json.md; of several: a list")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite existing run files")
+        parser.add_argument(
+            "--json", action="store_true", help="as JSON, see docs/show-json.md; a list for several traces"
+        )
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.traces import find_traces

@@ -14,7 +14,7 @@ class Compare:
     name = "compare"
     help = "say what changed from one run to another, and whether it is noise"
     description = (
-        "Compares two runs: how much faster or slower the second is, through which causes, and how sure that is. Of "
+        "Compares two runs: how much faster or slower the second is, through which causes, and how sure that is. For "
         "jobs of several ranks (folders, or patterns): their mean step, and each rank. "
         "Exit codes: 0 no difference beyond noise, 5 a difference, 4 cannot tell; with --fail-over: 3 a regression, "
         "4 cannot tell, 0 otherwise."
@@ -33,16 +33,16 @@ examples:
         parser.add_argument(
             "before", metavar="A", help="the run to compare with: a.tpr, or a folder or pattern of its ranks"
         )
-        parser.add_argument("after", metavar="B", help="the run in question, likewise")
+        parser.add_argument("after", metavar="B", help="the run to judge, likewise")
         parser.add_argument("more", nargs="*", default=(), help=argparse.SUPPRESS)  # a pattern that the shell took
-        why = "exit with 3 when B is slower by this much (5%%), and surely"
+        why = "exit with 3 if B is slower by this much (5%%), beyond noise"
         parser.add_argument("--fail-over", metavar="PERCENT", type=share, help=why)
-        why = "what two runs of one program are known to differ by here, when nothing else runs (default: 5%%)"
+        why = "by how much two runs of one program differ on this machine if nothing else runs (default: 5%%)"
         parser.add_argument("--noise", metavar="PERCENT", type=share, help=why)
-        parser.add_argument("-o", "--output", metavar="FILE", help="as one HTML file, besides")
-        parser.add_argument("-f", "--force", action="store_true", help="overwrite a file that exists")
+        parser.add_argument("-o", "--output", metavar="FILE", help="also write one HTML file")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite an existing file")
         parser.add_argument("--json", action="store_true", help="as JSON, see docs/compare.md")
-        parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
+        parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working

@@ -71,7 +71,7 @@ example:
 
 
 def _torch() -> str:
-    """Its version. Imported as a training would, so that what is hooked in it, and its CUPTI, are looked at."""
+    """Its version. Imported as a training would, so that its hooks and its CUPTI are checked."""
     try:
         import torch
     except Exception as error:  # a broken installation says so in many ways

@@ -40,7 +40,7 @@ class Explain:
     name = "explain"
     help = "explain a finding, such as TP101"
     description = (
-        "Explains a finding: what it means, how it is measured, how sure it is, what to do. Without: lists all."
+        "Explains a finding: what it means, how it is measured, how sure it is, what to do. Without an id, lists all."
     )
 
     epilog = """\

@@ -1,4 +1,4 @@
-"""`trainperf export RUN -o FILE`: a run for other programs; the file's name tells the format."""
+"""`trainperf export RUN -o FILE`: a run for other programs; the file's name gives the format."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainperf.export import FORMATS, Format, choose
 class Export:
     name = "export"
     help = "write a run for other programs: Parquet, CSV, JSON, Perfetto, TensorBoard ..."
-    description = "Writes a run in another format, which the name of the file tells, or --format."
-    epilog = "formats, and how a name that tells them ends:\n"
+    description = "Writes a run in another format, chosen by the file name or by --format."
+    epilog = "formats, with the ending that chooses them:\n"
     epilog += "".join(
         f"  {f.name:<12} {''.join(f.suffixes[:1]) or '-':<9} {f.what}{f.option and '; '}{f.option}\n" for f in FORMATS
     )
@@ -29,17 +29,15 @@ examples:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run", metavar="RUN", nargs="+", help="a run file (a.tpr); into a folder, as many as you like"
-        )
+        parser.add_argument("run", metavar="RUN", nargs="+", help="a run file (a.tpr); several for a folder")
         parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write, such as t.json.gz")
         parser.add_argument(
             "--format",
             choices=[f.name for f in FORMATS],
             metavar="FORMAT",
-            help="one of those below, whatever the name says",
+            help="one of those below, for any file name",
         )
-        parser.add_argument("-f", "--force", action="store_true", help="overwrite what exists")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite existing files")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
@@ -72,7 +70,7 @@ def _no_database_of(uri: str, inputs: Sequence[str]) -> None:
 
 
 def _write(path: str, output: str, chosen: Format, force: bool, inputs: Sequence[str]) -> tuple[str, str]:
-    """The place, and what is damaged of the run beside what was written; "" where nothing is."""
+    """The place, and which parts of the run are damaged; "" for none."""
     from trainperf.output import check_target, exists_already
     from trainperf.run import Run
 

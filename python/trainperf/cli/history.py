@@ -1,4 +1,4 @@
-"""`trainperf history [DIR]`: the runs in a folder, and how their steps have grown or shrunk."""
+"""`trainperf history [DIR]`: the runs in a folder, and the trend of their steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ examples:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where the runs are (default: .)")
-        parser.add_argument("--name", help="only the runs called that")
+        parser.add_argument("--name", help="only runs of this name")
         parser.add_argument("-n", type=_count, default=20, metavar="N", help="the last N (default: 20); 0: all")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
@@ -40,8 +40,8 @@ examples:
 
         if not os.path.isdir(args.folder):
             file = os.path.exists(args.folder)
-            mend = "is a file: trainperf show reads one" if file else "does not exist: name one that has run files"
-            raise TrainperfError(f"{args.folder} {mend}")
+            wrong = "is a file: trainperf show reads one" if file else "does not exist: name one that has run files"
+            raise TrainperfError(f"{args.folder} {wrong}")
         with working("reading runs") as at:
             paths = list(itertools.islice(history.scan(args.folder, args.name), args.n or None))
             found = report.build(paths, lambda number: at(f"{number} of {len(paths)}"))

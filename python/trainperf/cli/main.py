@@ -49,12 +49,12 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
     parser = argparse.ArgumentParser(
         prog="trainperf",
-        description="Tells why PyTorch training is slow.",
+        description="Says why PyTorch training is slow.",
         epilog=_EPILOG,
         formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"trainperf {trainperf.__version__}")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="say what happens (-vv: everything)")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log progress (-vv: everything)")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     parsers = {}
     for command in COMMANDS:

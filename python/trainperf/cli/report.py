@@ -1,4 +1,4 @@
-"""`trainperf report RUN -o a.html`: the report as one HTML file; of a folder, with all ranks beside each other."""
+"""`trainperf report RUN -o a.html`: the report as one HTML file; for a folder, with all its ranks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ examples:
         parser.add_argument(
             "run", metavar="RUN", help="a.tpr, or all ranks of one: a folder, or a pattern such as 'a.rank*.tpr'"
         )
-        parser.add_argument("-o", "--output", metavar="FILE", help="the HTML file (default: beside the run, a.html)")
-        parser.add_argument("-f", "--force", action="store_true", help="overwrite a file that exists")
+        parser.add_argument("-o", "--output", metavar="FILE", help="the HTML file (default: a.html, next to the run)")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite an existing file")
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working

@@ -1,4 +1,4 @@
-"""`trainperf run train.py ...`: an unmodified script or module, watched, in this very process."""
+"""`trainperf run train.py ...`: an unmodified script or module, watched, in this process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ examples:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "trainperf run [-o FILE] [--name NAME] [-f] (SCRIPT | -m MODULE) ..."
         parser.add_argument("-o", "--output", metavar="FILE", help="the run file (default: SCRIPT-DATE-TIME.tpr)")
-        parser.add_argument("--name", help="what the run is called in reports")
-        parser.add_argument("-f", "--force", action="store_true", help="overwrite a run file that exists")
+        parser.add_argument("--name", help="the run's name in reports")
+        parser.add_argument("-f", "--force", action="store_true", help="overwrite an existing run file")
         # A flag, not an option with a value: so that everything from the module's name on is the script's own.
         parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
         parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")

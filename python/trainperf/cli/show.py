@@ -12,8 +12,8 @@ class Show:
     name = "show"
     help = "show what a run file says"
     description = (
-        "Shows the verdict of a run, its findings with their evidence, and what could not be looked at. Of several "
-        "ranks (a folder, or a pattern): the ranks beside each other, and all else of the one that keeps them waiting."
+        "Shows the verdict of a run, its findings with their evidence, and the checks that were skipped. With several "
+        "ranks (a folder, or a pattern): compares the ranks, and shows the straggler in detail."
     )
 
     epilog = """\

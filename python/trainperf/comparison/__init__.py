@@ -1,4 +1,4 @@
-"""Two runs, held against each other: what changed, by which cause, and whether it is more than noise. A run may be the
+"""Two runs, compared: what changed, by which cause, and whether it is more than noise. A run may be the
 ranks of a job.
 
     from trainperf.comparison import compare

@@ -71,7 +71,7 @@ class Comparison:
     machine_left_out: bool = False  # `total` and `relative` are without descheduled and throttled time
     gone: tuple[str, ...] = ()  # findings of the first run that the second does not have: "TP101 data-starved"
     new: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what differs beside: the host, the batch size
+    notes: tuple[str, ...] = ()  # what else differs: the host, the batch size
 
     def regressed(self, limit: float) -> bool:
         """Slower beyond noise, and by at least `limit` (0.05: 5 %)."""

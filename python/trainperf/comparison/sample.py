@@ -49,7 +49,7 @@ class Sample:
 
 
 def rows_of(runs: Iterable[Run]) -> Rows:
-    """Causes that too few samples of any of the runs tell apart are one row (findings/split.py)."""
+    """Causes that too few samples of any of the runs separate are one row (findings/split.py)."""
     together = {cause for run in runs if run.judged.unsplit is not None for cause in run.judged.unsplit.causes}
     # Python first, as findings.split names them.
     both = tuple(sorted((c for c in CAUSES if c in together), key=lambda c: c != "python"))

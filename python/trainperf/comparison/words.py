@@ -101,7 +101,7 @@ def _ms(value: float) -> str:
 
 def too_few(few: Iterable[tuple[str, Sample]], least: int) -> str:
     each = [
-        f"the {which} run has {plural(s.steps, 'step')}" + (f" beside {s.left_out} of warm-up" if s.left_out else "")
+        f"the {which} run has {plural(s.steps, 'step')}" + (f" after {s.left_out} of warm-up" if s.left_out else "")
         for which, s in few
     ]
     return f"too few steps: {', '.join(each)}; {least} are the least"

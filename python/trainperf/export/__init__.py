@@ -72,7 +72,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         "mlflow",
         (),
         "trainperf.export.mlflow",
-        "metrics; -o is the tracking URI",
+        "metrics",
         into="service",
         option="-o is the tracking URI",
     ),

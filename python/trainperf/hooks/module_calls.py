@@ -1,4 +1,4 @@
-"""Which calls of modules a backward can go through: a few steps are looked at, once each."""
+"""Which calls of modules a backward can go through: in a few steps, once each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """torch's own users of CUPTI: it has one owner at a time, and they take it without asking.
 
 So the tracer lets go before they begin, and comes back when they have ended; in between the run says that the device
-was not looked at. Patched are functions that start and stop a profiler; nothing that Dynamo traces.
+was not read. Patched are functions that start and stop a profiler; nothing that Dynamo traces.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The iterator hands each worker a few batches ahead, and passes them on in order. So where one worker is late the others
 come to an end of what they were asked for; and each may come to the end of its part of a stream. As a batch comes that
-was waited for, the iterator's own list of tasks tells whether that is so, and since when: how the batches came in.
+was waited for, the iterator's own list of tasks shows whether that is so, and since when.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class FitCallback:
         self._watch: Watch | None = None  # the last one's
 
     def _begin_watch(self, root: str, *, rank: int, world_size: int) -> tuple[Watch, FitWatch | None]:
-        """The training's watch, and again if it is ours: the program's own goes on, and tells the verdict itself."""
+        """The training's watch, and again if it is ours: the program's own goes on, and prints the verdict itself."""
         running = process.current()
         if isinstance(running, FitWatch):
             running.give_way()

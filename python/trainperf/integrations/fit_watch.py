@@ -1,4 +1,4 @@
-"""A watch that a callback begins and ends: it prints when told to, and its file lies where the training's do."""
+"""A watch that a callback begins and ends: it prints if asked to, and its file lies where the training's do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FitWatch(Watch):
     end_if_over: Callable[[], None] | None = None  # set by who began it
 
     def go_without(self, why: str) -> None:
-        """After an __enter__ that failed: runs as where there is no core, and tells why."""
+        """After an __enter__ that failed: runs as without the core, and says why."""
         self._why_off, self._state = why, "running"
 
     def end(self, error: BaseException | None, *, told: bool = True) -> None:

@@ -24,7 +24,7 @@ class TrainPerfHooks(FitCallback):
         on_flag: called with each flagged step (a ClosedStep), on the training thread between steps (docs/flags.md).
         name, overwrite, verbose, gil, cuda, sampler_hz, budget, flag_shares: as of trainperf.watch().
 
-    Where it stands in the list of callbacks does not matter. It never raises into training, but at its start
+    Its position in the list of callbacks does not matter. It never raises into training, but at its start
     when the run file cannot be made (with several ranks that rank logs the error, and trains unwatched).
     It adds no collective, and keeps nothing in checkpoints.
     """

@@ -1,4 +1,4 @@
-"""What Lightning's profiler is not told: validation as a whole, each logger, and what the trainer does beside them.
+"""What Lightning's profiler is not told: validation as a whole, each logger, and what else the trainer does.
 
 Methods of the trainer's own loops are replaced on the object, loggers' on their class; remove() takes out what is still
 ours. Private names of Lightning are looked for, and where one is not there the run says what it lacks.

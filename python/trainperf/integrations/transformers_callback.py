@@ -38,7 +38,7 @@ class TrainPerfHooks(FitCallback):
         on_flag: called with each flagged step (a ClosedStep), on the training thread between steps (docs/flags.md).
         name, overwrite, verbose, gil, cuda, sampler_hz, budget, flag_shares: as of trainperf.watch().
 
-    Where it stands in the list of callbacks does not matter. It never raises into training, but at its start
+    Its position in the list of callbacks does not matter. It never raises into training, but at its start
     when the run file cannot be made (with several ranks that rank logs the error, and trains unwatched).
     It adds no collective and no synchronisation, and keeps nothing in checkpoints.
     """
@@ -133,7 +133,7 @@ class _Raised:
 
     `Trainer.train` is wrapped while there is a trainer that has our callback and has not trained yet: from its
     on_init_end on, as wrapping it in on_train_begin is too late for the call that is running. The trainer itself gets
-    nothing, so it is freed, and can be pickled, as ever.
+    nothing, so it is freed, and can be pickled, as usual.
     """
 
     def __init__(self) -> None:

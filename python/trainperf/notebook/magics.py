@@ -51,7 +51,7 @@ def _magic(line: str, cell: str | None = None) -> Any:
 
     The watch is in the variable `run` from the cell's first line on: run.step(), run.phase("transfer") in it, and
     run.findings, run.report("a.html") after it. A `run` of your own stays what it is; then give --as.
-    What the cell prints, its progress bars and its last value are shown as ever. An exception is the cell's own.
+    What the cell prints, its progress bars and its last value are shown as usual. An exception is the cell's own.
     """
     from trainperf.watch import watch as new_watch
 

@@ -1,4 +1,4 @@
-"""Several ranks beside each other: each one's causes, and who keeps the others waiting."""
+"""Several ranks compared: each one's causes, and which keeps the others waiting."""
 
 from __future__ import annotations
 

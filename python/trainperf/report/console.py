@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 15
 _MOST_NOTES: Final = 20
 _LONGEST_LINE: Final = 300
-_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")  # who, by caches and clocks, slow what runs beside them, too
+_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")  # whose holders also slow others, by caches and clocks
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
@@ -138,7 +138,7 @@ def _why_and_next(f: Finding, width: int) -> list[Line]:
 
 
 def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> list[Line]:
-    """The verdict, then each finding with its evidence, then what could not be looked at."""
+    """The verdict, then each finding with its evidence, then the checks that were skipped."""
     without = dataclasses.replace(model, notes=(), urgent_notes=0)  # they come in full below
     lines = summary_lines(without, width=width, keep=False)
     phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]

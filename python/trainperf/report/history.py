@@ -1,4 +1,4 @@
-"""The runs of a folder: one line each, oldest first, each held against those of its name before it."""
+"""The runs of a folder: one line each, oldest first, each compared with those of its name before it."""
 
 from __future__ import annotations
 

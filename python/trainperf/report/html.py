@@ -53,7 +53,7 @@ def render(
 
     Args:
         notes: to be shown before the run's own.
-        ranks: all ranks of the job, beside each other; the page is about `run`, one of them.
+        ranks: all ranks of the job; the page is about `run`, one of them.
         embedded: within a notebook: without what belongs to a page of its own.
 
     Raises RunFileError when the file turns out to be damaged.

@@ -73,7 +73,7 @@ class ReportModel:
     median_ms: float | None  # warm-up steps left out; None: no other step was seen
     p95_ms: float | None
     causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to wall_ns
-    shown_causes: tuple[Part, ...]  # those that took time, the costliest first; two that were not told apart are one
+    shown_causes: tuple[Part, ...]  # those that took time, the costliest first; two that were not separated are one
     phases: tuple[Part, ...]
     devices: tuple[DevicePart, ...]  # () when none was seen
     source: str = "watch"  # or "trace": trainperf did not run beside it

@@ -276,7 +276,7 @@ def not_one_run(folder: Path) -> RunFileError:
 
 
 def _check_header(path: Path) -> None:
-    """Tells apart, before SQLite sees the file, what SQLite would report alike."""
+    """Distinguishes, before SQLite sees the file, what SQLite would report alike."""
     try:
         if path.is_dir():
             raise not_one_run(path)
@@ -359,7 +359,7 @@ def _copy_in_memory(path: Path) -> sqlite3.Connection:
 
 
 def _log_identity(path: Path) -> tuple[bytes, ...]:
-    """What tells one log from the next: the header has random salts, new for each round."""
+    """What distinguishes one log from the next: the header has random salts, new for each round."""
     heads = []
     for suffix in _LOG_SUFFIXES:
         try:

@@ -1,4 +1,4 @@
-"""What a watch has seen, as its run tells it: while it runs and afterwards."""
+"""What a watch has seen, by its run: while it runs and afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a watch tells the user: its log handler, and its one warning."""
+"""How a watch reports to the user: its log handler, and its one warning."""
 
 from __future__ import annotations
 

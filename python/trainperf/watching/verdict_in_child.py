@@ -1,4 +1,4 @@
-"""The verdict told by another process, which has a GIL of its own: for where a thread's C calls keep this one's.
+"""The verdict printed by another process, which has a GIL of its own: for where a thread's C calls keep this one's.
 
 To judge a run gives the GIL up some thousands of times, and each time such a thread has it for a whole call.
 """
@@ -65,5 +65,5 @@ def print_in_child(path: str, *, keep: bool, notes: Sequence[str]) -> bool:
             return True
     except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: at Python's end
         said = f"{type(error).__name__}: {error}"
-    log.info("the verdict is told in this process, since another could not: %s", said)
+    log.info("this process prints the verdict, as another could not: %s", said)
     return False

@@ -1,4 +1,4 @@
-"""What a report tells beyond the verdict, worked out once from a run: a file per panel; no markup."""
+"""What a report shows beyond the verdict, worked out once from a run: a file per panel; no markup."""
 
 from __future__ import annotations
 

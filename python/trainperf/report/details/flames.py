@@ -150,7 +150,7 @@ def _path(stack: Sequence[Frame], base: str) -> list[tuple[str, str, str]]:
 def _turned_around(
     path: Sequence[tuple[str, str, str]], calls: Sequence[tuple[str, str, str]]
 ) -> list[tuple[str, str, str]]:
-    """The innermost function first, whichever line of it and in whatever state; each caller by its line, as ever."""
+    """The innermost function first, whichever line of it and in whatever state; each caller by its line, as usual."""
     if not calls:
         return list(reversed(path))
     name, at, kind = calls[-1]
