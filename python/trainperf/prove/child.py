@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.prove.sandbox import enter
 
 _PR_SET_PDEATHSIG = 1
@@ -44,6 +46,7 @@ class Trial:
         import trainperf
         from trainperf.hooks.late import LateImports
         from trainperf.program import of_module, of_script
+        from trainperf.watching import process
 
         command = self._spec["command"]
         try:
@@ -58,9 +61,10 @@ class Trial:
                 ).install()  # before the watch's own, which then wraps what it put in
             if self._guard is not None:
                 self._guard.install()
-            self._watch = trainperf.watch(self._spec["run_file"], verbose=False)
-            self._watch.gives_way = True
-            self._watch.__enter__()
+            watch = trainperf.watch(self._spec["run_file"], verbose=False)
+            watch.gives_way = True
+            Patch(process, "begin", self._begins)
+            watch.__enter__()
             exec(program.code(), program.module.__dict__)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
@@ -76,6 +80,13 @@ class Trial:
         self._injection.at_torch()
         if self._guard is not None:
             self._guard.at_torch()
+
+    def _begins(self, original: AnyFunction) -> AnyFunction:
+        def begin(watch: Any) -> None:
+            original(watch)
+            self._watch = watch  # ours, or the script's own, which ours gives way to
+
+        return begin
 
     def _would_overwrite(self, path: str) -> None:
         self.finish("overwrite", path)
@@ -100,6 +111,8 @@ class Trial:
             }
             if self._watch is not None:
                 self._watch.stop()
+                if self._watch.path != self._spec["run_file"] and self._watch.path:
+                    shutil.copyfile(self._watch.path, self._spec["run_file"])
             with open(self._spec["record"] + "~", "w") as file:
                 json.dump(record, file)
             os.rename(self._spec["record"] + "~", self._spec["record"])
