@@ -18,10 +18,11 @@ from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
 from trainperf.prove import measure, sandbox
-from trainperf.prove.attempt import Outcome, Result
+from trainperf.prove.attempt import Result
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
 from trainperf.prove.changes import Change
 from trainperf.prove.fingerprint import fingerprint, indices
+from trainperf.prove.prover import Outcome
 from trainperf.prove.schedule import Measured, prove
 from trainperf.prove.sequential import MAX_PAIRS, judge
 from trainperf.prove.trial import Command

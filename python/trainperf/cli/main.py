@@ -17,9 +17,11 @@ from trainperf.cli.errors import one_line
 from trainperf.cli.explain import Explain
 from trainperf.cli.export import Export
 from trainperf.cli.history import History
+from trainperf.cli.lab import Lab
 from trainperf.cli.report import Report
 from trainperf.cli.run import Run
 from trainperf.cli.show import Show
+from trainperf.cli.sweep import Sweep
 from trainperf.cli.try_ import Try
 from trainperf.errors import TrainperfError
 
@@ -77,6 +79,8 @@ COMMANDS: tuple[Command, ...] = (
     Report(),
     Compare(),
     Try(),
+    Sweep(),
+    Lab(),
     Export(),
     History(),
     Explain(),

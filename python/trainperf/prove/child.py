@@ -31,7 +31,13 @@ class Trial:
 
         self._spec = spec
         self._watch: Any = None
-        self._recorder = Recorder(batches=spec["batches"], seconds=spec["seconds"], finish=self.finish)
+        self._recorder = Recorder(
+            batches=spec["batches"],
+            seconds=spec["seconds"],
+            finish=self.finish,
+            cached=spec["cached"],
+            data_only=spec["data_only"],
+        )
         loader = spec["loader"] or {}
         self._injection = Injection(
             spec["settings"], self._recorder, chain=loader.get("chain"), nth=loader.get("nth"), shift=spec["shift"]

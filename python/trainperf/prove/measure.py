@@ -85,6 +85,29 @@ def rate(record: Mapping[str, Any], plan: Plan) -> float:
     return count / took
 
 
+def loop_s(record: Mapping[str, Any]) -> float:
+    """Seconds from the first step's begin to the end of the last one."""
+    starts = _starts(record)
+    return starts[-1] - starts[0] if starts else 0.0
+
+
+def step_ms(record: Mapping[str, Any], plan: Plan) -> float:
+    """Milliseconds of a step, of a batch, by rate()."""
+    per_batch = [n for n in _samples(record) if n]
+    samples = sum(per_batch) / len(per_batch) if per_batch else 1.0
+    found = rate(record, plan)
+    return 1e3 * samples / found if found else 0.0
+
+
+def warm_up_s(record: Mapping[str, Any], plan: Plan) -> float:
+    """Seconds that the steps of the warm-up took more than as many later ones: compiling, for one."""
+    starts = _starts(record)
+    if plan.whole_epochs or len(starts) <= plan.warm_up + 1:
+        return 0.0
+    later = (starts[-1] - starts[plan.warm_up]) / (len(starts) - 1 - plan.warm_up)
+    return float(max(0.0, starts[plan.warm_up] - starts[0] - plan.warm_up * later))
+
+
 def start_up(record: Mapping[str, Any]) -> float:
     """Seconds that the first batch of an epoch takes more than a later one: to start its workers."""
     for epoch in record["epochs"][:1]:

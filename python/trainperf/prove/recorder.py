@@ -45,7 +45,21 @@ class Epoch:
 class Recorder:
     """`finish` is called with why the trial ended, and does not return."""
 
-    def __init__(self, *, batches: int | None, seconds: float | None, finish: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        batches: int | None,
+        seconds: float | None,
+        finish: Callable[[str], None],
+        cached: int | None = None,
+        data_only: float | None = None,
+    ) -> None:
+        """`cached`: after so many batches these are given again and again, as by a loader that takes no time.
+        `data_only`: seconds for which batches are read without training, after the first step."""
+        self._cached = cached
+        self._cache: list[Any] = []
+        self._data_only = data_only
+        self.read: dict[str, float] = {}
         self._batches = batches
         self._seconds = seconds
         self._finish = finish
@@ -134,8 +148,11 @@ class Recorder:
             if epoch.loader == self.trains and self._is_over(requested):
                 epoch.requested.append(requested)
                 self._finish("steps")
+            if self._data_only is not None and epoch.loader == self.trains:
+                self._read(iterator, original, self._data_only)
             try:
-                batch = original(iterator)
+                batch = self._again(epoch) if self._cached is not None else None
+                batch = original(iterator) if batch is None else batch
             except StopIteration:
                 epoch.end = now()
                 self._open.pop(id(iterator), None)
@@ -148,6 +165,8 @@ class Recorder:
                 epoch.delivered.append(now())
                 epoch.samples.append(samples)
                 epoch.codes.append(code)
+            if self._cached is not None and epoch.loader == self.trains and len(self._cache) < self._cached:
+                self._cache.append(batch)
             self._last = epoch.loader
             if epoch.loader == self.trains:
                 self._count += 1
@@ -157,6 +176,32 @@ class Recorder:
             return batch
 
         return __next__
+
+    def _again(self, epoch: Epoch) -> Any:
+        """A batch that was given before; None: one is to be made. Raises StopIteration where the epoch ends."""
+        if epoch.loader != self.trains or len(self._cache) < (self._cached or 0):
+            return None
+        length = self.loaders[epoch.loader].get("length")
+        if length is not None and len(epoch.delivered) >= length:
+            raise StopIteration
+        return self._cache[len(epoch.delivered) % len(self._cache)]
+
+    def _read(self, iterator: Any, original: AnyFunction, seconds: float) -> None:
+        """Reads what is left of the epoch, without training, and ends the trial."""
+        count, samples, warm = 0, 0, 2 * max(1, getattr(iterator, "_num_workers", 0))
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                break
+            count += 1
+            if count == warm:  # what was made ahead, while the first step ran
+                began, samples = time.perf_counter(), 0
+            elif count > warm:
+                samples += fingerprint(batch)[1]
+        self.read = {"batches": max(0, count - warm), "samples": samples, "seconds": time.perf_counter() - began}
+        self._finish("steps")
 
     def _backward(self, original: AnyFunction) -> AnyFunction:
         def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,6 +275,7 @@ class Recorder:
                 for e in epochs
             ],
             "backwards": self.backwards,
+            "read": self.read,
             "losses": [float(loss) for loss in self.losses],
             "gradients": self.gradients,
             "others_cpus": self._use.others_since() if self._use is not None else None,

@@ -117,6 +117,8 @@ class Asked:
     seconds: float | None = None
     shift: int = 0  # of every seed
     timeout_s: float | None = None
+    cached: int | None = None  # batches, which are then given again and again
+    data_only: float | None = None  # seconds for which batches are read without training
     fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
 
 
@@ -193,6 +195,8 @@ class Trials:
             "batches": asked.batches,
             "seconds": asked.seconds,
             "shift": asked.shift,
+            "cached": asked.cached,
+            "data_only": asked.data_only,
             "guard": self._writes != "allow",
             "free": [self._folder, *self.sandboxed],
             "sandbox": self.sandboxed,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainperf.prove.attempt import Outcome, Result, words
+from trainperf.prove.attempt import Result
+from trainperf.prove.prover import Outcome, words
 from trainperf.report.text import Line, block, clean
 
 _SAYS: Final = {
@@ -24,18 +25,20 @@ def lines(result: Result, *, patch: str, patch_note: str, width: int = 80) -> li
     """`patch`: the file's name, "" for none, for which `patch_note` says why."""
     found: list[Line] = []
     for outcome in result.outcomes:
-        found += _outcome(outcome, width)
+        found += of_outcome(outcome, width)
     if not result.outcomes and not result.interrupted:
         found += block("Try", "no finding of this run has a fix that can be tried without an edit", width, 3)
     if result.untried:
         found += block("Edit", f"to be fixed by hand: {', '.join(result.untried)}", width, 3)
     if result.interrupted:
         found += block("Note", "interrupted: what stands above was found before", width, 2)
+    return found + patch_lines(patch, patch_note, width)
+
+
+def patch_lines(patch: str, note: str, width: int) -> list[Line]:
     if patch:
-        found += block("Patch", f"{patch}: git apply {patch}", width, 2)
-    elif patch_note:
-        found += block("Patch", f"none: {patch_note}", width, 3)
-    return found
+        return block("Patch", f"{patch}: git apply {patch}", width, 2)
+    return block("Patch", f"none: {note}", width, 3) if note else []
 
 
 def headline(outcome: Outcome) -> str:
@@ -48,7 +51,7 @@ def headline(outcome: Outcome) -> str:
     return text
 
 
-def _outcome(outcome: Outcome, width: int) -> list[Line]:
+def of_outcome(outcome: Outcome, width: int) -> list[Line]:
     style = _STYLES.get(outcome.verdict, "bold")
     found = block(outcome.change.finding or "Try", headline(outcome), width, 3, style)
     if outcome.reason:

@@ -1,0 +1,100 @@
+"""What `try`, `sweep` and `lab` have in common: the script after --, the budget, and what trials may write."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from trainperf.errors import TrainperfError
+
+if TYPE_CHECKING:
+    from trainperf.prove.prover import Prover
+
+PROVEN, UNDECIDED, NOTHING, INTERRUPTED = 0, 4, 5, 130
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "": 1}
+
+
+def add_options(parser: argparse.ArgumentParser, name: str, *, budget_s: float) -> None:
+    parser.usage = f"trainperf {name} [options] -- [python] (SCRIPT | -m MODULE) ..."
+    why = f"at most: 90s, 10m (default {budget_s / 60:g}m)"
+    parser.add_argument("--budget", metavar="TIME", type=duration, default=budget_s, help=why)
+    writes = parser.add_mutually_exclusive_group()
+    why = "do not run where what trials write cannot be discarded"
+    writes.add_argument("--sandbox", action="store_true", help=why)
+    why = "let trials write the files that the script writes"
+    writes.add_argument("--allow-writes", action="store_true", help=why)
+    parser.add_argument("--json", action="store_true", help="as JSON, see docs/prove.md")
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
+
+
+def add_patch(parser: argparse.ArgumentParser) -> None:
+    why = "the patch (default: fix.patch)"
+    parser.add_argument("-o", "--output", metavar="FILE", default="fix.patch", help=why)
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite a patch that exists")
+
+
+@contextlib.contextmanager
+def proving(name: str, args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[Prover]:
+    """What runs the trials. Raises TrainperfError where there is no such script."""
+    from trainperf.prove.prover import Prover
+    from trainperf.prove.trial import Command, Trials, ends_on_sigterm
+
+    words = args.script[1:] if args.script[:1] == ["--"] else list(args.script)
+    if not words:
+        parser.error(f"say which script to try: trainperf {name} -- python train.py")
+    command = Command.parse(words)
+    if not command.module and not os.path.exists(command.target):
+        raise TrainperfError(f"there is no script {command.target}")
+    writes = "sandbox" if args.sandbox else "allow" if args.allow_writes else "auto"
+
+    def say(text: str) -> None:
+        print(f"trainperf {name}: {text}", file=sys.stderr, flush=True)
+
+    with ends_on_sigterm(), Trials(command, writes=writes) as trials:
+        yield Prover(trials, budget_s=args.budget, say=say)
+
+
+def write_patch(
+    settings: Mapping[str, Any], loader: Mapping[str, Any] | None, args: argparse.Namespace
+) -> tuple[str, str]:
+    """Of what is proven: (its file, ""), or ("", why there is none); both empty where nothing is proven."""
+    from trainperf.output import replacing
+    from trainperf.prove import patch
+    from trainperf.prove.changes import setting
+
+    arguments = {name: value for name, value in settings.items() if setting(name).of_loader}
+    others = [f"{name}={value}" for name, value in settings.items() if name not in arguments]
+    if not arguments or loader is None:
+        return "", f"set {', '.join(others)} yourself" if others else ""
+    call = patch.user_call(loader["chain"])
+    wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if call is None:
+        maker = os.path.basename(loader["chain"][0][0]) if loader["chain"] else "another library"
+        return "", f"{maker} makes the loader: set {wanted} where you configure it"
+    why = patch.why_no_libcst()
+    if why:
+        return "", f"{why}; or by hand, at {os.path.relpath(call[0])}:{call[1]}: DataLoader(..., {wanted})"
+    try:
+        text = patch.diff(*call, arguments, kind=loader["class"], base=os.getcwd())
+    except TrainperfError as error:
+        return "", f"{error}: DataLoader(..., {wanted})"
+    with replacing(args.output, overwrite=args.force, example="fix.patch") as made:
+        Path(made).write_bytes(text.encode())
+    return args.output, f"and set {', '.join(others)} yourself" if others else ""
+
+
+def duration(text: str) -> float:
+    """ "90s", "10m", "1h" or "90": seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, or 10m")
+    return float(match[1]) * _UNITS[match[2]]

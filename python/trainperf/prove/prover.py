@@ -1,0 +1,265 @@
+"""Watches a short run of a script, and says of a change: does it take effect, is it the same training, is it faster?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import trainperf
+from trainperf.errors import TrainperfError
+from trainperf.findings.vocabulary import CAUSES
+from trainperf.prove import measure, same_training
+from trainperf.prove.candidates import candidates
+from trainperf.prove.changes import Change
+from trainperf.prove.machine import free_bytes
+from trainperf.prove.schedule import Measured, Proof, Stop, prove
+from trainperf.prove.sequential import MIN_PAIRS, Evidence
+from trainperf.prove.trial import Asked, Trial, Trials
+
+Verdict = Literal["proven", "no_gain", "changes_results", "not_applied", "failed", "undecided"]
+
+Record = Mapping[str, Any]
+
+_WATCH_S = 5.0  # of the loop, in the first run
+_SLOWER = 3.0  # times a trial without the change: then it hangs
+_HANGS_S = 30.0  # on top of that
+_SHIFTED = (1, 2)  # seeds of further runs without the change, where numbers must be judged by their spread
+_MEMORY_SHARE = 0.5  # of what is free that workers may take
+_BUSY = 0.3  # CPUs that others use: it is said
+_NOTHING = Change()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is known of one change."""
+
+    change: Change
+    verdict: Verdict
+    reason: str = ""
+    evidence: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    causes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ms/step, without and with
+    repeated: int = 0  # pairs, as other programs disturbed them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """What the first run, of the script as it is, told."""
+
+    trial: Trial
+    plan: measure.Plan
+    step_ms: float
+    verdict: str
+    advised: tuple[Change, ...]  # by its findings, the most promising first
+    untried: tuple[str, ...]  # findings whose fix needs an edit
+    trial_s: float  # that a trial takes in all, about
+
+
+class _Refuted(Stop):
+    def __init__(self, verdict: Verdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict: Verdict = verdict
+
+
+class Prover:
+    """`say` is called with each line of progress."""
+
+    def __init__(self, trials: Trials, *, budget_s: float, say: Callable[[str], None] = lambda _: None) -> None:
+        self.trials = trials
+        self.say = say
+        self.began = time.monotonic()
+        self.budget_s = budget_s
+        self._baselines: list[Record] = []
+        self._shifted: list[Record] = []
+        self._base = _NOTHING  # that was on in those
+
+    @property
+    def left_s(self) -> float:
+        """Of the budget."""
+        return self.began + self.budget_s - time.monotonic()
+
+    def watch(self) -> First:
+        """Runs the script as it is. Raises TrainperfError where it cannot be tried."""
+        self.say("watching the script first")
+        trial = self.trials.run(Asked(seconds=_WATCH_S, timeout_s=self.budget_s / 2, fresh=True))
+        if trial.ended == "overwrite":
+            raise TrainperfError(
+                f"the script writes {trial.error}, which exists, and was stopped before it did: what trials write "
+                "cannot be discarded here (--sandbox says why). --allow-writes lets them write it"
+            )
+        if trial.ended == "hung":
+            raise TrainperfError(
+                f"it did not get through its first steps in {trial.seconds:.0f} s, half of the budget: give it less to "
+                "do first, or a longer --budget"
+            )
+        if not trial.finished:
+            raise TrainperfError(f"the script fails by itself: {trial.error}")
+        plan = measure.plan(trial.record, ended_itself=trial.ended == "script")
+        self.trials.may_fork = not trial.record["set_before_torch"]
+        with trainperf.open(trial.run_file) as run:
+            judged = run.judged
+            step_ms = run.wall_ns / max(1, run.step_count) / 1e6
+            advised = candidates(judged.findings, step_ms)
+            tried = {change.finding for change in advised}
+            untried = [f"{f.id} {f.slug}" for f in judged.findings if f.severity != "info" and f.id not in tried]
+            verdict = judged.verdict.text
+        return First(
+            trial=trial,
+            plan=plan,
+            step_ms=step_ms,
+            verdict=verdict,
+            advised=tuple(advised),
+            untried=tuple(untried),
+            trial_s=max(1.0, trial.seconds - measure.loop_s(trial.record) + plan.batches * plan.step_s),
+        )
+
+    def plan_said(self, first: First, changes: Sequence[Change]) -> None:
+        self.say(first.verdict)
+        if not changes:
+            return
+        what = f"{len(changes)} changes" if len(changes) > 1 else str(changes[0])
+        pairs = 2 * MIN_PAIRS * first.trial_s * len(changes)
+        unit = f"trials of {first.plan.batches} steps, about {first.trial_s:.0f} s each"
+        self.say(f"will try {what}: {unit}; {_minutes(pairs)} or more, at most {_minutes(self.budget_s)}")
+        if len(changes) > 1:
+            for change in changes:
+                self.say(f"  {change}" + (f" ({change.finding})" if change.finding else ""))
+        if self.trials.sandboxed:
+            self.say(f"what trials write in {', '.join(self.trials.sandboxed)} is discarded")
+        if not first.trial.record["script_seeds"]:
+            self.say("the script sets no seed: trials set it, the same in each")
+
+    def prove(self, change: Change, first: First, *, base: Change = _NOTHING, until: float, alpha: float) -> Outcome:
+        """`base`: what is on in both sides of each pair. `until`: no pair begins that ends later."""
+        refused = self.refused(change, first)
+        if refused:
+            return Outcome(change, "not_applied", refused)
+        if base != self._base:
+            self._base, self._baselines, self._shifted = base, [], []
+        whole = change if change.against else change.on(base)
+        timeout = _SLOWER * first.trial_s + _HANGS_S
+        kept: dict[str, Trial] = {}
+        notes = list(change.notes) if first.plan.epoch is not None or change.of_loader else []
+
+        others: list[float] = []
+
+        def measured(trial: Trial) -> Measured:
+            used = trial.record["others_cpus"]
+            others.append(used or 0.0)
+            return Measured(measure.rate(trial.record, first.plan), used)
+
+        fresh = bool(whole.environment or base.environment)
+        asked = Asked(base, first.trial.loader, first.plan.batches, timeout_s=timeout, fresh=fresh)
+
+        def without() -> Measured:
+            kept["without"] = trial = self._baseline(asked)
+            return measured(trial)
+
+        def with_it() -> Measured:
+            trial = self.trials.run(replace(asked, change=whole))
+            if not trial.finished:
+                raise _Refuted("failed", trial.error)
+            if trial.record["unproven"]:
+                raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
+            note = self._same(trial, whole, asked)
+            if note and note not in notes:
+                notes.append(note)
+            figure = measured(trial)
+            if figure.rate <= 0:
+                raise _Refuted("changes_results", "it ends before as many steps")
+            kept["with"] = trial
+            return figure
+
+        def progress(evidence: Evidence) -> None:
+            if evidence.decision == "open" and evidence.pairs > 1:
+                self.say(f"{change}: {words(evidence)} after {evidence.pairs} pairs")
+
+        try:
+            proof = prove(without, with_it, deadline=until, pair_s=2 * first.trial_s, alpha=alpha, progress=progress)
+        except _Refuted as refuted:
+            return Outcome(change, refuted.verdict, str(refuted), notes=tuple(notes))
+        causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
+        verdict, reason = self._verdict(change, proof)
+        busy = sum(others) / len(others) if others else 0.0
+        if verdict in ("no_gain", "undecided") and busy >= _BUSY:
+            reason += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
+        return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated)
+
+    def _baseline(self, asked: Asked) -> Trial:
+        trial = self.trials.run(asked)
+        if not trial.finished:
+            raise TrainperfError(f"a trial without the change failed: {trial.error}")
+        self._baselines = [*self._baselines[: same_training.BASELINES - 1], trial.record]
+        return trial
+
+    def _same(self, trial: Trial, change: Change, asked: Asked) -> str:
+        """A note on what differs without harm. Raises _Refuted where it is another training.
+
+        `asked`: for one without the change, of which more are run where they are needed to tell.
+        """
+        found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
+        if found.kind == "more" and len(self._baselines) < 2:
+            self._baseline(asked)
+            found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
+        if found.kind == "more":
+            for shift in _SHIFTED:
+                shifted = self.trials.run(replace(asked, shift=shift))
+                if not shifted.finished:
+                    raise _Refuted("failed", f"a trial of another seed failed: {shifted.error}")
+                self._shifted.append(shifted.record)
+            found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
+        if found.kind == "other":
+            raise _Refuted("changes_results", found.reason)
+        return found.reason
+
+    def _verdict(self, change: Change, proof: Proof) -> tuple[Verdict, str]:
+        decision = proof.evidence.decision
+        if decision == "won":
+            if change.numbers == "precision":
+                return "changes_results", "faster, but it computes with fewer bits: check that it trains as well"
+            return "proven", ""
+        if decision == "open":
+            return "undecided", (
+                "the budget is used up: give more by --budget"
+                if proof.stopped == "time"
+                else "the machine is too noisy"
+            )
+        return "no_gain", "slower" if decision == "slower" else "no gain worth 2%"
+
+    def refused(self, change: Change, first: First) -> str:
+        """Why it is not even tried; "" where it is."""
+        if change.of_loader and first.trial.loader is None:
+            return "this training has no DataLoader"
+        workers = int(change.of_loader.get("num_workers", 0))
+        if workers:
+            each = int(first.trial.record["peak_bytes"]["rss"])
+            for what, free in free_bytes().items():
+                need = workers * each if what == "memory" else 0
+                if need > _MEMORY_SHARE * free:
+                    return f"{workers} workers may take {need / 2**30:.1f} GiB, over half of the free {what}"
+        return ""
+
+
+def words(evidence: Evidence) -> str:
+    """ "1.31x [1.27, 1.36]"."""
+    low, high = evidence.interval
+    if high == float("inf"):
+        return f"{evidence.gain:.2f}x"
+    return f"{evidence.gain:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def causes_of(without: Trial, with_it: Trial) -> dict[str, tuple[float, float]]:
+    """Of the last pair: each cause's milliseconds a step, largest change first."""
+    sides = []
+    for trial in (without, with_it):
+        with trainperf.open(trial.run_file) as run:
+            steps = max(1, run.step_count)
+            sides.append({cause: run.cause_ns(cause) / steps / 1e6 for cause in CAUSES})
+    both = {cause: (sides[0].get(cause, 0.0), sides[1].get(cause, 0.0)) for cause in sides[0] | sides[1]}
+    return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1])))

@@ -1,0 +1,249 @@
+"""`trainperf sweep`: the best setting of the loader that trains. First how much there is to gain at most.
+
+1. Headroom: the loop with batches that take no time, the first ones again and again.
+2. Prediction: from what a batch costs, on the CPU and asleep, the step for each number of workers.
+3. Screening: a trial for each of the few that are predicted best.
+4. Proof: the cheapest within 2 % of the best, in pairs with what the script has now.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trainperf
+from trainperf.errors import TrainperfError
+from trainperf.findings.vocabulary import MECHANISMS, PHASES
+from trainperf.prove import measure
+from trainperf.prove.changes import Change
+from trainperf.prove.prover import First, Outcome, Prover
+from trainperf.prove.sequential import ALPHA, LEAST_GAIN
+from trainperf.prove.trial import Asked, Trial
+
+_CACHED = 8  # batches
+_WORTH = 0.05  # of the step: less headroom is not looked into
+_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
+_SCREENED = 3  # settings that are tried at first
+_DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue: 1.2 to 1.9 ms were measured
+_START_UP = 0.02  # of an epoch: workers that start anew for each one are worth keeping
+_READ_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of a batch that the training process makes itself, in seconds."""
+
+    cpu: float
+    blocked: float
+    rest: float  # of the step, with batches that take no time
+
+
+@dataclass(slots=True)
+class Point:
+    """A setting of the loader."""
+
+    workers: int
+    predicted_ms: float | None = None  # of a step
+    measured_ms: float | None = None
+    samples_per_s: float | None = None  # of the loader alone, with --data-only
+    peak_bytes: int = 0  # of the training process
+    problem: str = ""  # why it was not measured
+
+
+@dataclass(slots=True)
+class Sweep:
+    step_ms: float
+    headroom_ms: float | None = None  # that a loader which takes no time saves; None: not measured
+    grid: list[Point] = field(default_factory=list)
+    outcome: Outcome | None = None  # of the best, against what the script has
+    reason: str = ""  # why nothing is proven
+    loader: Mapping[str, Any] | None = None
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> Change | None:
+        proven = self.outcome is not None and self.outcome.verdict == "proven"
+        return self.outcome.change if self.outcome is not None and proven else None
+
+
+def sweep(prover: Prover, *, data_only: bool = False) -> Sweep:
+    """Raises TrainperfError where the script cannot be tried, or has no DataLoader."""
+    first = prover.watch()
+    if first.trial.loader is None:
+        raise TrainperfError("this training reads no DataLoader: there is nothing to sweep")
+    prover.say(first.verdict)
+    run = _Sweeping(prover, first)
+    try:
+        run.data_only() if data_only else run.all()
+    except KeyboardInterrupt:
+        run.result.interrupted = True
+    run.result.seconds = time.monotonic() - prover.began
+    return run.result
+
+
+class _Sweeping:
+    def __init__(self, prover: Prover, first: First) -> None:
+        self._prover = prover
+        self._first = first
+        loader = first.trial.loader
+        assert loader is not None
+        self._loader = loader
+        self._now = int(loader["options"]["num_workers"] or 0)
+        self._persistent = False
+        self.result = Sweep(first.step_ms, loader=loader)
+
+    def all(self) -> None:
+        now = self._trial(Change())
+        self._stands(now)
+        self.result.step_ms = self._ms(now)
+        cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
+        self._stands(cached)
+        rest_ms = self._ms(cached)
+        self.result.headroom_ms = max(0.0, self.result.step_ms - rest_ms)
+        share = self.result.headroom_ms / self.result.step_ms
+        most = f"{self.result.headroom_ms:.1f} of {self.result.step_ms:.1f} ms/step ({share:.0%})"
+        self._prover.say(f"data loading can gain at most {most}")
+        if share < _WORTH:
+            self.result.reason = f"data loading can gain at most {share:.1%} of the step"
+            return
+        costs = self._costs(now, rest_ms / 1e3)
+        free = max(0.5, _usable_cpus() - (now.record["others_cpus"] or 0.0))
+        fits = [w for w in _WORKERS if not self._prover.refused(self._change(w), self._first)]
+        others = [Point(w, 1e3 * predicted(costs, w, free)) for w in fits if w != self._now]
+        self.result.grid = [Point(self._now, None, self.result.step_ms), *others]
+        self._persistent = self._starts_often(costs)
+        best = self._screened()
+        if best is None or best.workers == self._now:
+            self.result.reason = "no setting was faster than what the script has"
+            return
+        change = self._change(best.workers, promised=self.result.step_ms / (best.predicted_ms or self.result.step_ms))
+        until = time.monotonic() + self._prover.left_s
+        self.result.outcome = self._prover.prove(change, self._first, until=until, alpha=ALPHA)
+        self.result.reason = self.result.outcome.reason
+
+    def data_only(self) -> None:
+        """What the loader gives without training, for each number of workers."""
+        for workers in (0, *_WORKERS):
+            point = Point(workers)
+            self.result.grid.append(point)
+            trial = self._trial(self._change(workers), data_only=_READ_S)
+            read = trial.record.get("read") or {}
+            if not trial.finished or not read.get("samples"):
+                point.problem = trial.error or "its epoch is too short to read"
+                continue
+            point.samples_per_s = read["samples"] / read["seconds"]
+            self._prover.say(f"num_workers={workers}: {point.samples_per_s:.0f} samples/s")
+            rates = [p.samples_per_s for p in self.result.grid if p.samples_per_s]
+            if len(rates) >= 4 and max(rates[-2:]) < (1 + LEAST_GAIN) * max(rates[:-2]):
+                return  # two that gain nothing: more will not either
+            if self._prover.left_s < 2 * self._first.trial_s:
+                return
+
+    def _trial(self, change: Change, *, cached: int | None = None, data_only: float | None = None) -> Trial:
+        return self._prover.trials.run(
+            Asked(
+                change,
+                self._loader,
+                self._first.plan.batches,
+                cached=cached,
+                data_only=data_only,
+                timeout_s=3 * self._first.trial_s + 30,
+            )
+        )
+
+    def _stands(self, trial: Trial) -> None:
+        if not trial.finished:
+            raise TrainperfError(f"a trial without a change failed: {trial.error}")
+
+    def _ms(self, trial: Trial) -> float:
+        return measure.step_ms(trial.record, self._first.plan)
+
+    def _change(self, workers: int, *, promised: float | None = None) -> Change:
+        settings: list[tuple[str, Any]] = [("num_workers", workers)]
+        if workers and self._persistent:
+            settings.append(("persistent_workers", True))
+        options = self._loader["options"]
+        if not workers:  # what a loader without workers refuses
+            settings += [("persistent_workers", False)] if options.get("persistent_workers") else []
+            settings += [("prefetch_factor", None)] if options.get("prefetch_factor") else []
+        return Change(tuple(settings), "", promised)
+
+    def _costs(self, now: Trial, rest_s: float) -> Costs:
+        trial = now
+        if self._now:
+            trial = self._trial(self._change(0))
+            self._stands(trial)
+        with trainperf.open(trial.run_file) as run:
+            fetch = dict(zip(MECHANISMS, run.matrix_ns[PHASES.index("fetch")].tolist(), strict=True))
+            steps = max(1, run.step_count)
+        blocked = fetch["blocked"] / steps / 1e9
+        waited = (fetch["descheduled"] + fetch["throttled"]) / steps / 1e9  # for a CPU: not of its own making
+        return Costs(max(0.0, sum(fetch.values()) / steps / 1e9 - blocked - waited), blocked, rest_s)
+
+    def _starts_often(self, costs: Costs) -> bool:
+        """Whether starting workers anew in each epoch would show."""
+        plan = self._first.plan
+        if len(self._first.trial.record["epochs"]) < 2 and plan.epoch is None:
+            return False
+        epoch_s = (plan.epoch or 1_000_000) * costs.rest
+        return 0.05 / epoch_s > _START_UP  # to fork some workers takes 50 ms
+
+    def _screened(self) -> Point | None:
+        """The cheapest within 2 % of the best that was tried."""
+        grid = [p for p in self.result.grid if p.predicted_ms is not None]
+        for point in first_tried(grid):
+            self._screen(point)
+        while True:
+            tried = [p for p in self.result.grid if p.measured_ms is not None]
+            best = min(tried, key=lambda p: p.measured_ms or math.inf)
+            more = next((p for p in grid if p.workers > best.workers and p.measured_ms is None and not p.problem), None)
+            least = max(p.workers for p in tried)
+            if more is None or best.workers < least or self._prover.left_s < 10 * self._first.trial_s:
+                break
+            self._screen(more)
+        near = [p for p in tried if (p.measured_ms or math.inf) <= (1 + LEAST_GAIN) * (best.measured_ms or 0)]
+        return min(near, key=lambda p: p.workers, default=None)
+
+    def _screen(self, point: Point) -> None:
+        trial = self._trial(self._change(point.workers))
+        if not trial.finished or trial.record["unproven"]:
+            point.problem = trial.error or "; ".join(trial.record.get("unproven", []))
+            return
+        point.measured_ms = self._ms(trial)
+        point.peak_bytes = trial.record["peak_bytes"]["rss"]
+        self._prover.say(
+            f"num_workers={point.workers}: {point.measured_ms:.1f} ms/step, predicted {point.predicted_ms or 0:.1f}"
+        )
+
+
+def predicted(costs: Costs, workers: int, free_cpus: float) -> float:
+    """Seconds of a step. Workers make batches at the same time; all share the CPUs; the loop takes one batch a step."""
+    if not workers:
+        return costs.rest + costs.cpu + costs.blocked
+    loop = costs.rest + _DELIVERY_S
+    made = (costs.cpu + costs.blocked) / workers
+    shared = (loop + costs.cpu) / free_cpus
+    return max(loop, made, shared)
+
+
+def first_tried(grid: Sequence[Point]) -> list[Point]:
+    """The fewest workers within a tenth of the best prediction, and one step fewer and more."""
+    if not grid:
+        return []
+    best = min(p.predicted_ms or math.inf for p in grid)
+    at = next(i for i, p in enumerate(grid) if (p.predicted_ms or math.inf) <= 1.1 * best)
+    low = max(0, min(at - 1, len(grid) - _SCREENED))
+    return list(grid[low : low + _SCREENED])
+
+
+def _usable_cpus() -> int:
+    """That this process may run on, by its affinity and its cgroup."""
+    from trainperf.container import cpu_quota
+
+    quota = cpu_quota()
+    return max(1, min(len(os.sched_getaffinity(0)), math.ceil(quota) if quota else 1_000_000))
