@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import RunReader
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+_NEW_OPTION, _OLD_OPTION = "forward_sync_buffers", "broadcast_buffers"
 _MANY_BUCKETS = 8
 _SMALL = 4 << 20  # bytes that no buckets are worth it for
 
@@ -26,6 +27,7 @@ class Exchange:
     gradients: int
     buffers: int  # that DistributedDataParallel broadcasts before each forward
     bucket: int  # of DistributedDataParallel, at most
+    buffers_option: str  # that switches their broadcast off
     compressed: bool  # it has a communication hook
 
     @classmethod
@@ -36,6 +38,7 @@ class Exchange:
             gradients=_number(ddp.get("gradient_bytes")) or sum(described),
             buffers=_number(ddp.get("buffer_bytes")) if ddp.get("broadcast_buffers") is True else 0,
             bucket=_number(ddp.get("bucket_bytes")),
+            buffers_option=_NEW_OPTION if ddp.get("buffers_option") == _NEW_OPTION else _OLD_OPTION,
             compressed=_number(ddp.get("hooks")) > 0,
         )
 
@@ -56,10 +59,8 @@ class Exchange:
             hook = "bf16_compress_hook" if device else "fp16_compress_hook"
             yield f"model.register_comm_hook(None, {_HOOKS}.{hook})  # half the bytes"
         if self.buffers >= limit("half_share") * self.gradients > 0:
-            yield (
-                f"DistributedDataParallel(model, broadcast_buffers=False)  # {_size(self.buffers)} of buffers go out "
-                "before each forward"
-            )
+            why = f"{_size(self.buffers)} of buffers go out before each forward"
+            yield f"DistributedDataParallel(model, {self.buffers_option}=False)  # {why}"
         buckets = math.ceil(self.gradients / self.bucket) if self.bucket else 0
         if buckets > _MANY_BUCKETS:
             larger = math.ceil(self.gradients / _MANY_BUCKETS / 2**20)

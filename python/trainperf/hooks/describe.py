@@ -83,11 +83,13 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
 
 def describe_ddp(model: Any) -> dict[str, Any]:
     """What a DistributedDataParallel exchanges, in bytes, and how."""
+    option = next((name for name in ("forward_sync_buffers", "broadcast_buffers") if hasattr(model, name)), "")
     return {
         "gradient_bytes": _bytes(weight for weight in model.parameters() if weight.requires_grad),
         "buffer_bytes": _bytes(model.buffers()),
         "bucket_bytes": getattr(model, "bucket_bytes_cap", None),
-        "broadcast_buffers": getattr(model, "broadcast_buffers", None),
+        "buffers_option": option,  # torch 2.13 has a new name for it
+        "broadcast_buffers": getattr(model, option, None),
         "hooks": len(getattr(model, "_comm_hooks", ())),
     }
 
