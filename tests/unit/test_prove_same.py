@@ -114,3 +114,8 @@ def test_a_loss_that_breaks_is_another_training(bad: float) -> None:
     losses = [2.0 - 0.01 * i for i in range(39)] + [bad]
     found = compare([record(), record()], record(losses=losses))
     assert found.kind == "other" and "step 40" in found.reason
+
+
+def test_without_a_loss_nothing_is_said_of_it() -> None:
+    found = compare([record(losses=[])], record(losses=[]))
+    assert found.kind == "alike" and "no loss was seen" in found.reason

@@ -93,7 +93,7 @@ class Recorder:
             Patch(dataloader.DataLoader, "__iter__", self._iter),
             Patch(iterator, "__next__", self._next),
             Patch(iterator, "_next_index", self._next_index),
-            Patch(torch.Tensor, "backward", self._backward),
+            Patch(torch.autograd, "backward", self._backward),  # Tensor.backward() calls it
         ]
         register_optimizer_step_pre_hook(self._before_update)
 
@@ -204,27 +204,32 @@ class Recorder:
         self._finish("steps")
 
     def _backward(self, original: AnyFunction) -> AnyFunction:
-        def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
-            if os.getpid() != self._pid:
-                return original(loss, *args, **kwargs)
-            if self._last is None:
-                at = time.perf_counter()
-                if self._is_over(at):
-                    self._finish("steps")
-                self.backwards.append(at)
-                self._count += 1
-                self._begins()
-            elif self.trains is None:
-                self.trains, self._count = self._last, 1
-            if self._last is not None:
-                self.loaders[self._last]["trained"] += 1
-            for call in self.at_backward:
-                call()
-            if len(self.losses) < _MAX_KEPT and loss.numel() == 1:
-                self.losses.append(loss.detach().clone())
-            return original(loss, *args, **kwargs)
+        import torch
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if os.getpid() == self._pid:
+                self._before_backward()
+                loss = tensors if isinstance(tensors, torch.Tensor) else None
+                if loss is not None and loss.numel() == 1 and len(self.losses) < _MAX_KEPT:
+                    self.losses.append(loss.detach().clone())
+            return original(tensors, *args, **kwargs)
 
         return backward
+
+    def _before_backward(self) -> None:
+        if self._last is None:
+            at = time.perf_counter()
+            if self._is_over(at):
+                self._finish("steps")
+            self.backwards.append(at)
+            self._count += 1
+            self._begins()
+        else:
+            if self.trains is None:
+                self.trains, self._count = self._last, 1
+            self.loaders[self._last]["trained"] += 1
+        for call in self.at_backward:
+            call()
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         self._updates += 1

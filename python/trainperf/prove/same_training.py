@@ -43,6 +43,8 @@ def compare(
     mine, theirs = _gradients(trial, 1), _gradients(first, 1)
     if mine and theirs and mine[0] != theirs[0]:
         return Sameness("other", f"{mine[0]} parameters get gradients, and {theirs[0]} do without the change")
+    if not first["losses"]:
+        return Sameness("alike", "no loss was seen: the samples alone were compared")
     deviates = _first_difference(first["losses"], trial["losses"])
     if deviates is None:
         return Sameness("same")
