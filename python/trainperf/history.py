@@ -54,9 +54,9 @@ def _checked(past: Past) -> Past:
     """Raises ValueError or TypeError when a value is not of its kind."""
     numbers = (past.steps, past.median_ms, past.mean_ms, past.batch_size, *past.causes.values())
     if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise ValueError("a number that is none")
+        raise ValueError("not a number")
     if not isinstance(past.file, str) or not isinstance(past.started, str) or not set(past.causes) <= set(CAUSES):
-        raise ValueError("a name that is none")
+        raise ValueError("not a name")
     return past
 
 

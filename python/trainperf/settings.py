@@ -132,7 +132,7 @@ def _checked(options: Options) -> dict[str, Any]:
     known = tuple(Options.__annotations__)
     for option in options:
         if option not in known:
-            raise TypeError(f"{option!r} is no option of watch(){_nearest(option, known)}: use {', '.join(known)}")
+            raise TypeError(f"{option!r} is not an option of watch(){_nearest(option, known)}: use {', '.join(known)}")
     given: dict[str, Any] = {k: v for k, v in options.items() if k != "verbose" and (v is not None or k in _NEVER_NONE)}
     if "flag_shares" in given:
         given["flag_shares"] = _shares(given["flag_shares"])
@@ -156,10 +156,10 @@ def _checked(options: Options) -> dict[str, Any]:
 
 def _shares(given: object) -> dict[str, float]:
     if not isinstance(given, Mapping):
-        raise TypeError(f'flag_shares={given!r} must be a dict: give {{"data_starved": 0.1}} or the like')
+        raise TypeError(f'flag_shares={given!r} must be a dict, such as {{"data_starved": 0.1}}')
     for flag, share in given.items():
         if flag not in FLAGS:
-            raise ValueError(f"flag_shares: {flag!r} is no flag{_nearest(flag, FLAGS)}: use {', '.join(FLAGS)}")
+            raise ValueError(f"flag_shares: {flag!r} is not a flag{_nearest(flag, FLAGS)}: use {', '.join(FLAGS)}")
         _check_number(f"flag_shares[{flag!r}]", share, 0.0, 1.0, "0.1 is ten percent of a step", open_low=True)
     return dict(given)
 
@@ -172,7 +172,7 @@ def _target(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> 
     if not file.endswith(os.sep) and not os.path.isdir(file):
         return file, ""
     if os.path.exists(file.rstrip(os.sep)) and not os.path.isdir(file):
-        raise ValueError(f"{file} is not a folder: leave the {os.sep} at its end away, or name another")
+        raise ValueError(f"{file} is not a folder: drop the trailing {os.sep}, or name another")
     return "", file
 
 
@@ -214,7 +214,7 @@ def _check_on_flag(on_flag: object) -> None:
     import inspect
 
     if inspect.iscoroutinefunction(on_flag):
-        raise TypeError(f"on_flag={on_flag!r} is a coroutine function, which nobody would await: give a plain one")
+        raise TypeError(f"on_flag={on_flag!r} is a coroutine function, which is never awaited: give a plain function")
 
 
 def _flag(environ: Mapping[str, str], variable: str) -> bool:

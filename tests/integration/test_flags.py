@@ -198,7 +198,7 @@ def test_what_on_flag_may_be(on_flag: Any, said: str | None) -> None:
 def test_a_coroutine_is_refused() -> None:
     async def on_flag(step: ClosedStep) -> None: ...
 
-    with pytest.raises(TypeError, match="coroutine function, which nobody would await"):
+    with pytest.raises(TypeError, match="coroutine function, which is never awaited"):
         trainperf.watch(on_flag=on_flag)
 
 

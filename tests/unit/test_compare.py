@@ -130,7 +130,7 @@ def test_a_single_stall_is_noise(tmp_path: Path) -> None:
     stalled = noisy(rng, 300, COMPUTE)
     stalled[150] += 20_000
     result = compared(a, write(tmp_path / "b.tpr", stalled))
-    assert result.kind == "unknown" and "too few steps for so much noise" in result.verdict
+    assert result.kind == "unknown" and "too few steps for this much noise" in result.verdict
 
 
 # Long runs
@@ -168,7 +168,7 @@ def test_a_busy_machines_time_is_left_out_and_said(tmp_path: Path, capsys: pytes
     b = write(tmp_path / "b.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6), descheduled=40.0)
     result = compared(a, b)
     assert result.kind == "same" and result.machine_left_out, result.verdict
-    assert "busy machine" in result.verdict and "20 -> 40 ms/step" in result.verdict
+    assert "CPU contention excluded" in result.verdict and "20 -> 40 ms/step" in result.verdict
     assert any("other processes used 0.6 CPUs" in note for note in result.notes)
     assert result.wall is not None and result.wall.difference == pytest.approx(20.0, abs=4.0) and result.wall.told
     assert main(["compare", str(a), str(b)]) == 0
@@ -183,7 +183,7 @@ def test_a_run_that_hardly_ran_is_not_compared(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     a = write(tmp_path / "a.tpr", noisy(rng, 300, COMPUTE), host=(1.0, 0.6))
     b = write(tmp_path / "b.tpr", noisy(rng, 300, 3 * COMPUTE), host=(0.4, 1.6), descheduled=300.0)
-    assert "kept the second run off the CPUs for 6" in compared(a, b).verdict
+    assert "CPU contention took 6" in compared(a, b).verdict
 
 
 def test_time_kept_off_the_cpus_by_its_own_threads_counts(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_too_few_steps_are_one_line_with_their_numbers(tmp_path: Path) -> None:
     a, b = pair(tmp_path, steps=300)
     few = write(tmp_path / "few.tpr", [COMPUTE])
     assert compared(a, few).verdict == (
-        "cannot tell: too few steps: the second run has 1 step after 1 of warm-up; 20 are the least"
+        "cannot tell: too few steps: the second run has 1 step after 1 of warm-up; at least 20 are needed"
     )
     assert compared(few, few).verdict.count("run has 1 step") == 2
     none = RunFile(tmp_path / "none.tpr").build()
@@ -310,7 +310,7 @@ def test_what_cannot_be_told_is_four(tmp_path: Path, options: list[str], capsys:
 @pytest.mark.parametrize("text", ["five", "-5%", "0", "nan", ""])
 def test_a_limit_that_is_none_is_wrong_usage(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "a.tpr", "b.tpr", f"--fail-over={text}"]) == 2
-    assert "is no percentage" in capsys.readouterr().err
+    assert "is not a percentage" in capsys.readouterr().err
 
 
 def test_a_run_alone_is_wrong_usage_and_says_which_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

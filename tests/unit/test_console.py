@@ -345,7 +345,7 @@ def test_a_stream_that_cannot_encode(tmp_path: Path) -> None:
 def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr", lead_ns=str(2_800_000_000), wall_ns=str(3_400_000_000)).steps(100, compute=6.0)
     file.span("compile", 2600, step=-1)
-    told = "2.8 s passed before the first step, 2.6 s of it compiling: in no step, and in no share"
+    told = "2.8 s passed before the first step, 2.6 s of it compiling: not part of any step or share"
     with file.open() as run:
         assert model.build(run).notes == (told,)
         assert told in " ".join(console.summary(run).split())

@@ -116,11 +116,13 @@ def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_note_that_is_too_long_ends_with_a_clause(tmp_path: Path) -> None:
-    note = "2.8 s passed before the first step: in no step, and in no share; without a DataLoader that step begins at "
+    note = (
+        "2.8 s passed before the first step: not part of any step or share; without a DataLoader that step begins at "
+    )
     file = RunFile(tmp_path / "a.tpr").steps(60, compute=9.0)
     with file.note(f"{note}its backward: what its body did before it is not in it").open() as run:
         text = " ".join(console.summary(run).split())
-    assert "Note 2.8 s passed before the first step: in no step, and in no share More" in text
+    assert "Note 2.8 s passed before the first step: not part of any step or share More" in text
 
 
 def test_an_urgent_note_is_whole_beside_others(tmp_path: Path) -> None:

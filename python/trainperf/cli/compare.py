@@ -87,5 +87,5 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: write 5%, or 2.5%")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage: write 5%, or 2.5%")
     return value / 100

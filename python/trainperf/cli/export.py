@@ -80,7 +80,7 @@ def _write(path: str, output: str, chosen: Format, force: bool, inputs: Sequence
             check_target(place, overwrite=force, inputs=inputs)
         elif place and os.path.lexists(place):
             if not os.path.isdir(place):
-                raise TrainperfError(f"{place} is no folder, and {chosen.name} needs one: give another name")
+                raise TrainperfError(f"{place} is not a folder, and {chosen.name} needs one: give another name")
             if not force:
                 raise exists_already(place)
         elif chosen.into == "service":

@@ -60,5 +60,5 @@ def _count(text: str) -> int:
     except ValueError:
         value = -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs: write 20, or 0 for all")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs: write 20, or 0 for all")
     return value

@@ -55,7 +55,7 @@ examples:
             parser.error("say which script to run, or which module with -m")
         target, arguments = words[0], words[1:]
         if target.startswith("-"):
-            parser.error(f"{target} is no option of trainperf run; options stand before the script")
+            parser.error(f"{target} is not an option of trainperf run; options come before the script")
         program = of_module(target) if args.module else of_script(target)
         path = args.output
         if path is None and not os.environ.get("TRAINPERF_DIR"):

@@ -158,7 +158,7 @@ def kept_off_too_long(runs: Sequence[tuple[RunReader, RunReader]]) -> str:
     which, share = max(each, key=lambda found: found[1])
     if share < limit("compare_kept_off"):
         return ""
-    return f"a busy machine kept the {which} run off the CPUs for {share:.0%} of its steps' time"
+    return f"CPU contention took {share:.0%} of the {which} run's step time"
 
 
 def kept_off(runs: Sequence[tuple[RunReader, RunReader]]) -> tuple[float, float]:

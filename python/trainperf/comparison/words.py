@@ -28,9 +28,9 @@ def verdict(
     between = f"{percent(low)} to {percent(high)}"
     if kind == "unknown":
         steps = f"{sides[0].steps:,} and {sides[1].steps:,} steps"
-        why = f"too few steps for so much noise ({steps})"
+        why = f"too few steps for this much noise ({steps})"
         if lasted is not None:
-            why = f"runs of {_seconds(lasted)} are too short for so much noise"
+            why = f"runs of {_seconds(lasted)} are too short for this much noise"
         if machine.between_runs > limit("compare_resolution") and machine.given:
             why = f"--noise says that two runs of one program differ by {machine.between_runs:.0%} here"
         elif machine.between_runs > limit("compare_resolution") and machine.others is not None:
@@ -50,8 +50,8 @@ def at_least(kind: Kind, relative: Relative, both: tuple[Relative, Relative], si
     """`both`: with the time that the loop was kept off the CPUs, and without."""
     least = min(abs(relative[1]), abs(relative[2]))
     return (
-        f"{kind} by at least {max(least, 0.01):.0%}: {_labels(sides)} ({percent(both[0][0])} with the time that the "
-        f"loop was kept off the CPUs, {percent(both[1][0])} without it)"
+        f"{kind} by at least {max(least, 0.01):.0%}: {_labels(sides)} ({percent(both[0][0])} with CPU "
+        f"contention, {percent(both[1][0])} without it)"
     )
 
 
@@ -61,16 +61,16 @@ def clock_alone(moved: Sequence[Change], lasted: tuple[float, float]) -> str:
     what = " and ".join(c.name for c in moved)
     change = f"{abs(after / before - 1):.0%} {'longer' if after > before else 'less'}"
     return (
-        f"cannot tell: {what} per step took {change} and nothing else changed; between runs of {_seconds(lasted)} "
-        "another state of the machine can do this (clock, neighbours on the CPU); run each again, for "
-        f"{limit('compare_long_run'):.0f} s or more"
+        f"cannot tell: {what} per step took {change} and nothing else changed; in runs of {_seconds(lasted)} "
+        f"the machine alone can do this (clock, neighbours on the CPU): run each for {limit('compare_long_run'):.0f} s "
+        "or more"
     )
 
 
 def short(lasted: tuple[float, float]) -> str:
     return (
-        f"the runs last {_seconds(lasted)}: below {limit('compare_long_run'):.0f} s the machine alone can make two of "
-        "one program differ"
+        f"the runs last {_seconds(lasted)}: below {limit('compare_long_run'):.0f} s two runs of one program can differ "
+        "by the machine alone"
     )
 
 
@@ -80,8 +80,8 @@ def _seconds(lasted: tuple[float, float]) -> str:
 
 def unknown_machine(wall: Relative, loop: Relative) -> str:
     return (
-        f"cannot tell: {percent(wall[0])} with the time that the loop was kept off the CPUs, {percent(loop[0])} "
-        "without it, and who used them is not known of runs of under two seconds"
+        f"cannot tell: {percent(wall[0])} with CPU contention, {percent(loop[0])} without it, and runs under two "
+        "seconds do not show who used the CPUs"
     )
 
 
@@ -89,10 +89,7 @@ def without_machine(wall: Change, loop: Change) -> str:
     kept_off = wall.before - loop.before, wall.after - loop.after
     if max(kept_off) < _LEAST_MS:
         return ""
-    return (
-        f" (without the time that a busy machine kept it off the CPUs: {_ms(kept_off[0])} -> {_ms(kept_off[1])} "
-        "ms/step)"
-    )
+    return f" (CPU contention excluded: {_ms(kept_off[0])} -> {_ms(kept_off[1])} ms/step)"
 
 
 def _ms(value: float) -> str:
@@ -104,7 +101,7 @@ def too_few(few: Iterable[tuple[str, Sample]], least: int) -> str:
         f"the {which} run has {plural(s.steps, 'step')}" + (f" after {s.left_out} of warm-up" if s.left_out else "")
         for which, s in few
     ]
-    return f"too few steps: {', '.join(each)}; {least} are the least"
+    return f"too few steps: {', '.join(each)}; at least {least} are needed"
 
 
 def busy(machine: Machine) -> Iterator[str]:

@@ -86,7 +86,7 @@ def choose(path: str, name: str | None = None) -> Format:
         for known in FORMATS:
             if known.name == name:
                 return known
-        raise TrainperfError(f"{name!r} is no format: use {', '.join(f.name for f in FORMATS)}")
+        raise TrainperfError(f"{name!r} is not a format: use {', '.join(f.name for f in FORMATS)}")
     lower = "/" if path.endswith(os.sep) or os.path.isdir(path) else os.path.basename(path).lower()
     fitting = [(len(s), f) for f in FORMATS for s in f.suffixes if lower.endswith(s)]
     if not fitting:

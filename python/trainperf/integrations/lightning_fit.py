@@ -237,7 +237,9 @@ class LightningFit:
         if self._figures_ns > self._figures_share * (begun_ns - self._figures_since_ns):
             if not self._figures_wait:
                 self._figures_wait = True
-                self._context.session.set_tier("lightning_figures", "partly", "the loggers are too slow for each turn")
+                self._context.session.set_tier(
+                    "lightning_figures", "partly", "the loggers are too slow to have them each time"
+                )
             return
         now = self._watch.step_totals
         steps = now.since(before)

@@ -24,9 +24,9 @@ class OnObjects:
         if original is None:
             return f"there is no {name}()"
         if name in getattr(owner, "__dict__", {name: None}):
-            return "somebody has replaced it"
+            return "it has been replaced"
         if not isinstance(original, types.MethodType) or original.__self__ is not owner:
-            return f"{name} is no plain method"
+            return f"{name} is not a plain method"
         function: Any = original.__func__
         wrapper = functools.wraps(function)(make(function))
         wrapper.__name__ = name  # by which a method is pickled: a decorated one may have another

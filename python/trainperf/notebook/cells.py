@@ -105,7 +105,7 @@ def _unhook() -> None:
             try:
                 events.unregister(event, callback)
             except ValueError:
-                log.debug("somebody has taken our hook out of IPython")
+                log.debug("our hook has been removed from IPython")
 
 
 def close_all_left_open(why: str) -> None:

@@ -146,7 +146,7 @@ def _least(r: Rank) -> float:
 def _unclear(stepped: Sequence[Rank]) -> str:
     most = max(stepped, key=lambda r: r.unclear_ms)
     return (
-        f"Which rank keeps the others waiting is not clear: rank {most.rank} is asleep for {most.unclear_ms:.1f} ms a "
+        f"It is unclear which rank keeps the others waiting: rank {most.rank} is asleep for {most.unclear_ms:.1f} ms a "
         "step, and no sample says whether it waits for the others or for something of its own."
     )
 

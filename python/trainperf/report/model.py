@@ -168,7 +168,7 @@ def _before(run: Run) -> tuple[str, ...]:
     # Spans of compilations outside of steps: all of the lead, as the end of a run seldom compiles.
     compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
     of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
-    told = f"{lead / 1e9:,.1f} s passed before the first step{of_it}: in no step, and in no share"
+    told = f"{lead / 1e9:,.1f} s passed before the first step{of_it}: not part of any step or share"
     # Nothing marks where the body of a plain loop begins.
     plain = not run.loaders and not {"framework", "source"} & run.meta.keys()
     if plain and run.step_count < limit("critical_min_steps"):

@@ -72,7 +72,7 @@ def begin(new: Watched) -> None:
         if running is not None and not disabled:
             what = f" (into {running.path})" if running.path else ""
             raise AlreadyWatchingError(
-                f"this process is being watched already{what}: leave that watch, or call trainperf.stop(), first"
+                f"this process is already being watched{what}: leave that watch, or call trainperf.stop(), first"
             )
         if not _fork_hook_set and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -53,7 +53,7 @@ def trend(run: Run) -> Trend:
     keep = np.ones(len(table.count), bool) if merged else (table.flags & SKIP) == 0
     steps = int(table.count[keep].sum())
     if keep.sum() < _LEAST_STEPS:
-        few = f"{plural(steps, 'step')} besides warm-up, checkpoints and validation: too few to tell a trend."
+        few = f"{plural(steps, 'step')} without warm-up, checkpoints and validation: too few for a trend."
         return Trend((), (*sentences, few) if run.step_count else ())
     wall = table.wall_ns[keep] / table.count[keep] / 1e6
     cuts = changes(wall)
