@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import signal
@@ -77,6 +78,26 @@ def test_each_change_gets_its_verdict_and_the_proven_one_a_patch(folder: Path, t
     assert "DataLoader(Waits(), batch_size=8, shuffle=True, num_workers=6, persistent_workers=True)" in edited
     assert edited.count("num_workers") == 1
     assert leftovers(tmp) == []
+
+
+def test_a_patch_is_applied_in_the_trial_alone(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainperf.prove import sandbox
+    from trainperf.prove.changes import Change
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    if sandbox.why_not():
+        pytest.skip(f"no overlay here: {sandbox.why_not()}")
+    monkeypatch.chdir(folder)
+    lines = (folder / "train.py").read_text().splitlines(keepends=True)
+    edited = [line.replace("batch_size=8", "batch_size=4") for line in lines]
+    (tmp_path / "my.diff").write_text("".join(difflib.unified_diff(lines, edited, "a/train.py", "b/train.py")))
+    (tmp_path / "bad.diff").write_text("nothing")
+    with Trials(Command("train.py")) as trials:
+        trial = trials.run(Asked(Change(patch=str(tmp_path / "my.diff")), batches=5))
+        assert trial.finished and set(trial.record["epochs"][0]["samples"]) == {4}
+        bad = trials.run(Asked(Change(patch=str(tmp_path / "bad.diff")), batches=5))
+        assert bad.ended == "error" and bad.error.startswith("git apply: error: No valid patches")
+    assert (folder / "train.py").read_text() == "".join(lines)
 
 
 def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from trainperf.cli import trial_options
 from trainperf.cli.trial_options import INTERRUPTED, NOTHING, PROVEN, UNDECIDED
+from trainperf.errors import TrainperfError
 
 if TYPE_CHECKING:
     from trainperf.prove.attempt import Result
+    from trainperf.prove.changes import Change
 
 
 class Try:
@@ -30,6 +33,8 @@ examples:
   trainperf try --budget 10m -- train.py
   trainperf try --change num_workers=4 -- train.py
       this change, whatever the findings say; may be given several times
+  trainperf try --from run.tpr -- train.py
+  trainperf try --patch my.diff -- train.py
   trainperf try --against "train_new.py" -- train.py
       another script (or other arguments) in place of a change
   trainperf try --json -- train.py | jq .changes
@@ -38,6 +43,8 @@ examples:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         trial_options.add_options(parser, self.name, budget_s=300.0)
         parser.add_argument("--change", metavar="NAME=VALUE", action="append", default=[], help="try this change")
+        parser.add_argument("--from", dest="run", metavar="RUN", help="try what the findings of this run advise")
+        parser.add_argument("--patch", metavar="DIFF", help="try this edit of the script, as git apply takes it")
         parser.add_argument("--against", metavar="COMMAND", help="try this command in place of the script")
         trial_options.add_patch(parser)
         trial_options.add_script(parser)
@@ -49,6 +56,12 @@ examples:
         from trainperf.report import console, try_console, try_json
 
         changes = [Change.parse(text) for text in args.change]
+        if args.run:
+            changes += advised_by(args.run)
+        if args.patch:
+            if not os.path.isfile(args.patch):
+                raise TrainperfError(f"there is no patch {args.patch}")
+            changes.append(Change(patch=os.path.abspath(args.patch)))
         if args.against:
             changes.append(Change(against=tuple(shlex.split(args.against))))
         check_target(args.output, overwrite=args.force, example="fix.patch")
@@ -62,6 +75,19 @@ examples:
             width = console.terminal_width(sys.stdout)
             console.emit(try_console.lines(result, patch=patch, patch_note=note, width=width), sys.stdout)
         return exit_code(result)
+
+
+def advised_by(path: str) -> list[Change]:
+    """Raises TrainperfError for a run whose findings advise nothing that can be tried."""
+    import trainperf
+    from trainperf.prove.candidates import candidates
+
+    with trainperf.open(path) as run:
+        step_ms = run.wall_ns / max(1, run.step_count) / 1e6
+        found = candidates(run.judged.findings, step_ms)
+    if not found:
+        raise TrainperfError(f"{path}: none of its findings has a fix that can be tried without an edit")
+    return found
 
 
 def exit_code(result: Result) -> int:

@@ -36,7 +36,7 @@ def attempt(prover: Prover, asked: Sequence[Change] = ()) -> Result:
             until = time.monotonic() + prover.left_s / (len(changes) - number)
             outcome = prover.prove(change, first, base=result.accepted, until=until, alpha=ALPHA / len(changes))
             result.outcomes.append(outcome)
-            if outcome.verdict == "proven" and not change.against:
+            if outcome.verdict == "proven" and not (change.against or change.patch):
                 result.accepted = change.on(result.accepted)
     except KeyboardInterrupt:
         result.interrupted = True

@@ -9,9 +9,10 @@ inject.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 # What a setting may do to the numbers of a training: none of them; the last bits, as sums are taken in another order;
@@ -99,16 +100,17 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Settings that are tried together, and why; or another command to hold against the first."""
+    """Settings that are tried together, and why; or a patch of the script, or another command in its place."""
 
     settings: tuple[tuple[str, Any], ...] = ()
     finding: str = ""  # id of the one that advises it
     promised: float | None = None  # the ratio of rates that the finding promises at most
     against: tuple[str, ...] = ()  # the words of another command
+    patch: str = ""  # a diff, as git apply takes it, that is applied in the sandbox
 
     def __str__(self) -> str:
-        if self.against:
-            return " ".join(self.against)
+        if self.against or self.patch:
+            return " ".join(self.against) or os.path.basename(self.patch)
         return ", ".join(f"{name}={value}" for name, value in self.settings)
 
     @classmethod
@@ -148,7 +150,7 @@ class Change:
 
     def on(self, base: Change) -> Change:
         """This one, on top of what was accepted before."""
-        return Change(tuple((dict(base.settings) | dict(self.settings)).items()), self.finding, self.promised)
+        return replace(self, settings=tuple((dict(base.settings) | dict(self.settings)).items()))
 
 
 def setting(name: str) -> Setting:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
@@ -156,6 +157,10 @@ def main(spec: Mapping[str, Any], parent: int) -> None:
     os.chdir(spec["folder"])
     if spec["sandbox"]:
         enter(spec["sandbox"], spec["scratch"])
+    if spec["patch"]:
+        done = subprocess.run(["git", "apply", "--", spec["patch"]], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"git apply: {' '.join(done.stderr.split())}")  # the last words of the trial's log
     Trial(spec).run()
 
 

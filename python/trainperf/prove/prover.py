@@ -230,6 +230,8 @@ class Prover:
 
     def refused(self, change: Change, first: First) -> str:
         """Why it is not even tried; "" where it is."""
+        if change.patch and not self.trials.sandboxed:
+            return "a patch is applied in a sandbox, and there is none here"
         if change.of_loader and first.trial.loader is None:
             return "this training has no DataLoader"
         workers = int(change.of_loader.get("num_workers", 0))

@@ -194,6 +194,7 @@ class Trials:
             "loader": {"chain": loader["chain"], "nth": loader["nth"]} if loader else None,
             "batches": asked.batches,
             "seconds": asked.seconds,
+            "patch": change.patch if change is not None else "",
             "shift": asked.shift,
             "cached": asked.cached,
             "data_only": asked.data_only,
