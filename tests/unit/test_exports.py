@@ -23,6 +23,7 @@ from trainperf.export import FORMATS, choose
 from trainperf.export.metrics import per_step
 from trainperf.export.table import columns
 from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.opened import OpenedRun
 from trainperf.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ def test_a_run_that_is_damaged_elsewhere_is_written_as_far_as_it_goes_and_told_o
 
 def test_pandas(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
-    with Run(build(tmp_path / "a.tpr", merge=4)) as run:
+    with OpenedRun(build(tmp_path / "a.tpr", merge=4)) as run:
         frame = run.to_pandas()
     assert isinstance(frame, pd.DataFrame) and frame.index.name == "step" and frame.index.tolist()[:3] == [0, 4, 8]
     assert frame.steps.sum() == 40 and frame.wall_ns.dtype == np.int64 and frame.warm_up.dtype == np.bool_
@@ -75,7 +76,7 @@ def test_pandas(tmp_path: Path) -> None:
 
 def test_pandas_of_a_run_without_steps(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    with Run(RunFile(tmp_path / "a.tpr").build()) as run:
+    with OpenedRun(RunFile(tmp_path / "a.tpr").build()) as run:
         assert len(run.to_pandas()) == 0
 
 
@@ -194,7 +195,7 @@ def test_a_package_that_is_missing_is_one_line(tmp_path: Path, name: str, monkey
     blocked = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow.entities", "pyarrow": "pyarrow.parquet"}
     monkeypatch.setitem(sys.modules, blocked.get(name, name), None)
     monkeypatch.setitem(sys.modules, name, None)
-    with Run(build(tmp_path / "a.tpr")) as run, pytest.raises(TrainperfError, match=f"needs {name}.*: pip install"):
+    with OpenedRun(build(tmp_path / "a.tpr")) as run, pytest.raises(TrainperfError, match=f"needs {name}.*: pip install"):
         if name == "pandas":
             run.to_pandas()
         else:
