@@ -195,7 +195,7 @@ def test_a_package_that_is_missing_is_one_line(tmp_path: Path, name: str, monkey
     blocked = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow.entities", "pyarrow": "pyarrow.parquet"}
     monkeypatch.setitem(sys.modules, blocked.get(name, name), None)
     monkeypatch.setitem(sys.modules, name, None)
-    with OpenedRun(build(tmp_path / "a.tpr")) as run, pytest.raises(TrainperfError, match=f"needs {name}.*: pip install"):
+    with OpenedRun(build(tmp_path / "a.tpr")) as run, pytest.raises(TrainperfError, match=f"needs {name}.*pip install"):
         if name == "pandas":
             run.to_pandas()
         else:
