@@ -8,6 +8,7 @@ import math
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from trainperf.cli.main import main
 from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
-from trainperf.prove import measure, sandbox
+from trainperf.prove import measure, prover, sandbox
 from trainperf.prove.attempt import Result
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
 from trainperf.prove.changes import Change
@@ -25,7 +26,7 @@ from trainperf.prove.fingerprint import fingerprint, indices
 from trainperf.prove.prover import Outcome
 from trainperf.prove.schedule import Measured, prove
 from trainperf.prove.sequential import MAX_PAIRS, judge
-from trainperf.prove.trial import Command
+from trainperf.prove.trial import Command, Trial, Trials
 from trainperf.report import console, try_console, try_json
 
 # Changes
@@ -200,6 +201,40 @@ def test_a_disturbed_pair_is_run_again_whichever_side_was_faster() -> None:
     for others in ((0.0, 1.5), (1.5, 0.0)):
         proof, _ = pairs(1.3, others=others)
         assert proof.repeated == 3
+
+
+# What is not even tried
+
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Why a change is not tried where a process has 1 GiB, a batch 16 MiB, and so much is free."""
+
+    def ask(change: str, *, memory: int = 64 * GIB, shm: int = 64 * GIB, loader: bool = True) -> str:
+        monkeypatch.setattr(prover, "free_bytes", lambda: {"memory": memory, "/dev/shm": shm})
+        made = {"chain": [["train.py", 3]], "dataset": 1, "trained": 9, "length": 1000}
+        record = loop(0.02) | {"batch_bytes": 16 << 20, "peak_bytes": {"rss": GIB}, "loaders": [made]}
+        plan = measure.plan(record, ended_itself=False)
+        trial = Trial("steps", record=record | {"trains": 0 if loader else None})
+        first = prover.First(trial=trial, plan=plan, step_ms=20, verdict="", advised=(), untried=(), trial_s=1)
+        return prover.Prover(Trials(Command("train.py")), budget_s=1).refused(Change.parse(change), first)
+
+    return ask
+
+
+def test_workers_that_do_not_fit_are_not_tried(refused: Callable[..., str]) -> None:
+    assert refused("num_workers=2") == ""
+    assert refused("num_workers=8", memory=8 * GIB) == "8 workers may take 8.2 GiB, over half of the free memory"
+    assert "of the free /dev/shm" in refused("num_workers=8", shm=GIB // 8)
+    assert "of the free /dev/shm" in refused("num_workers=2,prefetch_factor=64", shm=GIB)
+
+
+def test_a_training_without_a_loader_has_no_loader_to_change(refused: Callable[..., str]) -> None:
+    assert refused("num_workers=2", loader=False) == "this training has no DataLoader"
+    assert refused("threads=1", loader=False) == ""
 
 
 # Fingerprints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ _WATCH_S = 5.0  # of the loop, in the first run
 _SLOWER = 3.0  # times a trial without the change: then it hangs
 _HANGS_S = 30.0  # on top of that
 _SHIFTED = (1, 2)  # seeds of further runs without the change, where numbers must be judged by their spread
+_PREFETCH = 2  # batches of each worker, by default
 _MEMORY_SHARE = 0.5  # of what is free that workers may take
 _BUSY = 0.3  # CPUs that others use: it is said
 _NOTHING = Change()
@@ -182,6 +184,9 @@ class Prover:
             return Outcome(change, refuted.verdict, str(refuted), notes=tuple(notes))
         causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
         verdict, reason = self._verdict(change, proof)
+        cpus = first.trial.record["cpus"]
+        if verdict == "no_gain" and change.of_loader.get("num_workers") and cpus < len(os.sched_getaffinity(0)):
+            reason += f"; the script keeps its process on {cpus} CPU{'s' if cpus > 1 else ''}, and workers inherit that"
         busy = sum(others) / len(others) if others else 0.0
         if verdict in ("no_gain", "undecided") and busy >= _BUSY:
             reason += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
@@ -236,9 +241,10 @@ class Prover:
             return "this training has no DataLoader"
         workers = int(change.of_loader.get("num_workers", 0))
         if workers:
-            each = int(first.trial.record["peak_bytes"]["rss"])
+            ahead = int(change.of_loader.get("prefetch_factor") or _PREFETCH) * int(first.trial.record["batch_bytes"])
+            needs = {"memory": int(first.trial.record["peak_bytes"]["rss"]) + ahead, "/dev/shm": ahead}
             for what, free in free_bytes().items():
-                need = workers * each if what == "memory" else 0
+                need = workers * needs[what]
                 if need > _MEMORY_SHARE * free:
                     return f"{workers} workers may take {need / 2**30:.1f} GiB, over half of the free {what}"
         return ""

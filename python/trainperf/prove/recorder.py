@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction, Patch
-from trainperf.prove.fingerprint import fingerprint, indices
+from trainperf.prove.fingerprint import fingerprint, indices, nbytes
 from trainperf.prove.machine import CpuUse
 
 Chain = tuple[tuple[str, int], ...]
@@ -78,6 +78,7 @@ class Recorder:
         self.backwards: list[float] = []
         self.gradients: list[tuple[int, int, float]] = []  # update, parameters with gradients, their norm
         self._updates = 0
+        self._batch_bytes = 0
         self.at_first_batch: list[Callable[[], None]] = []
         self.at_backward: list[Callable[[], None]] = []
         self.at_batch: list[Callable[[], None]] = []
@@ -161,6 +162,7 @@ class Recorder:
                 raise
             if len(epoch.requested) < _MAX_KEPT:
                 code, samples = fingerprint(batch)
+                self._batch_bytes = self._batch_bytes or nbytes(batch)
                 epoch.requested.append(requested)
                 epoch.delivered.append(now())
                 epoch.samples.append(samples)
@@ -284,7 +286,9 @@ class Recorder:
             "losses": [float(loss) for loss in self.losses],
             "gradients": self.gradients,
             "others_cpus": self._use.others_since() if self._use is not None else None,
+            "batch_bytes": self._batch_bytes,
             "peak_bytes": _peak_bytes(),
+            "cpus": len(os.sched_getaffinity(0)),  # that its workers may use, too
         }
 
 
