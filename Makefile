@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup dev demo test test-live replay test-versions gpu lint format bench bench-quick docs wheel asan tsan fuzz clean
+.PHONY: help setup dev demo test test-live replay test-versions gpu lint format bench bench-quick docs wheel aarch64 asan tsan fuzz clean
 help:
 	@echo "make demo    train three models with trouble in them, and see what trainperf says"
 	@echo "make test    the tests, on every CPython found, in minutes; make test-live   the trainings that it leaves out"
@@ -14,7 +14,8 @@ help:
 	@echo "make lint    ruff, mypy, radon, clang-format, codespell   make format   let them mend what they can"
 	@echo "make bench   each figure beside its target                 make bench-quick   the same in five minutes, roughly"
 	@echo "make docs    the documentation, into build/site"
-	@echo "make wheel   wheels with their libraries bundled, for every CPython found, into wheelhouse/"
+	@echo "make wheel   manylinux_2_28 wheels for x86_64 and aarch64, each imported and run, into wheelhouse/"
+	@echo "make aarch64 C++ and native tests on aarch64, by qemu-user; skipped, with the reason, where that is not to be had"
 	@echo "make asan    C++ and native tests under AddressSanitizer   make tsan    C++ tests under ThreadSanitizer"
 	@echo "make fuzz    damaged traces, run files and buffers of CUPTI, each for FUZZ_SECONDS (600); C++ under AddressSanitizer"
 	@echo "make clean   remove everything built (not .venv)"
@@ -70,8 +71,13 @@ docs: setup
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo "build/site/index.html"
 
-wheel: setup
-	@scripts/wheel.sh
+wheel:
+	@scripts/setup.sh --build
+	@scripts/wheel.sh $(WHEEL)
+
+aarch64:
+	@scripts/setup.sh --build
+	@scripts/aarch64.sh
 
 asan tsan: setup
 	@scripts/sanitize.sh $@

@@ -28,7 +28,12 @@ function(trainperf_download result what packages url sha256)
   set(${result} ${path} PARENT_SCOPE)
 endfunction()
 
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.Embed)
+# Cross-compiled, a CPython is its headers (Python_INCLUDE_DIR) and the suffix of its modules.
+if(CMAKE_CROSSCOMPILING)
+  find_package(Python 3.10 REQUIRED COMPONENTS Development.Module)
+else()
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.Embed)
+endif()
 find_package(Threads REQUIRED)
 
 # pybind11 comes from PyPI, into the environment of the Python that we build for.
@@ -136,6 +141,7 @@ else()
   message(STATUS "zlib-ng: fetched, out of a package of PyPI")
   set(BUILD_TESTING OFF)
   set(WITH_GZFILEOP OFF)
+  set(ZLIB_ALIASES OFF)
   set(BUILD_SHARED_LIBS OFF)
   trainperf_download(zlib_ng_archive "zlib-ng" "libisal-dev (Debian, Ubuntu), isa-l-devel (Fedora) or isa-l (conda)"
     https://files.pythonhosted.org/packages/25/c8/2914b13c7972dccf8774947ffe781b761b483aa190e55a4aa89886982daa/zlib_ng-1.1.0.tar.gz
@@ -155,6 +161,12 @@ else()
 endif()
 
 if(TRAINPERF_TESTS)
-  find_package(GTest REQUIRED)
-  find_package(benchmark QUIET)
+  find_package(ZLIB REQUIRED)
+  if(CMAKE_CROSSCOMPILING)
+    set(TRAINPERF_GOOGLETEST /usr/src/googletest CACHE PATH "GoogleTest's sources: Debian's package googletest has them")
+    add_subdirectory(${TRAINPERF_GOOGLETEST} googletest EXCLUDE_FROM_ALL)
+  else()
+    find_package(GTest REQUIRED)
+    find_package(benchmark QUIET)
+  endif()
 endif()

@@ -1,7 +1,7 @@
-"""Checks the trainperf that is installed beside this interpreter: it imports and runs, and what its libraries need.
+"""Checks the trainperf that this interpreter imports: its libraries, its data, its command, and a watch.
 
-Fails when a library other than the C and C++ runtimes comes from outside of the wheel, when data is missing, or when
-the command does not start.
+Fails when a library other than the C and C++ runtimes comes from outside of the wheel, when data is missing, when the
+command does not start, or when a watch does not find who holds the GIL. Needs no torch.
 """
 
 from __future__ import annotations
@@ -10,12 +10,49 @@ import importlib
 import importlib.metadata
 import importlib.resources
 import os
+import platform
 import re
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 RUNTIMES = re.compile(r"(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux-[\w-]+|linux-vdso)\.so(\.\d+)*")
+
+
+def watch_waits(trainperf: Any) -> str:
+    """Watches a loop that gives the GIL to a thread in each step, and has it back after the switch interval."""
+    stop = threading.Event()
+
+    def hog() -> None:
+        while not stop.is_set():
+            sum(range(1_000))
+
+    steps = 40
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.tpr")
+        holder = threading.Thread(target=hog, name="hog")
+        with trainperf.watch(path, verbose=False) as watch:
+            holder.start()
+            for _ in range(steps):
+                watch.step()
+                with watch.phase("forward"):
+                    time.sleep(0.001)
+            stop.set()
+            holder.join()
+        with trainperf.open(path) as run:
+            tiers = {probe: run.tiers[probe] for probe in ("gil_waits", "gil_holds", "stacks")}
+            off = [f"{probe}: {tier.tier}, {tier.why}" for probe, tier in tiers.items() if tier.tier == "off"]
+            if off or run.tiers["gil_waits"].tier != "exact":
+                raise SystemExit(f"check_wheel: probes do not work: {tiers}")
+            ms = run.cause_ns("gil_wait") / 1e6 / run.step_count
+            where = [finding.where for finding in run.findings if finding.id == "TP201"]
+    if ms < 1 or not where or Path(__file__).name not in str(where[0]):
+        raise SystemExit(f"check_wheel: {ms:.2f} ms/step gil_wait, the holder at {where}: not the hog of {__file__}")
+    return f"gil_wait {ms:.1f} ms/step, held in hog()"
 
 
 def main() -> int:
@@ -48,11 +85,16 @@ def main() -> int:
         raise SystemExit("check_wheel: the wheel carries no template of the report")
 
     version = importlib.metadata.version("trainperf")
-    script = Path(sys.executable).parent / "trainperf"
-    said = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True).stdout
+    scripts = (Path(sys.executable).parent, site / "bin")  # of an environment, or of pip's --target
+    script = next((folder / "trainperf" for folder in scripts if (folder / "trainperf").exists()), None)
+    if script is None:
+        raise SystemExit(f"check_wheel: no command trainperf in {' or '.join(map(str, scripts))}")
+    said = subprocess.run([sys.executable, str(script), "--version"], capture_output=True, text=True, check=True).stdout
     if version not in said or version != native.VERSION:
         raise SystemExit(f"check_wheel: versions differ: {version}, {native.VERSION}, {said.strip()}")
-    print(f"wheel ok: {sys.version.split()[0]}, {len(libraries)} libraries, {len(pages)} pages, {said.strip()}")
+    watched = watch_waits(trainperf)
+    system = f"{platform.machine()}, {' '.join(platform.libc_ver())}"
+    print(f"wheel ok: CPython {sys.version.split()[0]}, {system}, {len(pages)} pages, {said.strip()}; {watched}")
     return 0
 
 

@@ -1,28 +1,26 @@
 #!/usr/bin/env bash
-# Makes an sdist, and from it a wheel for each CPython of this machine, with Abseil and SQLite bundled; each wheel is then
-# checked and imported in an environment of its own. Results: dist/*.tar.gz and wheelhouse/*.whl.
+# Builds the sdist into dist/, and the wheels into wheelhouse/ (wheel.py, whose arguments it takes); then installs, imports
+# and runs each of them that this machine's interpreters can, and the others on other systems (wheel_systems.sh).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
-rm -rf dist wheelhouse build/wheel
-mkdir -p build/wheel
+python -m pip install -qq --disable-pip-version-check -r scripts/requirements-wheel.txt
+rm -rf wheelhouse
+python scripts/wheel.py "$@"
 
-python -m build --sdist --no-isolation -o dist . >build/wheel/sdist.log 2>&1 || { cat build/wheel/sdist.log; exit 1; }
-sdist=$(echo dist/*.tar.gz)
-echo "sdist: $sdist"
-made=" "
+printf -- '\n-- installed here\n'
+checked=" "
 while read -r python tag <&3; do
-  abi=${tag%-*}
-  case $made in *" $abi "*) continue ;; esac # two builds of one version share a wheel
-  made+="$abi "
-  work=build/wheel/$tag
-  "$python" -m venv "$work/build-env"
-  "$work/build-env/bin/python" -m pip wheel -qq --disable-pip-version-check --no-deps -w "$work/raw" "$sdist"
-  auditwheel repair -w "$work/repaired" "$work"/raw/*.whl >"$work/auditwheel.log" 2>&1 || { cat "$work/auditwheel.log"; exit 1; }
-  "$python" -m venv "$work/test-env"
-  "$work/test-env/bin/python" -m pip install -qq --disable-pip-version-check "$work"/repaired/*.whl
-  "$work/test-env/bin/python" scripts/check_wheel.py
-  mkdir -p wheelhouse
-  cp "$work"/repaired/*.whl wheelhouse/
+  version=$("$python" -c 'import sys; print("cp%d%d-cp%d%d%s" % (sys.version_info[:2] * 2 + (sys.abiflags,)))')
+  case $checked in *" $version "*) continue ;; esac # two builds of one version share a wheel
+  checked+="$version "
+  wheel=$(echo wheelhouse/*-"$version"-*_"$(uname -m)".whl)
+  [ -e "$wheel" ] || continue
+  environment=build/wheel/venv-$tag
+  "$python" -m venv --clear "$environment"
+  "$environment/bin/python" -m pip install -qq --disable-pip-version-check "$wheel"
+  PYTHONPATH='' "$environment/bin/python" scripts/check_wheel.py
 done 3< <(python scripts/pythons.py)
-ls -l wheelhouse
+
+printf -- '\n-- on other systems\n'
+scripts/wheel_systems.sh || [ $? = 75 ]

@@ -1,4 +1,7 @@
-"""Runs a scenario on this CPython, or on each supported one that is found, with gil_truth built for it."""
+"""Runs a scenario on this CPython, or on each supported one that is found, with gil_truth built for it.
+
+NATIVE_TEST_MODULE names the folder of a gil_truth that was built elsewhere, for a system that builds none.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,12 @@ SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 ASK = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
+BUILT = os.environ.get("NATIVE_TEST_MODULE")
+BUILDS = shutil.which("cmake") is not None and shutil.which("ninja") is not None
+
 MARKS = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the GIL probes are for Linux"),
-    pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs cmake and ninja"),
+    pytest.mark.skipif(not BUILT and not BUILDS, reason="needs cmake and ninja"),
     pytest.mark.timeout(600),
 ]
 
@@ -45,6 +51,8 @@ def python(request: pytest.FixtureRequest) -> tuple[str, Path]:
     """An interpreter, and the folder of gil_truth built for it."""
     version = request.param
     executable = pythons()[version]
+    if BUILT:
+        return executable, Path(BUILT)
     pybind11 = pytest.importorskip("pybind11")
     build = ROOT / "build" / f"native-{version}"
     if executable == sys.executable:  # make test has built it already

@@ -42,5 +42,5 @@ def test_holds_nothing_built(names: set[str]) -> None:
 
 
 def test_leaves_tests_and_papers_in_the_repository(names: set[str]) -> None:
-    folders = {"tests", "benchmarks", "examples", "scripts", ".ci"}
+    folders = {"tests", "benchmarks", "examples", "scripts", ".ci", ".github"}
     assert {name.split("/")[0] for name in names} & folders == set()
