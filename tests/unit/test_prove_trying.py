@@ -213,9 +213,11 @@ GIB = 1 << 30
 def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Why a change is not tried where a process has 1 GiB, a batch 16 MiB, and so much is free."""
 
-    def ask(change: str, *, memory: int = 64 * GIB, shm: int = 64 * GIB, loader: bool = True) -> str:
+    def ask(
+        change: str, *, memory: int = 64 * GIB, shm: int = 64 * GIB, loader: bool = True, script: str = "no.py"
+    ) -> str:
         monkeypatch.setattr(prover, "free_bytes", lambda: {"memory": memory, "/dev/shm": shm})
-        made = {"chain": [["train.py", 3]], "dataset": 1, "trained": 9, "length": 1000}
+        made = {"chain": [[script, 3]], "dataset": 1, "trained": 9, "length": 1000, "options": {"num_workers": 0}}
         record = loop(0.02) | {"batch_bytes": 16 << 20, "peak_bytes": {"rss": GIB}, "loaders": [made]}
         plan = measure.plan(record, ended_itself=False)
         trial = Trial("steps", record=record | {"trains": 0 if loader else None})
@@ -230,6 +232,17 @@ def test_workers_that_do_not_fit_are_not_tried(refused: Callable[..., str]) -> N
     assert refused("num_workers=8", memory=8 * GIB) == "8 workers may take 8.2 GiB, over half of the free memory"
     assert "of the free /dev/shm" in refused("num_workers=8", shm=GIB // 8)
     assert "of the free /dev/shm" in refused("num_workers=2,prefetch_factor=64", shm=GIB)
+
+
+def test_spawned_workers_need_a_guarded_script(refused: Callable[..., str], tmp_path: Path) -> None:
+    """Of which the trial's own, unchanged in the workers, would not show the error."""
+    open_, guarded = tmp_path / "open.py", tmp_path / "guarded.py"
+    open_.write_text("import torch\n\nloader = DataLoader(data)\n")
+    guarded.write_text('import torch\nif __name__ == "__main__":\n    loader = DataLoader(data)\n')
+    spawned = "num_workers=2,multiprocessing_context=spawn"
+    assert "below `if __name__" in refused(spawned, script=str(open_))
+    assert refused(spawned, script=str(guarded)) == ""
+    assert refused("num_workers=2,multiprocessing_context=fork", script=str(open_)) == ""
 
 
 def test_a_training_without_a_loader_has_no_loader_to_change(refused: Callable[..., str]) -> None:

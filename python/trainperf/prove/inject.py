@@ -209,32 +209,15 @@ class Injection:
         )
 
     def _torch_anomaly(self, torch: Any, _: str) -> None:
-        import torch.autograd.anomaly_mode as anomaly
-
         def off(original: AnyFunction) -> AnyFunction:
-            def __init__(mode: Any, *args: Any, **kwargs: Any) -> None:
-                self._count("anomaly")
-                original(mode, *args, **kwargs)
-                torch._C._set_anomaly_enabled(False)
-                if isinstance(mode, anomaly.set_detect_anomaly):
-                    mode.prev = False
-                mode.mode = False
+            def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+                if enabled:
+                    self._count("anomaly")
+                original(False, check_nan)
 
-            return __init__
+            return set_anomaly_enabled
 
-        def entered(original: AnyFunction) -> AnyFunction:
-            def __enter__(mode: Any) -> Any:
-                result = original(mode)
-                torch._C._set_anomaly_enabled(False)
-                return result
-
-            return __enter__
-
-        self._patches += [
-            Patch(anomaly.detect_anomaly, "__init__", off),
-            Patch(anomaly.detect_anomaly, "__enter__", entered),
-            Patch(anomaly.set_detect_anomaly, "__init__", off),
-        ]
+        self._patches.append(Patch(torch, "set_anomaly_enabled", off))
         self._proofs["anomaly"] = lambda: "" if self._counts.get("anomaly") else "nothing switches it on"
 
     def _torch_non_blocking(self, torch: Any, value: bool) -> None:

@@ -15,6 +15,7 @@ from trainperf.prove import measure, same_training
 from trainperf.prove.candidates import candidates
 from trainperf.prove.changes import Change
 from trainperf.prove.machine import free_bytes
+from trainperf.prove.main_guard import why_no_workers
 from trainperf.prove.schedule import Measured, Proof, Stop, prove
 from trainperf.prove.sequential import MIN_PAIRS, Evidence
 from trainperf.prove.trial import Asked, Trial, Trials
@@ -239,6 +240,10 @@ class Prover:
             return "a patch is applied in a sandbox, and there is none here"
         if change.of_loader and first.trial.loader is None:
             return "this training has no DataLoader"
+        if change.of_loader and first.trial.loader is not None:
+            why = why_no_workers(change.of_loader, first.trial.loader)
+            if why:
+                return why
         workers = int(change.of_loader.get("num_workers", 0))
         if workers:
             ahead = int(change.of_loader.get("prefetch_factor") or _PREFETCH) * int(first.trial.record["batch_bytes"])

@@ -1,0 +1,117 @@
+"""Each setting of `trainperf try`: it takes effect in a trial, as the script itself sees, or is said not to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from trainperf.prove.changes import SETTINGS, Change
+from trainperf.prove.trial import Asked, Command, Trial, Trials
+
+SCRIPT = """
+import gc, json, os, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(2)
+torch.autograd.set_detect_anomaly(True)
+def main():
+    data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters())
+    other = DataLoader(data, batch_size=4)
+    loader = DataLoader(data, batch_size=4)
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad(set_to_none=False)
+        output = model(x)
+        if step == 3:
+            group = optimizer.param_groups[0]
+            print(json.dumps({
+                "num_workers": loader.num_workers, "persistent_workers": loader.persistent_workers,
+                "prefetch_factor": loader.prefetch_factor,
+                "context": getattr(loader.multiprocessing_context, "_name", None),
+                "others": other.num_workers, "threads": torch.get_num_threads(), "gc": gc.isenabled(),
+                "frozen": gc.get_freeze_count() > 0, "threshold": gc.get_threshold()[0],
+                "switch": round(sys.getswitchinterval(), 6), "precision": torch.get_float32_matmul_precision(),
+                "dtype": str(output.dtype), "fused": bool(group["fused"]), "foreach": group["foreach"],
+                "grads": [p.grad is None for p in model.parameters()][0], "anomaly": torch.is_anomaly_enabled(),
+                "strategy": torch.multiprocessing.get_sharing_strategy(), "variable": os.environ.get("SOME_VARIABLE"),
+            }))
+        nn.functional.cross_entropy(output.float(), y).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trials, Trial]]:
+    """And a first trial, of the script as it is."""
+    script = tmp_path_factory.mktemp("settings") / "train.py"
+    script.write_text(SCRIPT)
+    with Trials(Command(str(script))) as running:
+        yield running, running.run(Asked(batches=6))
+
+
+def seen(trial: Trial) -> dict[str, Any]:
+    return dict(json.loads(trial.log.splitlines()[0]))
+
+
+TAKE_EFFECT = {
+    "num_workers=1,prefetch_factor=3,persistent_workers=True": {
+        "num_workers": 1, "prefetch_factor": 3, "persistent_workers": True, "others": 0,
+    },
+    "num_workers=1,multiprocessing_context=spawn": {"num_workers": 1, "context": "spawn"},
+    "threads=1": {"threads": 1},
+    "gc=off": {"gc": False},
+    "gc=freeze": {"frozen": True},
+    "gc_threshold=12345": {"threshold": 12345},
+    "switch_interval=0.001": {"switch": 0.001},
+    "matmul_precision=high": {"precision": "high"},
+    "autocast=bfloat16": {"dtype": "torch.bfloat16"},
+    "fused=True": {"fused": True},
+    "foreach=False": {"foreach": False},
+    "zero_grad=set_to_none": {"grads": True},
+    "anomaly=off": {"anomaly": False},
+    "sharing_strategy=file_system": {"strategy": "file_system"},
+    "SOME_VARIABLE=x": {"variable": "x"},
+}  # fmt: skip
+# Here is no CUDA, no memory to pin, and no fork server; compiling takes too long for a test.
+ELSEWHERE = {"pin_memory", "non_blocking", "cudnn_benchmark", "forkserver_preload", "compile"}
+
+
+def test_each_setting_is_tested() -> None:
+    tested = {part.partition("=")[0] for change in TAKE_EFFECT for part in change.split(",")}
+    assert set(SETTINGS) == (tested - {"SOME_VARIABLE"}) | ELSEWHERE
+
+
+@pytest.mark.parametrize("text", TAKE_EFFECT)
+def test_a_setting_takes_effect(trials: tuple[Trials, Trial], text: str) -> None:
+    running, first = trials
+    before = seen(first)
+    change = Change.parse(text)
+    trial = running.run(Asked(change, first.loader, batches=6, fresh=bool(change.environment)))
+    assert trial.finished and trial.record["unproven"] == [], trial
+    after = seen(trial)
+    for key, value in TAKE_EFFECT[text].items():
+        assert (after[key] == value and before[key] != value) or key == "others", (key, before[key], after[key])
+    if change.numbers == "same":
+        assert trial.record["losses"] == first.record["losses"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("non_blocking=True", "non_blocking: no pinned tensor was copied"),
+        ("cudnn_benchmark=True", "cudnn_benchmark: nothing runs on cuDNN"),
+        ("forkserver_preload=torch", "forkserver_preload: no worker is forked by a server"),
+    ],
+)
+def test_one_without_effect_is_said_to_have_none(trials: tuple[Trials, Trial], text: str, why: str) -> None:
+    running, first = trials
+    assert running.run(Asked(Change.parse(text), first.loader, batches=6)).record["unproven"] == [why]
