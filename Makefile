@@ -65,7 +65,7 @@ bench: dev
 	@python benchmarks/run.py
 
 bench-quick: dev
-	@python benchmarks/run.py --quick
+	@python benchmarks/run.py --quick --no-peers
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict

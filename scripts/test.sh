@@ -6,7 +6,7 @@
 #   scripts/test.sh --live    what it leaves out: the tests marked `live`, and on other CPythons those marked `alone`
 #
 # Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
-# beside them. All others share the machine, a test or a CPython for each core.
+# beside them. All others share the machine, with a test for each core and one more.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -80,7 +80,8 @@ on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
 }
 
 cores=$(nproc)
-shared=(-n "$cores" --dist loadfile --no-loadscope-reorder)
+# Tests wait for a quarter of their time, for children that start and for sleeps: one more than cores keeps these busy.
+shared=(-n "$((cores + 1))" --dist loadfile --no-loadscope-reorder)
 version=$(python -V)
 # To import all takes a while.
 mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | grep -v '^tests/gpu/' | sort)
@@ -92,7 +93,7 @@ if [ $live = no ]; then
   part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
     --ignore=tests/replay tests
   part "tests that run alone" tests -m "alone and not live" --durations=15 "${judging[@]}"
-  part "native tests that share the machine, other CPythons" on_the_others "$cores" -m "not alone and not live"
+  part "native tests that share the machine, other CPythons" on_the_others "$((cores + 1))" -m "not alone and not live"
 else
   part "live tests that share the machine, $version" tests -m "live and not alone" "${shared[@]}" --durations=8 tests
   part "live tests that run alone" tests -m "live and alone" --durations=15 "${judging[@]}"

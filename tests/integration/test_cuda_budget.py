@@ -11,6 +11,7 @@ from cuda_child import lost, play, tier
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CUPTI is traced on Linux")
 
 
+@pytest.mark.live
 @pytest.mark.alone
 def test_far_over_budget_it_gives_kernels_up_and_says_so(tmp_path: Path) -> None:
     facts = play(

@@ -400,6 +400,7 @@ def test_what_is_put_back_after_the_end_is_gone_in_the_next_training(tmp_path: P
     assert cost["count"] == 3  # on_step_begin, which says that the loop has begun, was called
 
 
+@pytest.mark.live
 @pytest.mark.timeout(100)
 def test_two_ranks_two_files(tmp_path: Path) -> None:
     """And only rank 0 prints. A child per rank, as torchrun starts them."""

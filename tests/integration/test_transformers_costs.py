@@ -172,6 +172,7 @@ def test_a_callback_that_comes_while_it_trains_is_timed(tmp_path: Path) -> None:
     assert "on_step_end" not in vars(late)
 
 
+@pytest.mark.live
 def test_two_trainings_under_one_watch_sum_what_a_callback_costs(tmp_path: Path) -> None:
     waits = Waits()
     with trainperf.watch(tmp_path / "a.tpr", verbose=False) as watch:

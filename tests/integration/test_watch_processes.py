@@ -68,7 +68,7 @@ def test_many_forks_while_threads_run(path: Path) -> None:
     assert child(body, path).stdout == "fine\n"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.live)])
 def test_workers(path: Path, tmp_path: Path, method: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -190,6 +190,7 @@ def test_sub_interpreters_come_and_go(python: tuple[str, Path]) -> None:
     assert play(python, "subinterpreter")["hook_calls"] > 0
 
 
+@pytest.mark.live
 @pytest.mark.alone
 def test_what_it_costs(python: tuple[str, Path]) -> None:
     """Generous bounds; benchmarks measure it."""
