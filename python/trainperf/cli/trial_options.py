@@ -60,7 +60,7 @@ def proving(name: str, args: argparse.Namespace, parser: argparse.ArgumentParser
         print(f"trainperf {name}: {text}", file=sys.stderr, flush=True)
 
     with ends_on_sigterm(), Trials(command, writes=writes) as trials:
-        yield Prover(trials, budget_s=args.budget, say=say)
+        yield Prover(trials, budget_s=args.budget, say=say, keep=getattr(args, "keep", None) or "")
 
 
 def write_patch(

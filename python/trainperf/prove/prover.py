@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,8 +72,13 @@ class _Refuted(Stop):
 class Prover:
     """`say` is called with each line of progress."""
 
-    def __init__(self, trials: Trials, *, budget_s: float, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, trials: Trials, *, budget_s: float, say: Callable[[str], None] = lambda _: None, keep: str = ""
+    ) -> None:
+        """`keep`: a folder for the run files of each change's last pair; "": they are not kept."""
         self.trials = trials
+        self._keep = keep
+        self._kept = 0
         self.say = say
         self.began = time.monotonic()
         self.budget_s = budget_s
@@ -98,7 +106,9 @@ class Prover:
                 "do first, or a longer --budget"
             )
         if not trial.finished:
-            raise TrainperfError(f"the script fails by itself: {trial.error}")
+            full = f" (trials write to {tempfile.gettempdir()}: set TMPDIR to a folder with room)"
+            hint = full if os.strerror(errno.ENOSPC) in trial.error else ""
+            raise TrainperfError(f"the script fails by itself: {trial.error}{hint}")
         plan = measure.plan(trial.record, ended_itself=trial.ended == "script")
         self.trials.may_fork = not trial.record["set_before_torch"]
         with trainperf.open(trial.run_file) as run:
@@ -184,6 +194,7 @@ class Prover:
         except _Refuted as refuted:
             return Outcome(change, refuted.verdict, str(refuted), notes=tuple(notes))
         causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
+        self._keep_runs(change, kept)
         verdict, reason = self._verdict(change, proof)
         cpus = first.trial.record["cpus"]
         if verdict == "no_gain" and change.of_loader.get("num_workers") and cpus < len(os.sched_getaffinity(0)):
@@ -192,6 +203,16 @@ class Prover:
         if verdict in ("no_gain", "undecided") and busy >= _BUSY:
             reason += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
         return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated)
+
+    def _keep_runs(self, change: Change, kept: Mapping[str, Trial]) -> None:
+        if not self._keep or len(kept) < 2:
+            return
+        self._kept += 1
+        os.makedirs(self._keep, exist_ok=True)
+        names = {side: os.path.join(self._keep, f"{self._kept}-{side}.tpr") for side in kept}
+        for side, trial in kept.items():
+            shutil.copyfile(trial.run_file, names[side])
+        self.say(f"{change}: trainperf compare {names['without']} {names['with']}")
 
     def _baseline(self, asked: Asked) -> Trial:
         trial = self.trials.run(asked)
