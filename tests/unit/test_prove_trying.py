@@ -8,6 +8,7 @@ import math
 import random
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from trainperf.cli.main import main
+from trainperf.cli.trial_options import write_patch
 from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
@@ -342,6 +344,14 @@ def test_both_views_say_the_same() -> None:
     assert (second["verdict"], second["gain"], second["reason"]) == ("failed", None, "why it is")
 
 
+def test_a_trainers_loader_is_set_by_its_arguments() -> None:
+    chain = [["/v/site-packages/transformers/trainer.py", 1051], ["/home/me/train.py", 9]]
+    patch, why = write_patch({"num_workers": 2, "threads": 1}, {"chain": chain, "class": "DataLoader"}, Namespace())
+    assert patch == "" and "TrainingArguments(..., dataloader_num_workers=2)" in why
+    assert write_patch({"threads": 1}, None, Namespace()) == ("", "set threads=1 yourself")
+    assert write_patch({}, None, Namespace()) == ("", "")
+
+
 # The sandbox
 
 
@@ -359,6 +369,13 @@ def test_what_is_written_in_the_sandbox_vanishes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, shown, scratch], capture_output=True, text=True, check=True)
     assert ast.literal_eval(done.stdout.split(" ", 1)[1]) == ["last.pt", "new"] and done.stdout.startswith("keep!")
     assert (shown / "last.pt").read_text() == "keep" and not (shown / "new").exists()
+
+
+def test_a_folder_with_a_mount_inside_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_mounts", lambda: ["/", "/srv/a/data"])
+    assert sandbox.folders_of(["/srv/b"], "/tmp/x") == ["/srv/b"]
+    with pytest.raises(TrainperfError, match="/srv/a/data is mounted inside /srv/a"):
+        sandbox.folders_of(["/srv/a"], "/tmp/x")
 
 
 def test_folders_of_a_sandbox_are_the_outermost() -> None:

@@ -67,7 +67,7 @@ def write_patch(
     settings: Mapping[str, Any], loader: Mapping[str, Any] | None, args: argparse.Namespace
 ) -> tuple[str, str]:
     """Of what is proven: (its file, ""), or ("", why there is none); both empty where nothing is proven."""
-    from trainperf.output import replacing
+    from trainperf.output import by_options, replacing
     from trainperf.prove import patch
     from trainperf.prove.changes import setting
 
@@ -77,6 +77,9 @@ def write_patch(
         return "", f"set {', '.join(others)} yourself" if others else ""
     call = patch.user_call(loader["chain"])
     wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if call is None and loader["chain"] and f"{os.sep}transformers{os.sep}" in loader["chain"][0][0]:
+        named = ", ".join(f"dataloader_{name}={value!r}" for name, value in arguments.items())
+        return "", f"Trainer makes the loader: TrainingArguments(..., {named})"
     if call is None:
         maker = os.path.basename(loader["chain"][0][0]) if loader["chain"] else "another library"
         return "", f"{maker} makes the loader: set {wanted} where you configure it"
@@ -87,8 +90,11 @@ def write_patch(
         text = patch.diff(*call, arguments, kind=loader["class"], base=os.getcwd())
     except TrainperfError as error:
         return "", f"{error}: DataLoader(..., {wanted})"
-    with replacing(args.output, overwrite=args.force, example="fix.patch") as made:
-        Path(made).write_bytes(text.encode())
+    try:
+        with replacing(args.output, overwrite=args.force, example="fix.patch") as made:
+            Path(made).write_bytes(text.encode())
+    except OSError as error:  # no reason to lose what was found
+        return "", f"{by_options(str(error))}; by hand: DataLoader(..., {wanted})"
     return args.output, f"and set {', '.join(others)} yourself" if others else ""
 
 

@@ -23,7 +23,7 @@ Chain = tuple[tuple[str, int], ...]
 _MAX_KEPT = 20_000  # batches, losses
 _GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
-_NOT_THE_MAKER = ("torch/utils/data/dataloader.py", "trainperf/program.py")
+_NOT_THE_MAKER = "torch/utils/data/dataloader.py"
 
 
 class Epoch:
@@ -299,12 +299,12 @@ def construction_chain() -> list[tuple[str, int]]:
     """
     frame = sys._getframe(1)
     chain: list[tuple[str, int]] = []
-    here = os.path.dirname(os.path.abspath(__file__))
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     inner = True
     current: Any = frame
     while current is not None and len(chain) < 8:
         file = current.f_code.co_filename
-        skip = file.startswith((here, "<frozen")) or file.endswith(
+        skip = file.startswith((ours, "<frozen")) or file.endswith(
             ("torch/utils/data/dataloader.py", "trainperf/program.py")
         )
         library = any(part in file for part in _LIBRARIES) or "/lib/python3" in file

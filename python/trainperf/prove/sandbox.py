@@ -73,8 +73,19 @@ def folders_of(paths: Sequence[str], scratch: str) -> list[str]:
             raise TrainperfError(
                 f"a sandbox of {path} would hold its own scratch folder: start in the project's folder, or set TMPDIR"
             )
+        inside = next((m for m in _mounts() if m.startswith(path.rstrip(os.sep) + os.sep)), "")
+        if inside:
+            raise TrainperfError(f"{inside} is mounted inside {path}, and a sandbox of that would hide it")
         kept.append(path)
     return kept
+
+
+def _mounts() -> list[str]:
+    try:
+        with open("/proc/self/mountinfo") as file:
+            return [line.split()[4].encode().decode("unicode_escape") for line in file]
+    except OSError:
+        return []
 
 
 def _escape(path: str) -> str:
