@@ -16,7 +16,7 @@ from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.trend import Floats
+    from trainperf.findings.growth import Floats
     from trainperf.runfile import Int64Array
     from trainperf.runfile.records import HostReading
 

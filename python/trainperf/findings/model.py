@@ -67,8 +67,9 @@ class Sure:
     """What the confidence in a diagnosis rests on, besides the number of steps."""
 
     samples: int | None = None  # behind the place that it names; None: nothing was sampled
-    tier: str = ""  # of the probe
+    tier: str | Said = ""  # of the probe, or how else it was estimated
     doubts: tuple[Said, ...] = ()
+    level: Confidence | None = None  # where the doubts alone, or other reasons in their place, decide it
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ def terms(facts: Facts) -> Params:
 
 def confidence(steps: int, sure: Sure) -> tuple[Confidence, str]:
     """And why it is no other."""
+    if sure.level is not None:
+        return sure.level, _reasons(sure.doubts)
     reasons: list[Said] = []
     level: Confidence = "high"
     if steps < limit("critical_min_steps"):
@@ -97,4 +99,8 @@ def confidence(steps: int, sure: Sure) -> tuple[Confidence, str]:
         reasons.append(Said("exact", {"steps": Count(steps), "samples": Count(samples) if samples else None}))
     if sure.doubts and level == "high":
         level = "medium"
-    return level, "; ".join(fill(TEXTS[said.key], said.params, TEXTS) for said in (*reasons, *sure.doubts))
+    return level, _reasons((*reasons, *sure.doubts))
+
+
+def _reasons(said: tuple[Said, ...]) -> str:
+    return fill("{said}", {"said": said}, TEXTS)

@@ -7,6 +7,7 @@ formats: `{n:thread}` is "3 threads", `{n:launch|launches}` "1 launch", `{ratio:
 
 from __future__ import annotations
 
+import math
 import re
 
 SELDOM = "# compute metrics, statistics and plots every N steps: if step % 50 == 0: ..."
@@ -57,6 +58,17 @@ class Ns(float):
 
     def __format__(self, spec: str) -> str:
         return ms(float(self)) if not spec else format(float(self), spec)
+
+
+class Seconds(float):
+    """A time that may be long: "90 s", "3 minutes", "5 hours", "4 days"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        steps = ((120, 1, "s"), (7200, 60, "minutes"), (172800, 3600, "hours"), (math.inf, 86400, "days"))
+        unit, name = next((unit, name) for end, unit, name in steps if self < end)
+        return f"{float(self) / unit:.0f} {name}"
 
 
 class Share(float):

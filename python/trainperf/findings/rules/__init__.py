@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu, run
+from trainperf.findings.rules import gil, gpu, memory, run
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.callback import Callback
 from trainperf.findings.rules.checkpoint import Checkpoint
@@ -17,7 +17,6 @@ from trainperf.findings.rules.extra_forward import ExtraForward
 from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
 from trainperf.findings.rules.growing_step import GrowingStep
-from trainperf.findings.rules.heap_churn import HeapChurn
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.lightning_log import LightningLog
@@ -25,7 +24,6 @@ from trainperf.findings.rules.lightning_monitor import LightningMonitor
 from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
 from trainperf.findings.rules.lightning_sigterm import LightningSigterm
 from trainperf.findings.rules.logging import Logging
-from trainperf.findings.rules.memory_growth import MemoryGrowth
 from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.pinned_cpus import PinnedCpus
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
@@ -73,7 +71,7 @@ ALL: tuple[Rule, ...] = (
     Throttled(),
     HostPython(),
     HostCompute(),
-    HeapChurn(),
+    memory.heap_churn,
     gpu.sync_in_loop,
     gpu.pageable_copies,
     gpu.allocator_churn,
@@ -91,5 +89,5 @@ ALL: tuple[Rule, ...] = (
     gpu.tiny_kernels,
     gpu.few_ops,
     gpu.gpu_bound,
-    MemoryGrowth(),
+    memory.memory_growth,
 )

@@ -1,0 +1,197 @@
+"""TP601 and TP603: the process' memory grows, or goes back to the OS in every step and is faulted back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trainperf.findings.growth import trend
+from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Said, Sure, Unsure
+from trainperf.findings.rule import rule
+from trainperf.findings.text import Bytes, Count, Number, Seconds, Share
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.runfile.records import HostReading
+
+_WORK = ("compute", "python", "gpu_wait", "launch")  # what a step makes is made by these
+
+
+@rule("TP601", "memory-growth", Limits(limit("memory_growth_share"), None))  # of memory, not of time
+def memory_growth(facts: Facts, limits: Limits) -> Outcome:
+    """Memory grows steadily, step by step: something keeps what each step makes."""
+    if facts.of_trace:
+        return Unsure("memory_of_trace")
+    table = facts.run.steps
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    readings = [h for h in facts.run.host if start <= h.at_ns <= end and h.rss_bytes > 0]
+    if len(readings) < limit("memory_min_readings"):
+        return Unsure("memory_few_readings", {"readings": Count(len(readings))})
+    # Caches fill and allocators settle in the first steps.
+    kept = readings[len(readings) // 4 :]
+    seconds = np.array([(h.at_ns - kept[0].at_ns) / 1e9 for h in kept])
+    held = np.array([float(h.rss_bytes) for h in kept])
+    grows = trend(seconds, held)
+    base = float(np.median(held[: max(2, len(held) // 4)]))
+    if not grows.steady or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
+        return None
+    room = facts.number("memory_limit") - held[-1]
+    left = room / grows.per_second if room > 0 else 0.0
+    late = float(np.median(held[-max(2, len(held) // 4) :]))
+    works = _works_more(facts, kept[0].at_ns, kept[-1].at_ns)
+    count = Count(len(kept))
+    variant, sure = "leak", Sure(level="high", doubts=(Said("readings", {"readings": count}),))
+    # What a step makes grows no faster than the work that makes it.
+    if works - 1 >= limit("half_share") * (late / base - 1):
+        variant, doubt = "with_work", Said("grows_with_work", {"works": Number(works)})
+        sure = Sure(level="low", doubts=(doubt,))
+    elif len(kept) < limit("memory_good_readings") or facts.steps < limit("critical_min_steps"):
+        variant, doubt = "early", Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
+        sure = Sure(level="low", doubts=(doubt,))
+    soon = 0 < left < (end - start) / 1e9
+    return Diagnosis(
+        variant=variant,
+        severity="info" if variant != "leak" else "critical" if soon else "warning",
+        claim=Claim("", by_device=False),
+        params={
+            "each": Bytes(grows.per_second * facts.wall_ns / facts.steps / 1e9),
+            "before": Bytes(held[0]),
+            "after": Bytes(held[-1]),
+            "seconds": Number(seconds[-1]),
+            "minute": Bytes(grows.per_second * 60),
+            "readings": count,
+            "limit": Bytes(facts.number("memory_limit")),
+            "left": Seconds(left) if left and variant == "leak" else None,
+            "inference": facts.inference,
+        },
+        who=(facts.step_thread_name,),
+        sure=sure,
+    )
+
+
+def _works_more(facts: Facts, start_ns: int, end_ns: int) -> float:
+    """How many times as much work (waits left out) the median step of the last quarter of this time is, as of the
+    first; 1 where a quarter has no step."""
+    table = facts.run.steps
+    work = table.causes_ns[:, [CAUSES.index(cause) for cause in _WORK]].sum(axis=1) / table.count
+    quarter = (end_ns - start_ns) / 4
+    early = work[(table.start_ns >= start_ns) & (table.start_ns < start_ns + quarter)]
+    late = work[(table.start_ns >= end_ns - quarter) & (table.start_ns < end_ns)]
+    before = float(np.median(early)) if len(early) else 0.0
+    return float(np.median(late)) / before if len(late) and before else 1.0
+
+
+_OLD = 3  # files before this version of the schema have no page faults
+_NO_TRIM = 1 << 40  # bytes: more than any heap
+_MOST_MMAP = 32 << 20  # bytes: the most that man mallopt allows for M_MMAP_THRESHOLD
+_LEAST_PAD = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Churn:
+    """What the training thread takes from the kernel, in the median second."""
+
+    seconds: int  # that were read
+    page_bytes: int
+    faults_per_s: float  # but not those of memory that the process keeps from then on
+    kernel_share: float  # of the training thread's time: all that the kernel does for it
+    returned_bytes: float
+    longest_s: float  # the time between two readings
+
+
+@rule("TP603", "heap-churn", Limits(limit("warn_share"), limit("critical_share")))
+def heap_churn(facts: Facts, limits: Limits) -> Outcome:
+    if facts.run.feeds_device:
+        return None  # what the host loses is no loss while the device has work
+    if facts.of_trace:
+        return Unsure("heap_of_trace")
+    seen = _churn(facts)
+    if isinstance(seen, Unsure):
+        return seen
+    compute = facts.cells("compute")
+    work = sum(compute.values())
+    if facts.loop_share(work) < limit("half_share"):
+        return None
+    page_ns = facts.number("page_fault_ns")
+    cost = min(round(min(seen.faults_per_s * page_ns / 1e9, seen.kernel_share) * facts.wall_ns), work)
+    severity = facts.grade(cost, limits)
+    if severity is None:
+        return None
+    step_s = facts.wall_ns / facts.steps / 1e9
+    faults = seen.faults_per_s * step_s
+    taken = faults * seen.page_bytes
+    if seen.returned_bytes < limit("returned_share") * taken * min(1.0, seen.longest_s / step_s):
+        return Unsure("heap_not_returned", {"faults": Count(round(faults))})
+    pad = max(_LEAST_PAD, 1 << (round(taken) - 1).bit_length())
+    settings = f"MALLOC_TRIM_THRESHOLD_={_NO_TRIM} MALLOC_MMAP_THRESHOLD_={_MOST_MMAP} MALLOC_TOP_PAD_={pad}"
+    return Diagnosis(
+        variant="returned",
+        severity=severity,
+        claim=Claim("compute", {cell: ns * cost // work for cell, ns in compute.items()}),
+        params={
+            "thread_name": facts.step_thread_name,
+            "pages": Count(round(faults)),
+            "taken": Bytes(taken),
+            "page_us": Number(page_ns / 1000),
+            "kernel": Share(seen.kernel_share),
+            "returned": Bytes(seen.returned_bytes),
+            "seconds": Count(seen.seconds),
+            "pad": pad,
+            "command": facts.command(settings),
+        },
+        who=(facts.step_thread_name,),
+        sure=Sure(tier=Said("by_pages")),
+    )
+
+
+def _churn(facts: Facts) -> _Churn | Unsure:
+    if facts.run.schema_version < _OLD:
+        return Unsure("heap_old_file")
+    page_bytes = int(facts.number("page_bytes"))
+    if not facts.number("page_fault_ns") or not page_bytes:
+        return Unsure("heap_no_cost")
+    table = facts.run.steps
+    start = int(table.start_ns[0]) + round(limit("heap_warm_up_s") * 1e9)
+    end = int(table.start_ns[-1] + table.wall_ns[-1])
+    within = [h for h in facts.run.host if start <= h.at_ns <= end]
+    # After a change of the training thread its count starts anew.
+    pairs = [(a, b) for a, b in pairwise(within) if _known(a) and _known(b) and b.faults - a.faults >= 0]
+    if len(pairs) < limit("heap_min_seconds"):
+        if len(within) > limit("heap_min_seconds") and not any(map(_known, within)):
+            return Unsure("heap_no_faults")
+        return Unsure("heap_few_seconds", {"seconds": Count(len(pairs))})
+    kept = _kept_pages([h for h in within if _known(h)], page_bytes)
+    seconds = [(b.at_ns - a.at_ns) / 1e9 for a, b in pairs]
+    return _Churn(
+        seconds=len(pairs),
+        page_bytes=page_bytes,
+        faults_per_s=median(
+            max(0.0, b.faults - a.faults - (kept[b.at_ns] - kept[a.at_ns])) / s
+            for (a, b), s in zip(pairs, seconds, strict=True)
+        ),
+        kernel_share=sum(max(0, b.system_ns - a.system_ns) for a, b in pairs) / 1e9 / sum(seconds),
+        returned_bytes=median(b.returned_bytes for _, b in pairs),
+        longest_s=max(seconds),
+    )
+
+
+def _kept_pages(readings: Sequence[HostReading], page_bytes: int) -> dict[int, float]:
+    """By the time of a reading: what the process had then and in all readings after it."""
+    kept: dict[int, float] = {}
+    least = math.inf
+    for reading in reversed(readings):
+        least = min(least, reading.rss_bytes / page_bytes)
+        kept[reading.at_ns] = least
+    return kept
+
+
+def _known(reading: HostReading) -> bool:
+    return reading.faults >= 0 and reading.returned_bytes >= 0 and reading.rss_bytes >= 0
