@@ -10,6 +10,7 @@ import pytest
 from trainperf.findings.engine import cost_text
 from trainperf.findings.facts import Facts
 from trainperf.findings.framework import Part, claims_of
+from trainperf.findings.model import Said
 from trainperf.findings.rules import run as uneven
 from trainperf.findings.rules.run import _Slow, tightened
 from verdicts import TRAIN, Make, abstained, loud, said
@@ -25,10 +26,9 @@ def test_uneven_the_founding_case(make: Make) -> None:
     found = said(file)
     by_id = {f.id: f for f in found.findings}
     assert set(by_id) == {"TP201", "TP401"}
-    assert "the first third of the run" in by_id["TP401"].title and "gil_wait" in by_id["TP401"].title
+    assert by_id["TP401"].slow_part == Said("first_part", {"of": "third"}) and by_id["TP401"].cause == "gil_wait"
     assert by_id["TP401"].where == "train.py:21" and by_id["TP401"].steps_affected == pytest.approx(100, abs=8)
-    assert "gil_wait takes 7.0 ms a step, elsewhere 0.05 ms" in by_id["TP401"].why
-    assert "gil_wait is 100% of the difference" in by_id["TP401"].evidence
+    assert by_id["TP401"].params["cause_inside"] == 7e6 and by_id["TP401"].params["share"] == 1.0
     assert not [e for e in by_id["TP401"].evidence if "7.0 ms" in e]  # nothing is said twice
     assert found.verdict.finding == "TP201"
     assert any("is in steps 0 to" in e for e in by_id["TP201"].evidence)
@@ -50,7 +50,7 @@ def test_a_slower_part_that_no_cause_explains_is_blamed_on_none(make: Make) -> N
     for step in range(300):
         slow = step < 100
         file.step(compute=20.0, descheduled=12.0 if slow else (0.0 if step % 10 else 108.0))
-    assert "no cause explains" in next(a.why for a in said(file).abstained if a.id == "TP401")
+    assert next(a.variant for a in said(file).abstained if a.id == "TP401") == "uneven_unexplained"
 
 
 def test_an_even_run_and_single_slow_steps_are_not_uneven(make: Make) -> None:
@@ -143,8 +143,9 @@ def test_a_cause_that_is_half_of_the_difference_is_not_why(make: Make, python: f
     for step in range(600):
         file.step(compute=5.0, data_wait=9.0 if step < 200 else 4.0, python=1.0 + (python if step < 200 else 0.0))
     found = said(file)
-    title = next(f.title for f in found.findings if f.id == "TP401")
-    assert title.endswith(", because of data_wait" if because else "; data_wait is 56% of the difference"), title
+    f = next(f for f in found.findings if f.id == "TP401")
+    assert (f.variant, f.cause) == ("mostly" if because else "partly", "data_wait")
+    assert (f.slow_part is not None) == because
     assert ("is slow because of it" in found.verdict.text) == because, found.verdict
 
 
@@ -162,7 +163,7 @@ def test_a_stretch_of_merged_rows_ends_with_the_last_step_of_a_row(make: Make) -
 def test_uneven_in_a_long_run_of_merged_rows(make: Make) -> None:
     file = make().steps(400, compute=5.0).steps(400, compute=5.0, data_wait=5.0).merge_steps(8)
     f = next(f for f in said(file).findings if f.id == "TP401")
-    assert "the last half" in f.title and f.cause == "data_wait"
+    assert f.params["part"] == Said("last_part", {"of": "half"}) and f.cause == "data_wait"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +190,8 @@ def test_a_stretch_in_which_others_use_the_cpus_may_be_their_doing(
     f = next(f for f in said(file).findings if f.id == "TP401")
     assert f.by_others == may_be and (f.severity == "info") == may_be, f
     assert f.confidence == ("medium" if may_be else "high")
-    assert any("other processes used 0.9 CPUs then, and 0.2 in the rest" in e for e in f.evidence) == may_be
-    assert ("CPUs that others use" in f.fix) == may_be and "the loop's own code does more then" in f.fix
+    assert f.variant == ("busier" if may_be else "mostly") and f.params["hint"] == Said("uneven_python")
+    assert not may_be or (round(f.params["cpus"], 1), round(f.params["cpus_elsewhere"], 1)) == (0.9, 0.2)
 
 
 @pytest.mark.parametrize(("late", "severity"), [((), "info"), ((125,), "info"), ((60, 125), "warning")])
@@ -203,10 +204,20 @@ def test_compiling_late_in_the_run_is_no_warm_up(make: Make, late: tuple[int, ..
             file.span("compile", compiles, step=step)
     (f,) = said(file).findings
     assert (f.slug, f.severity) == ("compile-warmup", severity)
-    titles = {0: "warmed up", 1: "compiles again in step 125", 2: "compiles again in steps 60 and 125"}
-    assert f.title == f"torch.compile {titles[len(late)]}"
-    assert ("mark_dynamic" in f.fix) == bool(late)
+    assert (f.variant, f.role, f.params["late"]) == ("late" if late else "warm_up", "once", tuple(map(str, late)))
     assert f.fix_share == pytest.approx(len(late) / (2 + len(late)))
+
+
+@pytest.mark.parametrize(("every", "variant"), [(7, "often"), (60, "often_late")])
+def test_compiling_again_and_again(make: Make, every: int, variant: str) -> None:
+    file = make()
+    for step in range(every * 5 + 1):
+        compiles = 1000.0 if step % every == 0 else 0.0
+        file.step(python=compiles, compute=5.0, compile=compiles)
+        if compiles:
+            file.span("compile", compiles, step=step)
+    (f,) = (f for f in said(file).findings if f.id == "TP402")
+    assert (f.variant, f.severity, f.fix_share) == (variant, "warning", 1.0)
 
 
 def test_the_first_validation_compiles_a_graph_of_its_own(make: Make) -> None:
@@ -216,7 +227,7 @@ def test_the_first_validation_compiles_a_graph_of_its_own(make: Make) -> None:
         file.step(python=compiles, compute=5.0, compile=compiles, flags=32 if step in (100, 200) else 0)
         if compiles:
             file.span("compile", compiles, step=step)
-    assert said(file).findings[0].title == "torch.compile warmed up"
+    assert said(file).findings[0].variant == "warm_up"
 
 
 def test_the_verdict_begins_with_the_info_that_costs_most(make: Make) -> None:

@@ -180,6 +180,8 @@ class Abstained:
     cause: str = ""
     ns: int = 0
     unknown: str = ""  # what of it is not known; "" where only samples are missing, of which a longer run has more
+    variant: str = ""
+    params: Params = field(default_factory=dict)
 
 
 def role_of(rule: object) -> Role:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE
-from trainperf.findings.messages.catalogue import fill, lines
+from trainperf.findings.messages.catalogue import Doubt, fill, lines
 from trainperf.findings.messages.general import TERMS
 from trainperf.findings.model import Abstained, Confidence, Diagnosis, Finding, Params, Said, Sure, Unsure, role_of
 from trainperf.findings.text import Count
@@ -61,9 +61,9 @@ def abstained(facts: Facts, rule: Rule, unsure: Unsure) -> Abstained:
     told = UNSURE[unsure.variant]
     params = {**terms(facts), **unsure.params}
     if isinstance(told, str):
-        return Abstained(rule.id, rule.slug, fill(told, params, TEXTS))
+        told = Doubt(why=told, whose="")
     why, whose, unknown = (fill(text, params, TEXTS) for text in (told.why, told.whose, told.unknown))
-    return Abstained(rule.id, rule.slug, why, whose, unsure.cause, unsure.ns, unknown)
+    return Abstained(rule.id, rule.slug, why, whose, unsure.cause, unsure.ns, unknown, unsure.variant, unsure.params)
 
 
 def text(facts: Facts, said: Said) -> str:

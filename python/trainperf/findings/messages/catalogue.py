@@ -20,7 +20,7 @@ from typing import Any
 from trainperf.findings.model import Param, Params, Said
 
 _SECTION = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
-_FLAG = re.compile(r"(!?)([a-z_]+)\?")
+_FLAG = re.compile(r"(!?)([a-z_.]+)\?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

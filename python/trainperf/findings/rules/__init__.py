@@ -7,7 +7,6 @@ from trainperf.findings.rules import gil, gpu, memory, run
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.callback import Callback
 from trainperf.findings.rules.checkpoint import Checkpoint
-from trainperf.findings.rules.compile_warmup import CompileWarmup
 from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
 from trainperf.findings.rules.data_starved import DataStarved
 from trainperf.findings.rules.debug_mode import DebugMode
@@ -16,7 +15,6 @@ from trainperf.findings.rules.descheduled import Descheduled
 from trainperf.findings.rules.extra_forward import ExtraForward
 from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
-from trainperf.findings.rules.growing_step import GrowingStep
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.lightning_log import LightningLog
@@ -29,7 +27,6 @@ from trainperf.findings.rules.pinned_cpus import PinnedCpus
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
-from trainperf.findings.rules.slower_than_before import SlowerThanBefore
 from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.trainer_logger import TrainerLogger
 from trainperf.findings.rules.validation import Validation
@@ -38,8 +35,8 @@ from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
 ALL: tuple[Rule, ...] = (
-    CompileWarmup(),
-    GrowingStep(),
+    run.compile_warmup,
+    run.growing_step,
     gpu.autotuning,
     gpu.gpu_warm_up,
     WorkerStartup(),
@@ -84,7 +81,7 @@ ALL: tuple[Rule, ...] = (
     FrameworkPython(),
     gpu.gpu_idle,
     run.uneven,
-    SlowerThanBefore(),
+    run.slower_than_before,
     gpu.no_tensor_cores,
     gpu.tiny_kernels,
     gpu.few_ops,

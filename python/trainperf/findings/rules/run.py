@@ -1,26 +1,36 @@
-"""TP401: a part of the run is slower than the rest; which part, and which cause explains it."""
+"""TP401 to TP404: a part of the run is slower, it compiles, it is slower than earlier ones, its steps grow."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
+import re
+import shlex
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from trainperf.findings import loaders
+from trainperf.comparison.bootstrap import draw, ratio_interval, replicates
+from trainperf.findings import growth, loaders, source_marks
 from trainperf.findings.cpu_use import cpu_use, usable_cpus, used_beside
-from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
+from trainperf.findings.frames import FrameLike, below_users, label
+from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
-from trainperf.findings.text import Count, Ns, Number, Share
+from trainperf.findings.text import Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.findings.vocabulary import CAUSES, MACHINE
+from trainperf.history import Past
 from trainperf.runfile import HAS_CHECKPOINT, HAS_LOADER_START, HAS_VALIDATION, WARM_UP
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.growth import Grown, Growth
+    from trainperf.runfile import Int64Array, Span
 
 _BINS = 24
 _LEAST, _MOST = 0.1, 0.6  # of the run, that is a stretch
@@ -284,3 +294,333 @@ def _part(first: int, last: int, total: int) -> Said:
             if last >= 0.95 * total:
                 return Said("last_part", {"of": name})
     return Said("stretch", {"first": Count(first), "last": Count(last)})
+
+
+# -- steps that grow
+
+_NAMED = ("fetch", "transfer", "optimizer", "checkpoint", "forward", "other")  # phases that have a name in words
+_FIXED = ("backward", "optimizer", "logging", "checkpoint", "validation", "fetch")  # and those with a fix of their own
+# A call on a tensor that requires grad becomes a part of its graph: in each step one more.
+_GRAPH_CALLS = re.compile(r"[/\\]torch[/\\](distributed[/\\]|utils[/\\]hooks\.py$)")
+
+
+@rule("TP404", "growing-step", Limits(limit("warn_share"), limit("critical_share")))
+def growing_step(facts: Facts, limits: Limits) -> Outcome:
+    """A phase of the step takes longer the more steps were done: something is added at each step."""
+    if facts.steps < limit("growth_min_steps"):
+        return Unsure("growth_few_steps", {"steps": Count(facts.steps), "several": facts.steps > 1})
+    grown = facts.grown
+    severity = facts.grade(grown.excess_ns, limits) if grown is not None else None
+    if grown is None or severity is None:
+        return None
+    if facts.wall_ns < limit("growth_min_s") * 1e9:
+        return Unsure("growth_short")
+    if grown.inputs or _waits_for_gpu(grown):
+        return _larger_inputs(facts, grown)
+    top = grown.phases[0]
+    spot = _grown_most(facts, top)
+    suspect = _suspect(facts) if top.phase == "backward" and spot is None else None
+    claims: dict[Cell, int] = {}
+    for phase in grown.phases:
+        claims |= phase.claims
+    fix = f"growth_fix_{top.phase}" if top.phase in _FIXED else "growth_fix_other"
+    return Diagnosis(
+        variant=_variant(facts, top, spot, suspect),
+        severity=severity,
+        claim=Claim(facts.main_cause(claims), claims, by_device=False),
+        params={
+            **_growth_params(facts, grown),
+            "phase": _in_words(top),
+            "rise_ms": Number(top.per_step_ns / 1e6),
+            "function": spot.frame.function if spot is not None else None,
+            "place": facts.label(spot) if spot is not None else None,
+            "place_and_caller": facts.label_with_caller(spot) if spot is not None else None,
+            "suspect": label(suspect.frame, facts.base) if suspect is not None else None,
+            "fix": Said(fix),
+        },
+        place=facts.where(spot or suspect),
+        who=(facts.step_thread_name,),
+        sure=Sure(spot.samples if spot is not None else None),
+    )
+
+
+def _variant(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> str:
+    if spot is not None:
+        if top.phase == "backward":
+            return "function_in_backward"
+        if source_marks.rewrites(facts, spot):
+            return "rewritten_log"
+        # Which of these phases it is tells little.
+        return "function" if top.phase in ("forward", "other") else "function_in_phase"
+    if top.phase == "backward":
+        return "graph" if suspect is None else "suspect"
+    return "phase"
+
+
+def _larger_inputs(facts: Facts, grown: Grown) -> Diagnosis:
+    """Nothing tells longer inputs from a kept history that the model itself works on."""
+    return Diagnosis(
+        variant="inputs",
+        severity="info",
+        claim=Claim(facts.main_cause(grown.phases[0].claims), by_device=False),
+        params=_growth_params(facts, grown),
+        who=(facts.step_thread_name,),
+        sure=Sure(level="low", doubts=(Said("no_input_sizes"),)),
+        saves=Saves(share=0.0, finds_out=True),
+    )
+
+
+def _growth_params(facts: Facts, grown: Grown) -> Params:
+    growing = {g.phase for g in grown.phases}
+    rest = facts.wall_ns - sum(ns for (phase, _), ns in facts.matrix.items() if phase in growing)
+    rows: list[Params] = [
+        {
+            "name": _in_words(g),
+            "first": Ns(g.first_ns),
+            "last": Ns(g.last_ns),
+            "thirds": Names(str(Ns(ns)) for ns in g.thirds_ns),
+            "bends": g.bends,
+        }
+        for g in grown.phases
+    ]
+    return {
+        "phases": tuple(rows),
+        "rest": Ns(rest / facts.steps),
+        "excess": Ns(grown.excess_ns),
+        "excess_share": Share(facts.share(grown.excess_ns)),
+    }
+
+
+def _in_words(growing: Growth) -> Said | str:
+    return Said(f"phase_{growing.phase}") if growing.phase in _NAMED else growing.phase
+
+
+def _waits_for_gpu(grown: Grown) -> bool:
+    """The GPU has more to do: what of, the host's phases do not tell."""
+    waits = sum(ns for g in grown.phases for (_, mechanism), ns in g.claims.items() if mechanism == "gpu_wait")
+    return waits >= limit("half_share") * grown.excess_ns
+
+
+def _grown_most(facts: Facts, top: Growth) -> Spot | None:
+    """The function that has most of the rise. Of one that writes all rows so far again it is known why it grows."""
+    grew = [(s, part) for s, part in growth.grown_spots(facts, top.phase) if not _calls_backward(facts, s)]
+    mine = [s for s, part in grew if part >= limit("half_share")]
+    return next(iter(mine), None) or next((s for s, _ in grew[:1] if source_marks.rewrites(facts, s)), None)
+
+
+def _calls_backward(facts: Facts, spot: Spot) -> bool:
+    """It only calls backward: what grows is the graph, which other code made."""
+    return any(re.search(r"[/\\]torch[/\\]autograd[/\\]", f.file) for f in below_users(spot.frames))
+
+
+def _suspect(facts: Facts) -> Spot | None:
+    """The user's function that calls what may add to the graph."""
+
+    def adds(stack: Sequence[FrameLike]) -> bool:
+        return any(_GRAPH_CALLS.search(f.file) for f in below_users(stack))
+
+    outside = ("forward", "other", "optimizer")
+    spots = facts.spots(facts.samples(phases=outside), keep=adds)
+    return spots[0] if spots and spots[0].samples >= limit("min_samples") else None
+
+
+# -- compiling
+
+_SHOWN = 4  # steps that a title lists
+# Compiling is no phase and no mechanism of its own: it is these, in the share of its steps that it took. For a CPU the
+# thread waits meanwhile because of the compiler's processes; its objects are what the garbage collector then walks.
+_MADE_OF = ("python", "compute", "launch", "blocked_io", "gc", "descheduled", "unknown")
+
+
+@rule("TP402", "compile-warmup", Limits(limit("compile_share"), None), needs=("hook_compile",), role="once")
+def compile_warmup(facts: Facts, limits: Limits) -> Outcome:
+    """torch.compile compiled during the run. A warm-up is said; compiling again, later or often, is warned of."""
+    table = facts.run.steps
+    total = int(table.compile_ns.sum())
+    if not total or facts.share(total) < limits.warn:
+        return None
+    rows = table.compile_ns > 0
+    spans = facts.run.spans("compile")
+    steps = len({s.step for s in spans if s.step >= 0}) or int(rows.sum())
+    late = _late(facts, spans)
+    late_ns = min(total, sum(s.end_ns - s.start_ns for s in spans if s.step in late))
+    often = steps > limit("recompile_steps") and facts.share(total) >= limit("warn_share")
+    again = often or (len(late) > 1 and facts.share(late_ns) >= limit("warn_share"))
+    claims: dict[Cell, int] = {}
+    of_cause: dict[str, int] = {}
+    for cause in _MADE_OF:
+        column = table.causes_ns[rows, CAUSES.index(cause)].astype(float)
+        part = table.compile_ns[rows] / table.wall_ns[rows].clip(min=1)
+        of_cause[cause] = int((column * part.clip(max=1)).sum())
+        claims |= loaders.spread(facts.cells(cause), of_cause[cause])
+    return Diagnosis(
+        variant=("often_late" if late else "often") if often else "late" if late else "warm_up",
+        severity="warning" if again else "info",
+        # Inductor compiles in processes of its own: then the training thread waits, and the time is blocked_io.
+        claim=Claim(max(_MADE_OF, key=of_cause.__getitem__), claims, by_device=False),
+        params={
+            "total": Ns(total),
+            "compiled": Count(steps),
+            "steps": Count(facts.steps),
+            "share": Share(facts.share(total)),
+            "first": Count(table.index[rows][0]),
+            "late_ns": Ns(late_ns) if late else None,
+            "late": Names(f"{s:,}" for s in late[:_SHOWN]),
+            "more": Count(len(late) - _SHOWN) if len(late) > _SHOWN else None,
+            "several": len(late) > 1,
+            "listed": Said("late_steps"),
+            "command": facts.command("TORCH_LOGS=recompiles"),
+        },
+        who=(facts.step_thread_name,),
+        affected=steps,
+        saves=Saves(share=1.0 if often else late_ns / total),
+    )
+
+
+def _late(facts: Facts, spans: Sequence[Span]) -> list[int]:
+    """The steps that compiled long after the warm-up; the first validation has a warm-up of its own."""
+    table = facts.run.steps
+    validates = set(table.index[(table.flags & HAS_VALIDATION) != 0].tolist())
+    steps = sorted({s.step for s in spans if s.step >= 0})
+    late, seen_validation = [], False
+    for before, step in itertools.pairwise(steps):
+        first_validation = step in validates and not seen_validation
+        seen_validation = seen_validation or step in validates
+        if step - before > limit("recompile_gap_steps") and not first_validation:
+            late.append(step)
+    return late
+
+
+# -- earlier runs
+
+_CLOCKED = ("compute", "launch", "python")  # what a slower clock makes longer
+_TO_SIGMA = 1.4826  # median absolute deviation -> standard deviation, of a normal distribution
+
+
+@rule("TP403", "slower-than-before", Limits(limit("history_slower"), None))
+def slower_than_before(facts: Facts, limits: Limits) -> Outcome:
+    """The run is slower than the last ones of its name on this host."""
+    text = facts.run.meta.get("history")
+    if text is None:
+        return None  # a run without a name, or without a folder, has no earlier ones
+    known = Past.parse(text)
+    size = facts.run.batch_size or 0
+    past = [p for p in known if not (p.batch_size and size) or p.batch_size == size]
+    name, others = facts.run.meta.get("name", ""), len(known) - len(past)
+    least = int(limit("history_min_runs"))
+    if len(past) < least:
+        return Unsure(
+            "history_few_runs",
+            {"runs": Count(len(past)), "name": name, "others": Count(others) if others else None, "least": least},
+        )
+    table = facts.run.steps
+    keep = (table.flags & WARM_UP) == 0
+    steps = int(table.count[keep].sum())
+    if steps < limit("compare_min_steps"):
+        return Unsure("history_few_steps", {"steps": Count(steps)})
+    now = _Now(
+        steps=steps,
+        median_ms=facts.run.wall_ms_quantile(0.5),
+        mean_ms={c: float(table.causes_ns[keep, i].sum()) / steps / 1e6 for i, c in enumerate(CAUSES)},
+        causes_ns=table.causes_ns[keep],
+        count=table.count[keep],
+    )
+    unlike = _is_slower(now, past, limits.warn + _allowance(facts))
+    if unlike is not True:
+        return unlike or None
+    usual = statistics.median(p.median_ms for p in past)
+    grown = now.grown(past)
+    cause = max(grown, key=lambda c: grown[c])
+    last = os.path.join(os.path.dirname(facts.run.path), past[0].file)
+    return Diagnosis(
+        variant="slower",
+        severity="warning",
+        claim=Claim(cause),
+        params={
+            "slower": Share(now.median_ms / usual - 1),
+            "runs": Count(len(past)),
+            "median": Ns(now.median_ms * 1e6),
+            "name": name,
+            "earlier": Names(f"{p.median_ms:.3g}" for p in reversed(past)),
+            "cause": cause,
+            "takes": Ns(now.mean_ms[cause] * 1e6),
+            "usually": Ns(statistics.median(p.causes.get(cause, 0.0) for p in past) * 1e6),
+            "more": Ns(grown[cause] * 1e6),
+            "last_file": shlex.quote(last),
+            "this_file": shlex.quote(str(facts.run.path)),
+        },
+        affected=facts.steps,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """This run, without its warm-up."""
+
+    steps: int
+    median_ms: float
+    mean_ms: dict[str, float]  # by cause
+    causes_ns: Int64Array
+    count: Int64Array
+
+    def grown(self, past: Sequence[Past]) -> dict[str, float]:
+        """By cause: what a mean step has more of, in ms."""
+        return {c: self.mean_ms[c] - statistics.median(p.causes.get(c, 0.0) for p in past) for c in CAUSES}
+
+
+def _is_slower(now: _Now, past: Sequence[Past], more: float) -> Unsure | bool:
+    # By the typical step, and by the mean without what the machine took: a busy machine alone is not the program.
+    loop, loops = _loop(now.mean_ms), [_loop({c: p.causes.get(c, 0.0) for c in CAUSES}) for p in past]
+    if not (_slower(now.median_ms, [p.median_ms for p in past], more) and _slower(loop, loops, more)):
+        return False
+    lasted = min(now.steps * loop / 1e3, *(p.steps * p.mean_ms / 1e3 for p in past))
+    short = lasted < limit("compare_long_run")
+    if not _told_by_compare(now.causes_ns, now.count, statistics.median(loops), short=short):
+        return Unsure("history_varies")
+    if short and _clock_alone(now.mean_ms, now.grown(past)):
+        return Unsure("history_clock", {"seconds": Number(lasted)})
+    return True
+
+
+def _allowance(facts: Facts) -> float:
+    """For a machine that others use now, and may not have used then."""
+    use = cpu_use(facts.run)
+    if use is None:
+        return limit("compare_between_busy_runs")
+    return limit("compare_per_busy_machine") * min(1.0, use.others / max(1, usable_cpus(facts.run)))
+
+
+def _loop(causes: dict[str, float]) -> float:
+    return sum(ms for cause, ms in causes.items() if cause not in MACHINE)
+
+
+def _told_by_compare(causes_ns: Int64Array, count: Int64Array, usual_ms: float, *, short: bool) -> bool:
+    """Whether the loop's mean is above the earlier runs' by more than `trainperf compare` allows for chance: its
+    bootstrap of blocks, widened by what two runs of one program differ by."""
+    columns = [i for i, cause in enumerate(CAUSES) if cause not in MACHINE]
+    sums = (causes_ns[:, columns].sum(axis=1) / 1e6).astype(float)[:, None]
+    counts = count.astype(float)
+    now = float(sums.sum() / counts.sum())
+    if min(now, usual_ms) <= 0:
+        return False
+    drawn = replicates(sums, counts, draw(0))
+    between = limit("compare_between_busy_runs" if short else "compare_between_runs")
+    usual = np.full_like(drawn[:, 0], usual_ms)
+    return ratio_interval(usual, drawn[:, 0], math.log(now / usual_ms), between)[0] > 0
+
+
+def _clock_alone(mean: dict[str, float], grown: dict[str, float]) -> bool:
+    """As compare asks it of short runs: work on the CPU alone takes longer, by no more than a clock can do."""
+    now = sum(mean[c] for c in _CLOCKED)
+    more = sum(grown[c] for c in _CLOCKED)
+    if more <= 0 or now - more <= 0 or now > (1 + limit("compare_machine_state")) * (now - more):
+        return False
+    others = sum(max(0.0, ms) for c, ms in grown.items() if c not in (*_CLOCKED, *MACHINE))
+    return others <= limit("warn_share") * more
+
+
+def _slower(now: float, before: list[float], more: float) -> bool:
+    """Than all of them, and by more than they differ among themselves."""
+    usual = statistics.median(before)
+    spread = _TO_SIGMA * statistics.median(abs(value - usual) for value in before)
+    return now > max(before) and now - usual >= max(3 * spread, more * usual)
