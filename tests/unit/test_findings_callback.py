@@ -157,3 +157,13 @@ def test_a_method_of_the_users_that_an_inherited_hook_calls_is_told(make: Make, 
         assert f.fix == "# do less there, more rarely, or in a thread, of copies"
     else:
         assert "what Best inherits is the framework's own" in f.fix and "most of it" not in f.why
+
+
+def test_a_progress_bar_is_to_be_drawn_less_often(make: Make) -> None:
+    file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "python"): 2.0})
+    module = "lightning.pytorch.callbacks.progress"
+    file.object(
+        1, "callback", **{"class": "TQDMProgressBar", "module": module, "hooks": {"on_train_batch_end": hook(200)}}
+    )
+    f = only(file)
+    assert (f.id, f.variant, f.params["part"]) == ("TP701", "progress_bar", "TQDMProgressBar")

@@ -20,11 +20,9 @@ from trainperf.runfile.steps import MAX_NS
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
 
-# Lightning's callbacks that measure the training, and what else they do.
-MONITORS = {
-    "ThroughputMonitor": "waits for the device after every batch (torch.cuda.synchronize)",
-    "DeviceStatsMonitor": "reads all of the device's statistics before and after every logged batch",
-}
+MONITORS = ("ThroughputMonitor", "DeviceStatsMonitor")  # Lightning's callbacks that measure the training
+# What Lightning does at each batch, as our integration calls it.
+METRICS, SIGTERM = "metrics after each batch", "SIGTERM broadcast"
 CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
 MODULE = "lightning_module"  # the kind of a LightningModule, of which its hooks are measured
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
@@ -335,12 +333,3 @@ def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "
         for cell, amount in claims_of(facts, part, ns, phase, claims).items():
             claims[cell] = claims.get(cell, 0) + amount
     return claims
-
-
-def named(found: Sequence[Part]) -> str:
-    """ "logger A holds", "callbacks A, B and C hold"."""
-    return hold(found[0].kind if len({part.kind for part in found}) == 1 else "logger", [p.name for p in found])
-
-
-def hold(kind: str, names: Sequence[str]) -> str:
-    return f"{kind} {names[0]} holds" if len(names) == 1 else f"{kind}s {', '.join(names[:-1])} and {names[-1]} hold"

@@ -21,8 +21,8 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     message = MESSAGES[rule.id][d.variant]
     params = {**terms(facts), **d.params}
 
-    def words(template: str) -> str:
-        return fill(template, params, TEXTS)
+    def words(template: str, more: Params | None = None) -> str:
+        return fill(template, {**params, **(more or {})}, TEXTS)
 
     found = facts.finding(
         (rule.id, d.slug or rule.slug),
@@ -36,7 +36,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
         evidence=lines(message.evidence, params, TEXTS),
         confidence=confidence(facts.steps, d.sure),
         affected=d.affected,
-        who=d.who,
+        who=tuple(w if isinstance(w, str) else words(TEXTS[w.key], w.params) for w in d.who),
         where=d.place,
         why=words(message.why),
         fix=words(message.fix),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu, memory, run
+from trainperf.findings.rules import gil, gpu, memory, run, trainer
 from trainperf.findings.rules.blocked import Blocked
-from trainperf.findings.rules.callback import Callback
 from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
 from trainperf.findings.rules.data_starved import DataStarved
@@ -17,10 +16,6 @@ from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.gc_pauses import GcPauses
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
-from trainperf.findings.rules.lightning_log import LightningLog
-from trainperf.findings.rules.lightning_monitor import LightningMonitor
-from trainperf.findings.rules.lightning_progress_bar import LightningProgressBar
-from trainperf.findings.rules.lightning_sigterm import LightningSigterm
 from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.pinned_cpus import PinnedCpus
@@ -28,9 +23,7 @@ from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
 from trainperf.findings.rules.throttled import Throttled
-from trainperf.findings.rules.trainer_logger import TrainerLogger
 from trainperf.findings.rules.validation import Validation
-from trainperf.findings.rules.validation_workers import ValidationWorkers
 from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
@@ -50,17 +43,17 @@ ALL: tuple[Rule, ...] = (
     DataStarved(),
     gil.gil_hog,
     gil.gil_many,
-    LightningMonitor(),
-    Callback(),
-    LightningProgressBar(),
-    LightningSigterm(),
-    LightningLog(),
+    trainer.lightning_monitor,
+    trainer.callback,
+    trainer.lightning_progress_bar,
+    trainer.lightning_sigterm,
+    trainer.lightning_log,
     Checkpoint(),
     Blocked(),
     GcPauses(),
-    TrainerLogger(),
+    trainer.trainer_logger,
     Logging(),
-    ValidationWorkers(),
+    trainer.validation_workers,
     Validation(),
     ExtraForward(),
     CpuOversubscription(),

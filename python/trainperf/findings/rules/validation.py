@@ -9,7 +9,7 @@ from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.fetch_advice import once_free
 from trainperf.findings.model import Limits, Outcome
-from trainperf.findings.rules.validation_workers import ValidationWorkers
+from trainperf.findings.rules.trainer import validation_workers
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Validation:
             evidence=(
                 f"{counted} in {facts.steps:,} steps, {ms(whole_ns / times)} each"
                 + _elsewhere({cell: ns - claims.get(cell, 0) for cell, ns in whole.items()}, whole_ns, times),
-                f"{ms(started / times)} of each is told as {ValidationWorkers.id}" if started else "",
+                f"{ms(started / times)} of each is told as {validation_workers.id}" if started else "",
                 f"{waits / whole_ns:.0%} of it waits for validation data" if waits and waits <= whole_ns else "",
             ),
             who=(facts.step_thread_name,),
