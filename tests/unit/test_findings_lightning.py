@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.model import Said
 from trainperf.report import console
 from verdicts import TRAIN, Make, hook, lightning, only, said
 
@@ -19,7 +20,7 @@ def test_a_callback_is_named_with_its_hook_and_file(make: Make) -> None:
     assert (f.id, f.cause, f.severity) == ("TP701", "blocked_io", "critical")
     assert f.who == ("Slow.on_train_batch_end",) and f.where == "train.py:41"
     assert f.cost_ms_per_step == pytest.approx(2.2, abs=0.01) and f.fix_share == pytest.approx(0.98 * 10 / 11)
-    assert f.why.endswith("at every call (train.py:41)")
+    assert f.params["alike"] and f.params["hook_place"] == "train.py:41"
 
 
 def test_of_two_hooks_both_are_told_and_the_fix_of_one_saves_its_own(make: Make) -> None:
@@ -28,8 +29,8 @@ def test_of_two_hooks_both_are_told_and_the_fix_of_one_saves_its_own(make: Make)
     file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": hooks})
     f = only(file)
     assert f.cost_ms_per_step == pytest.approx(5.0, abs=0.01) and f.fix_share == pytest.approx(0.98 * 0.6)
-    assert f.why.endswith("; 40% of its time is in on_after_backward")
-    assert "on_after_backward: 100 calls, 2.0 ms each, the longest 2.0 ms" in f.evidence
+    assert f.params["time_in"] == (Said("time_in", {"also_hook": "on_after_backward", "share": pytest.approx(0.4)}),)
+    assert [(h["name"], h["count"], h["each"]) for h in f.params["hooks"]][1] == ("on_after_backward", 100, 2e6)
 
 
 def test_samples_say_what_a_callback_did(make: Make) -> None:
@@ -108,12 +109,11 @@ def test_callbacks_that_are_each_worth_a_warning_are_told_together(make: Make) -
         state = "python" if name == "Crunches" else "blocked"
         file.detail("sample", ms, phase="other", state=state, stack=file.stack(f"{TRAIN}:{line} {name}.on_x"), count=40)
     (f,) = said(file).findings
-    assert f.id == "TP701" and f.title == "the callbacks Sleeps and Crunches hold up the loop"
+    assert f.id == "TP701" and f.params["names"] == ("Sleeps", "Crunches")
     assert f.who == ("Sleeps.on_x", "Crunches.on_x") and f.cost_ms_per_step == pytest.approx(5.8, abs=0.01)
-    assert f.fix_share == pytest.approx(40 / 58, abs=0.01) and "so does Crunches.on_x, 13%" in f.why
-    assert any(
-        e.startswith("1.8 ms of each step's") and "in Crunches (train.py:61): on_x: 100 calls" in e for e in f.evidence
-    )
+    assert f.fix_share == pytest.approx(40 / 58, abs=0.01)
+    (also,) = f.params["also"]
+    assert (also["part"], also["place"], also["each"], also["count"]) == ("Crunches", "train.py:61", 1.8e6, 100)
 
 
 def test_what_few_of_its_calls_do_is_not_told_of_every_call(make: Make) -> None:
@@ -123,8 +123,7 @@ def test_what_few_of_its_calls_do_is_not_told_of_every_call(make: Make) -> None:
     hooks = {"on_train_batch_end": {**hook(1200, 200), "max_ns": 300_000_000}}
     file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": hooks})
     f = only(file)
-    assert f.id == "TP701" and f.steps_affected == 4 and "few of its calls take long" in f.why
-    assert "if batch_idx" not in f.fix and "what only few of its calls do" in f.fix
+    assert f.id == "TP701" and f.steps_affected == 4 and f.variant == "few_calls"
 
 
 def test_a_hook_of_few_calls_is_in_no_more_steps(make: Make) -> None:
@@ -154,7 +153,7 @@ def test_what_other_code_does_in_few_steps_is_not_a_callbacks(make: Make) -> Non
     file = _every(lightning(make), 20, {("forward", "python"): 60.0}, each)
     file.object(1, "callback", **{"class": "Same", "module": "app", "hooks": {"on_train_batch_end": hook(200, 200)}})
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert f.steps_affected == 200 and "at every call" in f.why and "if batch_idx % 50: return" in f.fix
+    assert f.steps_affected == 200 and f.params["alike"] and f.variant == "every_n"
 
 
 def test_of_two_callbacks_the_one_that_seldom_takes_long_is_told_so(make: Make) -> None:
@@ -166,8 +165,7 @@ def test_of_two_callbacks_the_one_that_seldom_takes_long_is_told_so(make: Make) 
     ):
         file.object(number, "callback", **{"class": name, "module": "app", "hooks": {"on_train_batch_end": hooks}})
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert f.who[0] == "Rare.on_train_batch_end" and "few of its calls take long" in f.why
-    assert "if batch_idx" not in f.fix and f.steps_affected == 200
+    assert f.who[0] == "Rare.on_train_batch_end" and f.variant == "few_calls" and f.steps_affected == 200
 
 
 def test_the_time_of_two_callbacks_is_told_once_and_whole(make: Make) -> None:
@@ -210,8 +208,7 @@ def test_a_callback_of_python_is_not_sent_to_a_thread_which_would_take_the_gil(m
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", mechanism): 2.5})
     file.object(1, "callback", **{"class": "Slow", "module": "app", "hooks": {"on_step_end": hook(200)}})
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert ("in a process" in f.fix, "a thread" in f.will_not_help) == (mechanism == "python",) * 2
-    assert ("in a thread" in f.fix) == (mechanism != "python")
+    assert f.params["computes"] == (mechanism == "python")
 
 
 @pytest.mark.parametrize(
@@ -269,18 +266,21 @@ def test_what_it_hardly_does_beside_is_not_told(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "says"),
+    ("name", "module", "variant"),
     [
-        ("ModelCheckpoint", "lightning.pytorch.callbacks.model_checkpoint", "ModelCheckpoint(every_n_train_steps="),
-        ("EarlyStopping", "lightning.pytorch.callbacks.early_stopping", "by its options"),
-        ("ModelCheckpoint", "app", "# do it every 50 batches"),
+        ("ModelCheckpoint", "lightning.pytorch.callbacks.model_checkpoint", "frameworks"),
+        ("EarlyStopping", "lightning.pytorch.callbacks.early_stopping", "frameworks"),
+        ("ModelCheckpoint", "app", "every_n"),
     ],
 )
-def test_nobody_is_told_to_edit_a_callback_of_the_frameworks_own(make: Make, name: str, module: str, says: str) -> None:
+def test_nobody_is_told_to_edit_a_callback_of_the_frameworks_own(
+    make: Make, name: str, module: str, variant: str
+) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 2.5})
     file.object(1, "callback", **{"class": name, "module": module, "hooks": {"on_step_end": hook(200)}})
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert says in f.fix and ("% 50: return" in f.fix) == (module == "app")
+    assert f.variant == variant
+    assert (f.params.get("option") is not None) == (name == "ModelCheckpoint" and variant == "frameworks")
 
 
 def test_its_cause_is_a_row_of_the_step_also_with_a_device(make: Make) -> None:
@@ -327,7 +327,7 @@ def test_of_two_monitors_both_are_told(make: Make) -> None:
         file.object(1 + i, "callback", **{"class": name, "module": module, "hooks": {"on_x": hook(150)}})
     f = only(file)
     assert f.id == "TP704" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.01) and len(f.who) == 2
-    assert f.title == "ThroughputMonitor and DeviceStatsMonitor slow down what they measure"
+    assert f.params["names"] == ("ThroughputMonitor", "DeviceStatsMonitor") and f.params["several"]
 
 
 def test_numbers_of_a_damaged_description_are_bounded(make: Make) -> None:
@@ -346,7 +346,7 @@ def test_metrics_on_the_progress_bar(make: Make) -> None:
         return file.object(1, "lightning", name="metrics after each batch", hooks={"on_batch_end": hook(180)})
 
     f = next(f for f in said(run()).findings if f.id == "TP703")
-    assert "prog_bar=True: loss" in f.evidence[0] and "prog_bar=False" in f.fix
+    assert f.params["names"] == ("loss",) and f.params["each"] == 1.8e6
     for healthy in (run(progress_bar_metrics=[]), run(device="0")):
         assert "lightning-progress-bar" not in [f.slug for f in said(healthy).findings]
 
@@ -365,7 +365,7 @@ def test_the_sigterm_broadcast(make: Make) -> None:
     file = lightning(make).steps(100, {("forward", "native"): 8.0, ("other", "blocked"): 1.0})
     file.object(1, "lightning", name="SIGTERM broadcast", hooks={"_broadcast_sigterm_tensor": hook(95)})
     f = only(file)
-    assert f.id == "TP706" and "21487" in f.why and f.cost_ms_per_step == pytest.approx(0.95, abs=0.01)
+    assert f.id == "TP706" and f.params["count"] == 100 and f.cost_ms_per_step == pytest.approx(0.95, abs=0.01)
 
 
 @pytest.mark.parametrize(("starts", "persistent", "told"), [(4, False, True), (1, False, False), (4, True, False)])
@@ -377,7 +377,7 @@ def test_workers_of_the_validation_loader(make: Make, starts: int, persistent: b
     found = [f for f in said(file).findings if f.id == "TP705"]
     assert bool(found) == told
     if told:
-        assert found[0].cost_ms_per_step == pytest.approx(1.2, abs=0.01) and "persistent_workers=True" in found[0].fix
+        assert found[0].cost_ms_per_step == pytest.approx(1.2, abs=0.01) and found[0].params["workers"] == 2
     assert "worker-startup" not in [f.slug for f in said(file).findings]
 
 

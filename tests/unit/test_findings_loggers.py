@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from trainperf.findings.model import Said
 from verdicts import TRAIN, Make, hook, lightning, only, said
 
 
@@ -14,7 +15,7 @@ def test_a_logger(make: Make) -> None:
     file.object(1, "logger", **{"class": "SlowLogger", "hooks": {"log_metrics": hook(90, count=10, other=0)}})
     f = said(file).findings[0]
     assert (f.id, f.cause) == ("TP702", "logging") and f.who == ("SlowLogger.log_metrics",)
-    assert "log_every_n_steps=50" in f.fix and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
+    assert (f.variant, f.params["seldom"]) == ("lightning", 50) and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
 
 
 def test_of_two_loggers_the_second_is_told_with_the_first(make: Make) -> None:
@@ -22,7 +23,7 @@ def test_of_two_loggers_the_second_is_told_with_the_first(make: Make) -> None:
     for i, (name, ms) in enumerate((("Slow", 100), ("Formats", 75), ("Quick", 2))):
         file.object(1 + i, "logger", **{"class": name, "hooks": {"log_metrics": hook(ms, count=10, other=0)}})
     (f,) = said(file).findings
-    assert f.id == "TP702" and f.title == "the loggers Slow and Formats hold up the loop"
+    assert f.id == "TP702" and f.params["names"] == ("Slow", "Formats")
     assert f.who == ("Slow.log_metrics", "Formats.log_metrics") and f.cost_ms_per_step == pytest.approx(1.75, abs=0.01)
 
 
@@ -32,9 +33,8 @@ def test_each_of_several_loggers_is_told_with_its_cost(make: Make) -> None:
         file.object(1 + i, "logger", **{"class": name, "hooks": {"log_metrics": hook(100, count=10, other=0)}})
     file.object(9, "logger", **{"class": "Quick", "hooks": {"log_metrics": hook(1, count=10, other=0)}})
     (f,) = said(file).findings
-    assert f.title == "the loggers A, B, C and D hold up the loop"
-    assert [e[-60:] for e in f.evidence if e.startswith("1.0 ms of each") and " in D: log_metrics: 10 calls" in e]
-    assert f.evidence[-1] == "other loggers: Quick 0.1%"
+    assert f.params["names"] == tuple("ABCD") and f.params["others"] == ("Quick 0.1%",)
+    assert [(p["part"], p["each"], p["count"]) for p in f.params["also"]] == [(name, 1e6, 10) for name in "BCD"]
 
 
 @pytest.mark.parametrize(("own", "asked"), [(30, 60), (60, 30)])
@@ -49,11 +49,13 @@ def test_what_the_program_logs_by_itself_is_not_set_by_the_trainer(make: Make, o
     assert f.id == "TP702" and f.cost_ms_per_step == pytest.approx(0.9, abs=0.01)
     assert f.fix_share == pytest.approx(2 / 3)
     if own > asked:
-        assert "log_every_n_steps=50" in f.fix and "6.0 ms a call, every 10 steps; 33%" in f.why
-        assert f.who == ("SlowLogger.log_metrics",) and f.why.endswith("called by Mine.on_x (train.py:7)")
+        assert (f.variant, f.params["call"], f.params["every"]) == ("lightning", 6e6, 10)
+        by = {"hook": "log_metrics", "by": "Mine.on_x (train.py:7)"}
+        assert f.who == ("SlowLogger.log_metrics",) and f.params["second"] == Said("called", by)
     else:
-        assert f.fix.startswith("# in Mine.on_x: log less often") and f.who == ("SlowLogger.log_metrics", "Mine.on_x")
-        assert f.why.startswith("SlowLogger.log_metrics takes 2.0 ms a call, called by Mine.on_x (train.py:7); 33%")
+        assert (f.variant, f.params["caller"]) == ("by_program", "Mine.on_x")
+        assert f.who == ("SlowLogger.log_metrics", "Mine.on_x")
+        assert (f.params["call"], f.params["by"]) == (2e6, "Mine.on_x (train.py:7)")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"logging_steps": 20}])
@@ -68,9 +70,9 @@ def test_what_a_callback_of_hugging_faces_does_in_on_log_is_told_as_a_loggers(ma
     if not arguments:
         assert f.id == "TP305"  # on_log is a hook of the Trainer's alone
         return
-    assert f.id == "TP702" and f.title == "the callback Plot holds up the loop" and f.where == "train.py:41"
+    assert (f.id, f.variant, f.where) == ("TP702", "hugging_face", "train.py:41")
     assert f.cost_ms_per_step == pytest.approx(1.8, abs=0.01) and f.who == ("Plot.on_log",)
-    assert f.fix == "TrainingArguments(logging_steps=100)  # now 20"
+    assert f.params["kind"] == Said("kind_callback") and (f.params["seldom"], f.params["every"]) == (100, 20)
 
 
 def test_a_logger_of_hugging_faces_is_told_in_its_words(make: Make) -> None:
@@ -78,8 +80,8 @@ def test_a_logger_of_hugging_faces_is_told_in_its_words(make: Make) -> None:
     file = make().meta(framework="transformers 5.23.0", transformers=facts).steps(100, compute=9.0, logging=1.0)
     file.object(1, "logger", **{"class": "WandbCallback", "hooks": {"on_log": hook(90, count=5, other=0)}})
     f = said(file).findings[0]
-    assert f.id == "TP702" and f.fix == "TrainingArguments(logging_steps=100)  # now 20", f
-    assert f.why == "WandbCallback.on_log takes 18.0 ms a call, every 20 steps"
+    assert (f.id, f.variant, f.params["kind"]) == ("TP702", "hugging_face", Said("kind_logger"))
+    assert (f.params["call"], f.params["every"], f.params["seldom"]) == (18e6, 20, 100)
 
 
 @pytest.mark.parametrize(("figures", "told"), [(0, True), (90, False)])

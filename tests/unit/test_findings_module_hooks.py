@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.model import Said
 from verdicts import TRAIN, Make, hook, lightning, only, said
 
 
@@ -30,19 +31,20 @@ def test_a_hook_of_the_module_is_told_in_the_phase_that_it_is_called_in(make: Ma
     ):
         file.detail("sample", ms, phase=phase, state=state, stack=file.stack(at, loop), count=ms)
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert f.title.startswith("the module's hooks Net.on_before_optimizer_step and Net.on_train_batch_start hold up")
+    assert f.params["kind"] == Said("kind_module") and f.params["names"] == f.who
     assert f.who == ("Net.on_before_optimizer_step", "Net.on_train_batch_start") and f.where == "train.py:41"
     assert f.cost_ms_per_step == pytest.approx(4.05, abs=0.01) and f.cause == "compute"
     assert f.claims[("optimizer", "native")] == pytest.approx(3.08e8, rel=0.02)
     assert f.claims.keys() == {("optimizer", "native"), ("other", "python")}
-    assert f.fix_share == pytest.approx(0.98 * 300 / 405) and "if self.global_step % 50 == 0: ..." in f.fix
-    assert "on_train_batch_start (train.py:60): 100 calls, 1.0 ms each, the longest 1.0 ms" in f.evidence
+    assert f.fix_share == pytest.approx(0.98 * 300 / 405) and f.params["counter"] == "self.global_step"
+    hook_row = f.params["hooks"][1]
+    assert (hook_row["name"], hook_row["place"], hook_row["each"]) == ("on_train_batch_start", "train.py:60", 1e6)
 
 
 def test_a_hook_of_the_module_that_no_sample_met_is_told_where_lightning_calls_it(make: Make) -> None:
     cells = {("forward", "native"): 5.0, ("optimizer", "native"): 4.0, ("other", "python"): 0.2}
     f = only(_module(lightning(make).steps(100, cells), {"on_after_backward": hook(100)}))
-    assert f.title == "the module's hook Net.on_after_backward holds up the loop"
+    assert f.params["kind"] == Said("kind_module") and f.params["names"] == ("Net.on_after_backward",)
     assert f.cost_ms_per_step == pytest.approx(1.0, abs=0.01) and f.claims.keys() == {("optimizer", "native")}
 
 
@@ -58,8 +60,9 @@ def test_of_two_that_are_told_each_has_its_own_figures(make: Make) -> None:
     hooks = {"on_train_batch_end": hook(200), "on_train_batch_start": hook(190, at=f"{TRAIN}:60")}
     file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": {"on_x": hook(500)}})
     f = only(_module(file, hooks))
-    assert "so does Net.on_train_batch_end, 20%" in f.why
-    assert "on_train_batch_start (train.py:60): 100 calls, 1.9 ms each, the longest 1.9 ms" in f.evidence
+    (also,), (start,) = f.params["also"], f.params["more_hooks"]
+    assert (also["part"], also["hook"], also["call"]) == ("Net", "on_train_batch_end", 2e6)
+    assert (start["name"], start["place"], start["each"]) == ("on_train_batch_start", "train.py:60", 1.9e6)
 
 
 @pytest.mark.parametrize("mechanism", ["python", "native"])
@@ -87,7 +90,7 @@ def test_the_module_and_a_callback_are_told_together(make: Make) -> None:
     )
     file.object(2, "callback", **{"class": "Slow", "module": "app", "at": f"{TRAIN}:40", "hooks": {"on_x": hook(100)}})
     f = only(file)
-    assert f.title == "the hooks Net.on_train_batch_end and Slow.on_x hold up the loop"
+    assert f.params["kind"] == Said("kind_hook") and f.params["names"] == ("Net.on_train_batch_end", "Slow.on_x")
     assert f.cost_ms_per_step == pytest.approx(4.0, abs=0.01)
 
 
@@ -102,19 +105,22 @@ def test_self_log_in_a_hook_of_the_module_that_is_told_is_told_with_it(make: Mak
 
 
 @pytest.mark.parametrize(
-    ("name", "calls", "fix"),
+    ("name", "calls", "counter", "every"),
     [
-        ("on_train_batch_end", 100, "if batch_idx % 50 == 0: ...\n# if every step needs it"),
-        ("on_after_backward", 100, "if self.global_step % 50 == 0: ...\n# if every step needs it"),
-        ("on_train_epoch_end", 5, "if self.current_epoch % 5 == 0: ..."),
+        ("on_train_batch_end", 100, "batch_idx", 50),
+        ("on_after_backward", 100, "self.global_step", 50),
+        ("on_train_epoch_end", 5, "self.current_epoch", 5),
     ],
 )
-def test_how_to_do_it_less_often_in_a_hook_of_the_module(make: Make, name: str, calls: int, fix: str) -> None:
+def test_how_to_do_it_less_often_in_a_hook_of_the_module(
+    make: Make, name: str, calls: int, counter: str, every: int
+) -> None:
     file = lightning(make).steps(100 - calls, compute=2.0)
     phase = "optimizer" if name == "on_after_backward" else "other"
     file.steps(calls, {("forward", "native"): 2.0, (phase, "blocked"): 300 / calls})
     f = only(_module(file, {name: hook(300, count=calls)}))
-    assert f.fix.startswith("# compute metrics and plots every ") and fix in f.fix and name in f.why
+    assert (f.variant, f.params["hook"]) == ("module_every_n", name)
+    assert (f.params["counter"], f.params["every"]) == (counter, every)
 
 
 @pytest.mark.parametrize(("epochs", "left_out"), [(1, None), (2, 0.5), (3, 2 / 3), (10, 0.8)])
@@ -127,4 +133,4 @@ def test_a_hook_of_few_epochs_saves_what_its_condition_leaves_out(
     file.object(1, "lightning_module", **{"class": "Net", "module": "app", "at": f"{TRAIN}:3", "hooks": hooks})
     f = only(file)
     assert f.id == "TP701" and f.fix_share == pytest.approx(left_out or 1.0)
-    assert ("every 5 epochs" in f.fix) == (left_out is not None) == ("do less" not in f.fix)
+    assert f.variant == ("less" if left_out is None else "module_every_n")

@@ -13,12 +13,12 @@ import numpy as np
 
 from trainperf.findings import debug_modes, framework, growth, loaders, trainer_words
 from trainperf.findings.batch_work import BatchWork, batch_work
+from trainperf.findings.confidence import confidence
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Role, Said, Severity, Standing, Sure
 from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Holder, Places, Spot, function_name
-from trainperf.findings.render import confidence
 from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
 from trainperf.findings.skipped import Skipped, skipped
 from trainperf.findings.text import Count, Share, ms, plural, size

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainperf.findings.confidence import confidence
 from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE
 from trainperf.findings.messages.catalogue import Doubt, fill, lines
 from trainperf.findings.messages.general import TERMS
-from trainperf.findings.model import Abstained, Confidence, Diagnosis, Finding, Params, Said, Sure, Unsure, role_of
-from trainperf.findings.text import Count
-from trainperf.findings.thresholds import limit
+from trainperf.findings.model import Abstained, Diagnosis, Finding, Params, Said, Unsure, role_of
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -73,34 +72,3 @@ def text(facts: Facts, said: Said) -> str:
 def terms(facts: Facts) -> Params:
     words = {name: of[facts.inference] for name, of in TERMS.items()}
     return {**words, "gpu": facts.gpu.name if facts.gpu is not None else None}
-
-
-def confidence(steps: int, sure: Sure) -> tuple[Confidence, str]:
-    """And why it is no other."""
-    if sure.level is not None:
-        return sure.level, _reasons(sure.doubts)
-    reasons: list[Said] = []
-    level: Confidence = "high"
-    if steps < limit("critical_min_steps"):
-        level = "medium" if steps >= 5 else "low"
-        reasons.append(Said("few_steps", {"steps": Count(steps)}))
-    if sure.tier and sure.tier != "exact":
-        level = "medium" if level == "high" else level
-        reasons.append(Said("estimated", {"tier": sure.tier}))
-    samples = sure.samples
-    if samples == 0:  # no place is named that could be wrong
-        level = "medium" if level == "high" else level
-        reasons.append(Said("no_place"))
-    elif samples is not None and samples < limit("good_samples"):
-        few = samples < limit("min_samples")
-        level = "low" if few else ("medium" if level == "high" else level)
-        reasons.append(Said("few_samples", {"samples": Count(samples)}))
-    if not reasons:
-        reasons.append(Said("exact", {"steps": Count(steps), "samples": Count(samples) if samples else None}))
-    if sure.doubts and level == "high":
-        level = "medium"
-    return level, _reasons((*reasons, *sure.doubts))
-
-
-def _reasons(said: tuple[Said, ...]) -> str:
-    return fill("{said}", {"said": said}, TEXTS)
