@@ -146,7 +146,10 @@ class Injection:
             context = loader.multiprocessing_context
             if getattr(context, "_name", None) != self._of_loader["multiprocessing_context"]:
                 wrong.append("multiprocessing_context")
-        return [f"{name} was set anew by the script" for name in wrong]
+        if self._recorder.trains is not None:  # a framework may have made that one from the one that was changed
+            options = self._recorder.loaders[self._recorder.trains].get("options", {})
+            wrong += [n for n, v in self._of_loader.items() if n in options and options[n] != v and n not in wrong]
+        return [f"{name} was set anew, by the script or its framework" for name in wrong]
 
     # Settings of the interpreter
 

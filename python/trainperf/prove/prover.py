@@ -19,6 +19,7 @@ from trainperf.prove.candidates import candidates
 from trainperf.prove.changes import Change
 from trainperf.prove.machine import free_bytes
 from trainperf.prove.main_guard import why_no_workers
+from trainperf.prove.same_training import Sameness
 from trainperf.prove.schedule import Measured, Proof, Stop, prove
 from trainperf.prove.sequential import MIN_PAIRS, Evidence
 from trainperf.prove.trial import Asked, Trial, Trials
@@ -48,6 +49,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     causes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ms/step, without and with
     repeated: int = 0  # pairs, as other programs disturbed them
+    same: str = ""  # what the losses are: "same" (to the bit), "rounding", "alike"; "": not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,7 @@ class Prover:
         notes = list(change.notes) if first.plan.epoch is not None or change.of_loader else []
 
         others: list[float] = []
+        kinds: list[str] = []
 
         def measured(trial: Trial) -> Measured:
             used = trial.record["others_cpus"]
@@ -176,9 +179,10 @@ class Prover:
                 raise _Refuted("failed", trial.error)
             if trial.record["unproven"]:
                 raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
-            note = self._same(trial, whole, asked)
-            if note and note not in notes:
-                notes.append(note)
+            same = self._same(trial, whole, asked)
+            kinds.append(same.kind)
+            if same.reason and same.reason not in notes:
+                notes.append(same.reason)
             figure = measured(trial)
             if figure.rate <= 0:
                 raise _Refuted("changes_results", "it ends before as many steps")
@@ -202,7 +206,8 @@ class Prover:
         busy = sum(others) / len(others) if others else 0.0
         if verdict in ("no_gain", "undecided") and busy >= _BUSY:
             reason += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
-        return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated)
+        same = next((kind for kind in ("alike", "rounding", "same") if kind in kinds), "")
+        return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated, same)
 
     def _keep_runs(self, change: Change, kept: Mapping[str, Trial]) -> None:
         if not self._keep or len(kept) < 2:
@@ -221,8 +226,8 @@ class Prover:
         self._baselines = [*self._baselines[: same_training.BASELINES - 1], trial.record]
         return trial
 
-    def _same(self, trial: Trial, change: Change, asked: Asked) -> str:
-        """A note on what differs without harm. Raises _Refuted where it is another training.
+    def _same(self, trial: Trial, change: Change, asked: Asked) -> Sameness:
+        """Raises _Refuted where it is another training.
 
         `asked`: for one without the change, of which more are run where they are needed to tell.
         """
@@ -239,7 +244,7 @@ class Prover:
             found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
         if found.kind == "other":
             raise _Refuted("changes_results", found.reason)
-        return found.reason
+        return found
 
     def _verdict(self, change: Change, proof: Proof) -> tuple[Verdict, str]:
         decision = proof.evidence.decision

@@ -60,7 +60,7 @@ def of_outcome(outcome: Outcome, width: int) -> list[Line]:
         pairs = f"{outcome.evidence.pairs} pairs of runs"
         if outcome.repeated:
             pairs += f", and {outcome.repeated} run again as other programs disturbed them"
-        trained = "; the same losses to the bit" if outcome.verdict == "proven" and not outcome.notes else ""
+        trained = "; the same losses to the bit" if outcome.same == "same" else ""
         found += block("", pairs + trained, width, 2, "dim")
     for note in outcome.notes:
         found += block("", f"note: {clean(note)}", width, 3)

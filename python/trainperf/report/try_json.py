@@ -80,6 +80,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "interval": [round(v, 4) for v in evidence.interval] if evidence is not None and known else None,
         "promised": round(outcome.change.promised, 4) if outcome.change.promised is not None else None,
         "pairs": evidence.pairs if evidence is not None else 0,
+        "losses": {"same": "equal"}.get(outcome.same, outcome.same) or None,
         "reason": outcome.reason,
         "notes": list(outcome.notes),
     }
