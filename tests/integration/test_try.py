@@ -168,3 +168,35 @@ def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_
         assert (trial.ended, trial.error) == ("overwrite", str(folder / "last.pt"))
         assert (folder / "log.txt").exists()  # new: it may be written, and goes at the end
     assert not (folder / "log.txt").exists()
+
+
+def test_batches_that_take_no_time_and_a_loader_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the sweep's floor and --data-only are made of."""
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text((folder / "train.py").read_text().replace("3200", "160"))  # 20 batches an epoch
+    with Trials(Command("train.py")) as trials:
+        cached = trials.run(Asked(batches=45, cached=3))
+        read = trials.run(Asked(data_only=5.0))
+    first, second, *_ = cached.record["epochs"]
+    assert (len(first["delivered"]), len(second["delivered"])) == (20, 20)  # as long as they are
+    assert len(set(first["codes"][4:] + second["codes"])) == 3
+    assert second["end"] - second["begin"] < 0.5 * (read.record["read"]["seconds"])
+    assert (
+        read.record["read"]["batches"] == 17 and read.record["read"]["samples"] == 17 * 8
+    )  # but the first two, and one
+
+
+@pytest.mark.alone
+def test_a_sweep_finds_more_workers_than_cpus_for_a_loader_that_sleeps(folder: Path, tmp_path: Path) -> None:
+    words = [*TRY[:-1], "sweep", "--json", "--budget", "100s", "--", "train.py"]
+    env = environment(tmp_path / "tmp")
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["headroom_ms"] > 0.8 * found["step_ms"]
+    assert found["best"]["num_workers"] >= 3 and found["changes"][0]["verdict"] == "proven", found
+    tried = [p for p in found["grid"] if p["measured_ms"] is not None]
+    assert tried[0] == min(found["grid"], key=lambda p: p["num_workers"]) and len(tried) >= 4
+    assert leftovers(tmp_path / "tmp") == []

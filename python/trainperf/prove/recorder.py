@@ -21,6 +21,7 @@ from trainperf.prove.machine import CpuUse
 Chain = tuple[tuple[str, int], ...]
 
 _MAX_KEPT = 20_000  # batches, losses
+_ENOUGH, _PATIENCE = 30, 10  # steps that a run by time should have; as often the time it waits for them
 _GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
 _NOT_THE_MAKER = "torch/utils/data/dataloader.py"
@@ -256,7 +257,10 @@ class Recorder:
     def _is_over(self, now: float) -> bool:
         if self._batches is not None and self._count >= self._batches:
             return True
-        return self._seconds is not None and self._first > 0 and now - self._first >= self._seconds and self._count > 1
+        if self._seconds is None or not self._first:
+            return False
+        lasted = now - self._first
+        return lasted >= (1 if self._count >= _ENOUGH else _PATIENCE) * self._seconds
 
     # What it knows at the end
 
