@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 version=3.11 build=build/wheel/aarch64
 
-root=$(scripts/system.sh make bookworm arm64 python$version libsqlite3-0 zlib1g)
+root=$(scripts/system.sh make bookworm arm64 python$version libsqlite3-0)
 [ -d /usr/src/googletest ] || { echo "aarch64: skipped: no sources of GoogleTest: apt-get install libgtest-dev" >&2; exit 75; }
 python -m pip install -qq --disable-pip-version-check -r scripts/requirements-wheel.txt
 

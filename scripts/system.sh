@@ -31,10 +31,10 @@ debian_mirror() {
 
 make_system() { # SUITE ARCH PACKAGE...
   local suite=$1 arch=$2 mirror script=sid components=main package
-  local root=${XDG_CACHE_HOME:-$HOME/.cache}/trainperf/systems/$1-$2
   shift 2
-  local stamp="$*"
-  if [ "$(cat "$root/.trainperf-setup" 2>/dev/null)" != "$stamp" ]; then
+  local root
+  root=${XDG_CACHE_HOME:-$HOME/.cache}/trainperf/systems/$suite-$arch-$(sha256sum <<<"$*" | cut -c 1-6)
+  if [ ! -d "$root" ]; then
     [ "$(id -u)" = 0 ] || without "to make $root takes root"
     install debootstrap debootstrap
     unshare --mount true 2>/dev/null || without "no mounts may be made here"
@@ -50,7 +50,10 @@ make_system() { # SUITE ARCH PACKAGE...
       { tail -n 3 "$root.log" >&2; without "$suite cannot be had from $mirror"; }
     for package in "$root.new"/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" "$root.new"; done
     rm -rf "$root.new"/var/cache/apt/archives/*.deb
-    echo "$stamp" >"$root.new/.trainperf-setup"
+    # What setting it up would make of it: the way to the network, and whom it trusts there.
+    cp /etc/resolv.conf "$root.new/etc/"
+    mkdir -p "$root.new/etc/ssl/certs"
+    cp /etc/ssl/certs/ca-certificates.crt "$root.new/etc/ssl/certs/"
     mv "$root.new" "$root"
   fi
   if [ "$arch" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
