@@ -188,6 +188,21 @@ def test_batches_that_take_no_time_and_a_loader_alone(folder: Path, monkeypatch:
     )  # but the first two, and one
 
 
+def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainperf.prove.changes import Change
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    monkeypatch.chdir(folder)
+    source = (folder / "train.py").read_text().replace("3200", "160").replace("in loader:", "in make():")
+    (folder / "train.py").write_text(source.replace("loader = DataLoader(", "make = lambda: DataLoader("))
+    with Trials(Command("train.py")) as trials:
+        first = trials.run(Asked(batches=45))
+        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=45))
+    assert [len(e["delivered"]) for e in first.record["epochs"]] == [20, 20, 5]
+    assert trial.ended == "steps" and trial.record["unproven"] == []
+    assert [e["codes"] for e in trial.record["epochs"]] == [e["codes"] for e in first.record["epochs"]]
+
+
 @pytest.mark.alone
 def test_a_sweep_finds_more_workers_than_cpus_for_a_loader_that_sleeps(folder: Path, tmp_path: Path) -> None:
     words = [*TRY[:-1], "sweep", "--json", "--budget", "100s", "--", "train.py"]

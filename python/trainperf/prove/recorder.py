@@ -100,7 +100,11 @@ class Recorder:
         register_optimizer_step_pre_hook(self._before_update)
 
     def knows(self, loader: Any, description: dict[str, Any]) -> None:
-        """A DataLoader was made."""
+        """A DataLoader was made. By the same calls as the one that trains: it is that one, for another epoch."""
+        if self.trains is not None and description["chain"] == self.loaders[self.trains]["chain"]:
+            self._loader_of[id(loader)] = self.trains
+            self.loaders[self.trains].update(description)
+            return
         self._loader_of[id(loader)] = len(self.loaders)
         self.loaders.append({**description, "trained": 0})
 
@@ -266,10 +270,6 @@ class Recorder:
 
     def record(self) -> dict[str, Any]:
         epochs = [e for e in self.epochs if e.loader == self.trains]
-        training = self.loaders[self.trains] if self.trains is not None else None
-        if training is not None:  # one that is made anew for each epoch is one loader
-            same = {n for n, d in enumerate(self.loaders) if d["chain"] and d["chain"] == training["chain"]}
-            epochs = [e for e in self.epochs if e.loader in same or e.loader == self.trains]
         return {
             "loaders": self.loaders[:200],
             "trains": self.trains,
