@@ -82,12 +82,11 @@ def test_each_threshold_is_used_and_each_use_is_in_the_table() -> None:
     assert all(t.source for t in thresholds.TABLE.values())
 
 
-@pytest.mark.parametrize(
-    "rule", ["blocked", "data_starved", "descheduled", "gc_pauses", "logging", "ready_not_delivered"]
-)
-def test_no_rule_about_the_host_compares_with_a_share_of_its_own(rule: str) -> None:
-    text = (ROOT / "python" / "trainperf" / "findings" / "rules" / f"{rule}.py").read_text()
-    assert not re.findall(r"[<>]=? 0\.[1-9]\d* ?\*?.*", text)
+def test_hardly_a_rule_compares_with_a_share_of_its_own() -> None:
+    """Those that do compare shapes, of waits and of a series, and not costs."""
+    rules = (ROOT / "python" / "trainperf" / "findings" / "rules").glob("*.py")
+    own = {rule.stem for rule in rules if re.search(r"[<>]=? 0\.[1-9]", rule.read_text())}
+    assert own <= {"checkpoint", "gil", "run"}
 
 
 def test_the_cores_default_flags_are_the_tables() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from trainperf.findings import cpu_room, loaders
 from trainperf.findings.cpu_use import cpu_use, usable_cpus
-from trainperf.findings.own_threads import own_threads
+from trainperf.findings.model import Params, Said
+from trainperf.findings.text import Count, Names, Number
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
+from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -55,20 +57,24 @@ class Load:
         return self.workers + self.children + self.ranks
 
     @property
-    def text(self) -> str:
-        """Who used how much, as evidence; "" where it is not known."""
+    def said(self) -> Said | None:
+        """Who used how much; None where it is not known."""
         if not self.known:
-            return ""
-        mean = " (on average)" if self.in_waits else ""
-        at_least = self.elsewhere or (self.in_waits and self.started >= SPEAKS_OF)
-        threads = f" ({self.threads:.1f} in own threads)" if self.threads >= limit("own_threads_cpus") else ""
-        started = {"its workers": self.workers, "the other ranks": self.ranks, "other child processes": self.children}
-        parts = (
-            f"this process {self.own:.1f}{threads}",
-            *(f"{who} {used:.1f}{mean}" for who, used in started.items() if used >= SPEAKS_OF),
-            f"others{' on these CPUs' if self.elsewhere else ''} {self.others:.1f}{' or more' if at_least else ''}",
+            return None
+        started = {"workers": self.workers, "ranks": self.ranks, "children": self.children}
+        return Said(
+            "cpu_load",
+            {
+                "own": Number(self.own),
+                "own_threads": Number(self.threads) if self.threads >= limit("own_threads_cpus") else None,
+                **{who: Number(used) if used >= SPEAKS_OF else None for who, used in started.items()},
+                "others": Number(self.others),
+                "mean": Said("on_average") if self.in_waits else "",
+                "in_waits": self.in_waits,
+                "elsewhere": bool(self.elsewhere),
+                "at_least": bool(self.elsewhere or (self.in_waits and self.started >= SPEAKS_OF)),
+            },
         )
-        return f"in CPUs{', where it waits' if self.in_waits else ''}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +295,81 @@ def _between(facts: Facts, readings: Sequence[HostReading], start: int, end: int
     torchs = max(min(native, between) * max(0, facts.torch_threads - 1), own_threads(facts).torchs * between)
     ours = min(facts.own_cpu_ns, between)
     return max(0, used - min(on_cpu, between) - torchs - ours) / between
+
+
+# -- threads of the process, beside the training thread and torch's
+
+_AUTOGRAD = "pt_autograd"  # runs the loop's own backward
+_NO_TIME = 1 << 63  # ns
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    name: str
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnThreads:
+    """Those that were there when the watch ended, the busiest first. Both empty: none, or not known."""
+
+    python: tuple[ThreadUse, ...]  # that Python started
+    native: tuple[ThreadUse, ...]  # that libraries started
+    pools: tuple[tuple[str, str], ...]  # libraries that may have: (name, what limits it)
+    torchs: float = 0.0  # CPUs that those used which are taken to be torch's
+
+    @property
+    def cpus(self) -> float:
+        return sum(t.cpus for t in (*self.python, *self.native))
+
+    @property
+    def more_native(self) -> bool:
+        return sum(t.cpus for t in self.native) > sum(t.cpus for t in self.python)
+
+    @property
+    def mostly_native(self) -> bool:
+        return sum(t.cpus for t in self.native) >= limit("most_share") * max(self.cpus, limit("own_threads_cpus"))
+
+    @property
+    def native_said(self) -> Said | None:
+        """ "7 native threads use 1.2 CPUs"; None where there are none."""
+        return Said("native_use", {"count": Count(len(self.native)), **_use(self.native)}) if self.native else None
+
+    @property
+    def python_said(self) -> Said | None:
+        """ "augment-0, augment-1 and 2 more use 1.1 CPUs"; None where there are none."""
+        more = Count(len(self.python) - 2) if len(self.python) > 2 else None
+        names = Names(t.name for t in self.python[:2])
+        return Said("python_use", {"names": names, "more": more, **_use(self.python)}) if self.python else None
+
+
+def _use(threads: tuple[ThreadUse, ...]) -> Params:
+    return {"cpus": Number(sum(t.cpus for t in threads)), "several": len(threads) > 1}
+
+
+def own_threads(facts: Facts) -> OwnThreads:
+    """torch's threads are taken to be the busiest of the native ones."""
+    found = json_object(facts.run.meta.get("thread_cpu", "{}"))
+    python, native = (tuple(_uses(facts, found.get(kind))) for kind in ("python", "native"))
+    pools = _rows(json_object(facts.run.meta.get("thread_pools", "{}")).get("unlimited"), (str, str))
+    torchs = max(0, facts.torch_threads - 1)
+    return OwnThreads(python, native[torchs:], tuple(pools), sum(t.cpus for t in native[:torchs]))
+
+
+def _uses(facts: Facts, rows: object) -> Iterator[ThreadUse]:
+    watched = facts.run.watched_ns
+    step = facts.run.step_thread.native_tid if facts.run.step_thread is not None else 0
+    for tid, name, ms in _rows(rows, (int, str, int)):
+        ns = ms * 1_000_000
+        notable = 0 < limit("show_share") * watched <= ns < _NO_TIME
+        if notable and tid != step and not name.startswith(_AUTOGRAD):
+            yield ThreadUse(name, ns / watched)
+
+
+def _rows(rows: object, types: tuple[type, ...]) -> list[Any]:
+    """Those of such types: what else may be in a file tells nothing."""
+    return [
+        tuple(row)
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, list) and tuple(map(type, row)) == types
+    ]

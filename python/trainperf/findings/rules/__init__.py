@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu, memory, run, trainer
+from trainperf.findings.rules import gil, gpu, machine, memory, run, trainer
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.checkpoint import Checkpoint
-from trainperf.findings.rules.cpu_oversubscription import CpuOversubscription
 from trainperf.findings.rules.data_starved import DataStarved
 from trainperf.findings.rules.debug_mode import DebugMode
 from trainperf.findings.rules.delivery_cost import DeliveryCost
-from trainperf.findings.rules.descheduled import Descheduled
 from trainperf.findings.rules.extra_forward import ExtraForward
 from trainperf.findings.rules.framework_python import FrameworkPython
-from trainperf.findings.rules.gc_pauses import GcPauses
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.optimizer_step import OptimizerStep
-from trainperf.findings.rules.pinned_cpus import PinnedCpus
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
-from trainperf.findings.rules.throttled import Throttled
 from trainperf.findings.rules.validation import Validation
 from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
@@ -35,7 +30,7 @@ ALL: tuple[Rule, ...] = (
     WorkerStartup(),
     DebugMode(),
     SkippedBatches(),
-    PinnedCpus(),
+    machine.pinned_cpus,
     ReadyNotDelivered(),
     WorkersTooSlow(),
     DeliveryCost(),
@@ -50,15 +45,15 @@ ALL: tuple[Rule, ...] = (
     trainer.lightning_log,
     Checkpoint(),
     Blocked(),
-    GcPauses(),
+    machine.gc_pauses,
     trainer.trainer_logger,
     Logging(),
     trainer.validation_workers,
     Validation(),
     ExtraForward(),
-    CpuOversubscription(),
-    Descheduled(),
-    Throttled(),
+    machine.cpu_oversubscription,
+    machine.descheduled,
+    machine.throttled,
     HostPython(),
     HostCompute(),
     memory.heap_churn,
