@@ -188,6 +188,26 @@ def test_batches_that_take_no_time_and_a_loader_alone(folder: Path, monkeypatch:
     )  # but the first two, and one
 
 
+def test_a_file_elsewhere_makes_the_sandbox_larger(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainperf.prove import sandbox
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    if sandbox.why_not():
+        pytest.skip(f"no overlay here: {sandbox.why_not()}")
+    monkeypatch.chdir(folder)
+    elsewhere = tmp_path / "elsewhere" / "log.txt"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("keep")
+    source = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(source.replace("def main():", f"def main():\n    open({str(elsewhere)!r}, 'w')"))
+    with Trials(Command("train.py")) as trials:
+        assert trials.run(Asked(batches=5)).ended == "steps"
+        assert trials.sandboxed == sorted([str(folder), str(elsewhere.parent)], key=lambda p: (len(p), p))
+    assert elsewhere.read_text() == "keep"
+
+
 def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainperf.prove.changes import Change
     from trainperf.prove.trial import Asked, Command, Trials

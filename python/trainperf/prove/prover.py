@@ -99,8 +99,8 @@ class Prover:
         trial = self.trials.run(Asked(seconds=_WATCH_S, timeout_s=self.budget_s / 2, fresh=True))
         if trial.ended == "overwrite":
             raise TrainperfError(
-                f"the script writes {trial.error}, which exists, and was stopped before it did: what trials write "
-                "cannot be discarded here (--sandbox says why). --allow-writes lets them write it"
+                f"the script writes {trial.error}, which exists, and was stopped before it did: "
+                f"{self.trials.no_sandbox or 'it is in no sandbox'}. --allow-writes lets trials write it"
             )
         if trial.ended == "hung":
             raise TrainperfError(

@@ -135,6 +135,7 @@ class Trials:
         self.may_fork = True
         self._made: dict[str, None] = {}
         self.sandboxed: list[str] = []
+        self.no_sandbox = ""  # why there is none, or none of a folder that the script writes to
         self.seconds: list[float] = []
 
     def __enter__(self) -> Trials:
@@ -165,6 +166,7 @@ class Trials:
                 self.sandboxed = sandbox.folders_of([os.getcwd(), *filter(None, [script])], self._folder)
             except TrainperfError as error:
                 why = str(error)
+        self.no_sandbox = why
         if why and self._writes == "sandbox":
             raise TrainperfError(
                 f"there can be no sandbox here: {why}. --allow-writes lets trials write as the script does"
@@ -176,7 +178,11 @@ class Trials:
             trial = self._once(asked)
             if trial.ended != "overwrite" or not self.sandboxed:
                 return trial
-            folders = sandbox.folders_of([*self.sandboxed, os.path.dirname(trial.error)], self._folder)
+            try:
+                folders = sandbox.folders_of([*self.sandboxed, os.path.dirname(trial.error)], self._folder)
+            except TrainperfError as error:
+                self.no_sandbox = str(error)
+                return trial
             if folders == self.sandboxed:
                 return trial
             self.sandboxed = folders
