@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from trainperf.findings.model import Said
 from verdicts import TRAIN, Make, said
 
 FORMAT = "/x/site-packages/torch/fx/traceback.py:503 format_stack"
@@ -10,10 +11,8 @@ EXTRACT = "/usr/lib/python3.11/traceback.py:228 extract_stack"
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
 
 
-@pytest.mark.parametrize(
-    ("framework", "fix"), [("", "set_detect_anomaly(False)"), ("lightning", "detect_anomaly=False")]
-)
-def test_anomaly_detection_is_priced_by_the_stacks_that_it_formats(make: Make, framework: str, fix: str) -> None:
+@pytest.mark.parametrize(("framework", "variant"), [("", "anomaly"), ("lightning", "anomaly_in_lightning")])
+def test_anomaly_detection_is_priced_by_the_stacks_that_it_formats(make: Make, framework: str, variant: str) -> None:
     file = make(anomaly_percent="100", framework=framework).steps(
         100, {("forward", "python"): 8.0, ("backward", "native"): 2.0}
     )
@@ -24,13 +23,14 @@ def test_anomaly_detection_is_priced_by_the_stacks_that_it_formats(make: Make, f
     found = said(file)
     (f,) = found.findings
     assert (f.id, f.severity, f.cost_ms_per_step) == ("TP313", "critical", 7.5), f
-    assert found.verdict.finding == "TP313" and fix in f.fix and f.saves_more
+    assert found.verdict.finding == "TP313" and f.variant == variant and f.saves_more
 
 
 def test_without_samples_its_price_is_not_known(make: Make) -> None:
     found = said(make(anomaly_percent="60").steps(300, compute=9.3, python=0.3))
     assert "TP313" not in [f.id for f in found.findings]
-    assert any(a.id == "TP313" and "anomaly detection" in a.why for a in found.abstained)
+    (abstained,) = (a for a in found.abstained if a.id == "TP313")
+    assert abstained.params["modes"] == (Said("anomaly_was_on", {"percent": 60}),)
 
 
 def test_stacks_that_a_program_formats_itself_are_no_anomaly_detection(make: Make) -> None:
@@ -48,7 +48,7 @@ def test_a_trace_function_in_python_is_priced_by_its_own_samples(make: Make) -> 
     file.detail("sample", 400, phase="forward", state="python", stack=file.stack(LINEAR, f"{TRAIN}:12 train"))
     found = said(file)
     f = next(f for f in found.findings if f.id == "TP313")
-    assert (f.severity, f.cost_ms_per_step) == ("critical", 4.0) and "sys.settrace(None)" in f.fix
+    assert (f.severity, f.cost_ms_per_step) == ("critical", 4.0) and f.params["fix"] == Said("off_settrace")
     assert found.verdict.finding == "TP313"
 
 
@@ -56,25 +56,25 @@ def test_a_trace_function_in_python_is_priced_by_its_own_samples(make: Make) -> 
 def test_a_trace_function_in_c_has_no_price(make: Make, python: float, severity: str) -> None:
     file = make(traced_percent="99", tracer=":coverage.tracer.CTracer", tracer_kind="sys.settrace")
     (f,) = [f for f in said(file.steps(100, python=python, compute=10 - python)).findings if f.id == "TP313"]
-    assert (f.severity, f.cost_ns) == (severity, 0) and any("was not measured" in e for e in f.evidence)
+    assert (f.severity, f.cost_ns) == (severity, 0) and f.params["each"] is None
 
 
-def why(make: Make, **meta: str) -> str:
-    return "".join(a.why for a in said(make(**meta).steps(100, compute=5.0)).abstained if a.slug == "debug-mode")
+def modes(make: Make, **meta: str) -> list[str]:
+    """Keys of what is said of modes without a price, where the rule abstains for them."""
+    abstained = [a for a in said(make(**meta).steps(100, compute=5.0)).abstained if a.slug == "debug-mode"]
+    return [mode.key for a in abstained for mode in a.params["modes"]]
 
 
 def test_a_mode_without_a_price_abstains_by_its_name(make: Make) -> None:
-    assert "CUDA_LAUNCH_BLOCKING=1" in why(make, launch_blocking="1", feeds_device="1")
-    assert why(make, launch_blocking="1") == ""
-    assert "deterministic algorithms were on for 97%" in why(make, deterministic_percent="97")
-    assert "a trace function (sys.setprofile) was on for 30%" in why(
-        make, traced_percent="30", tracer_kind="sys.setprofile"
-    )
+    assert modes(make, launch_blocking="1", feeds_device="1") == ["blocking_was_on"]
+    assert modes(make, launch_blocking="1") == []
+    assert modes(make, deterministic_percent="97") == ["deterministic_was_on"]
+    assert modes(make, traced_percent="30", tracer_kind="sys.setprofile") == ["tracer_was_on"]
 
 
 def test_each_of_two_modes_is_named(make: Make) -> None:
-    text = why(make, anomaly_percent="80", deterministic_percent="97", profiled_percent="90")
-    assert all(mode in text for mode in ("anomaly detection", "deterministic algorithms", "PyTorch's profiler")), text
+    found = modes(make, anomaly_percent="80", deterministic_percent="97", profiled_percent="90")
+    assert found == ["anomaly_was_on", "profiler_was_on", "deterministic_was_on"]
     traced = make(traced_percent="99", tracer=":coverage.CTracer", deterministic_percent="97")
     (f,) = [f for f in said(traced.steps(100, python=5.0, compute=5.0)).findings if f.id == "TP313"]
-    assert any("deterministic algorithms" in e for e in f.evidence), f.evidence
+    assert f.params["modes"] == ({"said": Said("deterministic_was_on", {"percent": "97"})},)

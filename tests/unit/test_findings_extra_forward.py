@@ -7,6 +7,7 @@ import json
 import pytest
 from runfiles import RunFile
 from test_findings_batch_work import module_call
+from trainperf.findings.model import Said
 from verdicts import TRAIN, Make, abstained, only, said
 
 CALL = "/x/site-packages/torch/nn/modules/module.py:1789 Module._call_impl"
@@ -35,8 +36,8 @@ def evaluates(
 def test_evaluation_without_a_switch_is_told_by_who_calls_the_model(make: Make, decorator: tuple[str, ...]) -> None:
     f = only(evaluates(make, *NET, f"{TRAIN}:31 evaluate", *decorator))
     assert (f.slug, f.severity, f.where, f.confidence) == ("extra-forward", "warning", "train.py:31", "medium")
-    assert "a model runs outside of the training step" in f.title and "evaluate (train.py:31)" in f.why
-    assert f.cost_ms_per_step == pytest.approx(12.0, abs=0.01) and "inference_mode" in f.fix
+    assert (f.variant, f.params["place"]) == ("outside", "evaluate (train.py:31)")
+    assert f.cost_ms_per_step == pytest.approx(12.0, abs=0.01)
 
 
 def test_what_is_no_layer_is_told_with_the_model_that_it_is_in(make: Make) -> None:
@@ -108,11 +109,10 @@ def test_a_model_that_runs_without_a_backward_is_told_by_its_line(
         assert said(file).findings == ()
         return
     f = only(file)
-    assert (f.slug, f.severity, f.where) == ("extra-forward", "warning", "train.py:12") and "frozen model" in f.fix
+    assert (f.slug, f.severity, f.where) == ("extra-forward", "warning", "train.py:12")
     assert f.cost_ms_per_step == pytest.approx(ms, abs=0.01)
-    assert any(
-        f"{ms / 2:.1f} times as long as all of backward: that goes through little of it" in e for e in f.evidence
-    )
+    assert f.variant == "hardly_trained"
+    assert f.params["reason"] == Said("forward_untrained", {"times": pytest.approx(ms / 2, rel=0.01)})
 
 
 @pytest.mark.parametrize("threads", ["2", "8"])
@@ -178,7 +178,7 @@ def test_evaluation_now_and_then_does_not_hide_a_teacher(make: Make) -> None:
         steps = 10 if name == "validate" else 200
         file.detail("sample", ms, phase="forward", state="native", stack=stack, count=count, steps=steps)
     f = next(f for f in said(file).findings if f.id == "TP312")
-    assert "teach" in f.why or any("teach (train.py:12)" in e for e in f.evidence), f
+    assert "teach (train.py:12)" in [spot["place"] for spot in f.params["spots"]]
 
 
 VALIDATE = (f"{TRAIN}:31 validate", f"{TRAIN}:12 train")
@@ -204,9 +204,9 @@ def test_evaluation_with_gradients_is_told_by_the_steps_that_have_it(make: Make)
     """No switch of mode and no loader show it."""
     f = only(validates(make, *VALIDATE))
     assert (f.slug, f.severity, f.where, f.steps_affected) == ("extra-forward", "warning", "train.py:31", 10)
-    assert f.cost_ns == pytest.approx(1000e6, rel=0.01) and "run it less often" in f.fix
-    assert "validate (train.py:31) runs a model that no backward goes through" in f.why
-    assert any("in 10 of 200 steps, 100 ms each, forward is longer" in e for e in f.evidence)
+    assert f.cost_ns == pytest.approx(1000e6, rel=0.01) and f.variant == "outside"
+    few = {"few": 10, "steps": 200, "longer": pytest.approx(100e6, rel=0.01)}
+    assert f.params["place"] == "validate (train.py:31)" and f.params["reason"] == Said("forward_in_few", few)
 
 
 def test_what_few_steps_do_beside_the_model_is_not_told_with_the_training_that_takes_as_long(make: Make) -> None:
@@ -270,8 +270,8 @@ def test_a_model_whose_first_layers_have_no_gradient_is_no_extra_forward(make: M
 
 def test_frozen_layers_of_the_model_that_is_trained_are_an_info_with_their_names(make: Make) -> None:
     (f,) = said(long_forward(make, module_call(9, trained=2, frozen=["backbone"]))).findings
-    assert (f.id, f.severity) == ("TP312", "info") and f.why.endswith("runs a model with frozen layers: backbone")
-    assert f.title == "most of the model's forward is in frozen layers"
+    assert (f.id, f.severity) == ("TP312", "info")
+    assert (f.variant, f.params["layers"]) == ("frozen_layers", ("backbone",))
 
 
 @pytest.mark.parametrize(

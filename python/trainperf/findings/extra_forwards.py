@@ -21,7 +21,8 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.functions import Functions
-from trainperf.findings.text import ms
+from trainperf.findings.model import Said
+from trainperf.findings.text import Count, Ns, Number
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import PHASES
 from trainperf.findings.weights import weighed
@@ -43,7 +44,7 @@ class ExtraForwards(Functions):
     """Those that call modules that no backward goes through, and the time in these."""
 
     may_train: bool  # backward is as long as if it went through these modules too
-    why: str  # no backward is thought to
+    why: Said  # no backward is thought to
     steps: int = 0  # in few steps only; 0: in all
     needed_ns: int = 0  # the part of it that a backward goes through
     frozen: tuple[str, ...] = ()  # layers of the trained model itself, which these calls run; "": not known which
@@ -89,7 +90,7 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
     if long_enough and gradients == {True}:  # two models that are trained in turn, or a batch fetched between
         return None
     may_train = long_enough and not gradients
-    why = "it is in no forward that a backward follows"
+    why = Said("forward_outside")
     return ExtraForwards(facts.spots(details, seen_from=_of_caller), claims, may_train, why)
 
 
@@ -122,10 +123,7 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     claims, details = _claims(facts, "forward", lambda stack: _called(facts, stack) in mine)
     if not claims:
         return None
-    times = sum(claims.values()) / backward_ns
-    why = (
-        f"it is called forward, and takes {times:.1f} times as long as all of backward: that goes through little of it"
-    )
+    why = Said("forward_untrained", {"times": Number(sum(claims.values()) / backward_ns)})
     found = ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why)
     # Backward goes through some of a line that is the only one: half of it is the least that a forward takes.
     needed_ns = 0 if ns.keys() - mine else backward_ns // 2
@@ -186,11 +184,8 @@ def _of_few_steps(facts: Facts) -> ExtraForwards | None:
         )
         for state in _STATES
     }
-    ns = sum(claims.values())
-    why = (
-        f"in {steps:,} of {facts.steps:,} steps, {ms(ns / steps)} each, forward is longer by so much than in most, and "
-        "backward is not"
-    )
+    longer = Ns(sum(claims.values()) / steps)
+    why = Said("forward_in_few", {"few": Count(steps), "steps": Count(facts.steps), "longer": longer})
     details = [d for place in found for d in place.details]
     return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why, steps)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu, machine, memory, run, trainer
+from trainperf.findings.rules import gil, gpu, host, machine, memory, run, trainer
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.data_starved import DataStarved
-from trainperf.findings.rules.debug_mode import DebugMode
 from trainperf.findings.rules.delivery_cost import DeliveryCost
-from trainperf.findings.rules.extra_forward import ExtraForward
-from trainperf.findings.rules.framework_python import FrameworkPython
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 from trainperf.findings.rules.logging import Logging
-from trainperf.findings.rules.optimizer_step import OptimizerStep
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
@@ -28,7 +24,7 @@ ALL: tuple[Rule, ...] = (
     gpu.autotuning,
     gpu.gpu_warm_up,
     WorkerStartup(),
-    DebugMode(),
+    host.debug_mode,
     SkippedBatches(),
     machine.pinned_cpus,
     ReadyNotDelivered(),
@@ -50,7 +46,7 @@ ALL: tuple[Rule, ...] = (
     Logging(),
     trainer.validation_workers,
     Validation(),
-    ExtraForward(),
+    host.extra_forward,
     machine.cpu_oversubscription,
     machine.descheduled,
     machine.throttled,
@@ -65,8 +61,8 @@ ALL: tuple[Rule, ...] = (
     gpu.gpu_starved_by_data,
     gpu.gpu_gil_wait,
     gpu.launch_bound,
-    OptimizerStep(),
-    FrameworkPython(),
+    host.optimizer_step,
+    host.framework_python,
     gpu.gpu_idle,
     run.uneven,
     run.slower_than_before,
