@@ -70,13 +70,17 @@ def test_what_is_not_clear_is_refused(source: str) -> None:
         edited(source, 1)
 
 
-def test_git_applies_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", [True, False])
+def test_git_applies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool) -> None:
     file = tmp_path / "sub" / "train.py"
     file.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
     file.write_text("import x\n\nloader = DataLoader(d)")  # no newline at its end
-    text = patch.diff(str(file), 3, {"num_workers": 2}, kind="DataLoader", base=str(tmp_path))
-    (tmp_path / "fix.patch").write_text(text)
-    subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path if inside else tmp_path / "elsewhere")
+    text = patch.diff(str(file), 3, {"num_workers": 2}, kind="DataLoader")
+    assert ("a/sub/train.py" in text) == inside
+    Path("fix.patch").write_text(text)
+    subprocess.run(["git", "-C", patch.base_of(str(file)), "apply", Path("fix.patch").resolve()], check=True)
     assert file.read_text() == "import x\n\nloader = DataLoader(d, num_workers=2)"
 
 

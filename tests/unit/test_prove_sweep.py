@@ -49,7 +49,7 @@ def test_views_of_a_sweep() -> None:
     outcome = Outcome(Change.parse("num_workers=2"), "proven", "", judge([0.27, 0.26, 0.28, 0.27, 0.27]))
     found = Sweep(15.0, 8.1, [Point(0, None, 15.0), Point(2, 9.0, 9.4), Point(3, 8.0)], outcome)
     out = io.StringIO()
-    console.emit(sweep_console.lines(found, patch="fix.patch", patch_note=""), out)
+    console.emit(sweep_console.lines(found, patch="fix.patch: git apply fix.patch"), out)
     text = out.getvalue()
     assert "data loading can gain at most 8.1 of 15.0 ms/step (54%)" in text and "proven 1.31x" in text
     rows = [line.split() for line in text.splitlines() if line.strip()[:1] in ("0", "2", "3")]

@@ -8,7 +8,6 @@ import math
 import random
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +37,8 @@ def test_a_change_is_read_and_written() -> None:
     change = Change.parse("num_workers=2, persistent_workers=True")
     assert change.of_loader == {"num_workers": 2, "persistent_workers": True}
     assert str(change) == "num_workers=2, persistent_workers=True"
-    assert change.numbers == "same" and "each sample still comes once" in change.notes[0]
+    assert change.numbers == "same" and "each sample still comes once" in change.notes(shuffles=True)[0]
+    assert change.notes(shuffles=False) == () == Change.parse("num_workers=2").notes(shuffles=True)
     assert Change.parse("OMP_NUM_THREADS=1").environment == {"OMP_NUM_THREADS": "1"}
     assert Change.parse("autocast=bfloat16,threads=1").numbers == "precision"
     assert dict(Change.parse("threads=1").on(Change.parse("num_workers=2")).settings) == {
@@ -333,7 +333,7 @@ def test_exit_codes() -> None:
 def test_both_views_say_the_same() -> None:
     found = result("proven", "failed")
     out = io.StringIO()
-    console.emit(try_console.lines(found, patch="fix.patch", patch_note=""), out)
+    console.emit(try_console.lines(found, patch="fix.patch: git apply fix.patch"), out)
     text = out.getvalue()
     assert "num_workers=2: proven 1.31x [" in text and "git apply fix.patch" in text and "failed" in text
     said = try_json.to_dict(found, patch="fix.patch")
@@ -346,10 +346,10 @@ def test_both_views_say_the_same() -> None:
 
 def test_a_trainers_loader_is_set_by_its_arguments() -> None:
     chain = [["/v/site-packages/transformers/trainer.py", 1051], ["/home/me/train.py", 9]]
-    patch, why = write_patch({"num_workers": 2, "threads": 1}, {"chain": chain, "class": "DataLoader"}, Namespace())
-    assert patch == "" and "TrainingArguments(..., dataloader_num_workers=2)" in why
-    assert write_patch({"threads": 1}, None, Namespace()) == ("", "set threads=1 yourself")
-    assert write_patch({}, None, Namespace()) == ("", "")
+    patch = write_patch({"num_workers": 2, "threads": 1}, {"chain": chain, "class": "DataLoader"}, "fix.patch")
+    assert patch.file == "" and "TrainingArguments(..., dataloader_num_workers=2)" in patch.note
+    assert write_patch({"threads": 1}, None, "fix.patch").note == "none: set threads=1 yourself"
+    assert write_patch({}, None, "fix.patch").note == ""
 
 
 # The sandbox

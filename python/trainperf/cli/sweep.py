@@ -42,13 +42,13 @@ examples:
         with trial_options.proving(self.name, args, parser) as prover:
             found = sweep(prover, data_only=args.data_only)
         best = dict(found.best.settings) if found.best is not None else {}
-        patch, note = trial_options.write_patch(best, found.loader, args)
+        patch = trial_options.write_patch(best, found.loader, args.output, overwrite=args.force)
         if args.json:
-            json.dump(try_json.of_sweep(found, patch=patch), sys.stdout, indent=2, allow_nan=False)
+            json.dump(try_json.of_sweep(found, patch=patch.file), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")
         else:
             width = console.terminal_width(sys.stdout)
-            console.emit(sweep_console.lines(found, patch=patch, patch_note=note, width=width), sys.stdout)
+            console.emit(sweep_console.lines(found, patch=patch.note, width=width), sys.stdout)
         if found.best is not None or args.data_only:
             return PROVEN
         if found.interrupted:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,39 +64,46 @@ def proving(name: str, args: argparse.Namespace, parser: argparse.ArgumentParser
         yield Prover(trials, budget_s=args.budget, say=say, keep=getattr(args, "keep", None) or "")
 
 
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What is proven, as a file; or why there is none, "" where nothing is proven."""
+
+    file: str = ""
+    note: str = ""  # how it is applied, or why there is none, and what else to set
+
+
 def write_patch(
-    settings: Mapping[str, Any], loader: Mapping[str, Any] | None, args: argparse.Namespace
-) -> tuple[str, str]:
-    """Of what is proven: (its file, ""), or ("", why there is none); both empty where nothing is proven."""
+    settings: Mapping[str, Any], loader: Mapping[str, Any] | None, output: str, *, overwrite: bool = False
+) -> Patch:
     from trainperf.output import by_options, replacing
     from trainperf.prove import patch
     from trainperf.prove.changes import setting
 
     arguments = {name: value for name, value in settings.items() if setting(name).of_loader}
-    others = [f"{name}={value}" for name, value in settings.items() if name not in arguments]
+    others = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in arguments)
     if not arguments or loader is None:
-        return "", f"set {', '.join(others)} yourself" if others else ""
+        return Patch(note=f"none: set {others} yourself" if others else "")
     call = patch.user_call(loader["chain"])
     wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     if call is None and loader["chain"] and f"{os.sep}transformers{os.sep}" in loader["chain"][0][0]:
         named = ", ".join(f"dataloader_{name}={value!r}" for name, value in arguments.items())
-        return "", f"Trainer makes the loader: TrainingArguments(..., {named})"
+        return Patch(note=f"none: Trainer makes the loader: TrainingArguments(..., {named})")
     if call is None:
         maker = os.path.basename(loader["chain"][0][0]) if loader["chain"] else "another library"
-        return "", f"{maker} makes the loader: set {wanted} where you configure it"
+        return Patch(note=f"none: {maker} makes the loader: set {wanted} where you configure it")
+    by_hand = f"by hand, at {os.path.relpath(call[0])}:{call[1]}: DataLoader(..., {wanted})"
     why = patch.why_no_libcst()
     if why:
-        return "", f"{why}; or by hand, at {os.path.relpath(call[0])}:{call[1]}: DataLoader(..., {wanted})"
+        return Patch(note=f"none: {why}; or {by_hand}")
     try:
-        text = patch.diff(*call, arguments, kind=loader["class"], base=os.getcwd())
-    except TrainperfError as error:
-        return "", f"{error}: DataLoader(..., {wanted})"
-    try:
-        with replacing(args.output, overwrite=args.force, example="fix.patch") as made:
+        text = patch.diff(*call, arguments, kind=loader["class"])
+        with replacing(output, overwrite=overwrite, example="fix.patch") as made:
             Path(made).write_bytes(text.encode())
-    except OSError as error:  # no reason to lose what was found
-        return "", f"{by_options(str(error))}; by hand: DataLoader(..., {wanted})"
-    return args.output, f"and set {', '.join(others)} yourself" if others else ""
+    except (TrainperfError, OSError) as error:  # no reason to lose what was found
+        return Patch(note=f"none: {by_options(str(error))}; {by_hand}")
+    base = patch.base_of(call[0])
+    apply = f"git apply {output}" if base == os.getcwd() else f"git -C {base} apply {os.path.abspath(output)}"
+    return Patch(output, f"{output}: {apply}" + (f"; and set {others} yourself" if others else ""))
 
 
 def duration(text: str) -> float:

@@ -68,13 +68,14 @@ examples:
         check_target(args.output, overwrite=args.force, example="fix.patch")
         with trial_options.proving(self.name, args, parser) as prover:
             result = attempt(prover, changes)
-        patch, note = trial_options.write_patch(dict(result.accepted.settings), result.loader, args)
+        settings = dict(result.accepted.settings)
+        patch = trial_options.write_patch(settings, result.loader, args.output, overwrite=args.force)
         if args.json:
-            json.dump(try_json.to_dict(result, patch=patch), sys.stdout, indent=2, allow_nan=False)
+            json.dump(try_json.to_dict(result, patch=patch.file), sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")
         else:
             width = console.terminal_width(sys.stdout)
-            console.emit(try_console.lines(result, patch=patch, patch_note=note, width=width), sys.stdout)
+            console.emit(try_console.lines(result, patch=patch.note, width=width), sys.stdout)
         return exit_code(result)
 
 

@@ -27,7 +27,6 @@ class Setting:
     of_loader: bool = False
     numbers: Numbers = "same"
     before_start: bool = False  # must be there before the interpreter starts
-    note: str = ""  # what a person who takes it should know
 
 
 def _whole(text: str) -> int:
@@ -69,7 +68,7 @@ _OTHER_ORDER: Final = "the shuffle draws other random orders from the second epo
 SETTINGS: Mapping[str, Setting] = {
     "num_workers": Setting(_whole, "a number", of_loader=True),
     "prefetch_factor": Setting(_above_zero, "a number", of_loader=True),
-    "persistent_workers": Setting(_bool, "True or False", of_loader=True, note=_OTHER_ORDER),
+    "persistent_workers": Setting(_bool, "True or False", of_loader=True),
     "pin_memory": Setting(_bool, "True or False", of_loader=True),
     "multiprocessing_context": Setting(
         _one_of("fork", "spawn", "forkserver"), "fork, spawn or forkserver", of_loader=True
@@ -144,9 +143,9 @@ class Change:
     def environment(self) -> dict[str, str]:
         return {name: str(value) for name, value in self.settings if setting(name).before_start}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(setting(name).note for name, value in self.settings if setting(name).note and value)
+    def notes(self, *, shuffles: bool) -> tuple[str, ...]:
+        """What a person who takes it should know. `shuffles`: the loader's sampler draws a random order."""
+        return (_OTHER_ORDER,) if shuffles and dict(self.settings).get("persistent_workers") else ()
 
     def on(self, base: Change) -> Change:
         """This one, on top of what was accepted before."""

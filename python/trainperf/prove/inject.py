@@ -16,6 +16,8 @@ from trainperf.prove.recorder import Recorder, construction_chain
 _LOADER_OPTIONS = (
     "num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor", "drop_last", "in_order",
 )  # fmt: skip
+# Samplers that draw no random order; the last is what a stream has.
+_IN_ORDER = ("SequentialSampler", "_InfiniteConstantSampler", "NoneType")
 
 
 class Injection:
@@ -124,7 +126,7 @@ class Injection:
                     "chain": chain,
                     "class": type(loader).__qualname__,
                     "dataset": id(loader.dataset),
-                    "dataset_name": type(loader.dataset).__qualname__,
+                    "shuffles": type(getattr(loader, "sampler", None)).__name__ not in _IN_ORDER,
                     "options": {name: getattr(loader, name, None) for name in _LOADER_OPTIONS},
                 },
             )

@@ -32,17 +32,21 @@ def user_call(chain: Sequence[Sequence[Any]]) -> tuple[str, int] | None:
     return None if library else (file, line)
 
 
-def diff(file: str, line: int, arguments: Mapping[str, Any], *, kind: str, base: str) -> str:
-    """The patch, as `git apply` and `patch -p1` take it in the folder `base`.
+def base_of(file: str) -> str:
+    """The folder to apply a patch in: the current one, or that of a file which is not in it."""
+    here = os.getcwd()
+    return here if os.path.realpath(file).startswith(os.path.realpath(here) + os.sep) else os.path.dirname(file)
+
+
+def diff(file: str, line: int, arguments: Mapping[str, Any], *, kind: str) -> str:
+    """The patch, as `git apply` and `patch -p1` take it in the folder base_of(file).
 
     `kind`: the class of the loader, which the call at `line` names. Raises TrainperfError where there is no such call,
     or several.
     """
     before = Path(file).read_bytes().decode()
     after = edit(before, line, arguments, kind=kind)
-    name = os.path.relpath(file, base)
-    if name.startswith(os.pardir):
-        name = os.path.abspath(file).lstrip(os.sep)
+    name = os.path.relpath(os.path.realpath(file), os.path.realpath(base_of(file)))
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
     )

@@ -156,7 +156,7 @@ class Prover:
         whole = change if change.against else change.on(base)
         timeout = _SLOWER * first.trial_s + _HANGS_S
         kept: dict[str, Trial] = {}
-        notes = list(change.notes) if first.plan.epoch is not None or change.of_loader else []
+        notes = list(change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))))
 
         others: list[float] = []
         kinds: list[str] = []
@@ -196,7 +196,7 @@ class Prover:
         try:
             proof = prove(without, with_it, deadline=until, pair_s=2 * first.trial_s, alpha=alpha, progress=progress)
         except _Refuted as refuted:
-            return Outcome(change, refuted.verdict, str(refuted), notes=tuple(notes))
+            return Outcome(change, refuted.verdict, str(refuted))
         causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
         self._keep_runs(change, kept)
         verdict, reason = self._verdict(change, proof)

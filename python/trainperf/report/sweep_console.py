@@ -7,7 +7,7 @@ from trainperf.report.text import Line, block
 from trainperf.report.try_console import of_outcome, patch_lines
 
 
-def lines(found: Sweep, *, patch: str, patch_note: str, width: int = 80) -> list[Line]:
+def lines(found: Sweep, *, patch: str, width: int = 80) -> list[Line]:
     result: list[Line] = []
     if found.headroom_ms is not None:
         share = found.headroom_ms / found.step_ms
@@ -31,4 +31,4 @@ def lines(found: Sweep, *, patch: str, patch_note: str, width: int = 80) -> list
         result += block("Result", found.reason, width, 2)
     if found.interrupted:
         result += block("Note", "interrupted: what stands above was found before", width, 2)
-    return result + patch_lines(patch, patch_note, width)
+    return result + patch_lines(patch, width)

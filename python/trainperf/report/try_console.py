@@ -21,8 +21,8 @@ _CAUSES: Final = 3  # rows of what changed
 _NOTABLE: Final = 0.02  # of the step
 
 
-def lines(result: Result, *, patch: str, patch_note: str, width: int = 80) -> list[Line]:
-    """`patch`: the file's name, "" for none, for which `patch_note` says why."""
+def lines(result: Result, *, patch: str, width: int = 80) -> list[Line]:
+    """`patch`: its file and how to apply it, or why there is none; "" says nothing."""
     found: list[Line] = []
     for outcome in result.outcomes:
         found += of_outcome(outcome, width)
@@ -32,13 +32,11 @@ def lines(result: Result, *, patch: str, patch_note: str, width: int = 80) -> li
         found += block("Edit", f"to be fixed by hand: {', '.join(result.untried)}", width, 3)
     if result.interrupted:
         found += block("Note", "interrupted: what stands above was found before", width, 2)
-    return found + patch_lines(patch, patch_note, width)
+    return found + patch_lines(patch, width)
 
 
-def patch_lines(patch: str, note: str, width: int) -> list[Line]:
-    if patch:
-        return block("Patch", f"{patch}: git apply {patch}", width, 2)
-    return block("Patch", f"none: {note}", width, 3) if note else []
+def patch_lines(patch: str, width: int) -> list[Line]:
+    return block("Patch", patch, width, 3) if patch else []
 
 
 def headline(outcome: Outcome) -> str:
