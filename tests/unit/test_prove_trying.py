@@ -76,6 +76,7 @@ def finding(id: str, fix: str, **more: Any) -> Any:
         ("TP101", "DataLoader(..., num_workers=2, persistent_workers=True)", "num_workers=2, persistent_workers=True"),
         ("TP101", "# why\nDataLoader(..., num_workers=3)  # its waits then overlap", "num_workers=3"),
         ("TP101", 'DataLoader(..., multiprocessing_context="spawn")', "multiprocessing_context=spawn"),
+        ("TP101", "TrainingArguments(dataloader_num_workers=2)", "num_workers=2"),
         ("TP101", "# make one sample of Images cheaper", ""),
         ("TP102", "DataLoader(..., num_workers=...)  # more than it has now", ""),
         ("TP308", "torch.set_num_threads(2)  # or raise the limit", "threads=2"),

@@ -38,8 +38,8 @@ TRIES: Mapping[str, tuple[str, ...]] = {
 }
 
 _CHANCE: Mapping[str, float] = {"high": 1.0, "medium": 0.7, "low": 0.4}  # that the advice helps, by its confidence
-_CALL = re.compile(r"DataLoader\(([^()]*)\)")
-_KEYWORD = re.compile(r"(\w+)=(\w+|\"\w+\")")
+_CALL = re.compile(r"(?:DataLoader|TrainingArguments)\(([^()]*)\)")
+_KEYWORD = re.compile(r"(?:dataloader_)?(\w+)=(\w+|\"\w+\")")
 _VARIABLES = re.compile(r"(?m)^((?:[A-Z][A-Z0-9_]*=\S+ )+)")
 _PATTERNS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "threads": (re.compile(r"set_num_threads\((\d+)\)"), r"\1"),
