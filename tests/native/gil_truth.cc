@@ -240,6 +240,33 @@ std::vector<uint64_t> LedAstray() {
   return led;
 }
 
+// What the probes say of themselves where a field lies elsewhere than we know; "" of one that takes it to be right.
+std::map<std::string, std::pair<std::string, std::string>> SaidOfOtherLayouts(int by) {
+  TpAskInterpreter();
+  const TpPythonOffsets right = tp_python_offsets;
+  const std::map<std::string, int32_t TpPythonOffsets::*> fields = {
+      {"", nullptr},
+      {"gil_interval", &TpPythonOffsets::gil_interval},
+      {"gil_last_holder", &TpPythonOffsets::gil_last_holder},
+      {"gil_locked", &TpPythonOffsets::gil_locked},
+      {"tstate_id", &TpPythonOffsets::tstate_id},
+      {"tstate_frame", &TpPythonOffsets::tstate_frame},
+      {"frame_code", &TpPythonOffsets::frame_code},
+      {"frame_previous", &TpPythonOffsets::frame_previous},
+      {"frame_instr", &TpPythonOffsets::frame_instr},
+      {"code_first_line", &TpPythonOffsets::code_first_line},
+      {"code_linetable", &TpPythonOffsets::code_linetable},
+  };
+  std::map<std::string, std::pair<std::string, std::string>> said;
+  for (const auto& [name, field] : fields) {
+    if (field != nullptr) tp_python_offsets.*field += by;
+    said[name] = {std::string(GilView::Locate().status().message()),
+                  std::string(FrameReader::Create().status().message())};
+    tp_python_offsets = right;
+  }
+  return said;
+}
+
 }  // namespace
 }  // namespace trainperf
 
@@ -292,4 +319,5 @@ PYBIND11_MODULE(gil_truth, m, py::mod_gil_not_used()) {
   m.def("read_stacks", &ReadStacks);
   m.def("line_of", &LineOf);
   m.def("led_astray", &LedAstray);
+  m.def("said_of_other_layouts", &SaidOfOtherLayouts);
 }

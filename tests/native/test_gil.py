@@ -78,6 +78,15 @@ def test_a_garbage_pointer_to_a_frame_leads_nowhere(python: tuple[str, Path]) ->
     assert play(python, "astray")["led"] == []
 
 
+def test_another_layout_is_found_at_the_start(python: tuple[str, Path]) -> None:
+    """A probe that would read a field elsewhere than it lies is off, with the reason."""
+    for by, said in play(python, "other_layouts").items():
+        assert said.pop("") == ["", ""]
+        for field, (gil, stacks) in said.items():
+            told = gil if field.startswith("gil_") else stacks
+            assert "layout" in told or "laid out" in told or "switch interval" in told, (field, by, gil, stacks)
+
+
 def test_reads_of_running_threads_are_whole_or_rejected(python: tuple[str, Path]) -> None:
     seen = play(python, "torn")
     assert seen["implausible"] == 0
@@ -188,6 +197,15 @@ def test_no_sample_is_of_before_the_sampler(python: tuple[str, Path]) -> None:
 
 def test_sub_interpreters_come_and_go(python: tuple[str, Path]) -> None:
     assert play(python, "subinterpreter")["hook_calls"] > 0
+
+
+def test_another_interpreters_gil_is_not_this_one(python: tuple[str, Path]) -> None:
+    """A sub-interpreter has its own from 3.12 on: who computes there neither holds this one nor makes others wait."""
+    seen = play(python, "own_gil")
+    if not seen:
+        pytest.skip("sub-interpreters share the GIL before 3.12, and do not end well before 3.13")
+    assert seen["waited_ns"] < 0.05 * seen["wall_ns"], seen
+    assert seen["others_ns"] < 0.05 * seen["held_ns"] and seen["held_ns"] > 0.5 * seen["wall_ns"], seen
 
 
 @pytest.mark.live

@@ -1,5 +1,6 @@
 #include <Python.h>
 // Python.h must come first.
+#include <frameobject.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -76,35 +77,43 @@ absl::StatusOr<std::unique_ptr<FrameReader>> FrameReader::Create(SelfMemory::Way
   return reader;
 }
 
-// What we read of our own innermost frame must be what the interpreter says of it, or the layout is not the one we
-// know.
+// What we read of our own stack must be what the interpreter says of it, or the layout is not the one we know: that of
+// a distribution's patch, say.
 absl::Status FrameReader::CheckOnOwnStack() {
   PyThreadState* tstate = PyThreadState_Get();
   PyFrameObject* frame = PyThreadState_GetFrame(tstate);
   if (frame == nullptr) return absl::OkStatus();  // called from C with no Python below: nothing to compare with
-  PyCodeObject* code = PyFrame_GetCode(frame);
-  const auto wanted_code = reinterpret_cast<uint64_t>(code);
-  const int wanted_line = PyFrame_GetLineNumber(frame);
-  Py_DECREF(code);  // the frame that runs holds it
-  Py_DECREF(frame);
 
   ThreadState state;
-  if (!ReadThreadState(memory_, reinterpret_cast<uint64_t>(tstate), &state) ||
-      state.id != PyThreadState_GetID(tstate) || (tp_python_offsets.tstate_state >= 0 && !state.attached)) {
-    return absl::NotFoundError("thread states of this interpreter are not laid out as known");
-  }
-  const size_t count = KnownOf(state.id).walk.Read(memory_, state, positions_);
+  size_t count = 0;
   bool resolved = false;
+  const bool known = ReadThreadState(memory_, reinterpret_cast<uint64_t>(tstate), &state) &&
+                     state.id == PyThreadState_GetID(tstate) && (tp_python_offsets.tstate_state < 0 || state.attached);
+  if (known) count = KnownOf(state.id).walk.Read(memory_, state, positions_);
   for (int i = 0; i < 100 && count > 0 && !resolved; ++i) {  // the sampler may be writing to the table just now
     resolved = codes_.Resolve(memory_, positions_, count, sites_);
     if (!resolved) sched_yield();
   }
-  if (!resolved || positions_[0].code != wanted_code) {
+  size_t same_code = 0;
+  size_t same_line = 0;
+  size_t wanted = 0;
+  for (; frame != nullptr && wanted < kMaxFrames; ++wanted) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    if (resolved && wanted < count && positions_[wanted].code == reinterpret_cast<uint64_t>(code)) {
+      ++same_code;
+      if (StackTable::Get().site(sites_[wanted]).line == PyFrame_GetLineNumber(frame)) ++same_line;
+    }
+    PyFrameObject* caller = PyFrame_GetBack(frame);
+    Py_DECREF(code);  // the frame holds it
+    Py_DECREF(frame);
+    frame = caller;
+  }
+  Py_XDECREF(frame);
+  if (!known) return absl::NotFoundError("thread states of this interpreter are not laid out as known");
+  if (count != wanted || same_code != wanted) {
     return absl::NotFoundError("frames of this interpreter are not laid out as known");
   }
-  if (StackTable::Get().site(sites_[0]).line != wanted_line) {
-    return absl::NotFoundError("line tables of this interpreter are not laid out as known");
-  }
+  if (same_line != wanted) return absl::NotFoundError("line tables of this interpreter are not laid out as known");
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from common import hog, running, truth
+from common import GIL_WAIT, HOLD, hog, running, truth
 from waits import compare
 
 
@@ -141,14 +142,61 @@ def installs() -> dict[str, Any]:
     return {"after_uninstall": sum(slots), "second": second, "open_waits": open_waits, "libc": bool(library)}
 
 
+def _interpreters() -> Any:
+    try:
+        return importlib.import_module("_xxsubinterpreters")
+    except ImportError:
+        return importlib.import_module("_interpreters")
+
+
+def own_gil() -> dict[str, Any]:
+    """Two threads of a sub-interpreter fight for its own GIL: neither is a wait of this thread's, nor holds its
+    GIL."""
+    if sys.version_info < (3, 13):  # 3.12 hangs where an interpreter ends that had threads
+        return {}
+    interpreters = _interpreters()
+    fight = """
+import threading
+def spin():
+    for _ in range(1500):
+        sum(range(20000))
+threads = [threading.Thread(target=spin) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    made = interpreters.create()
+    truth.begin()
+    truth.install()
+    truth.start_sampler(500_000)
+    truth.watch_this_thread()
+    truth.watch(truth.this_thread())
+    thread = threading.Thread(target=interpreters.run_string, args=(made, fight))
+    begin = truth.now_ns()
+    thread.start()
+    while thread.is_alive():
+        sum(range(20000))
+    wall = truth.now_ns() - begin
+    events = truth.drain_rings()
+    held = [e for e in truth.drain_sampler() if e["kind"] == HOLD]
+    me = truth.this_thread()
+    result = {
+        "wall_ns": wall,
+        "waited_ns": sum(e["end_ns"] - e["start_ns"] for e in events if e["kind"] == GIL_WAIT),
+        "held_ns": sum(e["end_ns"] - e["start_ns"] for e in held if e["object"] == me),
+        "others_ns": sum(e["end_ns"] - e["start_ns"] for e in held if e["object"] != me),
+    }
+    truth.stop_sampler()
+    truth.uninstall()
+    truth.end()
+    interpreters.destroy(made)
+    return result
+
+
 def subinterpreter() -> dict[str, Any]:
     """Threads of a legacy sub-interpreter share the GIL; nothing breaks, and the main one's waits are still timed."""
-    import importlib
-
-    try:
-        interpreters: Any = importlib.import_module("_xxsubinterpreters")
-    except ImportError:
-        interpreters = importlib.import_module("_interpreters")
+    interpreters = _interpreters()
     truth.begin()
     truth.install()
     truth.start_sampler(500_000)

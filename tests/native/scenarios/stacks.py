@@ -131,3 +131,15 @@ def torn() -> dict[str, Any]:
                         counts["implausible"] += not (known and 0 <= line < 100_000)
     truth.end()
     return counts
+
+
+def other_layouts() -> dict[str, Any]:
+    """As a distribution's patch would have them: from a stack of several functions and lines."""
+    truth.begin()
+
+    def deep(depth: int) -> dict[str, Any]:
+        if depth:
+            return deep(depth - 1)
+        return {str(by): truth.said_of_other_layouts(by) for by in (8, 16)}
+
+    return deep(5)
