@@ -68,7 +68,10 @@ def test_many_forks_while_threads_run(path: Path) -> None:
     assert child(body, path).stdout == "fine\n"
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.live)])
+SLOW_TO_START = (pytest.param(method, marks=pytest.mark.live) for method in ("spawn", "forkserver"))
+
+
+@pytest.mark.parametrize("method", ["fork", *SLOW_TO_START])
 def test_workers(path: Path, tmp_path: Path, method: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(
