@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainperf.findings import loaders, source_marks
 from trainperf.findings.facts import ms, plural
 from trainperf.findings.frames import below_backward, client_of, in_collective, is_stdlib_file, stops_workers
+from trainperf.findings.framework import in_told_hook
 from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
 from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import call_of, waiting_kind
@@ -145,7 +146,7 @@ def _untold(facts: Facts, asleep: Collection[Detail]) -> list[Detail]:
     told = beside_saves(facts).details
     if facts.loaders_end.is_told(facts):
         told |= facts.loaders_end.details
-    return [d for d in asleep if d not in told and not facts.in_told_hook(d.phase, facts.run.stack(d.stack))]
+    return [d for d in asleep if d not in told and not facts.once(in_told_hook)(d.phase, facts.run.stack(d.stack))]
 
 
 def _feeders(facts: Facts, wait_ns: float) -> list[Loader]:

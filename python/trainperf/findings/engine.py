@@ -66,7 +66,9 @@ def _outcome(facts: Facts, rule: Rule) -> Finding | Abstained | None:
     outcome: Outcome = _blind(facts, rule) or rule.check(facts)
     if isinstance(outcome, Unsure):
         return render.abstained(facts, rule, outcome)
-    return render.finding(facts, rule, outcome) if isinstance(outcome, Diagnosis) else outcome
+    if isinstance(outcome, Diagnosis):
+        outcome = render.finding(facts, rule, outcome)
+    return render.adapted(facts, outcome) if isinstance(outcome, Finding) else outcome
 
 
 def _blind(facts: Facts, rule: Rule) -> Unsure | None:

@@ -7,11 +7,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trainperf.findings import debug_modes, framework, growth, loaders, trainer_words
+from trainperf.findings import loaders
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.confidence import confidence
 from trainperf.findings.gpu import Gpu
@@ -28,10 +28,9 @@ from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, MECHANISMS, PHAS
 __all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
 
 if TYPE_CHECKING:
-    from trainperf.findings.frames import FrameLike
     from trainperf.runfile import Detail, Int64Array, RunReader
 
-K = TypeVar("K")
+T = TypeVar("T")
 _LONGEST_COMMAND = 160  # characters
 
 
@@ -48,6 +47,14 @@ class Facts(Places):
         self.figures_ns = run.overhead_ns.get("figures", 0)  # that the user's loggers took for ours, on the CPU or not
         self.own_cpu_ns = sum(run.overhead_ns.values()) - self.figures_ns
         self.of_trace = run.meta.get("source") == "trace"  # of another profiler: no probe of ours was there
+        self._known: dict[Callable[[Facts], Any], Any] = {}
+
+    def once(self, ask: Callable[[Facts], T]) -> T:
+        """What a function of these facts returns, worked out when it is first asked for: several rules ask."""
+        if ask not in self._known:
+            self._known[ask] = ask(self)
+        known: T = self._known[ask]
+        return known
 
     @cached_property
     def inference(self) -> bool:
@@ -105,13 +112,6 @@ class Facts(Places):
         return loaders.sampler_cells(self)
 
     @cached_property
-    def in_told_hook(self) -> Callable[[str, Sequence[FrameLike]], bool]:
-        """Whether a stack, seen in that phase, is in the hooks that TP701 reports, or in the trace function that TP313
-        does."""
-        hook, tracer = framework.in_told_hook(self), debug_modes.in_reported_tracer(self)
-        return lambda phase, stack: hook(phase, stack) or tracer(stack)
-
-    @cached_property
     def restarts(self) -> Restarts | None:
         return restarts(self)
 
@@ -123,11 +123,6 @@ class Facts(Places):
     def loaders_end(self) -> Outside:
         """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
         return self.restarts.left if self.restarts is not None else workers_stop(self)
-
-    @cached_property
-    def grown(self) -> growth.Grown | None:
-        """What grows with the steps done; asked by more than one rule."""
-        return growth.grown(self)
 
     # -- time
 
@@ -344,13 +339,6 @@ class Facts(Places):
 
         `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
         """
-        if hook := self.fetching_hook if cause == "data_wait" else "":
-            who = (*who, hook)
-            why = f"{why}, called by {hook}" if why else why
-            fix = loaders.read_by(fix, hook)
-        else:
-            own = trainer_words.own_loader(self.run.meta) if cause == "data_wait" else ""
-            fix = loaders.made_in(fix, own) if own else trainer_words.in_its_words(self.run.meta, fix)
         by_cause = self.by_cause(claims)
         cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
         few = (
@@ -395,10 +383,6 @@ class Facts(Places):
         )
 
     # -- who and where
-
-    @cached_property
-    def fetching_hook(self) -> str:
-        return framework.fetching_hook(self)
 
     @cached_property
     def machine(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainperf.findings import frames, trainer_words
+from trainperf.findings import debug_modes, frames, trainer_words
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.thresholds import limit
@@ -168,8 +168,15 @@ def told_hook_holders(facts: Facts) -> list[Part]:
 
 
 def in_told_hook(facts: Facts) -> Callable[[str, Sequence[frames.FrameLike]], bool]:
-    """Whether a stack, seen in that phase, is in the hooks that TP701 tells: their time is exact, and not to be told
-    once more by samples. Those of callbacks are the loop's; the module's are in the phases that they are called in."""
+    """Whether a stack, seen in that phase, is in the hooks that TP701 reports, or in the trace function that TP313
+    does."""
+    hook, tracer = _in_told_hook(facts), debug_modes.in_reported_tracer(facts)
+    return lambda phase, stack: hook(phase, stack) or tracer(stack)
+
+
+def _in_told_hook(facts: Facts) -> Callable[[str, Sequence[frames.FrameLike]], bool]:
+    """In the hooks: their time is exact, and not to be told once more by samples. Those of callbacks are the loop's;
+    the module's are in the phases that they are called in."""
     told = told_hook_holders(facts)
     if facts.grade(sum(claims_of_all(facts, [(p, p.other_ns) for p in told]).values()), CALLBACK_LIMITS) is None:
         return lambda phase, stack: False

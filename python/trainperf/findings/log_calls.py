@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import FrameLike, is_framework, is_users
+from trainperf.findings.framework import in_told_hook
 from trainperf.findings.model import Cell, Limits, Severity
 from trainperf.findings.thresholds import limit
 
@@ -49,7 +50,9 @@ def log_calls(facts: Facts) -> LogCalls:
             continue
         read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
         calls = [
-            d for d in read if is_log_call(stack := facts.run.stack(d.stack)) and not facts.in_told_hook(d.phase, stack)
+            d
+            for d in read
+            if is_log_call(stack := facts.run.stack(d.stack)) and not facts.once(in_told_hook)(d.phase, stack)
         ]
         whole = sum(d.ns for d in read)
         if calls and whole:

@@ -33,6 +33,7 @@ from trainperf.findings.frames import (
     runs_layer,
     user_frame,
 )
+from trainperf.findings.framework import in_told_hook
 from trainperf.findings.functions import Functions
 from trainperf.findings.model import Cell, Limits
 from trainperf.findings.saving import beside_saves, saves
@@ -417,7 +418,7 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, 
             if (at := user_frame(stack := facts.run.stack(d.stack))) is not None
             and keep(stack)
             and d not in saving
-            and not facts.in_told_hook(cell[0], stack)
+            and not facts.once(in_told_hook)(cell[0], stack)
         ]
         each = facts.matrix[cell] / max(1, _stood_for(facts, samples, [d for d, _ in kept]))
         for d, at in kept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainperf.findings import framework, loaders, trainer_words
 from trainperf.findings.confidence import confidence
 from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE
 from trainperf.findings.messages.catalogue import Doubt, fill, lines
@@ -54,6 +55,19 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
         slow_part=d.slow_part,
         tells_idle=d.tells_idle,
     )
+
+
+def adapted(facts: Facts, finding: Finding) -> Finding:
+    """Its fix in the terms of who makes the loader that it is about: a hook, a trainer's method, or its options."""
+    waits, meta = finding.cause == "data_wait", facts.run.meta
+    hook = facts.once(framework.fetching_hook) if waits else ""
+    if hook:
+        who = tuple(dict.fromkeys((*finding.who, hook)))
+        why = f"{finding.why}, called by {hook}" if finding.why else ""
+        return dataclasses.replace(finding, who=who, why=why, fix=loaders.read_by(finding.fix, hook))
+    own = trainer_words.own_loader(meta) if waits else ""
+    fix = loaders.made_in(finding.fix, own) if own else trainer_words.in_its_words(meta, finding.fix)
+    return dataclasses.replace(finding, fix=fix)
 
 
 def abstained(facts: Facts, rule: Rule, unsure: Unsure) -> Abstained:

@@ -135,7 +135,8 @@ def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.
 
 def _grows(facts: Facts) -> bool:
     """Whether the steps grow by so much that the end of the run is slow because of it."""
-    return facts.grown is not None and facts.loop_share(facts.grown.excess_ns) >= limit("warn_share")
+    grown = facts.once(growth.grown)
+    return grown is not None and facts.loop_share(grown.excess_ns) >= limit("warn_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ def growing_step(facts: Facts, limits: Limits) -> Outcome:
     """A phase of the step takes longer the more steps were done: something is added at each step."""
     if facts.steps < limit("growth_min_steps"):
         return Unsure("growth_few_steps", {"steps": Count(facts.steps), "several": facts.steps > 1})
-    grown = facts.grown
+    grown = facts.once(growth.grown)
     severity = facts.grade(grown.excess_ns, limits) if grown is not None else None
     if grown is None or severity is None:
         return None
