@@ -4,6 +4,7 @@
 # a wheel, which is built once for all of 3.11.
 #
 #   scripts/test_other_python.sh /usr/bin/python3.12 cpython-312-1f3a [pytest arguments]
+#   WITH=torch==2.4.1 scripts/test_other_python.sh ...     instead of those the tests that train, with that torch
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$1 tag=$2
@@ -29,6 +30,19 @@ else
     -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$own.log" 2>&1 ||
     { cat "$own.log"; exit 1; }
 fi
+suite=(tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py)
+packages=
+if [ -n "${WITH:-}" ]; then
+  suite=(tests/unit/test_hooks_*.py tests/integration/test_{loops,loops_phases,watch,watch_processes,programs}.py)
+  packages=$PWD/build/versions/${WITH/==/-}-$tag
+  if [ ! -f "$packages/.complete" ]; then
+    rm -rf "$packages"
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile --target "$packages" "$WITH"
+    rm -rf "$packages"/numpy*  # the environment's
+    touch "$packages/.complete"
+  fi
+fi
+
 exec 9>"$build.lock"  # several CPythons may take one build
 flock 9
 cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$own.log" 2>&1 || { cat "$own.log"; exit 1; }
@@ -36,8 +50,8 @@ site=$(scripts/overlay.sh "$build" "$own/site")
 exec 9>&-
 # tests/native builds its own module for the Python that runs it; here it is built already.
 tests() {  # tests PYTEST_ARGUMENT...
-  PYTHONPATH=$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$own/pytest_cache" "$@" \
-    tests/native tests/unit/test_{native_stub,actions,costs}.py tests/packaging/test_module.py
+  PYTHONPATH=${packages:+$packages:}$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$own/pytest_cache" "$@" \
+    "${suite[@]}"
 }
 rm -rf "$own/pytest_cache"
 status=0
