@@ -112,7 +112,7 @@ def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
     assert change["verdict"] == "changes_results" and change["reason"].startswith("the loss of step 2 is ")
 
 
-@pytest.mark.parametrize(("number", "midst"), [(signal.SIGTERM, "prove.child"), (signal.SIGINT, "prove.zygote")])
+@pytest.mark.parametrize(("number", "midst"), [(signal.SIGTERM, "prove/child.py"), (signal.SIGINT, "prove/zygote.py")])
 def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, midst: str) -> None:
     """In the midst of the first run, and as the trials begin."""
     tmp = tmp_path / "tmp"
@@ -206,6 +206,21 @@ def test_a_file_elsewhere_makes_the_sandbox_larger(
         assert trials.run(Asked(batches=5)).ended == "steps"
         assert trials.sandboxed == sorted([str(folder), str(elsewhere.parent)], key=lambda p: (len(p), p))
     assert elsewhere.read_text() == "keep"
+
+
+def test_modules_of_the_current_folder_are_not_imported_before_the_script(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `python elsewhere/train.py`, which does not look there either."""
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "random.py").write_text("raise ImportError('nobody asked for this one')")
+    monkeypatch.chdir(here)
+    with Trials(Command(str(folder / "train.py"))) as trials:
+        for fresh in (True, False):
+            assert trials.run(Asked(batches=5, fresh=fresh)).ended == "steps"
 
 
 def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

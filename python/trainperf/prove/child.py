@@ -1,4 +1,4 @@
-"""The process of a trial: python -m trainperf.prove.child SPEC PARENT
+"""The process of a trial: python child.py SPEC PARENT
 
 It runs the unedited script with the watch on and the change applied, and ends in the middle of the loop, between two
 steps, by os._exit: no `finally` of the script's runs, no atexit, nothing is saved. What it saw is left as JSON.

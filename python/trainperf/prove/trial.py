@@ -27,6 +27,8 @@ from trainperf.prove import sandbox
 from trainperf.prove.changes import Change
 from trainperf.prove.zygote import Forked, Zygote
 
+# By its path: with -m the current folder would be looked through for its imports, and may hold a random.py.
+_CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _TORCHRUN = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 _HANGS_S = 60.0  # with the change, beyond three times what it takes without
 
@@ -243,7 +245,7 @@ class Trials:
                 self._zygote = Zygote(command.python, self._environment(None))
             return self._zygote.fork(spec, log)
         return subprocess.Popen(
-            [command.python, "-m", "trainperf.prove.child", spec, str(os.getpid())],
+            [command.python, _CHILD, spec, str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -253,9 +255,10 @@ class Trials:
 
     def _environment(self, change: Change | None) -> dict[str, str]:
         environment = dict(os.environ) | {"PYTHONHASHSEED": "0"}
-        environment.pop("TRAINPERF_DIR", None)
+        for ours in ("TRAINPERF_DIR", "TRAINPERF_DISABLE"):
+            environment.pop(ours, None)
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        paths = [package, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        paths = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), package]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
         return environment | (change.environment if change is not None else {})
 
