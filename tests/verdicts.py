@@ -8,7 +8,7 @@ from typing import Any
 
 from runfiles import RunFile
 from trainperf.findings.engine import Findings, find
-from trainperf.findings.model import Finding
+from trainperf.findings.model import Finding, Said
 
 Make = Callable[..., RunFile]
 TRAIN = "/home/me/job/train.py"
@@ -35,6 +35,14 @@ def infos(file: RunFile) -> list[str]:
 
 def loud(file: RunFile) -> list[str]:
     return [f.slug for f in said(file).findings if f.severity != "info"]
+
+
+def load_of(finding: Finding) -> dict[str, float]:
+    """Who used the CPUs, in CPUs, as TP307 and TP602 say it; 0.0: nobody, or too little to be said."""
+    load = finding.params["load"]
+    assert isinstance(load, Said)
+    who = ("own", "own_threads", "workers", "ranks", "children", "others")
+    return {name: round(float(load.params[name] or 0), 1) for name in who}  # type: ignore[arg-type]
 
 
 def abstained(file: RunFile, id: str) -> str:

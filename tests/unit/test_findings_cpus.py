@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from runfiles import RunFile
-from verdicts import Make, said
+from verdicts import Make, load_of, said
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
@@ -31,28 +31,28 @@ def test_what_runs_in_the_waits_on_cpus_that_the_run_may_not_use_is_in_nobodys_w
     """Four of 64 CPUs are its own: all that the others use fits on the other 60."""
     file = waiting_in_the_second_third(make, cpus="4")
     f = descheduled(file.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(10, 30, 10), idle_cpus=46.5))
-    assert "not clear" in f.why and not f.by_others and "others on these CPUs 0.0 or more" in f.evidence[1], f
+    assert (f.variant, f.by_others, load_of(f)["others"]) == ("unclear", False, 0.0)
     more = waiting_in_the_second_third(make, cpus="4")
     f = descheduled(more.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(10, 63, 10), idle_cpus=35.5))
-    assert f.title == "other processes use the CPUs" and "others on these CPUs 3.0 or more" in f.evidence[1], f
+    assert f.variant == "others" and load_of(f)["others"] == 3.0, f
 
 
-@pytest.mark.parametrize(("started", "who"), [(0.48, "its own child"), (0.1, "other"), (0.0, "other")])
+@pytest.mark.parametrize(("started", "who"), [(0.48, "children"), (0.1, "others"), (0.0, "others")])
 def test_what_the_run_started_may_be_all_that_runs_more_in_the_waits(make: Make, started: float, who: str) -> None:
     """A CPU and a half of two, in the second third; a child process used so much of all nine seconds."""
     file = waiting_in_the_second_third(
         make, cpus="2", children_cpu_before_ns="0", children_cpu_after_ns=str(round(started * 9e9))
     )
     f = descheduled(file.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(0, 1.5, 0)))
-    assert f.title == f"{who} processes use the CPUs" and f.by_others == (who == "other"), f
-    assert f"others {1.5 - 3 * started:.1f}" in f.evidence[1], f.evidence
-    assert (f"child processes {started:.1f} (on average)" in f.evidence[1]) == (started > 0), f.evidence
+    assert f.variant == who and f.by_others == (who == "others"), f
+    assert load_of(f)["others"] == pytest.approx(1.5 - 3 * started, abs=0.051)
+    assert load_of(f)["children"] == round(started, 1)
 
 
 def test_a_thread_that_works_where_nobody_waits_is_not_who_takes_the_cpus(make: Make) -> None:
     file = waiting_in_the_second_third(make, cpus="2", thread_cpu='{"python": [[9, "poller", 2700]]}')
     f = descheduled(file.host(9, process_cpus=thirds(1.9, 0.5, 1), other_cpus=thirds(0, 1.5, 0)))
-    assert f.title == "other processes use the CPUs" and "own threads" not in f.evidence[1], f
+    assert f.variant == "others" and load_of(f)["own_threads"] == 0.0, f
 
 
 def test_a_thread_that_works_all_along_is_one_where_the_training_thread_computes_less(make: Make) -> None:
@@ -60,14 +60,14 @@ def test_a_thread_that_works_all_along_is_one_where_the_training_thread_computes
     file = make(torch_threads="1", cpus="2", thread_cpu='{"python": [[9, "poller", 4500]]}', wall_ns=str(9 * 10**9))
     file.steps(150, compute=20.0).steps(150, compute=4.0, data_wait=8.0, descheduled=8.0).steps(150, compute=20.0)
     f = descheduled(file.host(9, process_cpus=thirds(1.5, 0.7, 1.5), other_cpus=thirds(0, 0.9, 0)))
-    assert "own threads" in f.title and "(0.5 in own threads)" in f.evidence[1] and not f.by_others, f
+    assert f.variant.startswith("own") and load_of(f)["own_threads"] == 0.5 and not f.by_others, f
 
 
 def test_a_thread_that_worked_before_the_steps_is_not_who_takes_the_cpus(make: Make) -> None:
     file = make(torch_threads="1", cpus="2", thread_cpu='{"python": [[9, "preload", 3000]]}', wall_ns=str(9 * 10**9))
     file.steps(300, compute=10.0, descheduled=10.0)
     f = descheduled(file.host(9, first=-3, process_cpus=lambda s: 2 * min(0, s) + 0.5 * max(0, s), other_cpus=0.9))
-    assert f.title == "other processes use the CPUs" and "own threads" not in f.evidence[1], f
+    assert f.variant == "others" and load_of(f)["own_threads"] == 0.0, f
 
 
 def test_what_one_rule_leaves_to_the_other_is_told(make: Make) -> None:
@@ -84,4 +84,4 @@ def test_waits_of_the_first_step_are_held_against_who_ran_in_it(make: Make) -> N
     file = make(cpus="2", torch_threads="1").steps(1, compute=1500.0, descheduled=1500.0)
     file.steps(500, compute=9.8, descheduled=0.2)
     f = descheduled(file.host(8, process_cpus=0.5, other_cpus=lambda second: 1.5 * min(3, second), idle_cpus=0.9))
-    assert f.title == "other processes use the CPUs" and "others 1.4" in f.evidence[1], f
+    assert f.variant == "others" and load_of(f)["others"] == 1.4, f
