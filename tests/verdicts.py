@@ -50,6 +50,11 @@ def abstained(file: RunFile, id: str) -> str:
     return next((a.why for a in said(file).abstained if a.id == id), "")
 
 
+def unsure(file: RunFile, id: str) -> str:
+    """The variant by which the rule abstained; "" when it did not."""
+    return next((a.variant for a in said(file).abstained if a.id == id), "")
+
+
 def lightning(make: Make, **settings: Any) -> RunFile:
     """A run of Lightning's."""
     file = make().meta(framework="lightning.pytorch 2.6.6", lightning=json.dumps(_LIGHTNING | settings))
