@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import cpu_room, cpus, frames, loaders
@@ -44,45 +45,65 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
     whose = cpus.whose(wants, load)
     if whose == "oversubscribed":
         return None  # a finding of its own
-    holder = facts.busiest_other() if whose == "own threads" else None
-    led = whose == "own threads" and load.others > load.threads and not cpus.leave_room(wants, load)
+    found = _by(facts, whose, wants, load)
     shared = wants.threads > 1 and whose in ("children", "others")
-    if whose == "own threads":
-        variant, params = _own_threads(facts, load, holder, led=led)
-    elif whose == "children":
-        few = 1 < wants.cpus <= wants.threads
-        variant, params = "children_and_threads" if few else "children", _fewer_threads(wants.cpus, load.children)
-    elif whose == "others":
-        variant, params = "others", _others(facts, wants, load)
-    elif whose == "both":
-        variant, params = _both(wants, load)
-    else:
-        variant, params = "unclear" if load.known else "too_short", {}
-    unclear = {"unclear": Said("who_unclear"), "too_short": Said("watch_short")}.get(variant)
+    holder = found.holder
     return Diagnosis(
-        variant=variant,
+        variant=found.variant,
         severity=severity,
         claim=Claim("descheduled", claims),
         params={
             **_of_step(facts, cost),
-            "load": load.said,
+            **_room_of(wants, load),
+            **found.params,
             "shared": Count(wants.threads) if shared else None,
-            "cpus": Count(wants.cpus) if wants.cpus else None,
-            "machine": wants.cpus + load.elsewhere if load.elsewhere else None,
-            "threads": wants.threads or None,
-            "workers": Count(wants.workers),
-            "children": Number(load.children),
-            "elsewhere": bool(load.elsewhere),
-            "led": led,
-            **params,
+            "led": found.led,
         },
         place=facts.where(holder.spot) if holder is not None else "",
         who=(facts.step_thread_name, *([holder.name] if holder is not None else [])),
         affected=facts.affected("descheduled"),
-        sure=Sure(doubts=(unclear,) if unclear is not None else ()),
-        saves=Saves(finds_out=unclear is not None, more=shared),
-        by_others=led or whose == "others" or (whose == "both" and load.others > load.started),
+        sure=Sure(doubts=(found.unclear,) if found.unclear is not None else ()),
+        saves=Saves(finds_out=found.unclear is not None, more=shared),
+        by_others=found.led,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Who takes the CPUs."""
+
+    variant: str
+    params: Params
+    led: bool = False  # mostly other programs
+    holder: Holder | None = None  # the thread of this process that holds the GIL most, where own threads take them
+    unclear: Said | None = None  # why it is not known
+
+
+def _by(facts: Facts, whose: cpus.Who, wants: cpus.Demand, load: cpus.Load) -> _Found:
+    if whose == "own threads":
+        return _own_threads(facts, wants, load)
+    if whose == "children":
+        few = 1 < wants.cpus <= wants.threads
+        return _Found("children_and_threads" if few else "children", _fewer_threads(wants.cpus, load.children))
+    if whose == "others":
+        return _Found("others", _others(facts, wants, load), led=True)
+    if whose == "both":
+        return _both(wants, load)
+    if load.known:
+        return _Found("unclear", {}, unclear=Said("who_unclear"))
+    return _Found("too_short", {}, unclear=Said("watch_short"))
+
+
+def _room_of(wants: cpus.Demand, load: cpus.Load) -> Params:
+    return {
+        "load": load.said,
+        "cpus": Count(wants.cpus) if wants.cpus else None,
+        "machine": wants.cpus + load.elsewhere if load.elsewhere else None,
+        "threads": wants.threads or None,
+        "workers": Count(wants.workers),
+        "children": Number(load.children),
+        "elsewhere": bool(load.elsewhere),
+    }
 
 
 def _others(facts: Facts, wants: cpus.Demand, load: cpus.Load) -> Params:
@@ -117,7 +138,7 @@ def _place(facts: Facts, holder: Holder | None) -> str | None:
     return facts.label(holder.spot) if holder is not None and holder.spot is not None else None
 
 
-def _both(wants: cpus.Demand, load: cpus.Load) -> tuple[str, Params]:
+def _both(wants: cpus.Demand, load: cpus.Load) -> _Found:
     """Processes of the run, and others."""
     parts = {"workers": load.workers, "children": load.children, "ranks": load.ranks}
     most = max(parts.values())
@@ -129,32 +150,32 @@ def _both(wants: cpus.Demand, load: cpus.Load) -> tuple[str, Params]:
     }
     # With fewer workers than CPUs the loop waits for its data.
     many = "workers" in named and wants.workers > wants.cpus
-    return "both_many_workers" if many else "both", params
+    return _Found("both_many_workers" if many else "both", params, led=load.others > load.started)
 
 
-def _own_threads(facts: Facts, load: cpus.Load, holder: Holder | None, *, led: bool) -> tuple[str, Params]:
-    own = cpus.own_threads(facts)
+def _own_threads(facts: Facts, wants: cpus.Demand, load: cpus.Load) -> _Found:
+    own, holder = cpus.own_threads(facts), facts.busiest_other()
+    led = load.others > load.threads and not cpus.leave_room(wants, load)
     others = load.others >= limit("own_threads_cpus")
-    compete = {"led": led, "native": own.mostly_native, "others": others and not led}
     used = (own.native_said,) if own.mostly_native else (own.python_said, own.native_said)
     params: dict[str, Param] = {
-        "compete": Said("compete", compete),
+        "compete": Said("compete", {"led": led, "native": own.mostly_native, "others": others and not led}),
         "own": tuple(said for said in used if said is not None) or (Said("own_use", {"cpus": Number(load.threads)}),),
         "others": Number(load.others) if others else None,
         "holder": holder.name if holder is not None else None,
         "place": _place(facts, holder),
     }
     if own.mostly_native:
-        more = facts.torch_threads == 1
-        return "own_native", {**params, "torch_more": more, "limits": _limits(facts, own.pools)}
+        params |= {"torch_more": facts.torch_threads == 1, "limits": _limits(facts, own.pools)}
+        return _Found("own_native", params, led, holder)
     if holder is None:
-        return "own_threads", params
+        return _Found("own_threads", params, led)
     params["work"] = function_name(holder.spot) if holder.spot is not None else Said("its_work")
     params["gil"] = Share(facts.share(holder.ns))
     cpu_ns = next((t.cpus for t in own.python if t.name == holder.name), 0.0) * facts.run.watched_ns
     # Otherwise it computes without the GIL: not by polling.
     polls = holder.ns >= limit("warn_share") * cpu_ns
-    return "own_polling" if polls else "own_computing", params
+    return _Found("own_polling" if polls else "own_computing", params, led, holder)
 
 
 def _limits(facts: Facts, pools: tuple[tuple[str, str], ...]) -> Said:

@@ -15,7 +15,7 @@ from trainperf.findings.thresholds import limit
 from trainperf.findings.waiting import ForOthers, for_others
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts
+    from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.model import Cell
     from trainperf.runfile import Frame
 
@@ -46,17 +46,15 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
     if severity is None:
         return None
     top = told[0]
-    hook = top.hooks[0]
     method = framework.method_of_users(facts, top)
     affected = _affected(facts, told, claims)
     of_top = _affected(facts, told[:1], framework.claims_of(facts, top, top.other_ns)) if told[1:] else affected
-    few = 2 * of_top.steps < facts.steps and 2 * of_top.steps < hook.count
-    # A thread that runs Python takes the GIL from training.
-    in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
+    few = 2 * of_top.steps < min(facts.steps, top.hooks[0].count)
     as_it_is = "ProgressBar" in top.name or (top.is_frameworks_own and method is None)
     waits = None if as_it_is else _waits(facts, top, claims)
     advice = _advice(facts, top, waits, few=few, inherited=method is not None)
-    epochs = "epoch" in hook.name
+    # A thread that runs Python takes the GIL from training.
+    in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
     return Diagnosis(
         variant=advice.variant,
         severity=severity,
@@ -64,25 +62,38 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
         params={
             **_of_step(facts, top.other_ns),
             **_listed(facts, told, waiting=waits is not None),
+            **_hook(facts, top, method, waits, few=few),
             **advice.params,
-            "part": top.name,
-            "module": top.is_module,
             "computes": in_python >= limit("half_share"),
-            "waits": waits is not None,
-            "does": waits.words if waits is not None else None,
-            "meanwhile": waits.meanwhile or None if waits is not None else None,
-            "few": few,
-            "epochs": not few and epochs,
-            "alike": not few and not epochs and hook.alike,
-            "hook": hook.name,
-            "hook_place": top.place(facts) if method is None else None,
-            "method": facts.label(method) if method is not None else None,
         },
         place=top.place(facts) if method is None else facts.where(method),
         who=(*(name for p in told for name in _names(facts, p)), waits.who if waits is not None else ""),
         affected=affected,
         saves=Saves(share=advice.saved_ns / sum(part.other_ns for part in told)),
     )
+
+
+def _hook(facts: Facts, top: framework.Part, method: Spot | None, waits: ForOthers | None, *, few: bool) -> Params:
+    """Of its costliest hook what it does, how often, and where."""
+    hook = top.hooks[0]
+    epochs = "epoch" in hook.name
+    does: Params = {} if waits is None else {"does": waits.words, "meanwhile": waits.meanwhile or None}
+    at: Params = {"hook_place": top.place(facts)} if method is None else {"method": facts.label(method)}
+    return {
+        "does": None,
+        "meanwhile": None,
+        "hook_place": None,
+        "method": None,
+        **does,
+        **at,
+        "part": top.name,
+        "module": top.is_module,
+        "hook": hook.name,
+        "waits": waits is not None,
+        "few": few,
+        "epochs": not few and epochs,
+        "alike": not few and not epochs and hook.alike,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +143,10 @@ def _listed(facts: Facts, told: Sequence[framework.Part], *, waiting: bool) -> P
     """Whose hooks they are, and what each took."""
     top, holders = told[0], framework.hook_holders(facts)
     more = _more_hooks(facts, top)
-    others = [
-        f"{p.name} {Share(facts.share(p.other_ns)):.1%}"
-        for p in holders[len(told) : len(told) + 2]
-        if facts.share(p.other_ns) >= limit("show_share")
-    ]
-    modules = sum(part.is_module for part in told)
-    names = [name for part in told for name in _names(facts, part)] if modules else [part.name for part in told]
-    also = [
-        Said(
-            "takes_share" if waiting else "so_does",
-            {"also_hook": f"{p.name}.{p.hooks[0].name}", "share": Share(facts.share(p.hooks[0].other_ns))},
-        )
-        for p in told[1:]
-    ]
-    time_in = [Said("time_in", {"also_hook": h.name, "share": Share(h.other_ns / top.other_ns)}) for h in more]
+    others = [p for p in holders[len(told) : len(told) + 2] if facts.share(p.other_ns) >= limit("show_share")]
+    also = "takes_share" if waiting else "so_does"
     return {
-        "kind": Said("kind_callback" if not modules else "kind_module" if modules == len(told) else "kind_hook"),
-        "names": Names(names),
-        "several": len(names) > 1,
+        **_named(facts, told),
         "hooks": (
             _calls(top.hooks[0]),
             *(_calls(h, top.place(facts, h) if top.is_module else None) for h in more),
@@ -160,10 +156,25 @@ def _listed(facts: Facts, told: Sequence[framework.Part], *, waiting: bool) -> P
             _calls(h, p.place(facts, h)) for p in told[1:] if p.is_module for h in _more_hooks(facts, p)
         ),
         "modules": any(p.is_module for p in holders),
-        "others": Names(others) or None,
-        "also_said": tuple(also) or None,
-        "time_in": tuple(time_in) or None,
+        "others": Names(f"{p.name} {Share(facts.share(p.other_ns)):.1%}" for p in others) or None,
+        "also_said": tuple(
+            Said(also, {"also_hook": f"{p.name}.{p.hooks[0].name}", "share": Share(facts.share(p.hooks[0].other_ns))})
+            for p in told[1:]
+        )
+        or None,
+        "time_in": tuple(
+            Said("time_in", {"also_hook": h.name, "share": Share(h.other_ns / top.other_ns)}) for h in more
+        )
+        or None,
     }
+
+
+def _named(facts: Facts, told: Sequence[framework.Part]) -> Params:
+    """Callbacks by their names, hooks of a module each."""
+    modules = sum(part.is_module for part in told)
+    names = [name for part in told for name in _names(facts, part)] if modules else [part.name for part in told]
+    kind = "kind_callback" if not modules else "kind_module" if modules == len(told) else "kind_hook"
+    return {"kind": Said(kind), "names": Names(names), "several": len(names) > 1}
 
 
 def _calls(hook: framework.Hook, place: str | None = None) -> Params:
@@ -240,37 +251,61 @@ def trainer_logger(facts: Facts, limits: Limits) -> Outcome:
     if severity is None:
         return None
     hook = top.hooks[0]
-    second = next((h for h in top.hooks[1:] if h.own_ns >= limit("felt_share") * top.own_ns), None)
-    others = [f"{p.name} {Share(facts.share(p.own_ns)):.1%}" for p in loggers[len(felt) : len(felt) + 2]]
-    # The trainer's options set nothing of what the program logs by itself.
-    hugging_face = trainer_words.arguments(facts.run.meta)
-    every = hugging_face.get("logging_steps") if hugging_face else framework.trainer(facts).get("log_every_n_steps")
-    every = every if isinstance(every, int) and every > 0 else None
-    mine = [h for part in felt for h in part.hooks if not h.by] if not hook.by else [hook]
     csv = top.name == "CSVLogger" and hook.name == "save"
+    hugging_face = trainer_words.arguments(facts.run.meta)
     return Diagnosis(
         variant="by_program" if hook.by else "hugging_face" if hugging_face else "lightning",
         severity=severity,
         claim=Claim("logging", claims),
         params={
             **_logged(facts, top),
-            "kind": Said("kind_callback" if {p.kind for p in felt} == {"callback"} else "kind_logger"),
-            "names": Names(p.name for p in felt),
-            "several": len(felt) > 1,
-            "also": tuple(_logged(facts, p) for p in felt[1:]),
-            "others": Names(others) or None,
-            "every": Count(every) if every is not None else None,
-            "seldom": max(50, 5 * (every or 0)),
+            **_of_loggers(facts, loggers, felt),
+            **_second(facts, top),
+            **_often(hugging_face.get("logging_steps") if hugging_face else framework.trainer(facts).get(_LOGS_EVERY)),
             "caller": hook.by or None,
             "csv": csv,
-            "second": Said("called", {"hook": second.name, "by": _by(facts, second)}) if second is not None else None,
-            "second_share": Share(second.own_ns / top.own_ns) if second is not None else None,
         },
         place=top.place(facts),
         who=(*(f"{p.name}.{p.hooks[0].name}" for p in felt), hook.by),
         affected=facts.affected("logging"),
-        saves=Saves(share=1.0 if csv else sum(h.own_ns for h in mine) / sum(part.own_ns for part in felt)),
+        saves=Saves(share=1.0 if csv else _set_by_options(felt)),
     )
+
+
+_LOGS_EVERY: Final = "log_every_n_steps"
+
+
+def _often(every: object) -> Params:
+    """How often it logs, and how seldom is seldom."""
+    known = every if isinstance(every, int) and every > 0 else 0
+    return {"every": Count(known) if known else None, "seldom": max(50, 5 * known)}
+
+
+def _set_by_options(felt: Sequence[framework.Part]) -> float:
+    """Of their cost: the trainer's options set nothing of what the program logs by itself."""
+    hook = felt[0].hooks[0]
+    mine = [hook] if hook.by else [h for part in felt for h in part.hooks if not h.by]
+    return sum(h.own_ns for h in mine) / sum(part.own_ns for part in felt)
+
+
+def _of_loggers(facts: Facts, loggers: Sequence[framework.Part], felt: Sequence[framework.Part]) -> Params:
+    others = loggers[len(felt) : len(felt) + 2]
+    return {
+        "kind": Said("kind_callback" if {p.kind for p in felt} == {"callback"} else "kind_logger"),
+        "names": Names(p.name for p in felt),
+        "several": len(felt) > 1,
+        "also": tuple(_logged(facts, p) for p in felt[1:]),
+        "others": Names(f"{p.name} {Share(facts.share(p.own_ns)):.1%}" for p in others) or None,
+    }
+
+
+def _second(facts: Facts, top: framework.Part) -> Params:
+    """Beside its costliest hook one that it has notably."""
+    second = next((h for h in top.hooks[1:] if h.own_ns >= limit("felt_share") * top.own_ns), None)
+    if second is None:
+        return {"second": None, "second_share": None}
+    called = Said("called", {"hook": second.name, "by": _by(facts, second)})
+    return {"second": called, "second_share": Share(second.own_ns / top.own_ns)}
 
 
 def _logged(facts: Facts, part: framework.Part) -> Params:
