@@ -103,13 +103,7 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
         return None
     forward = _forward(facts)
     whole_ns, count = sum(d.ns for d in forward), sum(d.count for d in forward)
-    ns: dict[_Called, int] = {}
-    frozen: dict[_Called, tuple[str, ...]] = {}
-    for d in forward:
-        stack = facts.run.stack(d.stack)
-        if runs_layer(stack) and _of_caller(stack) and (called := _called(facts, stack)) is not None:
-            ns[called] = ns.get(called, 0) + d.ns
-            frozen[called] = facts.module_calls.frozen(stack) if called.is_trained else ()
+    ns, frozen = _of_lines(facts, forward)
     backward_ns = sum(facts.matrix["backward", state] for state in _STATES)
 
     def at_least(of_line: int) -> float:
@@ -128,6 +122,18 @@ def _untrained(facts: Facts) -> ExtraForwards | None:
     # Backward goes through some of a line that is the only one: half of it is the least that a forward takes.
     needed_ns = 0 if ns.keys() - mine else backward_ns // 2
     return replace(found, needed_ns=needed_ns, frozen=tuple(dict.fromkeys(n for of in mine for n in frozen[of])))
+
+
+def _of_lines(facts: Facts, forward: Sequence[Detail]) -> tuple[dict[_Called, int], dict[_Called, tuple[str, ...]]]:
+    """Of each line that calls modules: its time in layers, and of those that are trained the frozen ones."""
+    ns: dict[_Called, int] = {}
+    frozen: dict[_Called, tuple[str, ...]] = {}
+    for d in forward:
+        stack = facts.run.stack(d.stack)
+        if runs_layer(stack) and _of_caller(stack) and (called := _called(facts, stack)) is not None:
+            ns[called] = ns.get(called, 0) + d.ns
+            frozen[called] = facts.module_calls.frozen(stack) if called.is_trained else ()
+    return ns, frozen
 
 
 class _Called(NamedTuple):
@@ -149,27 +155,15 @@ def _of_few_steps(facts: Facts) -> ExtraForwards | None:
     wait for a CPU in either phase, as above."""
     if facts.torch_threads > usable_cpus(facts.run) > 0:
         return None
-    table = facts.run.steps
-    forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
-    more = forward - np.median(forward)
-    few = (more > limit("longer_forward_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
-    few[:1] = False  # what is made at the first call
-    steps, extra_ns = int(table.count[few].sum()), int((more * table.count)[few].sum())
+    steps, extra_ns = _longer_steps(facts)
     if not steps or 2 * steps >= facts.steps:
         return None
-    places = sorted(_places(facts).values(), key=lambda place: -place.ns)[:_MOST_PLACES]
-    fitting: list[tuple[_Place, ...]] = []
-    for n in range(1, len(places) + 1):
-        for some in itertools.combinations(places, n):
-            off = abs(sum(place.ns for place in some) - extra_ns) / extra_ns
-            if off <= limit("same_time_share") and not any(set(fewer) <= set(some) for fewer in fitting):
-                fitting.append(some)
     # Most of it is in layers, and there are others left for the backward to go through.
     layers_ns = sum(d.ns for d in _forward(facts) if in_module(facts.run.stack(d.stack)))
     needed_ns = limit("felt_share") * sum(facts.matrix["backward", state] for state in _STATES)
     fitting = [
         some
-        for some in fitting
+        for some in _as_long_as(extra_ns, facts)
         if 2 * (of_some := sum(p.layers_ns for p in some)) >= sum(p.ns for p in some)
         and layers_ns - of_some >= needed_ns
     ]
@@ -188,6 +182,28 @@ def _of_few_steps(facts: Facts) -> ExtraForwards | None:
     why = Said("forward_in_few", {"few": Count(steps), "steps": Count(facts.steps), "longer": longer})
     details = [d for place in found for d in place.details]
     return ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why, steps)
+
+
+def _longer_steps(facts: Facts) -> tuple[int, int]:
+    """How many have a much longer forward, and by how much together."""
+    table = facts.run.steps
+    forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
+    more = forward - np.median(forward)
+    few = (more > limit("longer_forward_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
+    few[:1] = False  # what is made at the first call
+    return int(table.count[few].sum()), int((more * table.count)[few].sum())
+
+
+def _as_long_as(ns: int, facts: Facts) -> list[tuple[_Place, ...]]:
+    """The fewest places that take about so long together: each set that does, and none that has one of these in it."""
+    places = sorted(_places(facts).values(), key=lambda place: -place.ns)[:_MOST_PLACES]
+    found: list[tuple[_Place, ...]] = []
+    for n in range(1, len(places) + 1):
+        for some in itertools.combinations(places, n):
+            off = abs(sum(place.ns for place in some) - ns) / ns
+            if off <= limit("same_time_share") and not any(set(fewer) <= set(some) for fewer in found):
+                found.append(some)
+    return found
 
 
 @dataclass(eq=False, slots=True)

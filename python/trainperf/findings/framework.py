@@ -24,6 +24,7 @@ MONITORS = ("ThroughputMonitor", "DeviceStatsMonitor")  # Lightning's callbacks 
 # What Lightning does at each batch, as our integration calls it.
 METRICS, SIGTERM = "metrics after each batch", "SIGTERM broadcast"
 CALLBACK_LIMITS = Limits(limit("framework_part_share"), limit("critical_share"))
+_NOTHING: Mapping[Cell, int] = {}
 MODULE = "lightning_module"  # the kind of a LightningModule, of which its hooks are measured
 _FRAMEWORKS = ("lightning.", "pytorch_lightning.", "transformers.")
 _FRAMEWORKS_FILE = re.compile(r"-packages/(lightning/pytorch|pytorch_lightning|transformers)/")
@@ -296,7 +297,7 @@ def fetching_hook(facts: Facts) -> str:
 
 
 def claims_of(
-    facts: Facts, part: Part, ns: int, phase: str = "other", told: Mapping[Cell, int] | None = None
+    facts: Facts, part: Part, ns: int, phase: str = "other", told: Mapping[Cell, int] = _NOTHING
 ) -> dict[Cell, int]:
     """The cells that `ns` of a part's time stand for, less its share of what has causes of its own where that was not
     measured.
@@ -312,25 +313,28 @@ def claims_of(
         return {}
     if not part.is_clear:
         ns = ns * sum(cells.values()) // sum(whole.values())
-    cells = {cell: n - (told or {}).get(cell, 0) for cell, n in cells.items()}
-    seen: dict[Cell, int] = {}
-    hooks = Hooks(facts)
-    for detail in weighed(facts.samples(phases=phases), whole):
-        if any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
-            cell = (detail.phase, MECHANISM_OF[detail.state])
-            seen[cell] = seen.get(cell, 0) + detail.ns
-    out: dict[Cell, int] = {}
-    every = sum(seen.values())
-    for cell, sampled in seen.items():
-        amount = min(ns * sampled // every, cells.get(cell, 0)) if every else 0
-        if amount:
-            out[cell] = amount
+    cells = {cell: n - told.get(cell, 0) for cell, n in cells.items()}
+    seen = _seen_in(facts, part, phases, whole)
+    every = max(1, sum(seen.values()))
+    shares = {cell: min(ns * sampled // every, cells.get(cell, 0)) for cell, sampled in seen.items()}
+    out = {cell: amount for cell, amount in shares.items() if amount}
     usual = {_PHASE_OF_HOOK.get(hook.name, "other") for hook in part.hooks if hook.other_ns}
     among = {at for at, _ in seen} | usual if part.is_module else phases
     rest = {cell: n - out.get(cell, 0) for cell, n in cells.items() if cell[0] in among}
     for cell, amount in spread(rest, ns - sum(out.values())).items():
         out[cell] = out.get(cell, 0) + amount
     return out
+
+
+def _seen_in(facts: Facts, part: Part, phases: Sequence[str], whole: Mapping[Cell, int]) -> dict[Cell, int]:
+    """What samples show in its hooks, of the exact times of `whole`."""
+    seen: dict[Cell, int] = {}
+    hooks = Hooks(facts)
+    for detail in weighed(facts.samples(phases=phases), whole):
+        if any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
+            cell = (detail.phase, MECHANISM_OF[detail.state])
+            seen[cell] = seen.get(cell, 0) + detail.ns
+    return seen
 
 
 def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "other") -> dict[Cell, int]:

@@ -252,30 +252,21 @@ class Places:
         in_phases = set(phases) if phases is not None else None
         details = [d for d in self.run.detail_totals(kind) if in_phases is None or d.phase in in_phases]
         whole = sum(d.ns for d in details)
-        groups = self._by_thread(details)
-        out: list[Holder] = []
-        for who, group in groups.items():
-            ns = sum(d.ns for d in group)
-            spots = self.spots(group)
-            spot = spots[0] if spots else self._library_spot(group)
-            thread: Thread | None = group[0].thread
-            name = self.thread_name(thread)
-            if who == _AS_THEY_BEGIN:
-                thread, name = None, "threads as they begin"
-            elif isinstance(who, tuple) and (
-                not thread or not thread.name or len({d.thread.id for d in group if d.thread}) > 1
-            ):
-                names = {d.thread.name for d in group if d.thread and d.thread.name}
-                called = len(names) == 1 and not _NO_NAME.fullmatch(next(iter(names)))
-                name = (
-                    f"a thread called {names.pop()}"
-                    if called
-                    else f"a thread that runs {frames.short_function(who[1])}"
-                )
-                thread = None
-            waits, share = sum(d.count for d in group), ns / whole if whole else 0.0
-            out.append(Holder(name, thread, ns, waits, share, spot, self.second(spots)))
+        out = [self._holder(who, group, whole) for who, group in self._by_thread(details).items()]
         return sorted(out, key=lambda h: -h.ns)
+
+    def _holder(self, who: int | frames.Function, group: Sequence[Detail], whole: int) -> Holder:
+        ns, waits = sum(d.ns for d in group), sum(d.count for d in group)
+        spots = self.spots(group)
+        spot = spots[0] if spots else self._library_spot(group)
+        thread: Thread | None = group[0].thread
+        name = self.thread_name(thread)
+        several = len({d.thread.id for d in group if d.thread}) > 1
+        if who == _AS_THEY_BEGIN:
+            thread, name = None, "threads as they begin"
+        elif isinstance(who, tuple) and (several or not thread or not thread.name):
+            thread, name = None, _name_of_several(group, who)
+        return Holder(name, thread, ns, waits, ns / whole if whole else 0.0, spot, self.second(spots))
 
     def _by_thread(self, details: Sequence[Detail]) -> dict[int | frames.Function, list[Detail]]:
         """By thread; those without a name of their own by the function that they run. Of many that were met only before
@@ -401,6 +392,14 @@ def _signs(group: Sequence[Detail]) -> tuple[bool, bool, bool]:
         return False, False, False
     awaited = looks(_WOKE, _WORKS) >= limit("awaited_share") * told
     return awaited, looks(_STILL) >= limit("most_share") * told, looks(_WORKS) >= limit("most_share") * told
+
+
+def _name_of_several(group: Sequence[Detail], runs: frames.Function) -> str:
+    """The one that they share; else by the function that they run."""
+    names = {d.thread.name for d in group if d.thread and d.thread.name}
+    if len(names) == 1 and not _NO_NAME.fullmatch(next(iter(names))):
+        return f"a thread called {names.pop()}"
+    return f"a thread that runs {frames.short_function(runs[1])}"
 
 
 def function_name(spot: Spot | None) -> str:
