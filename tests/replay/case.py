@@ -64,9 +64,13 @@ def save(case: Case, run_file: Path | None = None) -> None:
 
 
 def shown(path: Path) -> dict[str, Any]:
-    """`trainperf show --json` of a run file."""
+    """`trainperf show --json` of a run file, and the variant of each finding."""
     with trainperf.open(path) as run:
-        return as_json.to_dict(model.build(run))
+        built = model.build(run)
+        document = as_json.to_dict(built)
+    for told, finding in zip(document["findings"], built.findings, strict=True):
+        told["variant"] = finding.variant
+    return document
 
 
 def replayed(case: Case) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def answer(document: Mapping[str, Any]) -> dict[str, Any]:
     findings = [
         {
             "id": f["id"],
+            "variant": f["variant"],
             "severity": f["severity"],
             "share": round(f["share"], 3),
             "where": Path(f["where"]).name if f["where"] else "",
@@ -104,11 +109,17 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _differ(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return abs(old["share"] - new["share"]) >= SHARE_STEP or any(old[k] != new[k] for k in ("severity", "where"))
+    # Before findings had variants none was kept.
+    otherwise = bool(old.get("variant")) and old["variant"] != new["variant"]
+    moved = abs(old["share"] - new["share"]) >= SHARE_STEP
+    return otherwise or moved or any(old[k] != new[k] for k in ("severity", "where"))
 
 
 def _finding(finding: Mapping[str, Any] | None) -> str:
-    return "none" if finding is None else f"{finding['severity']} {finding['share']:.1%} {finding['where']}".strip()
+    if finding is None:
+        return "none"
+    words = (finding.get("variant"), finding["severity"], f"{finding['share']:.1%}", finding["where"])
+    return " ".join(word for word in words if word)
 
 
 def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
