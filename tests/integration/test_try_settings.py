@@ -14,6 +14,7 @@ SCRIPT = """
 import gc, json, os, sys
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(2)
@@ -39,6 +40,7 @@ def main():
                 "dtype": str(output.dtype), "fused": bool(group["fused"]), "foreach": group["foreach"],
                 "grads": [p.grad is None for p in model.parameters()][0], "anomaly": torch.is_anomaly_enabled(),
                 "strategy": torch.multiprocessing.get_sharing_strategy(), "variable": os.environ.get("SOME_VARIABLE"),
+                "graphs": counters["stats"].get("unique_graphs", 0),
             }))
         nn.functional.cross_entropy(output.float(), y).backward()
         optimizer.step()
@@ -77,12 +79,13 @@ TAKE_EFFECT = {
     "fused=True": {"fused": True},
     "foreach=False": {"foreach": False},
     "zero_grad=set_to_none": {"grads": True},
+    "compile=default": {"graphs": 1},
     "anomaly=off": {"anomaly": False},
     "sharing_strategy=file_system": {"strategy": "file_system"},
     "SOME_VARIABLE=x": {"variable": "x"},
 }  # fmt: skip
-# Here is no CUDA, no memory to pin, and no fork server; compiling takes too long for a test.
-ELSEWHERE = {"pin_memory", "non_blocking", "cudnn_benchmark", "forkserver_preload", "compile"}
+# Here is no CUDA, no memory to pin, and no fork server.
+ELSEWHERE = {"pin_memory", "non_blocking", "cudnn_benchmark", "forkserver_preload"}
 
 
 def test_each_setting_is_tested() -> None:

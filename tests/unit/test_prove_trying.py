@@ -154,6 +154,17 @@ def test_short_epochs_are_measured_whole() -> None:
     assert measure.rate(record, plan) == pytest.approx(80 / 0.5)
 
 
+def test_what_the_first_steps_take_more_is_the_warm_up() -> None:
+    long = loop(0.02)
+    for late in (long["epochs"][0]["requested"], long["epochs"][0]["delivered"]):
+        late[2:] = [t + 3.0 for t in late[2:]]  # compiling
+    assert measure.warm_up_s(long, measure.plan(loop(0.02), ended_itself=False)) == pytest.approx(3.0)
+    short = loop(0.02, epochs=4, length=20)
+    plan = measure.plan(short, ended_itself=False)
+    short["epochs"][0]["begin"] -= 3.0
+    assert plan.whole_epochs and measure.warm_up_s(short, plan) == pytest.approx(3.0)
+
+
 def test_a_training_without_a_loader_is_counted_by_its_steps() -> None:
     record = {"trains": None, "loaders": [], "epochs": [], "backwards": [0.01 * i for i in range(300)]}
     plan = measure.plan(record, ended_itself=False)

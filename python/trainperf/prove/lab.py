@@ -35,7 +35,7 @@ _LIMITS: Final[Mapping[str, str]] = {
     "descheduled": "CPU contention",
     "blocked_io": "blocking calls",
     "gc": "garbage collection",
-    "compute": "arithmetic that bf16 does not speed up here",
+    "compute": "computing, which bf16 does not speed up here,",
     "gpu_wait": "the GPU's work that bf16 does not speed up",
 }
 

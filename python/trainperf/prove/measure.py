@@ -101,8 +101,11 @@ def step_ms(record: Mapping[str, Any], plan: Plan) -> float:
 
 def warm_up_s(record: Mapping[str, Any], plan: Plan) -> float:
     """Seconds that the steps of the warm-up took more than as many later ones: compiling, for one."""
+    if plan.whole_epochs:
+        first, *rest = [e["end"] - e["begin"] for e in record["epochs"] if e["end"] is not None] or [0.0]
+        return float(max(0.0, first - statistics.median(rest))) if rest else 0.0
     starts = _starts(record)
-    if plan.whole_epochs or len(starts) <= plan.warm_up + 1:
+    if len(starts) <= plan.warm_up + 1:
         return 0.0
     later = (starts[-1] - starts[plan.warm_up]) / (len(starts) - 1 - plan.warm_up)
     return float(max(0.0, starts[plan.warm_up] - starts[0] - plan.warm_up * later))
