@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trainperf.findings import cpu_room, loaders
-from trainperf.findings.cpu_use import cpu_use, usable_cpus
+from trainperf.findings import loaders
+from trainperf.findings.cpu_use import cpu_use, quota, usable_cpus
 from trainperf.findings.model import Params, Said
 from trainperf.findings.text import Count, Names, Number
 from trainperf.findings.thresholds import limit
@@ -113,7 +113,7 @@ class Demand:
 
 
 def demand(facts: Facts) -> Demand:
-    allowed = cpu_room.quota(facts.run)
+    allowed = quota(facts.run)
     return Demand(
         cpus=usable_cpus(facts.run),
         quota=allowed.cpus if allowed is not None else 0.0,

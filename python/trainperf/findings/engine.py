@@ -13,9 +13,9 @@ from trainperf.findings.inference_words import of_inference
 from trainperf.findings.ledger import Share as Left
 from trainperf.findings.model import Abstained, Diagnosis, Finding, Outcome, Said, Severity, Standing, Unsure
 from trainperf.findings.rule import Rule
-from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.text import Names, Ns, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.unexplained import Unsplit, unsplit
 from trainperf.findings.verdict import Kind, Verdict, cost_text, judge, worth_a_look
 from trainperf.findings.vocabulary import MACHINE, ON_CPU
 

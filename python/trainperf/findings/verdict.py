@@ -11,10 +11,9 @@ from trainperf.findings.messages import TEXTS
 from trainperf.findings.messages.catalogue import fill
 from trainperf.findings.model import Abstained, Finding, Params, Said
 from trainperf.findings.render import terms
-from trainperf.findings.split import Unsplit, unsplit
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.unexplained import unexplained_forward_ns, unexplained_ns
+from trainperf.findings.unexplained import Unsplit, unexplained_forward_ns, unexplained_ns, unsplit
 from trainperf.findings.vocabulary import CAUSES, MACHINE
 
 if TYPE_CHECKING:

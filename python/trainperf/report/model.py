@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding, Standing
-from trainperf.findings.split import Unsplit
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
+from trainperf.findings.unexplained import Unsplit
 from trainperf.findings.vocabulary import CAUSES, PHASES
 
 if TYPE_CHECKING:
