@@ -20,7 +20,7 @@ from trainperf.prove.trial import Asked, Trial
 
 _AMP: Final = 0.20  # a gain by bf16 below which precision is not the limit
 _COMPILE: Final = 0.10  # a gain by compiling that is worth its time
-_TRIALS: Final = 2  # of each
+_TRIALS: Final = 3  # of each
 _COMPILE_S: Final = 240.0  # that compiling may take
 
 # What a cause means for somebody who looks for speed, where precision is not the limit.
@@ -71,42 +71,45 @@ def lab(prover: Prover) -> Lab:
             Run("bf16 + compile", Change.parse("autocast=bfloat16,compile=default")),
         ]
     )
+    trials: dict[str, list[Trial]] = {run.name: [] for run in result.runs}
     try:
-        for run in result.runs:
-            _measure(prover, first, run)
+        for _ in range(_TRIALS):  # in turns, so that a drift of the machine meets all
+            for run in result.runs:
+                if not run.problem and (prover.left_s > first.trial_s or not trials[run.name]):
+                    _run(prover, first, run, trials[run.name])
     except KeyboardInterrupt:
         result.interrupted = True
+    for run in result.runs:
+        _summarize(first, run, trials[run.name])
     result.sentence = sentence(result.runs)
     result.seconds = time.monotonic() - prover.began
     return result
 
 
-def _measure(prover: Prover, first: First, run: Run) -> None:
-    trials: list[Trial] = []
+def _run(prover: Prover, first: First, run: Run, trials: list[Trial]) -> None:
     compiles = "compile" in dict(run.change.settings)
-    for _ in range(_TRIALS):
-        if prover.left_s < first.trial_s and trials:
-            break
-        timeout = 3 * first.trial_s + (_COMPILE_S if compiles else 30.0)
-        asked = Asked(
-            run.change, first.trial.loader, first.plan.batches, timeout_s=min(timeout, max(5.0, prover.left_s))
-        )
-        trial = prover.trials.run(asked)
-        if not trial.finished or trial.record["unproven"]:
-            run.problem = trial.error or "; ".join(trial.record["unproven"])
-            prover.say(f"{run.name}: {run.problem}")
-            return
-        trials.append(trial)
-    rates = [measure.rate(t.record, first.plan) for t in trials]
-    if not all(rates):
+    timeout = 3 * first.trial_s + (_COMPILE_S if compiles else 30.0)
+    timeout = min(timeout, max(5.0, prover.left_s))
+    trial = prover.trials.run(Asked(run.change, first.trial.loader, first.plan.batches, timeout_s=timeout))
+    if not trial.finished or trial.record["unproven"]:
+        run.problem = trial.error or "; ".join(trial.record["unproven"])
+    elif not measure.rate(trial.record, first.plan):
         run.problem = "it ended before as many steps"
+    else:
+        trials.append(trial)
+    said = run.problem or f"{measure.rate(trial.record, first.plan):.0f} samples/s"
+    prover.say(f"{run.name}: {said}")
+
+
+def _summarize(first: First, run: Run, trials: list[Trial]) -> None:
+    if not trials:
         return
+    rates = [measure.rate(t.record, first.plan) for t in trials]
     run.samples_per_s = statistics.median(rates)
-    run.step_ms = statistics.median(measure.step_ms(t.record, first.plan) for t in trials)
+    run.step_ms = measure.step_ms(trials[0].record, first.plan) * rates[0] / run.samples_per_s
     run.peak_bytes = {key: max(t.record["peak_bytes"][key] for t in trials) for key in trials[0].record["peak_bytes"]}
     run.causes_ms = _causes(trials[-1])
-    run.start_s = statistics.median(measure.warm_up_s(t.record, first.plan) for t in trials)
-    prover.say(f"{run.name}: {run.samples_per_s:.0f} samples/s, {run.step_ms:.1f} ms/step")
+    run.start_s = max(measure.warm_up_s(t.record, first.plan) for t in trials)  # later ones find it compiled
 
 
 def _causes(trial: Trial) -> dict[str, float]:
