@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 FIXED = os.environ.get("FIXED") == "1"
-STEPS, BATCH, POOL = 260, 8, 8
+EPOCHS, STEPS, BATCH, POOL = 10, 260, 8, 8
 
 
 class Sentences(Dataset):
@@ -70,13 +70,15 @@ def main():
     model = nn.Sequential(nn.EmbeddingBag(500, 256), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     started = time.perf_counter_ns()
-    for tokens, labels in DataLoader(data, batch_sampler=Timed(), collate_fn=pad):
-        loss = nn.functional.cross_entropy(model(tokens), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    loader = DataLoader(data, batch_sampler=Timed(), collate_fn=pad)
+    for _ in range(EPOCHS):
+        for tokens, labels in loader:
+            loss = nn.functional.cross_entropy(model(tokens), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
     wall = time.perf_counter_ns() - started
-    truth = {"finding": "slow-sampler", "share": round(drawn / wall, 3), "steps": STEPS, "also": ["data-starved"]}
+    truth = {"finding": "slow-sampler", "share": round(drawn / wall, 3), "steps": EPOCHS * STEPS}
     print("TRUTH " + json.dumps({"finding": None} if FIXED else truth))
 
 
