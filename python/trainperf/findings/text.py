@@ -51,7 +51,16 @@ def size(n: float) -> str:
 _PYTHONS = re.compile(r"[,.\d]*[%defg]?$")  # formats of numbers, as no noun is
 
 
-class Ns(float):
+class _Written:
+    """str() of it is as a message writes it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+class Ns(_Written, float):
     """A duration in nanoseconds: "8.1 ms"."""
 
     __slots__ = ()
@@ -60,7 +69,7 @@ class Ns(float):
         return ms(float(self)) if not spec else format(float(self), spec)
 
 
-class Seconds(float):
+class Seconds(_Written, float):
     """A time that may be long: "90 s", "3 minutes", "5 hours", "4 days"."""
 
     __slots__ = ()
@@ -71,7 +80,7 @@ class Seconds(float):
         return f"{float(self) / unit:.0f} {name}"
 
 
-class Share(float):
+class Share(_Written, float):
     """0 .. 1: "37%"."""
 
     __slots__ = ()
@@ -80,7 +89,7 @@ class Share(float):
         return format(float(self), spec or ".0%")
 
 
-class Count(int):
+class Count(_Written, int):
     """ "1,240", "1 thread", "3 threads"."""
 
     __slots__ = ()
@@ -92,7 +101,7 @@ class Count(int):
         return f"{int(self):,} {one if self == 1 else many or one + 's'}"
 
 
-class Number(float):
+class Number(_Written, float):
     """A rate or a ratio: "2.5"."""
 
     __slots__ = ()
@@ -101,7 +110,7 @@ class Number(float):
         return format(float(self), spec or ".3g")
 
 
-class Bytes(float):
+class Bytes(_Written, float):
     """ "12.4 MB"."""
 
     __slots__ = ()

@@ -33,6 +33,7 @@ def open_codec():
 
 def main():
     training, waiting = Classifier(width=1024), Clock()
+    started = time.perf_counter_ns()
     for _ in range(100):
         training.step(*training.batch())
     if not FIXED:
@@ -40,7 +41,6 @@ def main():
     batches = iter(DataLoader(Tones(), batch_size=BATCH, num_workers=1))
     training.step(*next(batches))
     delayed = 0  # outside of the waits for data
-    started = time.perf_counter_ns()
     while True:
         with waiting:
             batch = next(batches, None)

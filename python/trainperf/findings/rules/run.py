@@ -379,7 +379,7 @@ def _growth_params(facts: Facts, grown: Grown) -> Params:
             "name": _in_words(g),
             "first": Ns(g.first_ns),
             "last": Ns(g.last_ns),
-            "thirds": Names(str(Ns(ns)) for ns in g.thirds_ns),
+            "thirds": Names(map(str, map(Ns, g.thirds_ns))),
             "bends": g.bends,
         }
         for g in grown.phases
