@@ -32,7 +32,7 @@ platforms=()
 for glibc in 2_28 2_17 2014; do platforms+=(--platform "manylinux${glibc/2_/_2_}_aarch64"); done
 rm -rf "$site"
 python -m pip install -qq --disable-pip-version-check --no-compile --target "$site" --implementation cp --python-version $version \
-  --only-binary :all: "${platforms[@]}" wheelhouse/trainperf-*-cp${version/./}-*_aarch64.whl pytest pytest-timeout
+  --ignore-requires-python --only-binary :all: "${platforms[@]}" wheelhouse/trainperf-*-cp${version/./}-*_aarch64.whl pytest pytest-timeout
 scripts/system.sh run "$root" PYTHONPATH="$site" /usr/bin/python$version scripts/check_wheel.py || status=1
 scripts/system.sh run "$root" PYTHONPATH="$site" NATIVE_TEST_MODULE="$PWD/$build/tests/native" /usr/bin/python$version \
   -m pytest -q -p no:cacheprovider -m 'not alone' "$@" \

@@ -170,6 +170,7 @@ def compile_module(headers: Headers, arch: str, zig: Path, defines: list[str], t
         "CMAKE_BUILD_TYPE": "RelWithDebInfo",
         "CMAKE_MODULE_LINKER_FLAGS": "-s",  # stripped as it is linked: this machine's strip knows its own processor
         "Python_INCLUDE_DIR": headers.stage(arch),
+        "Python_FIND_ABI": f"OFF;OFF;OFF;{'ON' if headers.abi.endswith('t') else 'OFF'}",  # the last: no GIL
         "PYBIND11_USE_CROSSCOMPILING": "ON",
         "PYTHON_IS_DEBUG": "0",
         "PYTHON_MODULE_DEBUG_POSTFIX": "",

@@ -21,7 +21,7 @@ site() { # FOLDER VERSION ARCH WHEEL
   for glibc in 2_28 2_27 2_26 2_24 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$3"); done
   rm -rf "$folder"
   python -m pip install -qq --disable-pip-version-check --no-compile --target "$folder" --implementation cp --python-version "$2" \
-    --only-binary :all: "${platforms[@]}" --platform "manylinux2014_$3" "$4"
+    --ignore-requires-python --only-binary :all: "${platforms[@]}" --platform "manylinux2014_$3" "$4"
 }
 
 failed=0 tried=0

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <thread>
@@ -18,7 +19,7 @@ TEST(CpuRoom, FollowsAThreadThatIsPinned) {
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    const CpuRoom pinned = ReadCpuRoom(gettid());
+    const CpuRoom pinned = ReadCpuRoom(syscall(SYS_gettid));
     EXPECT_EQ(pinned.count, 1);
     EXPECT_EQ(pinned.cpus, std::to_string(cpu));
     EXPECT_EQ(MostCpus(), before.count);

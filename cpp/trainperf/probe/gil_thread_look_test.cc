@@ -32,7 +32,7 @@ class Sleeper {
   Sleeper(const Wait& wait, const timespec* timeout) {
     std::atomic<int32_t> tid{0};
     thread_ = std::thread([this, &wait, timeout, &tid] {
-      tid = gettid();
+      tid = syscall(SYS_gettid);
       while (word_ == 0) {
         syscall(SYS_futex, &word_, wait.operation | FUTEX_PRIVATE_FLAG, 0, timeout, nullptr, FUTEX_BITSET_MATCH_ANY);
       }

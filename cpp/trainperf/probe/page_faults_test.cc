@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -26,10 +27,10 @@ TEST(PageFaults, CountsThePagesThatAThreadTakes) {
   GTEST_SKIP() << "ThreadSanitizer writes to shadow memory of its own";
 #endif
   PageFaults faults;
-  const int64_t before = faults.Read(gettid()).faults;
+  const int64_t before = faults.Read(syscall(SYS_gettid)).faults;
   void* memory = Take(MAP_PRIVATE);
   const int64_t pages = static_cast<int64_t>(kBytes) / PageBytes();
-  const int64_t taken = faults.Read(gettid()).faults - before;
+  const int64_t taken = faults.Read(syscall(SYS_gettid)).faults - before;
   EXPECT_GE(taken, pages);
   EXPECT_LE(taken, pages + pages / 4);
   munmap(memory, kBytes);
@@ -37,11 +38,11 @@ TEST(PageFaults, CountsThePagesThatAThreadTakes) {
 
 TEST(PageFaults, CountsTheKernelsTime) {
   PageFaults faults;
-  const int64_t before_ns = faults.Read(gettid()).system_ns;
+  const int64_t before_ns = faults.Read(syscall(SYS_gettid)).system_ns;
   ASSERT_GE(before_ns, 0);
   const int64_t start_ns = ThreadCpuNs();
   while (ThreadCpuNs() - start_ns < 200'000'000) munmap(Take(MAP_PRIVATE), kBytes);
-  EXPECT_GE(faults.Read(gettid()).system_ns - before_ns, 20'000'000);
+  EXPECT_GE(faults.Read(syscall(SYS_gettid)).system_ns - before_ns, 20'000'000);
 }
 
 TEST(PageFaults, SeesWhatIsGivenBackAndNotWhatIsTaken) {
@@ -49,18 +50,18 @@ TEST(PageFaults, SeesWhatIsGivenBackAndNotWhatIsTaken) {
   faults.Look();
   void* memory = Take(MAP_PRIVATE);
   faults.Look();
-  EXPECT_LT(faults.Read(gettid()).returned_bytes, static_cast<int64_t>(kBytes) / 8);
+  EXPECT_LT(faults.Read(syscall(SYS_gettid)).returned_bytes, static_cast<int64_t>(kBytes) / 8);
   faults.Look();
   munmap(memory, kBytes);
   faults.Look();
   void* again = Take(MAP_PRIVATE);
   faults.Look();
-  const int64_t returned = faults.Read(gettid()).returned_bytes;
+  const int64_t returned = faults.Read(syscall(SYS_gettid)).returned_bytes;
   EXPECT_GE(returned, static_cast<int64_t>(kBytes));
   EXPECT_LE(returned, static_cast<int64_t>(kBytes) + static_cast<int64_t>(kBytes) / 8);
   munmap(again, kBytes);
   faults.Look();  // only one look since: there is nothing to compare it with
-  EXPECT_EQ(faults.Read(gettid()).returned_bytes, -1);
+  EXPECT_EQ(faults.Read(syscall(SYS_gettid)).returned_bytes, -1);
 }
 
 TEST(PageFaults, SharedMemoryIsNotTheHeaps) {
@@ -69,7 +70,7 @@ TEST(PageFaults, SharedMemoryIsNotTheHeaps) {
   faults.Look();
   munmap(memory, kBytes);
   faults.Look();
-  EXPECT_LT(faults.Read(gettid()).returned_bytes, static_cast<int64_t>(kBytes) / 8);
+  EXPECT_LT(faults.Read(syscall(SYS_gettid)).returned_bytes, static_cast<int64_t>(kBytes) / 8);
 }
 
 TEST(PageFaults, KnowsNothingOfAThreadThatIsGone) {

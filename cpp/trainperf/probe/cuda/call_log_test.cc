@@ -3,6 +3,7 @@
 #include "trainperf/probe/cuda/call_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ TEST_F(CallLogTest, CallsAreToldByCallbacksWithTheIdsOfWhatTheyLaunch) {
   ASSERT_EQ(batch_.ops.size(), 1u);
   EXPECT_EQ(first.correlation, batch_.ops[0].correlation);
   EXPECT_EQ(static_cast<uint32_t>(first.correlation), launch);
-  EXPECT_EQ(first.tid, static_cast<uint32_t>(gettid()));
+  EXPECT_EQ(first.tid, static_cast<uint32_t>(syscall(SYS_gettid)));
   EXPECT_FALSE(first.failed);
   EXPECT_GE(first.start_ns, before);
   EXPECT_LE(first.end_ns, second.start_ns);

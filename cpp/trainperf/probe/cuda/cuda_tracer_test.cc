@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,7 +87,7 @@ TEST_F(CudaTracerTest, DeliversEverythingWithTimesOfTheMonotonicClock) {
   ASSERT_EQ(batch_.calls.size(), 20'000u);
   EXPECT_NEAR(static_cast<double>(batch_.ops[0].start_ns - (now - 30 * kMs)), 600, 20'000);
   EXPECT_EQ(batch_.ops[0].correlation, batch_.calls[0].correlation);
-  EXPECT_EQ(batch_.calls[0].tid, static_cast<uint32_t>(gettid()));
+  EXPECT_EQ(batch_.calls[0].tid, static_cast<uint32_t>(syscall(SYS_gettid)));
   ExpectNothingLost();
   EXPECT_EQ(tracer_->losses().total(), 0);
   EXPECT_GT(tracer_->CostNs(), 0);

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ CuptiApi FillBuffer() {
   const auto put_kernel = Control<decltype(fakecupti_put_kernel)>("fakecupti_put_kernel");
   const auto put_call = Control<decltype(fakecupti_put_call)>("fakecupti_put_call");
   const auto pid = static_cast<uint32_t>(getpid());
-  const auto tid = static_cast<uint32_t>(gettid());
+  const auto tid = static_cast<uint32_t>(syscall(SYS_gettid));
   for (uint32_t i = 0; i < kLaunches; ++i) {
     const uint64_t at = 1'000'000'000 + i * 20'000;
     put_kernel(0, 7, i + 1, names[i % names.size()].c_str(), at + 8000, at + 18'000, 0, 0);

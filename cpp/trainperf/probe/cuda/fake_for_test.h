@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -52,7 +53,7 @@ class Fake {
   }
   void Call(uint32_t cbid, uint32_t correlation, int64_t from_ns, int64_t until_ns, int driver = 0) const {
     FAKE(*this, put_call)
-    (driver, cbid, static_cast<uint32_t>(gettid()), correlation, Ticks(from_ns), Ticks(until_ns), 0,
+    (driver, cbid, static_cast<uint32_t>(syscall(SYS_gettid)), correlation, Ticks(from_ns), Ticks(until_ns), 0,
      static_cast<uint32_t>(getpid()));
   }
 

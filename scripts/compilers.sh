@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs the sdist by pip with compilers of Debian's, each on a system that has that compiler and no library: so Abseil,
+# SQLite, simdjson and zlib-ng are fetched. Then check_wheel.py imports it and watches a loop. Some five minutes each on
+# two cores.
+#
+#   scripts/compilers.sh                     all
+#   scripts/compilers.sh '*gcc-14*'          some
+#
+# Exits with 1 when one fails, and with 75 when no system could be had.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+systems=(
+  "bookworm 3.11 gcc-12" "trixie 3.13 gcc-13" "trixie 3.13 gcc-14" "forky 3.14 gcc-15" "forky 3.15 gcc-16"
+  "bookworm 3.11 clang-14" "bookworm 3.11 clang-15" "bookworm 3.11 clang-16" "trixie 3.13 clang-17" "trixie 3.13 clang-18"
+  "trixie 3.13 clang-19" "forky 3.14 clang-21"
+)
+[ $# -gt 0 ] || set -- '*'
+
+python -m pip install -qq --disable-pip-version-check -r scripts/requirements-wheel.txt
+rm -rf build/compilers/sdist
+python -m build --sdist --no-isolation -o build/compilers/sdist . >/dev/null
+sdist=$(echo build/compilers/sdist/*.tar.gz)
+
+failed=0 tried=0
+for system in "${systems[@]}"; do
+  wanted=no
+  # shellcheck disable=SC2053 # patterns
+  for pattern in "$@"; do [[ $system != $pattern ]] || wanted=yes; done
+  [ $wanted = yes ] || continue
+  read -r suite version compiler <<<"$system"
+  printf '%-24s ' "$system"
+  case $compiler in
+    gcc-*) cc=$compiler cxx=g++-${compiler#gcc-} packages=("g++-${compiler#gcc-}") ;;
+    clang-*) cc=$compiler cxx=clang++-${compiler#clang-} packages=("$compiler" libstdc++-12-dev) ;;
+  esac
+  [[ $suite-$compiler != trixie-clang* ]] || packages=("$compiler" libstdc++-14-dev)
+  [[ $suite-$compiler != forky-clang* ]] || packages=("$compiler" libstdc++-15-dev)
+  root=$(scripts/system.sh make "$suite" amd64 "python$version-dev" "python$version-venv" libsqlite3-0 ca-certificates binutils libc6-dev \
+    "${packages[@]}") || { [ $? = 75 ] || failed=1; continue; }
+  tried=$((tried + 1))
+  work=$PWD/build/compilers/$suite-$version-$compiler
+  mkdir -p "$work"
+  if ! scripts/system.sh run "$root" CC="/usr/bin/$cc" CXX="/usr/bin/$cxx" WORK="$work" SDIST="$sdist" PIP_DISABLE_PIP_VERSION_CHECK=1 bash -euc '
+    "/usr/bin/$0" -m venv --clear "$WORK/venv"
+    "$WORK/venv/bin/python" -m pip install -v -Cbuild-dir="$WORK/build" "$SDIST" >"$WORK/log" 2>&1
+    "$WORK/venv/bin/python" scripts/check_wheel.py
+  ' "python$version"; then
+    failed=1
+    tail -n 5 "$work/log" || true
+    continue
+  fi
+  "$root/usr/bin/$cxx" --version 2>/dev/null | head -n 1 || true
+  printf '%-24s warnings of our own code: %s\n' "" "$(grep -c 'cpp/.*warning:' "$work/log" || true)"
+done
+[ $tried -gt 0 ] || exit 75
+exit $failed
