@@ -50,8 +50,8 @@ for system in "${systems[@]}"; do
     tail -n 5 "$work/log" || true
     continue
   fi
-  "$root/usr/bin/$cxx" --version 2>/dev/null | head -n 1 || true
-  printf '%-24s warnings of our own code: %s\n' "" "$(grep -c 'cpp/.*warning:' "$work/log" || true)"
+  printf '%-24s %s; warnings of our own code: %s\n' "" "$(scripts/system.sh run "$root" "$cxx" -dumpfullversion -dumpversion)" \
+    "$(grep -c 'cpp/.*warning:' "$work/log" || true)"
 done
 [ $tried -gt 0 ] || exit 75
 exit $failed
