@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import gil, gpu, host, machine, memory, run, trainer
+from trainperf.findings.rules import chores, gil, gpu, host, machine, memory, run, trainer
 from trainperf.findings.rules.blocked import Blocked
-from trainperf.findings.rules.checkpoint import Checkpoint
 from trainperf.findings.rules.data_starved import DataStarved
 from trainperf.findings.rules.delivery_cost import DeliveryCost
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
-from trainperf.findings.rules.logging import Logging
 from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
 from trainperf.findings.rules.skipped_batches import SkippedBatches
 from trainperf.findings.rules.slow_sampler import SlowSampler
-from trainperf.findings.rules.validation import Validation
 from trainperf.findings.rules.worker_startup import WorkerStartup
 from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
@@ -39,13 +36,13 @@ ALL: tuple[Rule, ...] = (
     trainer.lightning_progress_bar,
     trainer.lightning_sigterm,
     trainer.lightning_log,
-    Checkpoint(),
+    chores.checkpoint,
     Blocked(),
     machine.gc_pauses,
     trainer.trainer_logger,
-    Logging(),
+    chores.logging,
     trainer.validation_workers,
-    Validation(),
+    chores.validation,
     host.extra_forward,
     machine.cpu_oversubscription,
     machine.descheduled,
