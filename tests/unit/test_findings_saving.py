@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
-from trainperf.findings.model import Finding
+from trainperf.findings.model import Finding, Said
 from verdicts import LINUX, TRAIN, Make, hook, lightning, said
 
 SAVE = "/x/site-packages/torch/serialization.py:900 save"
@@ -30,6 +30,12 @@ def _told(file: RunFile) -> dict[str, Finding]:
     return {f.id: f for f in said(file).findings}
 
 
+def _fix(f: Finding) -> Said:
+    fix = f.params["fix"]
+    assert isinstance(fix, Said)
+    return fix
+
+
 @pytest.mark.parametrize(
     ("frame", "named", "in_a_thread"),
     [
@@ -51,16 +57,15 @@ def test_what_saves_is_named_and_replaced_by_torch_save_only_where_that_saves_as
     file = make().steps(100, compute=2.0, checkpoint=0.5)
     file.detail("sample", 50, phase="checkpoint", state="native", stack=file.stack(SAVE, frame, MAIN), count=40)
     f = _told(file)["TP304"]
-    assert f.why.startswith(f"{named} runs on the training thread, called by ")
-    assert ("target=torch.save" in f.fix) == in_a_thread
-    assert f.fix.startswith("# save less often" if in_a_thread else f"# call {named} less often")
+    assert (f.variant, f.params["saver"]) == ("writing", named) and f.params["function"]
+    assert _fix(f).key == ("save_in_a_thread" if in_a_thread else "save_less_often")
 
 
-@pytest.mark.parametrize(("storage", "no_help"), [(0.2, "; a faster disk: 5% of it waits for that"), (1.0, "")])
-def test_a_faster_disk_is_said_not_to_help_where_little_waits_for_it(make: Make, storage: float, no_help: str) -> None:
+@pytest.mark.parametrize("storage", [0.2, 1.0])
+def test_a_faster_disk_is_said_not_to_help_where_little_waits_for_it(make: Make, storage: float) -> None:
     cells = {("checkpoint", "native"): 4.0 - storage, ("checkpoint", "blocked"): storage}
     f = _told(make().steps(100, cells, compute=36.0))["TP304"]
-    assert f.will_not_help == f"a larger batch or more workers{no_help}"
+    assert f.params["storage"] == storage / 4 and f.params["fast_disk"] == (storage == 0.2)
 
 
 @pytest.mark.parametrize("code", [FSYNC, RENAME])
@@ -68,17 +73,17 @@ def test_writing_the_file_is_the_checkpoints(make: Make, code: int) -> None:
     file = _other(_run(make), 600, "native", "/usr/lib/python3.11/shutil.py:9 copyfileobj", f"{TRAIN}:6 save")
     told = _told(_other(file, 400, "blocked", f"{TRAIN}:4 save", code=code))
     assert list(told) == ["TP304"] and told["TP304"].cost_ms_per_step == pytest.approx(12.0)
-    assert any(
-        e.startswith("83% of it is beside torch.save: ") and "save (train.py:6)" in e for e in told["TP304"].evidence
-    )
+    params = told["TP304"].params
+    assert params["beside"] == pytest.approx(10 / 12) and "save (train.py:6)" in str(params["beside_place"])
 
 
 def test_a_save_that_is_mostly_beside_torch_save_is_not_told_as_that(make: Make) -> None:
     """A copy of the file: torch.save by itself in a thread would save little."""
     copy = "/usr/lib/python3.11/shutil.py:9 copyfileobj"
     f = _told(_other(_run(make), 600, "native", copy, f"{TRAIN}:6 save"))["TP304"]
-    assert f.where == "train.py:6" and "copyfileobj called by save (train.py:6) is 75% of it, torch.save 25%" in f.why
-    assert "torch.save alone in a thread" in f.will_not_help and "target=torch.save" not in f.fix
+    assert (f.variant, f.where) == ("beside", "train.py:6") and _fix(f).key == "save_all_in_a_thread"
+    assert (f.params["share"], f.params["saver_share"], f.params["saver"]) == (0.75, 0.25, "torch.save")
+    assert f.params["place"] == "shutil.copyfileobj called by save (train.py:6)"
 
 
 @pytest.mark.parametrize(
@@ -135,22 +140,23 @@ def _saving(make: Make, ms: float, state: str, *frames: str, code: int = 0) -> F
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "frames", "says"),
+    ("state", "code", "frames", "call"),
     [
-        ("blocked", SLEEP, (HOOK, *IN_A_SAVE), "waits (clock_nanosleep)"),
-        ("blocked", SENDTO, ("/usr/lib/python3.11/http/client.py:9 send", HOOK, *IN_A_SAVE), "waits (sendto)"),
-        ("native", 0, (HOOK, *IN_A_SAVE), "is on the CPU"),
-        ("blocked", SLEEP, (HOOK,), "waits (clock_nanosleep)"),  # in run.phase("checkpoint")
+        ("blocked", SLEEP, (HOOK, *IN_A_SAVE), "clock_nanosleep"),
+        ("blocked", SENDTO, ("/usr/lib/python3.11/http/client.py:9 send", HOOK, *IN_A_SAVE), "sendto"),
+        ("native", 0, (HOOK, *IN_A_SAVE), None),  # on the CPU
+        ("blocked", SLEEP, (HOOK,), "clock_nanosleep"),  # in run.phase("checkpoint")
     ],
 )
 def test_what_a_save_calls_is_not_told_as_torch_save(
-    make: Make, state: str, code: int, frames: tuple[str, ...], says: str
+    make: Make, state: str, code: int, frames: tuple[str, ...], call: str | None
 ) -> None:
     f = _saving(make, 240, state, *frames, code=code)
-    assert f.why.startswith("the save calls ")
-    assert f.why.endswith(f"Slow.on_save_checkpoint (train.py:50), which {says}: 60% of it")
-    assert f.where == "train.py:50" and f.fix.startswith("# in Slow.on_save_checkpoint (train.py:50): ")
-    assert f.fix_share == pytest.approx(0.6) and not any("/s" in e or "storage" in e for e in f.evidence)
+    assert (f.variant, f.where, f.params["call"]) == ("own_work", "train.py:50", call)
+    assert str(f.params["place"]).endswith("Slow.on_save_checkpoint (train.py:50)")
+    assert _fix(f) == Said("save_own_work", {"function": "Slow.on_save_checkpoint (train.py:50)"})
+    assert f.params["share"] == f.fix_share == pytest.approx(0.6)
+    assert f.params["speed"] is None and f.params["storage"] is None
 
 
 @pytest.mark.parametrize(
@@ -166,8 +172,8 @@ def test_what_a_save_calls_is_not_told_as_torch_save(
 )
 def test_what_may_be_writing_is(make: Make, ms: float, state: str, code: int, frames: tuple[str, ...]) -> None:
     f = _saving(make, ms, state, *frames, code=code)
-    assert f.why.startswith("torch.save runs on the training thread") and f.fix_share > 0.8
-    assert any("25% of it is no writing: " in e for e in f.evidence) == (ms == 100)
+    assert (f.variant, f.params["saver"]) == ("writing", "torch.save") and f.fix_share > 0.8
+    assert [row["share"] for row in f.params["called"]] == ([pytest.approx(0.25)] if ms == 100 else [])
 
 
 def test_of_two_that_a_save_calls_each_has_its_own_share(make: Make) -> None:
@@ -178,8 +184,9 @@ def test_of_two_that_a_save_calls_each_has_its_own_share(make: Make) -> None:
         at = file.stack(f"{TRAIN}:{line} {name}", *IN_A_SAVE, MAIN)
         file.detail("sample", ms, phase="checkpoint", state=state, stack=at, code=SLEEP, count=20)
     f = _told(file)["TP304"]
-    assert f.why.endswith("(train.py:50), which waits (clock_nanosleep): 60% of it; and Slow.sums (train.py:60): 40%")
-    assert f.fix_share == pytest.approx(0.6)
+    assert (f.variant, f.where, f.params["second"]) == ("own_work", "train.py:50", "Slow.sums (train.py:60)")
+    assert f.params["share"] == f.fix_share == pytest.approx(0.6)
+    assert f.params["second_share"] == pytest.approx(0.4)
 
 
 def test_samples_that_stand_for_no_time_are_no_error(make: Make) -> None:
@@ -187,7 +194,8 @@ def test_samples_that_stand_for_no_time_are_no_error(make: Make) -> None:
     hook = file.stack(HOOK, *IN_A_SAVE, MAIN)
     file.detail("sample", 0, phase="checkpoint", state="python", stack=hook, count=1)
     file.detail("sample", 400, phase="checkpoint", state="blocked", stack=hook, code=SLEEP, count=20)
-    assert _told(file)["TP304"].why.endswith("waits (clock_nanosleep): 100% of it")
+    params = _told(file)["TP304"].params
+    assert (params["call"], params["share"]) == ("clock_nanosleep", 1.0)
 
 
 @pytest.mark.parametrize("spans", [True, False])
@@ -195,7 +203,7 @@ def test_how_often_is_told_by_the_steps_between_saves(make: Make, spans: bool) -
     file = make().steps(400, compute=2.0, checkpoint=0.5)
     for step in range(59, 400, 60) if spans else (399,):
         file.span("checkpoint", 33, step=step)
-    assert f"now every {60 if spans else 400} steps" in _told(file)["TP304"].fix
+    assert _fix(_told(file)["TP304"]).params["now"] == (60 if spans else 400)
 
 
 def test_the_files_of_one_step_are_one_save(make: Make) -> None:
@@ -205,8 +213,8 @@ def test_the_files_of_one_step_are_one_save(make: Make) -> None:
         for _ in range(4):
             file.span("checkpoint", 0.625, step=step)
     f = _told(file)["TP304"]
-    assert "now every 5 steps" in f.fix
-    assert f.evidence[0] == "30 saves in 150 steps, 2.5 ms each, of 4 calls of torch.save"
+    assert _fix(f).params["now"] == 5
+    assert (f.params["saves"], f.params["files"]) == (30, 4) and f.params["each"] == pytest.approx(2.5e6)
 
 
 def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
@@ -214,7 +222,7 @@ def test_saves_in_pairs_are_told_by_their_mean(make: Make) -> None:
     file = make().steps(400, compute=2.0, checkpoint=0.5)
     for step in (99, 100, 199, 200, 299, 300):
         file.span("checkpoint", 33, step=step)
-    assert "now every 67 steps" in _told(file)["TP304"].fix
+    assert _fix(_told(file)["TP304"]).params["now"] == 67
 
 
 def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: Make) -> None:
@@ -224,6 +232,5 @@ def test_a_save_by_lightnings_trainer_is_not_to_be_replaced_by_a_bare_one(make: 
     file.object(1, "callback", **{"class": "Keep", "module": "app", "at": f"{TRAIN}:29", "hooks": hooks})
     stack = file.stack(SAVE, trainer, f"{TRAIN}:33 Keep.on_train_batch_end", MAIN)
     file.detail("sample", 50, phase="checkpoint", state="native", stack=stack, count=40)
-    fix = _told(file)["TP304"].fix
-    assert fix.startswith("# in Keep.on_train_batch_end: call trainer.save_checkpoint less often")
-    assert "torch.save" not in fix
+    fix = _fix(_told(file)["TP304"])
+    assert (fix.key, fix.params["callback"]) == ("save_by_trainer", "Keep.on_train_batch_end")

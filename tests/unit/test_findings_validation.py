@@ -6,6 +6,7 @@ import json
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.model import Said
 from verdicts import LINUX, TRAIN, Make, hook, lightning, only, said
 
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
@@ -20,7 +21,8 @@ def test_a_validation_before_the_first_step_is_none_among_the_steps(make: Make) 
     for step in (9, 19, 29, 39):
         file.span("validation", 120, step=step)
     f = only(file)
-    assert "validation runs about every 10 steps" in f.why and "4 validations in 40 steps, 120 ms each" in f.evidence
+    assert f.params["often"] == Said("about_every", {"every": 10})
+    assert (f.variant, f.params["times"], f.params["each"]) == ("validation", 4, 120e6)
 
 
 @pytest.mark.parametrize(("tier", "confidence"), [("exact", "high"), ("off", "medium")])
@@ -57,7 +59,7 @@ def test_what_a_validation_waits_for_its_workers_is_its_own(make: Make) -> None:
     """Without it nothing would wait for a CPU that they use."""
     f = only(waits_for_a_cpu(make))
     assert f.cost_ns == 440e6 and f.causes == ("validation", "descheduled") and not f.waits_apart
-    assert f.why.endswith("takes 22.0 ms") and "20 validations in 100 steps, 22.0 ms each" in f.evidence
+    assert (f.params["times"], f.params["each"], f.params["elsewhere"]) == (20, 22e6, None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,9 @@ def test_what_a_validation_waits_for_its_workers_is_its_own(make: Make) -> None:
 def test_other_waits_for_a_cpu_are_told_as_such(make: Make, whose: dict[str, float], told_by: str) -> None:
     found = {f.id: f for f in said(waits_for_a_cpu(make, **whose)).findings}  # type: ignore[arg-type]
     assert found["TP306"].cost_ns == 320e6 and found[told_by].cost_ns == 120e6
-    assert "20 validations in 100 steps, 22.0 ms each: 6.0 ms of it counts as descheduled" in found["TP306"].evidence
+    params = found["TP306"].params
+    assert (params["times"], params["each"]) == (20, 22e6)
+    assert (params["elsewhere"], params["causes"]) == (6e6, ("descheduled",))
 
 
 def test_waits_for_a_cpu_that_nobody_tells_are_in_it(make: Make) -> None:
@@ -107,7 +111,7 @@ def test_workers_are_advised_where_there_are_cpus_for_them(
     file = make(**of_machine).steps(80, compute=2.0).steps(20, {("validation", state): 20.0})
     file.host(1, process_cpus=0.8, other_cpus=others).loader(2, dataset="Test", validation=(20, 380))
     free = state == "blocked" or of_machine["cpus"] == "4" or not others
-    assert ("num_workers=2" in only(file).fix) == (advised and free)
+    assert (only(file).variant == "waits_for_data") == (advised and free)
 
 
 @pytest.mark.parametrize(("fetches", "advised"), [(80, True), (400, False)])
@@ -117,7 +121,7 @@ def test_where_one_option_is_for_all_loaders_workers_must_save_more_than_trainin
     file = hugging_face(make, 0.75, "blocked")
     file.loader(2, dataset="Test", validation=(20, 390))
     file.loader(1, fetches=fetches, wait=1)
-    assert ("num_workers=2" in only(file).fix) == advised
+    assert (only(file).variant == "waits_for_data") == advised
 
 
 def test_a_stop_is_not_the_validations(make: Make) -> None:
@@ -148,11 +152,9 @@ def test_what_no_loader_feeds_may_be_a_rollout(make: Make, every: int) -> None:
         file.detail("sample", ms / every, phase="validation", state="native", stack=at)
     file.detail("sample", 400, phase="forward", state="native", stack=file.stack(f"{TRAIN}:12 main"))
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert f.title == "what runs in eval() is a large part of the run" and f.why.startswith("collect runs in eval() ")
-    if every == 1:
-        assert "in each step and takes 12.0 ms" in f.why and "if its result is trained on" in f.fix
-    else:
-        assert "about every 4 steps" in f.why and "such as a rollout" in f.fix
+    assert (f.variant, f.params["stretch"], f.params["each"]) == ("eval_mode", "collect", 12e6)
+    assert f.params["often"] == (Said("in_each_step") if every == 1 else Said("about_every", {"every": 4}))
+    assert f.params["every_step"] == (every == 1)
 
 
 def test_a_rollout_whose_environment_takes_most_of_it(make: Make) -> None:
@@ -166,9 +168,9 @@ def test_a_rollout_whose_environment_takes_most_of_it(make: Make) -> None:
         file.detail("sample", ms, phase="validation", state="native", stack=at)
     file.detail("sample", 400, phase="forward", state="native", stack=file.stack(LINEAR, MODEL, f"{TRAIN}:12 main"))
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert f.title == "what runs in eval() is a large part of the run"
-    assert "about 3 times in each step and takes 4.0 ms" in f.why and "67% of it in Env.step" in f.why
-    assert "in Env.step" in f.fix and "if its result is trained on" in f.fix
+    assert (f.variant, f.params["each"], f.params["every_step"]) == ("eval_mode", 4e6, True)
+    assert f.params["often"] == Said("several_times", {"times_a_step": 3})
+    assert f.params["own_share"] == pytest.approx(2 / 3) and f.params["own_function"] == "Env.step (train.py:61)"
     assert "it reads no DataLoader" in f.confidence_why
 
 
@@ -184,7 +186,7 @@ def test_what_is_done_in_each_step_is_warned_of_and_nearly_all_of_it_saved(
     file.loader(2, validation=(40, 1.0))
     f = next(f for f in said(file).findings if f.id == "TP306")
     assert f.share == pytest.approx(4 / 14) and (f.severity, f.fix_share) == (severity, saves)
-    assert ("every N steps" in f.fix) == (every == 1) and ("half as often" in f.fix) == (every == 2)
+    assert f.params["every_step"] == (every == 1) and f.params["rarely"] == Said("validate_less_often")
 
 
 def test_validation_is_mentioned_then_warned_of(make: Make) -> None:
@@ -209,7 +211,7 @@ def test_of_two_callbacks_in_a_file_the_one_that_validates_is_named(make: Make, 
     at = file.stack(MODEL, f"{TRAIN}:61 {'Val.' if qualified else ''}on_train_batch_end")
     file.detail("sample", 390, phase="validation", state="native", stack=at, count=40)
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert f.fix.startswith("# in Val.on_train_batch_end: "), f.fix
+    assert f.params["rarely"] == Said("validate_in_callback", {"callback": "Val.on_train_batch_end"})
 
 
 def hugging_face(make: Make, own: float, mechanism: str = "native") -> RunFile:
@@ -239,11 +241,9 @@ def test_the_users_function_that_takes_most_of_it_is_named(make: Make, function:
     file.detail("sample", 300, phase="validation", state=state, stack=own, count=60)
     f = only(file)
     assert f.id == "TP306" and f.where == "train.py:31"
-    assert f.why.endswith(f"takes 20.0 ms, 75% of it in {function} (train.py:31)")
-    first, rest = f.fix.split("\n")
-    assert first.startswith(f"# in {function} (train.py:31): do less")
-    assert rest.startswith("TrainingArguments(eval_strategy=") and "half of the data" not in f.fix
-    assert f.fix_share == pytest.approx(0.75, abs=0.01)
+    assert f.params["own"] == f.params["own_function"] == f"{function} (train.py:31)"
+    assert f.params["rarely"] == Said("validate_by_hugging_face", {"interval": 10})
+    assert f.fix_share == f.params["own_share"] == pytest.approx(0.75, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_validation_that_waits_for_data_is_trouble_of_the_usual_size(
     found = [f for f in said(file).findings if f.id == "TP306"]
     assert [f.severity for f in found] == ([severity] if severity else [])
     if severity == "warning":
-        assert found[0].title == "validation waits for its data" and "num_workers=2" in found[0].fix
+        assert found[0].variant == "waits_for_data"
 
 
 @pytest.mark.parametrize(("at", "severity"), [((f"{TRAIN}:31 plot",), "warning"), ((MODEL,), "info")])
@@ -302,8 +302,8 @@ def test_what_is_the_models_or_less_than_half_is_not(
     stack = file.stack(*frames, EVALUATE, f"{TRAIN}:90 <module>")
     file.detail("sample", 400 * own, phase="validation", state="native", stack=stack, count=count)
     f = only(file)
-    assert f.why.endswith("takes 20.0 ms") and f.fix_share == 0.5
-    assert f.fix.startswith("TrainingArguments(") and f.fix.endswith("; or a smaller eval_dataset")
+    assert (f.params["each"], f.params["own"], f.fix_share) == (20e6, None, 0.5)
+    assert f.params["rarely"] == Said("validate_by_hugging_face", {"interval": 10})
 
 
 def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
@@ -311,15 +311,15 @@ def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
     file.loader(2, dataset="Test", validation=(20, 300))
     stack = file.stack(f"{TRAIN}:8 Test.__getitem__", FETCH, EVALUATE, f"{TRAIN}:90 <module>")
     f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=60))
-    assert f.why.endswith("takes 20.0 ms, most of it waiting for data, made in Test.__getitem__ (train.py:8)")
-    assert any("75% of it waits for validation data" in e for e in f.evidence) and "smaller eval_dataset" in f.fix
+    assert (f.variant, f.params["made_in"]) == ("waits_for_data", "Test.__getitem__ (train.py:8)")
+    assert f.params["waiting"] == 0.75
     assert f.fix.startswith("TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)  # of")
 
 
 def test_workers_that_a_validation_has_already_are_not_asked_for(make: Make) -> None:
     file = hugging_face(make, 0.75, "blocked")
     file.loader(2, dataset="Test", num_workers=2, validation=(20, 300))
-    assert "num_workers" not in only(file).fix
+    assert only(file).variant == "validation"
 
 
 @pytest.mark.parametrize("state", ["native", "blocked", "python"])
@@ -332,7 +332,7 @@ def test_what_may_be_the_model_or_a_wait_for_the_device_is_not_named(make: Make,
     at = file.stack(f"{TRAIN}:31 attention", f"{TRAIN}:90 <module>")
     file.detail("sample", 600, phase="validation", state=state, stack=at, count=60)
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert ("attention" in f.why) == (state == "python" and unseen == "the device")
+    assert ("attention" in str(f.params["own"])) == (state == "python" and unseen == "the device")
 
 
 def test_a_metric_that_is_a_module_is_no_model(make: Make) -> None:
@@ -340,7 +340,7 @@ def test_a_metric_that_is_a_module_is_no_model(make: Make) -> None:
     file = hugging_face(make, 0.75, "python")
     stack = file.stack(metric, MODEL, f"{TRAIN}:31 compute_metrics", EVALUATE, f"{TRAIN}:90 <module>")
     f = only(file.detail("sample", 300, phase="validation", state="python", stack=stack, count=60))
-    assert "compute_metrics" in f.why or "Metric" in f.why
+    assert "compute_metrics" in str(f.params["own"])
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_who_makes_validations_data_is_named_where_it_is_known(
     file.loader(2, dataset="Test", validation=(20, wait))
     stack = file.stack(*frames, EVALUATE, f"{TRAIN}:90 <module>")
     f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=count))
-    assert "made in" not in f.why
+    assert f.params["made_in"] is None
 
 
 @pytest.mark.parametrize("wait", ["sleep", "lock", "its own data"])
@@ -375,5 +375,5 @@ def test_a_wait_for_a_thread_or_for_data_of_ones_own_is_no_work(make: Make, wait
     stack = file.stack(at, f"{TRAIN}:90 <module>")
     file.detail("sample", 600, phase="validation", state="blocked", stack=stack, code=call, count=60)
     f = next(f for f in said(file).findings if f.id == "TP306")
-    assert ("train.py:31" in f.why) == (wait == "sleep")
+    assert ("train.py:31" in str(f.params["own"])) == (wait == "sleep")
     assert ("60 samples" in f.confidence_why) == (wait == "sleep")
