@@ -94,7 +94,7 @@ class Idleness:
         told = self.tell(facts, device, loss)
         if not isinstance(told, _Told):
             return told
-        shares = {"each": Ns(loss.ns / facts.steps), "of_idle": Share(loss.ns / max(1, device.idle_ns))}
+        shares: Params = {"each": Ns(loss.ns / facts.steps), "of_idle": Share(loss.ns / max(1, device.idle_ns))}
         return Diagnosis(
             variant=told.variant,
             severity="info" if told.warm_up else severity,
