@@ -307,7 +307,17 @@ class RunFile(DeviceParts):
         row = {"reading": reading, "count": count, "wait_ns": _ns(wait)}
         return self._add("fetch_awaited", loader=loader, worker=worker, **row)
 
-    def worker(self, loader: int, pid: int, *, cpu_share: float, seconds: float, states: Mapping[str, int]) -> RunFile:
+    def worker(
+        self,
+        loader: int,
+        pid: int,
+        *,
+        cpu_share: float,
+        seconds: float,
+        states: Mapping[str, int],
+        waits: Mapping[tuple[int, bool], int] | None = None,
+    ) -> RunFile:
+        """`waits`: looks at it at work, by the call it waits in and whether that is for a lock of several processes."""
         id = len(self._rows["worker"]) + 1
         length = round(seconds * 1e9)
         self._add(
@@ -325,6 +335,8 @@ class RunFile(DeviceParts):
         )
         for state, readings in states.items():
             self._add("worker_state", worker=id, state=state, readings=readings)
+        for (call, shared), looks in (waits or {}).items():
+            self._add("worker_wait", worker=id, call=call, shared=int(shared), looks=looks)
         return self
 
     def tier(self, probe: str, tier: str, why: str = "") -> RunFile:

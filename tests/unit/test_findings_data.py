@@ -210,6 +210,13 @@ def test_an_iterable_of_quick_batches_is_to_be_made_cheaper(make: Make) -> None:
     assert f.fix.startswith("# make a batch of Rows cheaper") and f.fix_share == 1
 
 
+def test_an_iterable_of_slow_batches_is_to_be_made_ahead(make: Make) -> None:
+    file = make(cpus="4").steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, dataset="Rows", is_dataloader=False)
+    f = only(file)
+    assert (f.id, f.variant, f.params["usable"]) == ("TP101", "ahead", None)
+
+
 def test_of_several_loaders_the_costliest_is_to_have_workers(make: Make) -> None:
     file = make(cpus="8").steps(100, {("fetch", "python"): 7.0}, compute=3.0)
     file.loader(1, fetches=100, wait=600, dataset="Unlabelled")

@@ -176,4 +176,4 @@ def test_what_the_training_decides_is_not_to_be_drawn_at_once(make: Make, inner:
 
 
 def test_any_other_sampler_is_to_draw_an_epoch_at_once(make: Make) -> None:
-    assert "a whole epoch's indices at once" in _sampler_fix(make(), f"{TRAIN}:9 Chooser.__iter__")
+    assert "all indices of the epoch at once" in _sampler_fix(make(), f"{TRAIN}:9 Chooser.__iter__")

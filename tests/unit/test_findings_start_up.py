@@ -173,7 +173,7 @@ def test_workers_that_import_at_each_start_are_told_of_the_fork_server(make: Mak
     assert not any("fork server imports" in e for e in f.evidence)
 
 
-def persistent_epochs(file: RunFile, first: float, later: float) -> RunFile:
+def persistent_epochs(file: RunFile, first: float, later: float, kind: str = "map") -> RunFile:
     """Ten short epochs of a loader with persistent workers: what their first batches took."""
     for step in range(120):
         wait = later if step else first
@@ -181,8 +181,26 @@ def persistent_epochs(file: RunFile, first: float, later: float) -> RunFile:
         if step % 12 == 0:
             file.span("loader_start", wait / 10, step=step, object=1)
             file.span("first_fetch", wait * 9 / 10, step=step, object=1)
-    file.loader(1, fetches=110, wait=11, ready={2: (110, 11)}, num_workers=2, persistent_workers=True)
+    file.loader(1, fetches=110, wait=11, ready={2: (110, 11)}, num_workers=2, persistent_workers=True, kind=kind)
     return file
+
+
+def test_one_start_in_few_steps_tells_nothing(make: Make) -> None:
+    file = make()
+    file.step(data_wait=200.0, compute=4.0)
+    file.steps(12, compute=4.0)
+    file.span("loader_start", 20, step=0, object=1).span("first_fetch", 180, step=0, object=1)
+    file.loader(1, fetches=12, wait=1, ready={2: (12, 1)}, num_workers=2)
+    assert "TP104" not in [f.id for f in said(file).findings]
+    assert [a.slug for a in said(file).abstained if a.id == "TP104"] == ["worker-startup"]
+
+
+def test_an_epoch_of_a_stream_has_no_sampler(make: Make) -> None:
+    file = persistent_epochs(make(), first=160.0, later=36.0, kind="iterable")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.1, seconds=2, states={"S": 2})
+    (f,) = said(file).findings
+    assert (f.slug, f.variant, f.params["refills"]) == ("first-batches", "empty_queue_of_stream", 9)
 
 
 def test_persistent_workers_begin_each_epoch_with_an_empty_queue(make: Make) -> None:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from trainperf.findings.worker_locks import lock_share
+from trainperf.findings.loaders import lock_share
+from verdicts import LINUX, Make, only
 
 FUTEX, FLOCK, SLEEP, POLL = 202, 73, 230, 7
 
@@ -34,3 +35,14 @@ def test_four_workers_at_one_lock_would_wait_more() -> None:
 
 def test_too_few_looks_say_nothing() -> None:
     assert share(2, {(FUTEX, True): 3, (SLEEP, False): 3}) == 0
+
+
+def test_workers_that_wait_for_one_lock_are_to_have_a_handle_each(make: Make) -> None:
+    file = make(cpus="8", platform=LINUX).steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
+    file.loader(1, fetches=100, wait=600, ready={0: (100, 600)}, num_workers=2, dataset="Rows")
+    for pid in (71, 72):
+        file.worker(
+            1, pid, cpu_share=0.3, seconds=20, states={"S": 20, "R": 5}, waits={(FUTEX, True): 20, (SLEEP, False): 20}
+        )
+    f = only(file)
+    assert (f.id, f.variant, f.params["locked"]) == ("TP102", "locked", 0.5)

@@ -9,10 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "python"
 # What is known of a run, and the helpers of rules that it asks. To shrink, and to go.
-KNOWN = {
-    f"trainperf.findings.{name}"
-    for name in (*("batch_work", "debug_modes", "facts", "framework", "growth", "loaders", "restarts", "skipped"),)
-}
+KNOWN = {f"trainperf.findings.{name}" for name in ("batch_work", "facts")}
 
 
 def imports(root: Path) -> dict[str, set[str]]:

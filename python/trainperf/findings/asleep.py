@@ -144,8 +144,8 @@ class Asleep(Wait):
 def _untold(facts: Facts, asleep: Collection[Detail]) -> list[Detail]:
     """Without what other findings tell: of checkpoints, callbacks, and loaders that end."""
     told = beside_saves(facts).details
-    if facts.loaders_end.is_told(facts):
-        told |= facts.loaders_end.details
+    if facts.once(loaders.loaders_end).is_told(facts):
+        told |= facts.once(loaders.loaders_end).details
     return [d for d in asleep if d not in told and not facts.once(in_told_hook)(d.phase, facts.run.stack(d.stack))]
 
 

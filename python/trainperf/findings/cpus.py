@@ -261,6 +261,14 @@ def _own_threads(facts: Facts) -> float:
     return max(_between(facts, readings, start, end) for readings in (during, facts.run.host))
 
 
+def once_free(facts: Facts) -> Said | None:
+    """When more workers help, where other processes leave less than half of a CPU; else None."""
+    wants, used = demand(facts), load(facts)
+    if not used.known or used.others < limit("competing_cpus") or free(wants, used)[1] >= limit("free_cpus"):
+        return None
+    return Said("once_free", {"others": used.others, "cpus": Count(wants.cpus)})
+
+
 def threads_beside(facts: Facts) -> tuple[float, float] | None:
     """CPUs that threads of this process used besides the training thread, torch's and ours, while steps ran: at least,
     and at most; None: not known."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trainperf.findings import loaders
 from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.confidence import confidence
 from trainperf.findings.gpu import Gpu
@@ -19,8 +18,6 @@ from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Role, Said, Severity, Standing, Sure
 from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Holder, Places, Spot, function_name
-from trainperf.findings.restarts import Outside, Restarts, restarts, workers_stop
-from trainperf.findings.skipped import Skipped, skipped
 from trainperf.findings.text import Count, Share, ms, plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
@@ -105,24 +102,6 @@ class Facts(Places):
     def batch_work(self) -> BatchWork:
         """Several rules ask for it, and it goes through all stacks."""
         return batch_work(self)
-
-    @cached_property
-    def sampler_cells(self) -> dict[Cell, int]:
-        """Of the fetches' time: what the samplers take."""
-        return loaders.sampler_cells(self)
-
-    @cached_property
-    def restarts(self) -> Restarts | None:
-        return restarts(self)
-
-    @cached_property
-    def skipped(self) -> Skipped | None:
-        return skipped(self)
-
-    @cached_property
-    def loaders_end(self) -> Outside:
-        """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
-        return self.restarts.left if self.restarts is not None else workers_stop(self)
 
     # -- time
 

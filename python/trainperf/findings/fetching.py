@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
-from trainperf.findings.facts import plural
-from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop, told_beside
+from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop
+from trainperf.findings.model import Params, Said, Sure
 from trainperf.findings.syscalls import call_of, waiting_kind
+from trainperf.findings.text import Count, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.handovers import Handover
-    from trainperf.findings.model import Cell, Confidence
+    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail
 
 
@@ -80,41 +81,48 @@ class Fetching(Wait):
         """What it waits at for other threads."""
         return handover(self.top.frames) if self.in_lock and self.top is not None else None
 
-    def holder(self, facts: Facts) -> str:
-        """Where the one is that it waits for; "" where that is not known."""
-        return facts.label(self.waited_for.spot) if self.waited_for is not None else ""
+    def params(self, facts: Facts, name: str | Said) -> Params:
+        """What it does, where, and what others do meanwhile. `name`: of the data."""
+        by_trace = facts.of_trace  # which tells no states of threads
+        return {
+            **self._place(facts, name),
+            "doing": Said("is_read" if by_trace else "waits_in_call" if self.waits else "computes"),
+            "call": None if by_trace else self.call or None,
+            "on_cpu": None if by_trace else Share(1 - self.blocked),
+            "blocked": Share(self.blocked),
+            "busy": self.busy_threads if self.for_threads else None,  # CPUs
+            "samples": Count(self.samples),
+            "spots": tuple(
+                {"share": Share(spot.share), "place": facts.label(spot) if _is_of_users(spot) else Said("library_code")}
+                for spot in self.spots[:2]
+                if spot is self.top or spot.share >= limit("felt_share")
+            ),
+            "beside": tuple(
+                {
+                    "name": b.name,
+                    "place": facts.label(b.spot),
+                    "share": Share(b.share),
+                    "doubt": None if b.awaited else Said("not_awaited" if b.still else "maybe_awaited"),
+                }
+                for b in self.beside[:3]
+            ),
+        }
 
-    def why(self, facts: Facts, name: str) -> str:
-        """What it does, and where. `name`: of the data."""
-        doing = "computes"
-        if facts.of_trace:
-            doing = "is read"
-        elif self.waits:
-            doing = f"waits ({self.call})" if self.call else "waits"
-        at = facts.label_with_caller(self.top) if self.top is not None and _is_of_users(self.top) else name
-        why = f"{at} {doing} on the training thread"
-        if self.top is not None and not _is_of_users(self.top):
-            why += f": most of it library code, called by {frames.label(self.top.frame, facts.base)}"
-        if self.waited_for is not None:
-            why = f"{self.waited_for.name} is in {self.holder(facts)} while {why}"
-        return f"{why}, while other threads of this process compute" if self.for_threads else why
+    def _place(self, facts: Facts, name: str | Said) -> Params:
+        top, awaited = self.top, self.waited_for
+        users = top is not None and _is_of_users(top)
+        return {
+            "at": facts.label_with_caller(top) if top is not None and users else name,
+            "library_by": frames.label(top.frame, facts.base) if top is not None and not users else None,
+            "awaited": awaited.name if awaited is not None else None,
+            "awaited_at": facts.label(awaited.spot) if awaited is not None else None,
+        }
 
-    def evidence(self, facts: Facts) -> Iterator[str]:
-        """Where it is, and what others do meanwhile."""
-        for spot in self.spots[:2]:
-            if spot is self.top or spot.share >= limit("felt_share"):
-                at = facts.label(spot) if _is_of_users(spot) else "library code"
-                yield f"{spot.share:.0%} of its {plural(self.samples, 'sample')} are in {at}"
-        if self.for_threads:
-            yield f"other threads of this process use {self.busy_threads:.1f} CPUs or more, beside torch's"
-        for other in self.beside[:3]:
-            yield told_beside(facts, other)
-
-    def confidence(self, facts: Facts) -> tuple[Confidence, str]:
-        level, why = facts.confidence() if facts.of_trace else facts.confidence(samples=self.samples)
-        if not self.for_threads:
-            return level, why
-        return "low" if level == "low" else "medium", f"{why}; that it waits for those threads is inferred"
+    def sure(self, facts: Facts) -> Sure:
+        return Sure(
+            samples=None if facts.of_trace else self.samples,
+            doubts=(Said("threads_inferred"),) if self.for_threads else (),
+        )
 
 
 def _is_of_users(spot: Spot) -> bool:

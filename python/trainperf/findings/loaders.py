@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trainperf.findings import frames
-from trainperf.findings.model import Cell, Limits
-from trainperf.findings.text import plural
+from trainperf.findings.model import Cell, Limits, Params, Said
+from trainperf.findings.syscalls import syscall_name
+from trainperf.findings.text import Count, Number, plural
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import MECHANISM_OF
+from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, PHASES
 from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.runfile import Detail, Loader, Worker
-
+    from trainperf.runfile import Detail, Frame, Int64Array, Loader, Worker
 
 SAMPLER_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
 SKIPPED_LIMITS = Limits(limit("rare_warn_share"), limit("critical_share"))
 TORCHS_DATASETS = {"TensorDataset", "Subset", "ConcatDataset", "StackDataset", "ChainDataset"}
+_FILE_LOCKS = {"flock", "fcntl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +42,6 @@ class WorkerView:
     def told(self) -> bool:
         """Whether there is enough to say what they do."""
         return self.read > 0 and self.looks >= limit("min_looks")
-
-    @property
-    def looked(self) -> str:
-        return f"{plural(self.looks, 'look')} at the workers"
-
-    @property
-    def text(self) -> str:
-        if not self.read:
-            return "the workers' CPU time was not seen" + (" (they lived under two seconds)" if self.looks else "")
-        if not self.told:
-            return f"only {self.looked}: too few to tell whether they compute or wait"
-        each = f"each on the CPU {self.cpu_share:.0%}" if self.count > 1 else f"on the CPU {self.cpu_share:.0%}"
-        busiest = f" (the busiest {self.slowest:.0%})" if self.count > 1 else ""
-        return (
-            f"{plural(self.count, 'worker')}, {each} of the time{busiest}, "
-            f"ready to run at {self.running:.0%} of {self.looked}"
-        )
 
     @property
     def computes(self) -> bool:
@@ -134,28 +121,69 @@ def worker_view(loader: Loader, *others: Loader) -> WorkerView:
     )
 
 
+def lock_share(facts: Facts, loader: Loader, workers: int) -> float:
+    """Of the looks at its workers at work, those that found one waiting for a lock of several processes. 0 where these
+    are too few, or fewer than serialized workers have: of w workers that wait for one lock all the time, 1 - 1/w wait.
+
+    An idle worker is in no such wait: it polls the queue of its indices.
+    """
+    looks = locked = 0
+    for worker in loader.workers:
+        for (call, shared), count in worker.waits.items():
+            looks += count
+            is_lock = shared or (call >= 0 and syscall_name(call, facts.machine) in _FILE_LOCKS)
+            locked += count * is_lock
+    if workers < 2 or locked < limit("min_samples"):
+        return 0.0
+    share = locked / looks
+    return share if share >= limit("half_share") * (1 - 1 / workers) else 0.0
+
+
 def is_stream(loader: Loader) -> bool:
     """An IterableDataset: each worker has a copy, and reads all of it unless the copies share it out."""
     return loader.description.get("kind") == "iterable" and bool(loader.description.get("is_dataloader", True))
 
 
-def with_workers(loader: Loader | None, workers: int, call: str, note: str = "") -> str:
-    """A fix that gives a loader so many workers: `call`, and of a stream what each of them must do."""
-    code = f"{call}  # {note}" if note else call
-    if loader is None or workers < 2 or not is_stream(loader):
-        return code
-    share = "once __iter__ reads only its worker's part (get_worker_info): else each repeats the whole stream"
-    return f"# num_workers={workers}, {share}\n{code}"
+def who(facts: Facts, workers: int) -> tuple[str, str]:
+    """Who waits, and for whom."""
+    return facts.step_thread_name, f"{Count(workers):worker process|worker processes}" if workers else ""
+
+
+def with_workers(
+    loader: Loader | None,
+    workers: int,
+    *,
+    notes: Iterable[Said | None] = (),
+    ahead: int | None = None,
+    persistent: bool = False,
+    spawn: bool = False,
+) -> Said:
+    """Code that gives a loader so many workers, and of a stream what each of them must do. `ahead`: a prefetch_factor.
+    `notes`: behind the code."""
+    said = tuple(note for note in notes if note is not None)
+    params: Params = {
+        "workers": workers,
+        "ahead": ahead,
+        "persistent": persistent,
+        "spawn": spawn,
+        "stream": loader is not None and workers > 1 and is_stream(loader),
+        "notes": said or None,
+    }
+    return Said("with_workers", params)
+
+
+def many_for_a_backward(facts: Facts, main: Loader | None) -> Number | None:
+    """The batches that are fetched for each, where the loop may drop most of them, such as of a filter: not told from
+    losses summed over several."""
+    if main is None or told_skipped(facts):
+        return None
+    each = (main.fetches.count + main.fetches.first_count) / max(1, int(facts.run.steps.backwards.sum()))
+    return Number(each) if each >= limit("dropped_ratio") else None
 
 
 def read_by(fix: str, reader: str) -> str:
     """A fix of a loader says whose it is: not the training's."""
     return _noted(fix, f"of the loader that {reader} reads")
-
-
-def read_of(fix: str, dataset: str) -> str:
-    """A fix of one of several loaders."""
-    return _noted(fix, f"of {dataset}")
 
 
 def made_in(fix: str, method: str) -> str:
@@ -201,27 +229,32 @@ def sampler_cells(facts: Facts) -> dict[Cell, int]:
 
 
 def sampler_share(facts: Facts) -> float:
-    return sum(facts.sampler_cells.values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
+    return sum(facts.once(sampler_cells).values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
 
 
 def told_sampler(facts: Facts) -> dict[Cell, int]:
     """What TP106 tells; nothing of a sampler that is slow only where it begins, which is TP104's."""
-    cells, restarts = facts.sampler_cells, facts.restarts
+    cells, begun = facts.once(sampler_cells), facts.once(restarts)
     ns = sum(cells.values())
-    if restarts is not None and restarts.began_ns >= limit("half_share") * ns:
+    if begun is not None and begun.began_ns >= limit("half_share") * ns:
         return {}
     return cells if facts.grade(ns, SAMPLER_LIMITS) is not None else {}
 
 
 def told_skipped(facts: Facts) -> dict[Cell, int]:
     """What TP107 reports."""
-    mine = facts.skipped
+    mine = facts.once(skipped)
     return mine.claims if mine is not None and facts.grade(mine.ns, SKIPPED_LIMITS) is not None else {}
 
 
 def workers_cells(facts: Facts) -> dict[Cell, int]:
     """The waits of fetches, without their samplers and what TP107 reports."""
-    drawn, dropped = facts.sampler_cells, told_skipped(facts)
+    return fetch_cells(facts, facts.once(sampler_cells))
+
+
+def fetch_cells(facts: Facts, drawn: Mapping[Cell, int]) -> dict[Cell, int]:
+    """Likewise. `drawn`: the samplers' part."""
+    dropped = told_skipped(facts)
     return {
         cell: max(0, ns - drawn.get(cell, 0) - dropped.get(cell, 0))
         for cell, ns in facts.cells("data_wait", ["fetch"]).items()
@@ -345,3 +378,165 @@ def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:
             out[cell] = out.get(cell, 0) + room
             left -= room
     return out
+
+
+# -- loaders that begin again for each batch, as `next(iter(loader))` does: what all that beginning costs
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The exact time outside of fetches that samples tell is a loader's own."""
+
+    details: frozenset[Detail]
+    claims: dict[Cell, int]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+    def is_told(self, facts: Facts) -> bool:
+        """Whether a rule before this one took it."""
+        return self.ns > 0 and all(facts.matrix[c] - facts.ledger.left(c) >= ns for c, ns in self.claims.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    main: Loader  # of those, the one that costs most
+    starts: int
+    batches: int
+    anew: bool  # each start was of a loader made anew
+    sampled_ns: int  # by samples: what drew the indices of those without workers
+    in_process_ns: int  # of the fetches' time: that and iter(loader), of those without workers
+    began_ns: int  # of the fetches' time, in all
+    left: Outside  # what came after a batch: its workers stop, its indices go
+    claims: dict[Cell, int]
+
+
+def restarts(facts: Facts) -> Restarts | None:
+    """None: each loader goes on, to the end of its epoch or for several batches; or a framework's loop begins them, for
+    as few batches as it was told to."""
+    if facts.run.meta.get("framework"):
+        return None
+    found = [v for v in facts.run.loaders.values() if _begins_again(v)]
+    starts = sum(v.fetches.first_count for v in found)
+    if starts < limit("restart_min_starts") or 2 * starts < facts.steps:
+        return None
+    cells = facts.cells("data_wait", ["fetch"])
+    began = _starts_ns(facts, found)
+    in_process = [v for v in found if not num_workers(v)]
+    # What a batch itself takes they take however they go on.
+    sampled = min(sum(facts.once(sampler_cells).values()), sum(v.fetches.first_wall_ns for v in in_process))
+    in_process_ns = sum(began[v.id] for v in in_process) + sampled
+    by_workers = {v.id: began[v.id] + v.fetches.first_wall_ns for v in found if num_workers(v)}
+    began_ns = in_process_ns + sum(by_workers.values())
+    left = _outside(facts, frames.stops_workers if by_workers else frames.gives_back)
+    return Restarts(
+        main=max(found, key=lambda v: by_workers.get(v.id, began[v.id] + v.fetches.first_wall_ns)),
+        starts=starts,
+        batches=sum(v.fetches.count + v.fetches.first_count for v in found),
+        anew=all(v.fetches.first_count == 1 for v in found),
+        sampled_ns=sampled,
+        in_process_ns=in_process_ns,
+        began_ns=began_ns,
+        left=left,
+        claims=spread(cells, began_ns) | left.claims,
+    )
+
+
+def loaders_end(facts: Facts) -> Outside:
+    """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
+    begun = facts.once(restarts)
+    return begun.left if begun is not None else workers_stop(facts)
+
+
+def workers_stop(facts: Facts) -> Outside:
+    """Outside of a fetch workers stop where the loop leaves an epoch before its end, or lets an iterator go."""
+    found = [v for v in facts.run.loaders.values() if num_workers(v)]
+    if not found or any(map(only_validates, found)):  # may be a validation's
+        return Outside(frozenset(), {})
+    return _outside(facts, frames.stops_workers)
+
+
+def _begins_again(loader: Loader) -> bool:
+    """Each time after a batch or two, and most times before the end of an epoch, which may be that short."""
+    f = loader.fetches
+    few = f.first_count > 0 and f.count + f.first_count <= limit("restart_batches") * f.first_count
+    return few and f.exhausted_count <= limit("half_share") * f.first_count
+
+
+def _starts_ns(facts: Facts, found: Sequence[Loader]) -> dict[int, int]:
+    """What iter(loader) took. Only the longest spans are kept: the rest is of who begins most often."""
+    took = {v.id: 0 for v in found}
+    whole = facts.run.span_total("loader_start").ns
+    for s in facts.run.spans("loader_start"):
+        whole -= s.end_ns - s.start_ns
+        if s.object in took:
+            took[s.object] += s.end_ns - s.start_ns
+    most = max(found, key=lambda v: v.fetches.first_count, default=None)
+    if most is not None:
+        took[most.id] += max(0, whole)
+    return took
+
+
+def _outside(facts: Facts, is_it: Callable[[Sequence[Frame]], bool]) -> Outside:
+    claims: dict[Cell, int] = {}
+    told: list[Detail] = []
+    for cell in itertools.product(("forward", "backward", "optimizer", "other"), ("python", "native", "blocked")):
+        samples = facts.samples(phases=[cell[0]], states=[cell[1]])
+        mine = [d for d in samples if is_it(facts.run.stack(d.stack))]
+        ns = facts.matrix[cell] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
+        if ns:
+            claims[cell] = ns
+            told += mine
+    return Outside(frozenset(told), claims)
+
+
+# -- batches that the loop fetches and does not train on before a step, as where a training resumes within an epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The steps that fetched many times as many batches as the others, and did little else with them."""
+
+    main: Loader
+    batches: int
+    steps: int
+    in_first: bool  # all of them before the first backward
+    claims: dict[Cell, int]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+
+def skipped(facts: Facts) -> Skipped | None:
+    """None: each step fetches about as many, or trains on what it fetches."""
+    table = facts.run.steps
+    read = [v for v in facts.run.loaders.values() if v.fetches.count]
+    if facts.of_trace or not read or not len(table.count):
+        return None
+    each = table.fetches / table.count
+    usual = max(1.0, float(np.median(each)), float(np.median(table.backwards / table.count)))
+    fetching = table.phases_ns[:, PHASES.index("fetch")]
+    many = (table.count == 1) & (table.fetches >= limit("skipped_ratio") * np.maximum(usual, table.backwards))
+    many &= fetching >= limit("most_share") * table.wall_ns
+    if not many.any():
+        return None
+    dropped = np.where(many, table.fetches - round(usual), 0)
+    waited = table.causes_ns[:, CAUSES.index("data_wait")] - _starting(facts, table.index)
+    ns = int((np.maximum(waited, 0)[many] * (dropped[many] / table.fetches[many])).sum())
+    return Skipped(
+        main=max(read, key=lambda v: v.fetches.count),
+        batches=int(dropped.sum()),
+        steps=int(many.sum()),
+        in_first=bool(many[0]) and int(many.sum()) == 1 and int(table.index[0]) == 0,
+        claims=spread(facts.cells("data_wait", ["fetch"]), ns),
+    )
+
+
+def _starting(facts: Facts, steps: Int64Array) -> Int64Array:
+    """What iterators' starts and first batches took in these steps, which is TP104's."""
+    took: dict[int, int] = {}
+    for s in (*facts.run.spans("loader_start"), *facts.run.spans("first_fetch")):
+        took[s.step] = took.get(s.step, 0) + s.end_ns - s.start_ns
+    return np.array([took.get(int(step), 0) for step in steps], dtype=np.int64)

@@ -61,11 +61,13 @@ class _Written:
 
 
 class Ns(_Written, float):
-    """A duration in nanoseconds: "8.1 ms"."""
+    """A duration in nanoseconds: "8.1 ms"; with an s for its format "4.2 s", from a second on."""
 
     __slots__ = ()
 
     def __format__(self, spec: str) -> str:
+        if spec == "s":
+            return f"{float(self) / 1e9:,.1f} s" if self >= 1e9 else ms(float(self))
         return ms(float(self)) if not spec else format(float(self), spec)
 
 

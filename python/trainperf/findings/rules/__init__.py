@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import chores, gil, gpu, host, machine, memory, run, trainer
+from trainperf.findings.rules import chores, data, gil, gpu, host, loader_starts, machine, memory, run, trainer, workers
 from trainperf.findings.rules.blocked import Blocked
-from trainperf.findings.rules.data_starved import DataStarved
-from trainperf.findings.rules.delivery_cost import DeliveryCost
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
-from trainperf.findings.rules.ready_not_delivered import ReadyNotDelivered
-from trainperf.findings.rules.skipped_batches import SkippedBatches
-from trainperf.findings.rules.slow_sampler import SlowSampler
-from trainperf.findings.rules.worker_startup import WorkerStartup
-from trainperf.findings.rules.workers_too_slow import WorkersTooSlow
 
 ALL: tuple[Rule, ...] = (
     run.compile_warmup,
     run.growing_step,
     gpu.autotuning,
     gpu.gpu_warm_up,
-    WorkerStartup(),
+    loader_starts.worker_startup,
     host.debug_mode,
-    SkippedBatches(),
+    data.skipped_batches,
     machine.pinned_cpus,
-    ReadyNotDelivered(),
-    WorkersTooSlow(),
-    DeliveryCost(),
-    SlowSampler(),
-    DataStarved(),
+    workers.ready_not_delivered,
+    workers.workers_too_slow,
+    workers.delivery_cost,
+    data.slow_sampler,
+    data.data_starved,
     gil.gil_hog,
     gil.gil_many,
     trainer.lightning_monitor,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainperf.findings import loaders, pools
+from trainperf.findings import loaders, pools, render
 from trainperf.findings.asleep import EMPTY_QUEUES, OF_RANKS, Asleep
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.exchange import Exchange
 from trainperf.findings.facts import Affected, ms, plural
-from trainperf.findings.model import Limits, Outcome
+from trainperf.findings.model import Limits, Outcome, Said
 from trainperf.findings.syscalls import opens, writes
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waiting import FIXES, LATE_RANK
@@ -52,8 +52,8 @@ def _of_background(facts: Facts, background: Sequence[Loader], cost: int) -> str
         )
     need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
     want = min(need, max(cpus, have + 1)) if view.computes and cpus else need
-    call = f"DataLoader(..., num_workers={want})"
-    return loaders.with_workers(main, want, call, f"the background loader's {plural(have, 'worker')} are too slow")
+    note = Said("as_is", {"text": f"the background loader's {plural(have, 'worker')} are too slow"})
+    return render.text(facts, loaders.with_workers(main, want, notes=[note]))
 
 
 class Blocked:

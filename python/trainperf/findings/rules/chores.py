@@ -8,9 +8,8 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import frames, framework, loaders, saving, source_marks, trainer_words, validating
+from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks, trainer_words, validating
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.fetch_advice import once_free
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.trainer import validation_workers
@@ -391,7 +390,7 @@ def _workers_help(facts: Facts, waits_ns: int) -> bool:
         return False
     asleep = facts.matrix["validation", "blocked"] >= limit("half_share") * waits_ns
     usable = usable_cpus(facts.run)
-    if not asleep and (once_free(facts) or 0 < usable <= facts.torch_threads):
+    if not asleep and (cpus.once_free(facts) or 0 < usable <= facts.torch_threads):
         return False
     taken_ns = _ready_ns(facts, validating=True)
     if trainer_words.arguments(facts.run.meta):

@@ -1,0 +1,437 @@
+"""TP101, TP106 and TP107: the loop waits for what the training thread does itself to have a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trainperf.findings import cpus, frames, loaders, trainer_words
+from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.fetching import Fetching
+from trainperf.findings.model import Affected, Cell, Claim, Diagnosis, Limits, Outcome, Said, Saves, Sure
+from trainperf.findings.places import function_name
+from trainperf.findings.rule import rule
+from trainperf.findings.syscalls import call_of, waiting_kind
+from trainperf.findings.text import Count, Ns, Share
+from trainperf.findings.thresholds import limit
+from trainperf.findings.vocabulary import CAUSES
+
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.findings.places import Spot
+    from trainperf.runfile import Detail, Loader
+
+_NEEDS = ("hook_dataloader",)
+_FARTHEST = 32  # batches that a worker may be ahead: all of them are in memory
+
+# -- batches that the training thread makes
+
+
+@rule("TP101", "data-starved", Limits(limit("warn_share"), limit("critical_share")), needs=_NEEDS)
+def data_starved(facts: Facts, limits: Limits) -> Outcome:
+    own = [v for v in facts.run.loaders.values() if loaders.num_workers(v) == 0]
+    if not own and (facts.run.loaders or facts.of_trace):
+        return None  # all of it is the workers'; of a trace it is not known who makes the batches
+    claims, without_sampler = _made_here(facts)
+    cost = sum(claims.values())
+    severity = facts.grade(cost, limits)
+    if severity is None:
+        return None
+    own = [v for v in own if v.fetches.count]
+    main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
+    batches = max(facts.steps, sum(v.fetches.count for v in own))  # several a step, where gradients are accumulated
+    small = cost / batches < 1e6 * limit("in_process_min_ms")
+    fetching = Fetching.of(facts, _cells(facts), without_sampler=without_sampler)
+    todo = _advice(facts, own, fetching, cost, small=small)
+    usable = usable_cpus(facts.run)
+    return Diagnosis(
+        variant=todo.variant,
+        severity="info" if small and facts.loop_share(cost) < limit("in_process_dominant_share") else severity,
+        claim=Claim("data_wait", claims),
+        params={
+            "name": _name(main),
+            "each": Ns(cost / facts.steps),
+            "step": Ns(facts.wall_ns / facts.steps),
+            **fetching.params(facts, _name(main)),
+            "usable": Count(usable) if main is not None and usable and _is_dataloader(main) else None,
+            "small": small,
+            "overlaps": fetching.overlaps,
+            "each_backward": loaders.many_for_a_backward(facts, main),
+            "few": Count(todo.affected.steps) if todo.affected is not None else None,
+            "fix": todo.fix(main, several=len(own) > 1),
+        },
+        place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
+        who=(facts.step_thread_name, fetching.waited_for.name if fetching.waited_for is not None else ""),
+        affected=todo.affected,
+        sure=fetching.sure(facts),
+        saves=Saves(share=todo.share),
+    )
+
+
+def _cells(facts: Facts) -> dict[Cell, int]:
+    """The fetches' time, without what TP106 and TP107 report."""
+    return loaders.fetch_cells(facts, loaders.told_sampler(facts))
+
+
+def _made_here(facts: Facts) -> tuple[dict[Cell, int], bool]:
+    """Of these: what is not the workers', nor TP104's; and whether the samplers' samples are none of it."""
+    cells, drawn = _cells(facts), bool(loaders.told_sampler(facts))
+    restarts = facts.once(loaders.restarts)
+    begun = restarts.in_process_ns - (restarts.sampled_ns if drawn else 0) if restarts is not None else 0
+    with_workers = loaders.with_workers_of(facts, without_sampler=drawn)
+    elsewhere = sum(v.fetches.wall_ns + v.fetches.first_wall_ns - v.fetches.gil_wait_ns for v in with_workers)
+    return loaders.spread(cells, sum(cells.values()) - max(0, elsewhere) - begun), bool(begun) or drawn
+
+
+def _name(loader: Loader | None) -> str | Said:
+    return loaders.dataset_name(loader) if loader is not None else Said("the_data")
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """How to spend less time in fetches."""
+
+    variant: str
+    lead: tuple[Said, ...] = ()  # lines of the fix, before the code
+    workers: int = 0  # that it advises
+    is_code: bool = True  # which give them
+    note: Said | None = None
+    ahead: int | None = None
+    spawn: bool = False
+    affected: Affected | None = None  # the few steps that it is about; None: all that have the cost
+    share: float = 1.0  # of the cost that it can save
+
+    def fix(self, main: Loader | None, *, several: bool) -> tuple[Said, ...]:
+        if not self.workers or not self.is_code:
+            return self.lead
+        of = Said("of_data", {"name": _name(main)}) if several else None
+        notes = [of, self.note]
+        how = {"persistent": True, "spawn": self.spawn}
+        return (*self.lead, loaders.with_workers(main, self.workers, notes=notes, ahead=self.ahead, **how))
+
+
+def _advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, *, small: bool) -> _Advice:
+    """`own`: the loaders that the training thread reads itself. `cost`: the time of these fetches, in ns. `small`: a
+    batch takes less than to pass one on."""
+    main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
+    by_workers = _ByWorkers.of(facts, own, main, cost) if main is not None else None
+    if small or (by_workers is not None and not by_workers.pays(fetching.overlaps)):
+        todo = _cheaper(facts, main, fetching, cost)
+    else:
+        todo = _workers(facts, main, fetching, _needed(facts, cost))
+    # Which steps have it is not known where the same steps have what TP107 reports.
+    every = Affected(facts.steps, 1.0) if loaders.told_skipped(facts) else facts.affected("data_wait")
+    todo = dataclasses.replace(todo, affected=todo.affected or every)
+    if not todo.workers:
+        return todo
+    if facts.once(loaders.restarts) is not None:
+        todo = dataclasses.replace(todo, lead=(Said("begin_once"), *todo.lead))
+    elif every.steps < facts.steps:
+        todo = _of_few(facts, every, todo)
+    if by_workers is None:
+        return todo
+    usable = 0 if fetching.waits and not fetching.for_threads else usable_cpus(facts.run)
+    return dataclasses.replace(todo, share=by_workers.share(cost, usable))
+
+
+def _needed(facts: Facts, cost: int) -> int:
+    """Workers that make batches as fast as the rest of the loop uses them."""
+    need = max(1, math.ceil(cost / max(facts.wall_ns - cost, 1)))
+    return need if usable_cpus(facts.run) else min(need, 7)  # of a trace: its machine is not known
+
+
+def _cheaper(facts: Facts, main: Loader | None, fetching: Fetching, cost: int) -> _Advice:
+    """Where workers would cost about as much as they save."""
+    if not _is_dataloader(main):
+        return _Advice("cheaper", (Said("cheaper_batch"),))
+    long = _long_ones(facts, cost)
+    lead = _cheaper_batch(facts, main, fetching)
+    if long is None:
+        return _Advice("cheaper", (lead,))
+    return _Advice("cheaper", (Said("see_long_ones"), lead), affected=long, share=long.share)
+
+
+def _cheaper_batch(facts: Facts, main: Loader | None, fetching: Fetching) -> Said:
+    if fetching.for_threads:
+        return Said("compute_awaited_once")
+    if fetching.in_lock:
+        return Said("feed_faster" if fetching.handover else "hold_for_less")
+    stream = main is not None and loaders.is_stream(main)
+    collate = frames.collating(fetching.top.frames) if fetching.top is not None and not stream else None
+    if collate is not None:
+        return Said("cheaper_collate", {"collate": frames.label(collate, facts.base)})
+    return _by_batch(main)
+
+
+def _workers(facts: Facts, main: Loader | None, fetching: Fetching, need: int) -> _Advice:
+    """`need`: so many make batches as fast as the loop uses them."""
+    usable = usable_cpus(facts.run)
+    if not _is_dataloader(main):
+        lead = Said("make_ahead", {"workers": need, "several": need > 1})
+        return _Advice("ahead", (lead,), need, is_code=False)
+    # Where threads may compute, unseen, workers are to be no more than CPUs.
+    may_compute = fetching.busy_threads is not None
+    want = min(need + 1, usable or 7) if may_compute else need + 1
+    if fetching.in_lock and (fetching.for_threads or (may_compute and usable == 1)):
+        work = function_name(fetching.top) if fetching.top is not None else _name(main)
+        if want < 2:
+            return _Advice("one_cpu", (Said("compute_once", {"work": work}),))
+        return _Advice("threads", (Said("compute_once_or_in_workers", {"work": work}),), want)
+    if fetching.in_lock:  # a fork copies neither a lock nor threads as they should be
+        lead = Said("feed_faster_in_each" if fetching.handover else "hold_for_less_or_own")
+        return _Advice("lock", (lead,), want, note=Said("forked_wait"), spawn=True)
+    if fetching.waits:
+        return _Advice("waiting", workers=need + 1, note=Said("waits_then_overlap"))
+    if usable == 1:
+        return _Advice("one_cpu", (Said("cheaper_sample"),))
+    return _Advice("computing", workers=min(need + 1, usable or need + 1), note=cpus.once_free(facts))
+
+
+def _is_dataloader(loader: Loader | None) -> bool:
+    return loader is None or bool(loader.description.get("is_dataloader", True))
+
+
+@dataclass(frozen=True, slots=True)
+class _ByWorkers:
+    """What workers of the costliest loader would change."""
+
+    ahead_ns: int  # of the cost: batches that they could make ahead, all but an iterator's first
+    taking_ns: int  # to take these out of their queue
+    wall_ns: int  # of the run
+    cpu_ns: int  # of it, on the CPU
+
+    @classmethod
+    def of(cls, facts: Facts, own: Sequence[Loader], main: Loader, cost: int) -> _ByWorkers:
+        every = sum(v.fetches.wall_ns for v in own)
+        mine = cost * main.fetches.wall_ns // every if every else cost
+        fetches = main.fetches
+        ahead = mine * fetches.wall_ns // max(1, fetches.wall_ns + fetches.first_wall_ns)
+        cpu = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
+        return cls(ahead, round(fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns, cpu)
+
+    def pays(self, overlaps: bool) -> bool:
+        """`overlaps`: making the batches is mostly waiting, so that workers take little CPU from the training."""
+        least = limit("overlapping_share") if overlaps else limit("half_share")
+        return self.ahead_ns - self.taking_ns >= least * self.ahead_ns
+
+    def share(self, cost: int, usable: int) -> float:
+        """What they save of the cost, at most. `usable`: CPUs that share the work, which stays as much; 0: it is
+        none."""
+        saved = self.ahead_ns - self.taking_ns
+        if usable > 1:
+            saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // usable)
+        return max(0, saved) / cost
+
+
+def _long_ones(facts: Facts, cost: int) -> Affected | None:
+    """The few steps that wait much longer than the others, where they have most of the cost."""
+    if loaders.told_skipped(facts):
+        return None
+    table = facts.run.steps
+    column = table.causes_ns[:, CAUSES.index("data_wait")]
+    each = column / table.count
+    long = each >= limit("alike_ratio") * np.median(each)
+    steps, ns = int(table.count[long].sum()), int(column[long].sum())
+    if not steps or 10 * steps > facts.steps or ns < limit("half_share") * cost:
+        return None
+    return Affected(steps, min(1.0, ns / cost))
+
+
+def _of_few(facts: Facts, affected: Affected, of_all: _Advice) -> _Advice:
+    """For batches that few steps wait for: workers must be far ahead of them, and each has a cache of its own."""
+    if facts.is_of_the_first(affected, "data_wait"):
+        return dataclasses.replace(of_all, variant="filling", lead=(Said("fill_before"), *of_all.lead))
+    ahead = min(_FARTHEST, max(2, math.ceil(facts.steps / affected.steps / of_all.workers)))
+    lead = (Said("see_long_ones_or_run_ahead"), *of_all.lead)
+    return dataclasses.replace(of_all, variant="seldom", lead=lead, note=None, ahead=ahead)
+
+
+def _by_batch(loader: Loader | None) -> Said:
+    """How to fetch a whole batch by one indexing; torch's own classes are not the user's to change."""
+    if loader is None:
+        return Said("wrap_data")
+    if loader.description.get("sampler") == "BatchSampler":
+        return Said("cheaper_batch")  # it is fetched so
+    if loaders.is_stream(loader):
+        return Said("yield_batches")
+    names = loaders.dataset_names(loader)
+    own = next((n for n in names if n not in loaders.TORCHS_DATASETS), "")
+    outer = set(names[: names.index(own)]) if own else set(names)
+    if own and outer <= {"Subset"}:  # which passes a batch's indices on
+        return Said("make_batch_at_once", {"own": own})
+    if own or not outer <= {"Subset", "TensorDataset"}:
+        return Said("wrap_data")
+    kind = loader.description.get("sampler") or "RandomSampler"
+    sampler = f"{kind}(dataset)" if kind in ("RandomSampler", "SequentialSampler") else "sampler"
+    return Said(
+        "by_batch_sampler", {"sampler": sampler, "size": str(loader.description.get("batch_size") or "batch_size")}
+    )
+
+
+# -- samplers
+
+_READS = {"__getitem__", "__getitems__", "open", "load", "read", "read_image", "imread"}
+_MINES = re.compile(r"hard|mining|miner|loss|priorit|curriculum|adaptive|difficult|active_?learn|importance", re.I)
+
+
+@rule("TP106", "slow-sampler", loaders.SAMPLER_LIMITS, needs=_NEEDS)
+def slow_sampler(facts: Facts, limits: Limits) -> Outcome:
+    """What draws the batches' indices takes long: it runs on the training thread, with workers too."""
+    claims = loaders.told_sampler(facts)
+    cost = sum(claims.values())
+    severity = facts.grade(cost, limits)
+    if severity is None:
+        return None
+    inside = loaders.sampler_samples(facts, claims)
+    seen = sum(d.count for d in inside)
+    spots = facts.spots(inside, keep=_below_loader)
+    top = spots[0] if spots else None
+    of_top = [d for d in inside if top is None or facts.is_at(d, top)]
+    waits = loaders.blocked_share(of_top) >= limit("half_share")
+    call = call_of(of_top, facts.machine) if waits else ""
+    used = [v for v in facts.run.loaders.values() if v.fetches.count]
+    # Of several it is not known whose sampler it is.
+    workers = loaders.num_workers(used[0]) if len(used) == 1 else 0
+    rest = sum(facts.cells("data_wait", ["fetch"]).values()) - cost
+    return Diagnosis(
+        variant=_drawn_by(facts, inside, top) or ("waiting" if waits else "computing"),
+        severity=severity,
+        claim=Claim("data_wait", claims),
+        params={
+            "each": Ns(cost / facts.steps),
+            "step": Ns(facts.wall_ns / facts.steps),
+            "rest": Ns(rest / facts.steps),
+            "name": facts.label(top) if top is not None else _torchs_own(facts, inside) or Said("the_sampler"),
+            "place": facts.label(top) if top is not None else None,
+            "share": Share(top.share) if top is not None else None,
+            "samples": Count(seen),
+            "call": call or None,
+            "workers": Count(workers) if workers else None,
+        },
+        place=facts.where(top),
+        who=(facts.step_thread_name,),
+        affected=facts.affected("data_wait"),
+        sure=Sure(seen, "sampled"),
+    )
+
+
+def _drawn_by(facts: Facts, inside: Sequence[Detail], top: Spot | None) -> str:
+    """What is drawn by the results of training cannot be drawn ahead; what is read to decide can be read once."""
+    return "by_scores" if _follows_training(facts, inside, top) else "reading" if _reads_data(facts, inside) else ""
+
+
+def _reads_data(facts: Facts, inside: Sequence[Detail]) -> bool:
+    """It reads samples, or files, as it draws."""
+
+    def reads(d: Detail) -> bool:
+        drawing = itertools.takewhile(lambda f: not frames.in_sampler((f,)), facts.run.stack(d.stack))
+        return any(f.function.rpartition(".")[2] in _READS for f in drawing)
+
+    mine = sum(d.ns for d in inside if reads(d) or _of_file(facts, d))
+    return mine >= limit("half_share") * sum(d.ns for d in inside)
+
+
+def _of_file(facts: Facts, d: Detail) -> bool:
+    return d.state == "blocked" and waiting_kind(call_of([d], facts.machine)) in ("file", "socket")
+
+
+def _follows_training(facts: Facts, inside: Sequence[Detail], top: Spot | None) -> bool:
+    """By its name, or as the loop calls the sampler's class elsewhere, such as to give it losses."""
+    names = {f.function for d in inside for f in _drawing(facts, d)}
+    if any(_MINES.search(name) for name in names):
+        return True
+    if top is None or not (kind := top.frame.function.partition(".")[0]) or kind == top.frame.function:
+        return False
+    return any(
+        f.file == top.frame.file and f.function.startswith(f"{kind}.")
+        for d in facts.samples(phases=["forward", "backward", "optimizer", "other"])
+        for f in facts.run.stack(d.stack)
+    )
+
+
+def _drawing(facts: Facts, d: Detail) -> Iterator[frames.FrameLike]:
+    """The user's frames of the sampler."""
+    stack = facts.run.stack(d.stack)
+    below = itertools.takewhile(lambda f: not frames.in_sampler((f,)), stack)
+    return (f for f in below if frames.is_users(f, stack))
+
+
+def _torchs_own(facts: Facts, inside: Sequence[Detail]) -> str:
+    """The class of a sampler that is not the user's, as far as its frames tell; CPython 3.10's tell no class."""
+    names: dict[str, int] = {}
+    for d in inside:
+        name = next(filter(None, map(_sampler, facts.run.stack(d.stack))), "")
+        names[name] = names.get(name, 0) + d.ns
+    return max(names, key=lambda name: names[name], default="")
+
+
+def _sampler(frame: frames.FrameLike) -> str:
+    kind, _, method = frame.function.rpartition(".")
+    return kind if method == "__iter__" and kind.endswith("Sampler") else ""
+
+
+def _below_loader(stack: Sequence[frames.FrameLike]) -> bool:
+    """Whether its innermost frame of the user's is the sampler's, and not the loop's."""
+    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
+    return frames.in_sampler(stack[at:])
+
+
+# -- batches that are dropped
+
+_TRAINER = re.compile(r"[/\\]transformers[/\\]trainer\w*\.py$")
+
+
+@rule("TP107", "skipped-batches", loaders.SKIPPED_LIMITS, needs=_NEEDS)
+def skipped_batches(facts: Facts, limits: Limits) -> Outcome:
+    """Batches are made and dropped, as where a training resumes within an epoch."""
+    mine = facts.once(loaders.skipped)
+    severity = facts.grade(mine.ns, limits) if mine is not None else None
+    if mine is None or severity is None:
+        return None
+    workers, name = loaders.num_workers(mine.main), loaders.dataset_name(mine.main)
+    fetching = Fetching.of(facts, facts.cells("data_wait", ["fetch"]), without_sampler=False) if not workers else None
+    resumed = "resumed_stream" if loaders.is_stream(mine.main) else "resumed"
+    table = facts.run.steps
+    order = sorted((table.fetches / table.count).tolist())
+    return Diagnosis(
+        variant=resumed if mine.in_first else "later",
+        severity=severity,
+        claim=Claim("data_wait", mine.claims),
+        params={
+            **(fetching.params(facts, name) if fetching is not None else {}),
+            "name": name,
+            "batches": Count(mine.batches),  # ten or more
+            "steps": Count(mine.steps),
+            "all": Ns(mine.ns),
+            "each": Ns(mine.ns / mine.batches),
+            "usual": Count(max(1, round(order[len(order) // 2]))),
+            "workers": Count(workers) if workers else None,
+            "caller": _caller(facts),
+            "in_trainer": _in_trainer(facts),
+        },
+        place=(facts.where(fetching.top) if fetching is not None else "") or loaders.dataset_place(mine.main, facts),
+        who=loaders.who(facts, workers),
+        affected=Affected(mine.steps, 1.0),
+        sure=Sure(fetching.samples if fetching is not None else None, doubts=(Said("other_use"),)),
+    )
+
+
+def _caller(facts: Facts) -> str | None:
+    """The user's line that fetches; None where a library's loop does, or it was not seen."""
+    seen = [d for d in facts.samples(phases=["fetch"]) if frames.in_loader(facts.run.stack(d.stack))]
+    spots = facts.spots(seen, seen_from=lambda stack: stack[frames.in_loaders(stack) :])
+    return facts.label(spots[0]) if spots and spots[0].frame.function != "<module>" else None
+
+
+def _in_trainer(facts: Facts) -> bool:
+    """Hugging Face's, with our callback or without."""
+    return bool(trainer_words.arguments(facts.run.meta)) or any(
+        _TRAINER.search(f.file) for d in facts.samples(phases=["fetch"]) for f in facts.run.stack(d.stack)
+    )
