@@ -122,7 +122,7 @@ def test_options_that_are_refused(options: dict[str, Any], match: str) -> None:
         ({"name": 3}, "must be a str"),
         ({"path": 3}, "give a file name"),
         ({"path": print}, r"written @trainperf\.watch\(\), with its parentheses"),
-        ({"flag_shares": ["data_starved"]}, 'must be a dict: give {"data_starved": 0.1}'),
+        ({"flag_shares": ["data_starved"]}, 'must be a dict, such as {"data_starved": 0.1}'),
         ({"on_flag": 3}, "give a function of one argument"),
         ({"no_such_option": 1}, "no_such_option"),
     ],

@@ -25,7 +25,6 @@ from trainperf.findings.vocabulary import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.places import Spot
     from trainperf.runfile import Detail, Loader
 
 _NEEDS = ("hook_dataloader",)
@@ -301,7 +300,7 @@ def slow_sampler(facts: Facts, limits: Limits) -> Outcome:
     workers = loaders.num_workers(used[0]) if len(used) == 1 else 0
     rest = sum(facts.cells("data_wait", ["fetch"]).values()) - cost
     return Diagnosis(
-        variant=_drawn_by(facts, inside, top) or ("waiting" if waits else "computing"),
+        variant=_drawn_by(facts, inside) or ("waiting" if waits else "computing"),
         severity=severity,
         claim=Claim("data_wait", claims),
         params={
@@ -322,9 +321,9 @@ def slow_sampler(facts: Facts, limits: Limits) -> Outcome:
     )
 
 
-def _drawn_by(facts: Facts, inside: Sequence[Detail], top: Spot | None) -> str:
+def _drawn_by(facts: Facts, inside: Sequence[Detail]) -> str:
     """What is drawn by the results of training cannot be drawn ahead; what is read to decide can be read once."""
-    return "by_scores" if _follows_training(facts, inside, top) else "reading" if _reads_data(facts, inside) else ""
+    return "by_scores" if _follows_training(facts, inside) else "reading" if _reads_data(facts, inside) else ""
 
 
 def _reads_data(facts: Facts, inside: Sequence[Detail]) -> bool:
@@ -342,17 +341,26 @@ def _of_file(facts: Facts, d: Detail) -> bool:
     return d.state == "blocked" and waiting_kind(call_of([d], facts.machine)) in ("file", "socket")
 
 
-def _follows_training(facts: Facts, inside: Sequence[Detail], top: Spot | None) -> bool:
+def _follows_training(facts: Facts, inside: Sequence[Detail]) -> bool:
     """By its name, or as the loop calls the sampler's class elsewhere, such as to give it losses."""
     names = {f.function for d in inside for f in _drawing(facts, d)}
     if any(_MINES.search(name) for name in names):
         return True
-    if top is None or not (kind := top.frame.function.partition(".")[0]) or kind == top.frame.function:
-        return False
+    # What is iterated is the sampler, which may call other classes, such as the dataset, to choose.
+    iterated = {
+        (f.file, name[: -len(".__iter__")])
+        for d in inside
+        for f in _drawing(facts, d)
+        if (name := f.function).endswith(".__iter__")
+    }
+    stacks = map(
+        facts.run.stack, {d.stack for d in facts.samples(phases=["forward", "backward", "optimizer", "other"])}
+    )
     return any(
-        f.file == top.frame.file and f.function.startswith(f"{kind}.")
-        for d in facts.samples(phases=["forward", "backward", "optimizer", "other"])
-        for f in facts.run.stack(d.stack)
+        (f.file, f.function.rpartition(".")[0]) in iterated
+        for stack in stacks
+        if not frames.in_sampler(stack)
+        for f in stack
     )
 
 
