@@ -17,6 +17,8 @@ DEFAULT_CELL: Mapping[str, tuple[str, str]] = {
     "module_load": ("forward", "module_load"),
     "collective": ("backward", "collective"),
     "gil_wait": ("forward", "gil_wait"),
+    "stop_the_world": ("forward", "stop_the_world"),
+    "object_lock": ("forward", "object_lock"),
     "gc": ("forward", "gc"),
     "checkpoint": ("checkpoint", "blocked"),
     "validation": ("validation", "native"),
@@ -32,7 +34,7 @@ DEFAULT_CELL: Mapping[str, tuple[str, str]] = {
 
 def cause_of(phase: str, mechanism: str, feeds_device: bool = False) -> str:
     """CauseOf of cpp/trainperf/event/names.h."""
-    if mechanism in ("gil_wait", "gc", "descheduled", "throttled"):
+    if mechanism in ("gil_wait", "stop_the_world", "object_lock", "gc", "descheduled", "throttled"):
         return mechanism
     of_phase = {"fetch": "data_wait", "transfer": "h2d_copy"} | {p: p for p in ("checkpoint", "validation", "logging")}
     native = "launch" if feeds_device else "compute"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from trainperf.errors import RunFileError
 from trainperf.log import log
-from trainperf.runfile.schema import CAUSES, RunDatabase
+from trainperf.runfile.schema import CAUSES, RunDatabase, columns_of
 from trainperf.settings import file_stem
 
 LAST: Final = 5  # runs that a run is compared with
@@ -112,7 +112,8 @@ def _read(path: Path, wanted: Mapping[str, str]) -> Past | None:
         meta = dict(database.rows("meta", "ss"))
         if any(meta.get(key, "") != value for key, value in wanted.items()) or "ended" not in meta:
             return None
-        sums = ", ".join(f"SUM({cause}_ns)" for cause in CAUSES)
+        known = columns_of("step", database.schema_version)
+        sums = ", ".join(f"SUM({cause}_ns)" if f"{cause}_ns" in known else "0" for cause in CAUSES)
         with database.cursor(
             f"SELECT SUM(steps), SUM(wall_ns), {sums} FROM step WHERE flags & {_WARM_UP} = 0"
         ) as cursor:

@@ -30,6 +30,7 @@
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
 #include "trainperf/probe/marks.h"
+#include "trainperf/probe/runtime_waits.h"
 
 namespace py = pybind11;
 
@@ -38,6 +39,7 @@ namespace {
 
 std::unique_ptr<GilWaits> g_waits;
 std::unique_ptr<GilSampler> g_sampler;
+std::unique_ptr<RuntimeWaits> g_runtime_waits;
 
 void SpinUntil(int64_t until_ns) {
   while (NowNs() < until_ns) {
@@ -124,6 +126,24 @@ void Install() {
   auto waits = GilWaits::Install();
   ThrowIfError(waits.status());
   g_waits = *std::move(waits);
+}
+
+void InstallRuntimeWaits() {
+  auto waits = RuntimeWaits::Install();
+  ThrowIfError(waits.status());
+  g_runtime_waits = *std::move(waits);
+}
+
+// Asks for the time until then without a pause: the breaks of at least `shortest_ns`, from and to.
+std::vector<std::pair<int64_t, int64_t>> Breaks(int64_t until_ns, int64_t shortest_ns, const py::function& act) {
+  std::vector<std::pair<int64_t, int64_t>> breaks;
+  for (int64_t before = NowNs(); before < until_ns;) {
+    act();
+    const int64_t now = NowNs();
+    if (now - before >= shortest_ns) breaks.emplace_back(before, now);
+    before = now;
+  }
+  return breaks;
 }
 
 void StartSampler(int64_t period_ns, bool estimate_waits, bool look_at_gil) {
@@ -289,6 +309,17 @@ PYBIND11_MODULE(gil_truth, m, py::mod_gil_not_used()) {
   m.def("this_thread", &marks::CurrentThreadId);
   m.def("install", &Install);
   m.def("uninstall", [] { g_waits.reset(); });
+  m.def("install_runtime_waits", &InstallRuntimeWaits);
+  m.def("uninstall_runtime_waits", [] { g_runtime_waits.reset(); });
+  m.def("runtime_waits_stats", [] {
+    const RuntimeWaits::Stats s = g_runtime_waits->stats();
+    return std::map<std::string, int64_t>{{"world_stops", s.world_stops},
+                                          {"locks", s.locks},
+                                          {"captures", s.captures},
+                                          {"captures_refused", s.captures_refused},
+                                          {"cost_ns", s.cost_ns}};
+  });
+  m.def("breaks", &Breaks);
   m.def("waits_stats", [] {
     const GilWaits::Stats s = g_waits->stats();
     return std::map<std::string, int64_t>{

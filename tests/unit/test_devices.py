@@ -109,12 +109,14 @@ def test_no_device_is_none_and_not_an_idle_one(tmp_path: Path, capsys: pytest.Ca
 
 def version_1(path: Path) -> Path:
     connection = sqlite3.connect(path)
-    for view in ("device_use", "device_idle", "loader_workers"):
+    for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
         connection.execute(f"DROP VIEW {view}")
-    for table in schema.SINCE_VERSION_2 | schema.SINCE_VERSION_4:
+    later = schema.SINCE_VERSION_2 | schema.SINCE_VERSION_4
+    for table in later:
         connection.execute(f"DROP TABLE {table}")
     for table, column in schema.COLUMNS_SINCE:
-        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        if table not in later:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()
     connection.close()

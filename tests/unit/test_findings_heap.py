@@ -172,7 +172,8 @@ def test_with_a_device_it_says_nothing(make: Make) -> None:
 def older(path: Path) -> Path:
     """As version 2 wrote it."""
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP VIEW loader_workers")
+        for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
+            connection.execute(f"DROP VIEW {view}")
         connection.execute("DROP TABLE fetch_awaited")
         for table, column in schema.COLUMNS_SINCE:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

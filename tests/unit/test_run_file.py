@@ -80,7 +80,7 @@ def test_a_run_without_steps(file: RunFile) -> None:
         assert run.step_count == 0 and run.wall_ns == 0 and run.cause_ns("gc") == 0
         assert np.isnan(run.wall_ms_quantile(0.5))
         assert run.steps_with("gc") == 0 and run.sections == () and run.worst_steps == ()
-        assert run.matrix_ns.shape == (9, 14)
+        assert run.matrix_ns.shape == (9, 16)
         assert run.segments(0) == () and run.stack(0) == () and run.details("gc") == () and run.spans("gc") == ()
 
 
@@ -141,7 +141,7 @@ def test_everything_else(file: RunFile) -> None:
         assert run.worst_steps == (4,) and run.segments(4)[0].mechanism == "native"
         assert run.kept_steps.index.tolist() == [4]
         assert run.step_thread is not None and run.step_thread.role == "step"
-        assert run.schema_version == 5
+        assert run.schema_version == 6
 
 
 def test_a_description_that_is_no_object(file: RunFile) -> None:
@@ -218,7 +218,7 @@ def test_foreign_sqlite(tmp_path: Path) -> None:
 def test_newer_schema_says_upgrade(file: RunFile) -> None:
     path = file.meta(trainperf="7.1.0").build()
     change(path, "PRAGMA user_version = 9", "DROP TABLE step")
-    assert "written by trainperf 7.1.0, run file schema 9; this one reads up to 5: upgrade trainperf" in refusal(path)
+    assert "written by trainperf 7.1.0, run file schema 9; this one reads up to 6: upgrade trainperf" in refusal(path)
     change(path, "DROP TABLE meta")
     assert "upgrade trainperf" in refusal(path)
 
@@ -308,7 +308,7 @@ while True:
     for _ in range(10):
         row = [0] * columns
         row[0:6] = i, 1, i * 100, 100, 100, 100
-        row[11] = row[11 + 18] = 100
+        row[11] = row[11 + 20] = 100
         db.execute("INSERT INTO step VALUES (" + ", ".join("?" * columns) + ")", row)
         i += 1
     db.execute("REPLACE INTO meta VALUES ('lead_ns', ?)", (str(i),))

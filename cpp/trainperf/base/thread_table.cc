@@ -69,6 +69,7 @@ void ThreadTable::Reset() {
     info.waiting_since_ns.store(0, std::memory_order_relaxed);
     info.gil_wait_ns.store(0, std::memory_order_relaxed);
     info.gil_waits.store(0, std::memory_order_relaxed);
+    info.runtime_wait_ns.store(0, std::memory_order_relaxed);
     info.gil_delay_ns.store(0, std::memory_order_relaxed);
     info.schedstat_fd.store(-1, std::memory_order_relaxed);
     info.put_off_since_ns.store(0, std::memory_order_relaxed);

@@ -31,7 +31,8 @@ struct ThreadInfo {
   std::atomic<int64_t> waiting_since_ns{0};  // 0: not waiting
   std::atomic<int64_t> gil_wait_ns{0};
   std::atomic<int64_t> gil_waits{0};
-  std::atomic<int64_t> gil_delay_ns{0};  // of gil_wait_ns, what it waited for a CPU: a watched thread
+  std::atomic<int64_t> runtime_wait_ns{0};  // for what takes the GIL's place on a free-threaded build
+  std::atomic<int64_t> gil_delay_ns{0};     // of both, what it waited for a CPU: a watched thread
 
   // Set by the marks when the thread first writes one, or by the collector: a watched thread. Its ring's producer is
   // the thread itself.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/cpython/gil_view.h"
+#include "trainperf/cpython/offsets.h"
 #include "trainperf/probe/marks.h"
 
 namespace trainperf {
@@ -30,6 +31,12 @@ void GilProbes::Start(RunWriter* writer) {
     } else {
       why_not_exact = std::string(waits.status().message());
     }
+  }
+  if (tier_ != GilTier::kOff && tp_python_offsets.free_threaded) {
+    absl::StatusOr<std::unique_ptr<RuntimeWaits>> waits = RuntimeWaits::Install();
+    writer->SetTier("interpreter_waits", waits.ok() ? "exact" : "off", std::string(waits.status().message()));
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (waits.ok()) runtime_waits_ = *std::move(waits);
   }
   GilSamplerOptions sampler;
   sampler.look_at_gil = tier_ != GilTier::kOff;
@@ -85,18 +92,22 @@ void GilProbes::WriteTiers(const GilSamplerOptions& sampler, const std::string& 
 void GilProbes::RemoveWaits() {
   if (began_without_gil_ && GilView::IsEnabled()) gil_came_.store(true);
   std::unique_ptr<GilWaits> waits;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (waits_ == nullptr) return;
-    last_waits_ = waits_->stats();
-    waits = std::move(waits_);
-  }
-  waits.reset();
+  std::unique_ptr<RuntimeWaits> runtime_waits;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (waits_ != nullptr) last_waits_ = waits_->stats();
+  if (runtime_waits_ != nullptr) last_runtime_waits_ = runtime_waits_->stats();
+  waits_.swap(waits);  // they go without the lock
+  runtime_waits_.swap(runtime_waits);
 }
 
 GilWaits::Stats GilProbes::waits() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return waits_ != nullptr ? waits_->stats() : last_waits_;
+}
+
+RuntimeWaits::Stats GilProbes::runtime_waits() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return runtime_waits_ != nullptr ? runtime_waits_->stats() : last_runtime_waits_;
 }
 
 int64_t GilProbes::SettledNs(int64_t now_ns) const {
@@ -115,12 +126,15 @@ void GilProbes::MeetOnCpu() {
   if (sampler_ != nullptr) sampler_->MeetOnCpu();
 }
 
-int64_t GilProbes::cost_ns() const { return waits().cost_ns + (sampler_ != nullptr ? sampler_->stats().cpu_ns : 0); }
+int64_t GilProbes::cost_ns() const {
+  return waits().cost_ns + runtime_waits().cost_ns + (sampler_ != nullptr ? sampler_->stats().cpu_ns : 0);
+}
 
 void GilProbes::WriteOwnCost(RunWriter* writer) const {
   const GilWaits::Stats hook = waits();
-  writer->SetOverhead("gil_hook", hook.cost_ns);
-  writer->SetDropped("gil_captures", hook.captures_refused);
+  const RuntimeWaits::Stats runtime = runtime_waits();
+  writer->SetOverhead("gil_hook", hook.cost_ns + runtime.cost_ns);
+  writer->SetDropped("gil_captures", hook.captures_refused + runtime.captures_refused);
   if (gil_came_.load()) {
     writer->SetTier("gil_waits", "off", "the GIL was switched on while the watch ran, as an imported module needs it");
   }

@@ -1,4 +1,5 @@
-// What looks at the GIL during a watch: the hook that times waits exactly, and the sampler.
+// What looks at the GIL during a watch: the hook that times waits exactly, and the sampler. On a free-threaded build
+// also the hook that times waits for what takes its place.
 //
 //   GilProbes probes(GilTier::kAuto, 60);
 //   probes.Start(&writer);          // Requires GIL. Writes which tier each has, and why not a better one
@@ -19,6 +20,7 @@
 #include "trainperf/event/event.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
+#include "trainperf/probe/runtime_waits.h"
 #include "trainperf/run/run_writer.h"
 
 namespace trainperf {
@@ -30,7 +32,7 @@ class GilProbes {
   GilProbes(GilTier tier, double sampler_hz) : tier_(tier), asked_hz_(sampler_hz), hz_(sampler_hz) {}
 
   void Start(RunWriter* writer);  // Requires GIL.
-  void RemoveWaits();             // Requires GIL. Idempotent.
+  void RemoveWaits();             // Requires GIL. Idempotent. Both hooks
   void StopSampler() { sampler_.reset(); }
   bool samples() const { return sampler_ != nullptr; }
   void Abandon() { (void)sampler_.release(); }  // in a forked child its thread does not exist: joining it would hang
@@ -49,6 +51,7 @@ class GilProbes {
 
  private:
   GilWaits::Stats waits() const;
+  RuntimeWaits::Stats runtime_waits() const;
   void WriteTiers(const GilSamplerOptions& sampler, const std::string& why_not_exact,
                   const std::string& why_not_sampled, RunWriter* writer) const;
 
@@ -63,6 +66,8 @@ class GilProbes {
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<GilWaits> waits_;
   GilWaits::Stats last_waits_{};  // kept when the hook is taken out
+  std::unique_ptr<RuntimeWaits> runtime_waits_;
+  RuntimeWaits::Stats last_runtime_waits_{};
 };
 
 }  // namespace trainperf

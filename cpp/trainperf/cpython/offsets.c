@@ -33,6 +33,11 @@ int TpObjectIsInUse(const void* header) {
 
 const void* TpThreadsHeadAddress(void) { return NULL; }
 
+TpStopOffsets TpStopTheWorld(void) {
+  TpStopOffsets none = {0};
+  return none;
+}
+
 int TpUnicodeLayout(const void* header, int64_t* length, int* kind, int* data_offset) {
   (void)header, (void)length, (void)kind, (void)data_offset;
   return 0;
@@ -43,6 +48,9 @@ const void* TpCodeTypeAddress(void) { return NULL; }
 
 #else
 
+#if PY_VERSION_HEX >= 0x030D0000
+#include "internal/pycore_critical_section.h"
+#endif
 #include "internal/pycore_gil.h"
 #include "internal/pycore_pystate.h"
 #include "internal/pycore_runtime.h"
@@ -69,10 +77,12 @@ TpPythonOffsets tp_python_offsets = {
     .free_threaded = 1,
     .gil_enabled = TP_GIL(enabled),
     .tstate_state = TP_TSTATE(state),
+    .tstate_critical_section = TP_TSTATE(critical_section),
     .tstate_attached = _Py_THREAD_ATTACHED,
 #else
     .gil_enabled = -1,
     .tstate_state = -1,
+    .tstate_critical_section = -1,
 #endif
     .gil_interval = TP_GIL(interval),
     .gil_last_holder = TP_GIL(last_holder),
@@ -225,8 +235,15 @@ void TpAskInterpreter(void) {
 #endif
 
   /* What is read at once must reach over all of it. */
-  const int32_t state[] = {to->tstate_prev,       to->tstate_next, to->tstate_frame,           to->tstate_pthread,
-                           to->tstate_native_tid, to->tstate_id,   to->tstate_data_stack + 16, to->tstate_state};
+  const int32_t state[] = {to->tstate_prev,
+                           to->tstate_next,
+                           to->tstate_frame,
+                           to->tstate_pthread,
+                           to->tstate_native_tid,
+                           to->tstate_id,
+                           to->tstate_data_stack + 16,
+                           to->tstate_state,
+                           to->tstate_critical_section};
   const int32_t code[] = {to->code_filename, to->code_name, to->code_linetable, to->code_first_line};
   to->tstate_read_size = Largest(state, sizeof(state) / sizeof(*state)) + 8;
   to->code_identity = to->code_first_line;
@@ -244,6 +261,29 @@ void TpAskInterpreter(void) {}
 const void* TpThreadsHeadAddress(void) { return NULL; }
 
 #endif
+
+TpStopOffsets TpStopTheWorld(void) {
+  TpStopOffsets found = {0};
+#ifdef Py_GIL_DISABLED
+  const PyInterpreterState* interpreter = PyInterpreterState_Main();
+  const struct _Py_DebugOffsets* from = &_PyRuntime.debug_offsets;
+  found.size_matches = from->interpreter_state.size == sizeof(PyInterpreterState) &&
+                       from->runtime_state.size == sizeof(_PyRuntimeState) &&
+                       from->thread_state.size == sizeof(PyThreadState);
+  found.requester[0] = (const void* const*)&interpreter->stoptheworld.requester;
+  found.requester[1] = (const void* const*)&_PyRuntime.stoptheworld.requester;
+  found.stop_mutexes[0] = &interpreter->stoptheworld.mutex;
+  found.stop_mutexes[1] = &_PyRuntime.stoptheworld.mutex;
+  found.object_mutex = offsetof(PyObject, ob_mutex);
+  found.object_size = sizeof(PyObject);
+  found.section_previous = offsetof(PyCriticalSection, _cs_prev);
+  found.section_mutex = offsetof(PyCriticalSection, _cs_mutex);
+  found.section_mutex2 = offsetof(PyCriticalSection2, _cs_mutex2);
+  found.section_inactive = _Py_CRITICAL_SECTION_INACTIVE;
+  found.section_has_two = _Py_CRITICAL_SECTION_TWO_MUTEXES;
+#endif
+  return found;
+}
 
 int TpObjectIsInUse(const void* header) {
 #ifdef Py_GIL_DISABLED

@@ -34,7 +34,9 @@ typedef struct {
   int32_t tstate_native_tid;
   int32_t tstate_pthread;
   int32_t tstate_frame;
-  int32_t tstate_state;    /* free-threaded builds only: whether its thread may run Python now */
+  int32_t tstate_state; /* free-threaded builds only: whether its thread may run Python now */
+  int32_t
+      tstate_critical_section; /* free-threaded builds only: tagged, leads to the innermost of its locks of objects */
   int32_t tstate_attached; /* `tstate_state` of one that may; it is so from its taking of the GIL where there is one */
   int32_t tstate_data_stack; /* three pointers: its latest chunk, the end of what is in use of it, and of all of it */
   int32_t tstate_read_size;  /* everything above lies below it */
@@ -86,6 +88,21 @@ void TpAskInterpreter(void);
 /* Whether the begin of an object, of which `header` is a copy, looks like one in use: allocators put a pointer, or
  * zero, into the first word of what is freed, and leave most of the rest. */
 int TpObjectIsInUse(const void* header);
+
+/* Free-threaded builds only; elsewhere all NULL and -1. Of the main interpreter, and at the addresses that the headers
+ * give: `size_matches` says whether the interpreter in use is as large as theirs. */
+typedef struct {
+  int32_t size_matches;
+  const void* const* requester[2]; /* the thread states that stop the threads of this interpreter, and of all */
+  const void* stop_mutexes[2];     /* each is held by who stops them */
+  int32_t object_mutex;            /* in a PyObject */
+  int32_t object_size;             /* what follows it in _thread.lock and RLock is their PyMutex */
+  int32_t section_previous;        /* PyCriticalSection: tagged, the next outer one */
+  int32_t section_mutex;
+  int32_t section_mutex2;                     /* PyCriticalSection2 */
+  uint64_t section_inactive, section_has_two; /* tags */
+} TpStopOffsets;
+TpStopOffsets TpStopTheWorld(void);
 
 /* &interpreter->threads.head of the main interpreter; NULL where its place is not known (before 3.13). */
 const void* TpThreadsHeadAddress(void);

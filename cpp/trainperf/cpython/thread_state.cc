@@ -75,6 +75,8 @@ bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* st
   state->prev = At<uint64_t>(copy, offsets.tstate_prev);
   state->next = At<uint64_t>(copy, offsets.tstate_next);
   state->attached = IsAttached(copy);
+  const int32_t section = offsets.tstate_critical_section;
+  state->critical_section = section >= 0 ? At<uint64_t>(copy, section) : 0;
   state->native_tid = 0;
   if (offsets.tstate_native_tid >= 0) {
     state->native_tid = static_cast<int32_t>(At<uint64_t>(copy, offsets.tstate_native_tid));

@@ -15,8 +15,9 @@ struct ThreadState {
   uint64_t frame;    // the innermost frame, or the _PyCFrame that knows it
   uint64_t prev;
   uint64_t next;
-  int32_t native_tid;  // 0: not known
-  bool attached;       // as IsAttached()
+  int32_t native_tid;         // 0: not known
+  bool attached;              // as IsAttached()
+  uint64_t critical_section;  // 0: it has locked no object, or the build has a GIL
 };
 
 // On a free-threaded build: whether the thread may run Python, by a copy of its thread state. On others: false.

@@ -22,7 +22,7 @@ enum class EventKind : uint8_t {
   kStep,     // run.step(): an explicit step boundary on `thread` at end_ns. Carries clocks, like a bracket.
   kBegin,    // a bracket opens on `thread`; `what` is a Bracket; start_ns == end_ns
   kEnd,      // the bracket closes
-  kGilWait,  // `thread` waited for the GIL in [start_ns, end_ns]; holder in `object`, holder's stack in `stack`
+  kGilWait,  // `thread` waited in [start_ns, end_ns]; `what` is a GilWaitKind, which says what `object` and `stack` are
   kSample,   // where `thread` was at end_ns; `what` is a SampleState; stands for [start_ns, end_ns]
   kHold,     // thread `object` held the GIL at end_ns, in `stack`; stands for [start_ns, end_ns]
   kHost,     // the cgroup's throttled time: `value` is its cumulative ns at end_ns; thread is 0
@@ -34,6 +34,17 @@ enum class EventKind : uint8_t {
   kWatchEnds,    // the same
 };
 inline constexpr int kEventKindCount = 11;
+
+// What the thread of a kGilWait event waited for: the GIL, with its holder in `object` and the holder's stack in
+// `stack`; or, on a free-threaded build, what takes its place.
+enum class GilWaitKind : uint8_t {
+  kTake,
+  kHandOff,    // the GIL had been asked of it: until another has it
+  kEstimate,   // by the sampler
+  kWorldStop,  // all threads were stopped, by `object`, whose stack is in `stack`
+  kLock,       // an object's lock, or another of the interpreter's; `object` held it (0: not known), `stack` is the
+               // waiting thread's own
+};
 
 // What a kCall event's call does. Of CUDA's runtime and driver (probe/cuda), or of a trace (trace/).
 enum class HostCall : uint8_t {
@@ -155,6 +166,8 @@ inline constexpr int kPhaseCount = 9;
 
 enum class Mechanism : uint8_t {
   kGilWait,
+  kWorldStop,
+  kObjectLock,
   kGc,
   kGpuWait,
   kLaunch,
@@ -169,7 +182,7 @@ enum class Mechanism : uint8_t {
   kNative,
   kUnknown,
 };
-inline constexpr int kMechanismCount = 14;
+inline constexpr int kMechanismCount = 16;
 
 enum class Cause : uint8_t {
   kDataWait,
@@ -180,6 +193,8 @@ enum class Cause : uint8_t {
   kModuleLoad,
   kCollective,
   kGilWait,
+  kWorldStop,
+  kObjectLock,
   kGc,
   kCheckpoint,
   kValidation,
@@ -191,7 +206,7 @@ enum class Cause : uint8_t {
   kCompute,
   kUnknown,
 };
-inline constexpr int kCauseCount = 18;
+inline constexpr int kCauseCount = 20;
 
 struct Event {
   int64_t start_ns;

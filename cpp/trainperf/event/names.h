@@ -14,13 +14,13 @@ inline constexpr std::array<const char*, kPhaseCount> kPhaseNames = {
     "fetch", "transfer", "forward", "backward", "optimizer", "checkpoint", "validation", "logging", "other"};
 
 inline constexpr std::array<const char*, kMechanismCount> kMechanismNames = {
-    "gil_wait",   "gc",        "gpu_wait",    "launch",  "cuda_alloc", "module_load", "copy",
-    "collective", "throttled", "descheduled", "blocked", "python",     "native",      "unknown"};
+    "gil_wait", "stop_the_world", "object_lock", "gc",          "gpu_wait", "launch", "cuda_alloc", "module_load",
+    "copy",     "collective",     "throttled",   "descheduled", "blocked",  "python", "native",     "unknown"};
 
 inline constexpr std::array<const char*, kCauseCount> kCauseNames = {
-    "data_wait",   "h2d_copy",  "gpu_wait",   "launch",     "cuda_alloc", "module_load",
-    "collective",  "gil_wait",  "gc",         "checkpoint", "validation", "logging",
-    "descheduled", "throttled", "blocked_io", "python",     "compute",    "unknown"};
+    "data_wait",   "h2d_copy",       "gpu_wait",    "launch", "cuda_alloc", "module_load", "collective",
+    "gil_wait",    "stop_the_world", "object_lock", "gc",     "checkpoint", "validation",  "logging",
+    "descheduled", "throttled",      "blocked_io",  "python", "compute",    "unknown"};
 
 inline constexpr std::array<const char*, kSampleStateCount> kSampleStateNames = {"python",  "native",   "parallel",
                                                                                  "blocked", "gil_wait", "unknown"};
@@ -60,12 +60,30 @@ constexpr Mechanism MechanismOf(HostCall call) {
   return Mechanism::kUnknown;
 }
 
+constexpr Mechanism MechanismOf(GilWaitKind kind) {
+  switch (kind) {
+    case GilWaitKind::kWorldStop:
+      return Mechanism::kWorldStop;
+    case GilWaitKind::kLock:
+      return Mechanism::kObjectLock;
+    case GilWaitKind::kTake:
+    case GilWaitKind::kHandOff:
+    case GilWaitKind::kEstimate:
+      break;
+  }
+  return Mechanism::kGilWait;
+}
+
 // What the user is told of time spent in `phase` because of `mechanism`. `feeds_device`: the step launches work on a
 // device, so native host time is launching; otherwise the CPU does the training and native time is compute.
 constexpr Cause CauseOf(Phase phase, Mechanism mechanism, bool feeds_device) {
   switch (mechanism) {  // these keep their name in every phase
     case Mechanism::kGilWait:
       return Cause::kGilWait;
+    case Mechanism::kWorldStop:
+      return Cause::kWorldStop;
+    case Mechanism::kObjectLock:
+      return Cause::kObjectLock;
     case Mechanism::kGc:
       return Cause::kGc;
     case Mechanism::kDescheduled:

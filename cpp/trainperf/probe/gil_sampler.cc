@@ -256,7 +256,8 @@ void Sampler::Tick(int64_t now_ns, int64_t start_ns) {
     event.stack = 0;
     event.kind = EventKind::kSample;
     const bool in_lock = LookAtWatched(holder, &event);
-    ring_.TryPush(event);
+    // Without a GIL it is no wait for that; what it is, is measured.
+    if (options_.look_at_gil || event.what != static_cast<uint8_t>(SampleState::kGilWait)) ring_.TryPush(event);
     const auto state = static_cast<SampleState>(event.what);
     on_cpu = state == SampleState::kPython || state == SampleState::kNative;
     if (in_lock) LookBeside(event);

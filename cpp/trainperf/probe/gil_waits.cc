@@ -14,7 +14,7 @@
 #include "trainperf/base/thread_table.h"
 #include "trainperf/cpython/frame_reader.h"
 #include "trainperf/cpython/gil_view.h"
-#include "trainperf/cpython/got_patch.h"
+#include "trainperf/cpython/interpreter_patch.h"
 #include "trainperf/cpython/offsets.h"
 #include "trainperf/cpython/thread_state.h"
 #include "trainperf/probe/marks.h"
@@ -397,12 +397,6 @@ class InstalledGilWaits : public GilWaits {
   const std::unique_ptr<GotPatch> wait_;  // nullptr: hand-offs cannot be seen here
 };
 
-absl::StatusOr<std::unique_ptr<GotPatch>> PatchCpython(const char* symbol, void* replacement, void* real) {
-  auto patch = GotPatch::Install(TpRuntimeAddress(), symbol, replacement, real);
-  if (patch.ok() || absl::IsFailedPrecondition(patch.status())) return patch;
-  return GotPatch::Install(reinterpret_cast<const void*>(&PyEval_RestoreThread), symbol, replacement, real);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GilWaits>> GilWaits::Install() {
@@ -431,12 +425,12 @@ absl::StatusOr<std::unique_ptr<GilWaits>> GilWaits::Install() {
 
   g_hook.cond.store(view->cond(), std::memory_order_relaxed);
   g_hook.switch_cond.store(view->switch_cond(), std::memory_order_relaxed);
-  auto timed_wait = PatchCpython("pthread_cond_timedwait", reinterpret_cast<void*>(&HookTimedWait),
-                                 reinterpret_cast<void*>(&pthread_cond_timedwait));
+  auto timed_wait = PatchInterpreter("pthread_cond_timedwait", reinterpret_cast<void*>(&HookTimedWait),
+                                     reinterpret_cast<void*>(&pthread_cond_timedwait));
   if (!timed_wait.ok()) return timed_wait.status();
   g_hook.next_timed_wait.store(reinterpret_cast<TimedWait>((*timed_wait)->original()), std::memory_order_relaxed);
-  auto wait = PatchCpython("pthread_cond_wait", reinterpret_cast<void*>(&HookWait),
-                           reinterpret_cast<void*>(&pthread_cond_wait));
+  auto wait = PatchInterpreter("pthread_cond_wait", reinterpret_cast<void*>(&HookWait),
+                               reinterpret_cast<void*>(&pthread_cond_wait));
   if (wait.ok()) g_hook.next_wait.store(reinterpret_cast<Wait>((*wait)->original()), std::memory_order_relaxed);
   auto installed = std::make_unique<InstalledGilWaits>(*std::move(timed_wait),
                                                        wait.ok() ? *std::move(wait) : std::unique_ptr<GotPatch>());

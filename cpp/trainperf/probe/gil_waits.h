@@ -6,7 +6,7 @@
 //
 // A wait for the GIL arrives as one event per slice, since the holder may change in between, and where it is does. A
 // watched thread that waits alone wakes after 0.3 ms and then each 1.6 ms or so, to look, until a switch interval (5
-// ms) is over; any thread that waits does so once in each further one. Event::what is a GilWaitKind. Where CPython asks
+// ms) is over; any thread that waits does so once in each further one. Where CPython asks
 // a thread to give the GIL up, that thread then waits until another has it (kHandOff): the wait for the GIL has begun,
 // so it counts as one, and is summed apart as well.
 
@@ -17,10 +17,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "trainperf/event/event.h"
 
 namespace trainperf {
-
-enum class GilWaitKind : uint8_t { kTake, kHandOff, kEstimate };
 
 class GilWaits {
  public:

@@ -478,7 +478,9 @@ NamedTime NamedTimeHere() {
   int64_t fields[2];
   const int fd = local.info->schedstat_fd.load(std::memory_order_acquire);
   if (fd >= 0 && !local.off_cpu.StillOn() && ReadInts(fd, fields, 2) == 2) SetRunDelay(local, fields[1]);
-  return {local.gc_ns, local.info->gil_wait_ns.load(std::memory_order_relaxed),
+  return {local.gc_ns,
+          local.info->gil_wait_ns.load(std::memory_order_relaxed) +
+              local.info->runtime_wait_ns.load(std::memory_order_relaxed),
           local.run_delay_ns - local.info->gil_delay_ns.load(std::memory_order_relaxed)};
 }
 

@@ -1,10 +1,10 @@
--- The schema of a run file, version 5. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 6. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -24,7 +24,8 @@ CREATE TABLE step (
   -- by cause: these sum to wall_ns
   data_wait_ns INTEGER NOT NULL, h2d_copy_ns INTEGER NOT NULL, gpu_wait_ns INTEGER NOT NULL,
   launch_ns INTEGER NOT NULL, cuda_alloc_ns INTEGER NOT NULL, module_load_ns INTEGER NOT NULL,
-  collective_ns INTEGER NOT NULL, gil_wait_ns INTEGER NOT NULL, gc_ns INTEGER NOT NULL,
+  collective_ns INTEGER NOT NULL, gil_wait_ns INTEGER NOT NULL, stop_the_world_ns INTEGER NOT NULL,
+  object_lock_ns INTEGER NOT NULL, gc_ns INTEGER NOT NULL,
   checkpoint_ns INTEGER NOT NULL, validation_ns INTEGER NOT NULL, logging_ns INTEGER NOT NULL,
   descheduled_ns INTEGER NOT NULL, throttled_ns INTEGER NOT NULL, blocked_io_ns INTEGER NOT NULL,
   python_ns INTEGER NOT NULL, compute_ns INTEGER NOT NULL, unknown_ns INTEGER NOT NULL,
@@ -51,7 +52,8 @@ CREATE TABLE kept_step (
   -- by cause: these sum to wall_ns
   data_wait_ns INTEGER NOT NULL, h2d_copy_ns INTEGER NOT NULL, gpu_wait_ns INTEGER NOT NULL,
   launch_ns INTEGER NOT NULL, cuda_alloc_ns INTEGER NOT NULL, module_load_ns INTEGER NOT NULL,
-  collective_ns INTEGER NOT NULL, gil_wait_ns INTEGER NOT NULL, gc_ns INTEGER NOT NULL,
+  collective_ns INTEGER NOT NULL, gil_wait_ns INTEGER NOT NULL, stop_the_world_ns INTEGER NOT NULL,
+  object_lock_ns INTEGER NOT NULL, gc_ns INTEGER NOT NULL,
   checkpoint_ns INTEGER NOT NULL, validation_ns INTEGER NOT NULL, logging_ns INTEGER NOT NULL,
   descheduled_ns INTEGER NOT NULL, throttled_ns INTEGER NOT NULL, blocked_io_ns INTEGER NOT NULL,
   python_ns INTEGER NOT NULL, compute_ns INTEGER NOT NULL, unknown_ns INTEGER NOT NULL,
@@ -286,7 +288,8 @@ CREATE TABLE device_step (
   incomplete INTEGER NOT NULL,  -- steps of which records were lost
   idle_data_wait_ns INTEGER NOT NULL, idle_h2d_copy_ns INTEGER NOT NULL, idle_gpu_wait_ns INTEGER NOT NULL,
   idle_launch_ns INTEGER NOT NULL, idle_cuda_alloc_ns INTEGER NOT NULL, idle_module_load_ns INTEGER NOT NULL,
-  idle_collective_ns INTEGER NOT NULL, idle_gil_wait_ns INTEGER NOT NULL, idle_gc_ns INTEGER NOT NULL,
+  idle_collective_ns INTEGER NOT NULL, idle_gil_wait_ns INTEGER NOT NULL, idle_stop_the_world_ns INTEGER NOT NULL,
+  idle_object_lock_ns INTEGER NOT NULL, idle_gc_ns INTEGER NOT NULL,
   idle_checkpoint_ns INTEGER NOT NULL, idle_validation_ns INTEGER NOT NULL, idle_logging_ns INTEGER NOT NULL,
   idle_descheduled_ns INTEGER NOT NULL, idle_throttled_ns INTEGER NOT NULL, idle_blocked_io_ns INTEGER NOT NULL,
   idle_python_ns INTEGER NOT NULL, idle_compute_ns INTEGER NOT NULL, idle_unknown_ns INTEGER NOT NULL,
@@ -356,6 +359,7 @@ SELECT first_step AS step, steps, ROUND(wall_ns / 1e6 / steps, 3) AS wall_ms,
   ROUND(gpu_wait_ns / 1e6 / steps, 3) AS gpu_wait, ROUND(launch_ns / 1e6 / steps, 3) AS launch,
   ROUND(cuda_alloc_ns / 1e6 / steps, 3) AS cuda_alloc, ROUND(module_load_ns / 1e6 / steps, 3) AS module_load,
   ROUND(collective_ns / 1e6 / steps, 3) AS collective, ROUND(gil_wait_ns / 1e6 / steps, 3) AS gil_wait,
+  ROUND(stop_the_world_ns / 1e6 / steps, 3) AS stop_the_world, ROUND(object_lock_ns / 1e6 / steps, 3) AS object_lock,
   ROUND(gc_ns / 1e6 / steps, 3) AS gc, ROUND(checkpoint_ns / 1e6 / steps, 3) AS checkpoint,
   ROUND(validation_ns / 1e6 / steps, 3) AS validation, ROUND(logging_ns / 1e6 / steps, 3) AS logging,
   ROUND(descheduled_ns / 1e6 / steps, 3) AS descheduled, ROUND(throttled_ns / 1e6 / steps, 3) AS throttled,
@@ -376,6 +380,8 @@ WITH total(steps, ns) AS (SELECT SUM(steps), SUM(wall_ns) FROM step), each_cause
   UNION ALL SELECT 'module_load' AS cause, SUM(module_load_ns) AS ns FROM step
   UNION ALL SELECT 'collective' AS cause, SUM(collective_ns) AS ns FROM step
   UNION ALL SELECT 'gil_wait' AS cause, SUM(gil_wait_ns) AS ns FROM step
+  UNION ALL SELECT 'stop_the_world' AS cause, SUM(stop_the_world_ns) AS ns FROM step
+  UNION ALL SELECT 'object_lock' AS cause, SUM(object_lock_ns) AS ns FROM step
   UNION ALL SELECT 'gc' AS cause, SUM(gc_ns) AS ns FROM step
   UNION ALL SELECT 'checkpoint' AS cause, SUM(checkpoint_ns) AS ns FROM step
   UNION ALL SELECT 'validation' AS cause, SUM(validation_ns) AS ns FROM step
@@ -496,6 +502,8 @@ WITH each_cause AS (
   UNION ALL SELECT device, 'module_load' AS cause, SUM(idle_module_load_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'collective' AS cause, SUM(idle_collective_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'gil_wait' AS cause, SUM(idle_gil_wait_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'stop_the_world' AS cause, SUM(idle_stop_the_world_ns) AS ns FROM device_step GROUP BY device
+  UNION ALL SELECT device, 'object_lock' AS cause, SUM(idle_object_lock_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'gc' AS cause, SUM(idle_gc_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'checkpoint' AS cause, SUM(idle_checkpoint_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'validation' AS cause, SUM(idle_validation_ns) AS ns FROM device_step GROUP BY device

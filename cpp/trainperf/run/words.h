@@ -11,7 +11,7 @@
 namespace trainperf {
 
 inline constexpr std::array<const char*, kDetailKindCount> kDetailKindNames = {
-    "gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside"};
+    "gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside", "stop_the_world", "object_lock"};
 inline constexpr std::array<const char*, kSpanKindCount> kSpanKindNames = {
     "loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback"};
 

@@ -1,6 +1,7 @@
 // Which mechanism a nanosecond gets: clocks, GIL waits, collections, throttling; flags, spans and details.
 
 #include "gtest/gtest.h"
+#include "trainperf/event/names.h"
 #include "trainperf/timeline/script.h"
 #include "trainperf/timeline/stretch_meter.h"
 
@@ -45,6 +46,31 @@ TEST(Attribution, GilWaitsAreExactAndNamed) {
     if (segment.mechanism == Mechanism::kGilWait) waits_ns += segment.end_ns - segment.start_ns;
   }
   EXPECT_EQ(waits_ns, 4_ms);
+}
+
+// What takes the GIL's place on a free-threaded interpreter keeps its name in every phase, and is no wait for the GIL.
+TEST(Attribution, PausesOfAllThreadsAndLocksOfObjectsAreCausesOfTheirOwn) {
+  Script loop;
+  Loop(loop, 10, [&](int) {
+    loop.Cpu(1_ms).RuntimeWait(GilWaitKind::kWorldStop, 3_ms, 5, 77).Cpu(1_ms);
+    loop.Begin(Bracket::kCheckpoint).RuntimeWait(GilWaitKind::kLock, 2_ms, 6, 78).Cpu(1_ms).End(Bracket::kCheckpoint);
+  });
+  const Step& step = loop.steps()[5];
+  EXPECT_EQ(step.mechanism(Mechanism::kWorldStop), 3_ms);
+  EXPECT_EQ(step.at(Phase::kCheckpoint, Mechanism::kObjectLock), 2_ms);
+  EXPECT_EQ(step.mechanism(Mechanism::kGilWait), 0);
+  EXPECT_FALSE(step.has(kGilContended));
+  EXPECT_EQ(CauseOf(Phase::kCheckpoint, Mechanism::kObjectLock, false), Cause::kObjectLock);
+  EXPECT_TRUE(loop.Details(DetailKind::kGilWait).empty());
+  int64_t stopped_ns = 0, locked_ns = 0;
+  for (const Detail& detail : loop.Details(DetailKind::kWorldStop)) {
+    if (detail.step == 5 && detail.thread == 5 && detail.stack == 77) stopped_ns += detail.ns;
+  }
+  for (const Detail& detail : loop.Details(DetailKind::kObjectLock)) {
+    if (detail.step == 5 && detail.thread == 6 && detail.stack == 78) locked_ns += detail.ns;
+  }
+  EXPECT_EQ(stopped_ns, 3_ms);
+  EXPECT_EQ(locked_ns, 2_ms);
 }
 
 // A wait includes the wake-up: without the holder there would have been no sleep to wake up from.

@@ -84,7 +84,8 @@ void LauncherLogs::OnEvent(const Event& event) {
   Log* const log = Find(event.thread);
   if (log == nullptr) return;
   if (event.kind == EventKind::kGilWait) {
-    Put(log, {event.start_ns, event.end_ns, kNoPhase, Mechanism::kGilWait, event.object, event.stack});
+    const Mechanism mechanism = MechanismOf(static_cast<GilWaitKind>(event.what));
+    Put(log, {event.start_ns, event.end_ns, kNoPhase, mechanism, event.object, event.stack});
     return;
   }
   const bool gc = event.what == static_cast<uint8_t>(Bracket::kGc);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "trainperf/event/names.h"
+
 namespace trainperf {
 
 void OtherThreads::Add(const Event& event) {
   if (event.kind == EventKind::kGilWait) {
+    if (MechanismOf(static_cast<GilWaitKind>(event.what)) != Mechanism::kGilWait) return;
     const auto found = threads_.find(event.thread);
     if (found == threads_.end() || found->second.open.empty()) return;
     Thread& thread = found->second;

@@ -33,6 +33,8 @@ enum class Cut : uint8_t {
 // Nanoseconds of one row.
 struct Measures {
   int64_t gil = 0;
+  int64_t world_stop = 0;
+  int64_t object_lock = 0;
   int64_t gc = 0;
   int64_t cpu = 0;
   int64_t delay = 0;        // on a run queue; not yet known whether throttled
@@ -46,6 +48,8 @@ struct Measures {
 
   Measures& operator+=(const Measures& m) {
     gil += m.gil;
+    world_stop += m.world_stop;
+    object_lock += m.object_lock;
     gc += m.gc;
     cpu += m.cpu;
     delay += m.delay;
@@ -61,7 +65,8 @@ struct Measures {
     return *this;
   }
   int64_t total() const {
-    return gil + gc + cpu + delay + descheduled + throttled + blocked + brief + unknown + told_total();
+    return gil + world_stop + object_lock + gc + cpu + delay + descheduled + throttled + blocked + brief + unknown +
+           told_total();
   }
   int64_t told_total() const {
     int64_t sum = 0;

@@ -73,8 +73,10 @@ enum class DetailKind : uint8_t {
                  // holder's
   kBeside,       // where another thread was while the step thread slept in a lock (a queue's too): `thread`, `stack`;
                  // `code` is a BesideSign
+  kWorldStop,    // all threads were stopped: `thread` and `stack` are those of who did it; `count` as for kGilWait
+  kObjectLock,   // the step thread waited for a lock of the interpreter's: `thread` held it, `stack` is its own
 };
-inline constexpr int kDetailKindCount = 7;
+inline constexpr int kDetailKindCount = 9;
 
 struct Detail {
   DetailKind kind;

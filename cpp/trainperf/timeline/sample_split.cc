@@ -71,6 +71,8 @@ void SampleSplit::Split(Phase phase, const Measures& m, int64_t (&ns)[kMechanism
   const Weights& own = weights_[static_cast<size_t>(phase)];
   const Weights& every = weights_[kAllPhases];
   add(Mechanism::kGilWait, m.gil);
+  add(Mechanism::kWorldStop, m.world_stop);
+  add(Mechanism::kObjectLock, m.object_lock);
   add(Mechanism::kGc, m.gc);
   add(Mechanism::kDescheduled, m.descheduled + m.delay);
   add(Mechanism::kThrottled, m.throttled);

@@ -180,6 +180,15 @@ class Script {
     delay_[thread_] += run_delay_ns;
     return Put(e);
   }
+  // Of a free-threaded interpreter.
+  Script& RuntimeWait(GilWaitKind kind, int64_t ns, ThreadId other = 9, StackId stack = 3) {
+    Event e = Make(EventKind::kGilWait);
+    e.what = static_cast<uint8_t>(kind);
+    e.end_ns = now_ += ns;
+    e.object = other;
+    e.stack = stack;
+    return Put(e);
+  }
   // The sampler saw the thread in `state` just now.
   Script& Sample(SampleState state, int64_t ns = 4_ms, StackId stack = 1, int64_t code = 0) {
     Event e = Make(EventKind::kSample);

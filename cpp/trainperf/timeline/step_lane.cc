@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "trainperf/event/names.h"
+
 namespace trainperf {
 namespace {
 
@@ -127,9 +129,13 @@ void StepLane::AddWait(const Event& event, int64_t start_ns, int64_t end_ns, int
   const bool in_gc = stack_.open(Bracket::kGc);
   const size_t max = max_stretch_segments();
   stretch_segments_.Add({cursor_ns, start_ns, row_, in_gc ? Mechanism::kGc : Mechanism::kUnknown, 0, 0}, max);
-  stretch_segments_.Add({start_ns, end_ns, row_, Mechanism::kGilWait, event.object, event.stack}, max);
-  stretch_details_.Add({DetailKind::kGilWait, row_, SampleState::kGilWait, event.object, event.stack, 0},
-                       end_ns - start_ns, (event.flags & kGilStillHeld) != 0 ? 0 : 1);
+  const Mechanism mechanism = MechanismOf(static_cast<GilWaitKind>(event.what));
+  stretch_segments_.Add({start_ns, end_ns, row_, mechanism, event.object, event.stack}, max);
+  const DetailKind kind = mechanism == Mechanism::kWorldStop    ? DetailKind::kWorldStop
+                          : mechanism == Mechanism::kObjectLock ? DetailKind::kObjectLock
+                                                                : DetailKind::kGilWait;
+  stretch_details_.Add({kind, row_, SampleState::kGilWait, event.object, event.stack, 0}, end_ns - start_ns,
+                       (event.flags & kGilStillHeld) != 0 ? 0 : 1);
 }
 
 void StepLane::OnSample(const Event& event) {

@@ -74,7 +74,8 @@ void StepLane::OnOthersEvent(const Event& event) {
   if (event.kind == EventKind::kGilWait) {
     const int64_t cursor_ns = meter_.cursor_ns();
     const int64_t start_ns = std::max(event.start_ns, cursor_ns);
-    if (meter_.AddCall(start_ns, event.end_ns, Mechanism::kGilWait, StretchMeter::Caller::kStandIn) > 0) {
+    const Mechanism mechanism = MechanismOf(static_cast<GilWaitKind>(event.what));
+    if (meter_.AddCall(start_ns, event.end_ns, mechanism, StretchMeter::Caller::kStandIn) > 0) {
       stand_in_ns_ = std::max(stand_in_ns_, event.end_ns);
       AddWait(event, start_ns, event.end_ns, cursor_ns);
     }

@@ -211,8 +211,8 @@ uint32_t StepWriter::Flags(const Piece& piece) const {
   };
   if (share({Cause::kDataWait}) >= options_.data_starved_share) flags |= kDataStarved;
   if (share({Cause::kGilWait}) >= options_.gil_contended_share) flags |= kGilContended;
-  if (share({Cause::kBlockedIo, Cause::kGc, Cause::kCheckpoint, Cause::kLogging, Cause::kDescheduled,
-             Cause::kThrottled}) >= options_.host_stalled_share) {
+  if (share({Cause::kBlockedIo, Cause::kWorldStop, Cause::kObjectLock, Cause::kGc, Cause::kCheckpoint, Cause::kLogging,
+             Cause::kDescheduled, Cause::kThrottled}) >= options_.host_stalled_share) {
     flags |= kHostStalled;
   }
   return flags;

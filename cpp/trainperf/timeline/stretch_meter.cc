@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "trainperf/event/names.h"
+
 namespace trainperf {
 namespace {
 
@@ -33,7 +35,7 @@ void StretchMeter::Start(const Event& mark) {
 
 void StretchMeter::Next(int64_t end_ns) {
   mark_ns_ = cursor_ns_ = end_ns;
-  gil_ns_ = 0;
+  waited_ns_ = world_stop_ns_ = object_lock_ns_ = 0;
   if (calls_ns() > 0) {
     told_.fill(0);
     itself_ns_ = waiting_ns_ = stand_in_ns_ = 0;
@@ -47,8 +49,11 @@ int64_t StretchMeter::AddGilWait(const Event& wait, int64_t* start_ns, int64_t* 
   *end_ns = wait.end_ns;
   if (*end_ns <= *start_ns) return 0;
   const int64_t waited_ns = *end_ns - *start_ns;
-  gil_ns_ += waited_ns;
-  gil_total_ns_ += waited_ns;
+  waited_ns_ += waited_ns;
+  const Mechanism mechanism = MechanismOf(static_cast<GilWaitKind>(wait.what));
+  if (mechanism == Mechanism::kWorldStop) world_stop_ns_ += waited_ns;
+  if (mechanism == Mechanism::kObjectLock) object_lock_ns_ += waited_ns;
+  if (mechanism == Mechanism::kGilWait) gil_total_ns_ += waited_ns;
   gil_delay_ns_ += std::clamp<int64_t>(wait.run_delay_ns, 0, waited_ns);
   cursor_ns_ = *end_ns;
   if (waits_.size() >= kMaxWaits) {
@@ -90,6 +95,12 @@ void StretchMeter::TakeOut(Measures* m, int64_t* blocked_ns) {
   Take(rest_ns, {blocked_ns, &m->cpu, &m->delay});
 }
 
+void StretchMeter::TellWaits(Measures* m) const {
+  m->gil = waited_ns_ - world_stop_ns_ - object_lock_ns_;
+  m->world_stop = world_stop_ns_;
+  m->object_lock = object_lock_ns_;
+}
+
 void StretchMeter::Tell(Measures* m) {
   if (calls_ns() == 0) return;
   m->has_told = true;
@@ -102,8 +113,8 @@ Measures StretchMeter::Close(const Event& mark, bool in_gc) {
   if (!has_cpu_ || !has_cpu) {
     m = CloseUnread(mark.end_ns, in_gc);
   } else {
-    m.gil = gil_ns_;
-    const int64_t left = mark.end_ns - mark_ns_ - gil_ns_;
+    TellWaits(&m);
+    const int64_t left = mark.end_ns - mark_ns_ - waited_ns_;
     m.cpu = std::clamp<int64_t>(mark.cpu_ns - cpu_ns_, 0, left);
     int64_t delay = 0;
     if ((mark.flags & kHasRunDelay) != 0 && has_delay_) delay = mark.run_delay_ns - delay_ns_ - gil_delay_ns_;
@@ -133,8 +144,8 @@ Measures StretchMeter::Close(const Event& mark, bool in_gc) {
 
 Measures StretchMeter::CloseUnread(int64_t end_ns, bool in_gc) {
   Measures m;
-  m.gil = gil_ns_;
-  (in_gc ? m.gc : m.unknown) = end_ns - mark_ns_ - gil_ns_ - calls_ns();
+  TellWaits(&m);
+  (in_gc ? m.gc : m.unknown) = end_ns - mark_ns_ - waited_ns_ - calls_ns();
   Tell(&m);
   Next(end_ns);
   return m;

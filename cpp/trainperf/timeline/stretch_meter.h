@@ -1,5 +1,6 @@
-// Measures the stretch of the step thread between two marks: what of its wall time was GIL wait, collection, calls,
-// CPU, run delay and blocked. The parts sum to the wall time, whatever the clocks say.
+// Measures the stretch of the step thread between two marks: what of its wall time was GIL wait, or a wait for what
+// takes its place, collection, calls, CPU, run delay and blocked. The parts sum to the wall time, whatever the clocks
+// say.
 
 #ifndef TRAINPERF_TIMELINE_STRETCH_METER_H_
 #define TRAINPERF_TIMELINE_STRETCH_METER_H_
@@ -53,13 +54,16 @@ class StretchMeter {
   int64_t calls_ns() const { return itself_ns_ + waiting_ns_ + stand_in_ns_; }
   void TakeOut(Measures* m, int64_t* blocked_ns);
   void Tell(Measures* m);
+  void TellWaits(Measures* m) const;
   void Next(int64_t end_ns);
 
   int64_t mark_ns_ = 0;
   int64_t cursor_ns_ = 0;
   int64_t cpu_ns_ = 0;
   int64_t delay_ns_ = 0;
-  int64_t gil_ns_ = 0;
+  int64_t waited_ns_ = 0;      // for the GIL, and for what takes its place
+  int64_t world_stop_ns_ = 0;  // of them
+  int64_t object_lock_ns_ = 0;
   int64_t gil_delay_ns_ = 0;  // since the last reading of the run delay
   int64_t gil_total_ns_ = 0;
   bool has_cpu_ = false;
@@ -71,7 +75,7 @@ class StretchMeter {
   int64_t waiting_ns_ = 0;
   int64_t stand_in_ns_ = 0;
   int64_t called_until_ns_ = 0;
-  std::vector<std::pair<int64_t, int64_t>> waits_;  // for the GIL, that a call may still reach back over
+  std::vector<std::pair<int64_t, int64_t>> waits_;  // kGilWait's, that a call may still reach back over
 
   // How the thread waits for the device; older stretches fade. CUDA spins unless it is told otherwise.
   double spin_ns_ = 0;

@@ -12,6 +12,7 @@ from typing import Any
 
 _WHAT = {
     "gil_waits": "how long threads wait for the GIL, and for whom",
+    "interpreter_waits": "without a GIL: stop-the-world pauses, and waits for locks of objects",
     "gil_holds": "who holds the GIL; Python against native time",
     "stacks": "functions and lines",
     "throttling": "the container's CPU quota",

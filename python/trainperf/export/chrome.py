@@ -136,13 +136,13 @@ def _kept_steps(run: Run, canvas: _Canvas) -> Iterator[Event]:
     for step in sorted(int(i) for i in run.kept_steps.index):
         phase, start, end = "", 0, 0
         for segment in run.segments(step):
-            if segment.mechanism in ("gil_wait", "gc"):
+            if segment.mechanism in ("gil_wait", "stop_the_world", "object_lock", "gc"):
                 args: dict[str, Any] = {"step": step}
                 if segment.mechanism == "gil_wait":
                     args["holder"] = _thread_name(segment)
                     if frames := run.stack(segment.stack):
                         args["holder_at"] = [f"{f.function} ({f.file}:{f.line})" for f in frames]
-                name = f"GIL held by {args['holder']}" if "holder" in args else "gc"
+                name = f"GIL held by {args['holder']}" if "holder" in args else segment.mechanism
                 yield canvas.slice("waits", name, segment.start_ns, segment.end_ns, **args)
             if segment.phase == phase and segment.start_ns == end:
                 end = segment.end_ns

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from trainperf.runfile.records import HostReading
 
 # Time of the training thread in which it used no CPU; time of no known mechanism counts as used.
-_OFF_CPU = frozenset({"blocked", "gil_wait", "gpu_wait", "descheduled", "throttled"})
-_OFF_CPU_CAUSES = ("gil_wait", "descheduled", "throttled")  # likewise, of a row of steps
+_OFF_CPU = frozenset({"blocked", "gil_wait", "stop_the_world", "object_lock", "gpu_wait", "descheduled", "throttled"})
+_OFF_CPU_CAUSES = (
+    "gil_wait",
+    "stop_the_world",
+    "object_lock",
+    "descheduled",
+    "throttled",
+)  # likewise, of a row of steps
 _ON_CPU_CAUSES = ("compute", "launch", "python", "gc")  # those of a row in which it surely used one
 
 SPEAKS_OF = 0.05  # CPUs: what is less is shown as 0.0

@@ -9,7 +9,7 @@ from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES
 __all__ = ["CAUSES", "KEEP_NAME", "MACHINE", "MECHANISMS", "MECHANISM_OF", "ON_CPU", "OWNED", "PHASES", "cause_of"]
 
 # These keep their name in every phase; the rest of an OWNED phase takes the phase's cause.
-KEEP_NAME: Final = frozenset({"gil_wait", "gc", "descheduled", "throttled"})
+KEEP_NAME: Final = frozenset({"gil_wait", "stop_the_world", "object_lock", "gc", "descheduled", "throttled"})
 MACHINE: Final = ("descheduled", "throttled")  # none of the loop's doing
 ON_CPU: Final = ("python", "native", "gc", "copy")  # mechanisms of a thread that works
 # Of a sample's state, for those that tell what the thread did.

@@ -200,7 +200,7 @@ def phase_sums(step: WorstStep) -> list[tuple[str, float]]:
 
 
 def worst_lanes(step: WorstStep) -> list[str]:
-    only_waits = all(p.what in ("gil_wait", "gc") for p in step.waits)
+    only_waits = all(p.what in ("gil_wait", "stop_the_world", "object_lock", "gc") for p in step.waits)
     second = [] if not step.waits else ["waits" if only_waits else "cause"]
     return ["phase", *second, *(name for name, _ in step.devices)]
 
@@ -219,7 +219,10 @@ def _phase(p: Piece) -> steps.Piece:
 
 
 def _wait(p: Piece) -> steps.Piece:
-    held = f"waits for the GIL, held by {p.who}" if p.what == "gil_wait" else p.what
+    held = {
+        "gil_wait": f"waits for the GIL, held by {p.who}",
+        "stop_the_world": f"all threads are stopped by {p.who}",
+    }.get(p.what, p.what)
     return steps.Piece(p.start, p.end, p.who or p.what, look(p.what), f"{held}: {duration(p.ms)}")
 
 

@@ -20,7 +20,7 @@ from trainperf.runfile.records import (
     StepTable,
     Thread,
 )
-from trainperf.runfile.schema import CAUSES, DEVICE_STEP_COLUMNS, RunDatabase, json_object
+from trainperf.runfile.schema import CAUSES, DEVICE_STEP_COLUMNS, RunDatabase, json_object, selected
 from trainperf.runfile.steps import MAX_NS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_devices(database: RunDatabase, steps: StepTable) -> Sequence[Device]:
     known = database.rows("device", "issi", order="ORDER BY id")
     if not known:
         return ()
-    columns = ", ".join(DEVICE_STEP_COLUMNS)
+    columns = selected("device_step", DEVICE_STEP_COLUMNS, database.schema_version)
     with database.cursor(f"SELECT {columns} FROM device_step ORDER BY first_step, device") as cursor:
         try:
             flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)

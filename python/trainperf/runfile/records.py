@@ -23,7 +23,7 @@ class StepTable:
     wall_min_ns: Int64Array
     wall_max_ns: Int64Array
     flags: Int64Array  # or-ed
-    causes_ns: Int64Array  # (rows, 18), in the order of _native.CAUSES; each row sums to wall_ns
+    causes_ns: Int64Array  # (rows, 20), in the order of _native.CAUSES; each row sums to wall_ns
     phases_ns: Int64Array  # (rows, 9), in the order of _native.PHASES; each row sums to wall_ns
     fetches: Int64Array
     backwards: Int64Array
@@ -55,7 +55,9 @@ _TIMED = 1 << 16  # kTimedWait in event.h
 class Detail:
     """A sum over the steps of one section; see DetailKind in records.h."""
 
-    kind: Literal["gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside"]
+    kind: Literal[
+        "gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside", "stop_the_world", "object_lock"
+    ]
     section: int
     phase: str
     state: str  # samples: python, native, parallel, blocked, gil_wait, unknown; call: which
@@ -88,8 +90,8 @@ class Segment:
     end_ns: int
     phase: str
     mechanism: str  # "unknown": whatever of the phase is neither a GIL wait nor a collection
-    thread: Thread | None  # gil_wait: the holder
-    stack: int  # gil_wait: the holder's
+    thread: Thread | None  # gil_wait: the holder; stop_the_world: who stopped all threads; object_lock: as gil_wait
+    stack: int  # theirs; object_lock: of the thread that waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class DeviceSteps:
 
     busy_ns: Int64Array  # a kernel, copy or memset ran; busy_ns + idle_ns is the step's wall time
     idle_ns: Int64Array
-    idle_causes_ns: Int64Array  # (rows, 18), in the order of CAUSES; each row sums to idle_ns
+    idle_causes_ns: Int64Array  # (rows, 20), in the order of CAUSES; each row sums to idle_ns
     kernels: Int64Array
     kernel_ns: Int64Array  # a kernel ran
     launches: Int64Array

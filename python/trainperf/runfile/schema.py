@@ -18,7 +18,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -34,14 +34,29 @@ PHASES: Final = (
     "other",
 )
 MECHANISMS: Final = (
-    *("gil_wait", "gc", "gpu_wait", "launch", "cuda_alloc", "module_load", "copy", "collective", "throttled"),
-    *("descheduled", "blocked", "python", "native", "unknown"),
+    *("gil_wait", "stop_the_world", "object_lock", "gc", "gpu_wait", "launch", "cuda_alloc", "module_load", "copy"),
+    *("collective", "throttled", "descheduled", "blocked", "python", "native", "unknown"),
 )
 CAUSES: Final = (
-    *("data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait", "gc"),
-    *("checkpoint", "validation", "logging", "descheduled", "throttled", "blocked_io", "python", "compute", "unknown"),
+    *("data_wait", "h2d_copy", "gpu_wait", "launch", "cuda_alloc", "module_load", "collective", "gil_wait"),
+    *(
+        "stop_the_world",
+        "object_lock",
+        "gc",
+        "checkpoint",
+        "validation",
+        "logging",
+        "descheduled",
+        "throttled",
+        "blocked_io",
+        "python",
+        "compute",
+        "unknown",
+    ),
 )
-DETAIL_KINDS: Final = ("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside")
+DETAIL_KINDS: Final = (
+    *("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside", "stop_the_world", "object_lock"),
+)
 SPAN_KINDS: Final = ("loader_start", "first_fetch", "validation", "checkpoint", "logging", "compile", "gc", "callback")
 
 STEP_COLUMNS: Final = (
@@ -111,6 +126,9 @@ COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the f
     ("host", "returned_bytes"): 3,
     ("worker", "at_work_ns"): 4,
     ("worker", "at_work_cpu_ns"): 4,
+    **{(table, f"{cause}_ns"): 6 for table in ("step", "kept_step") for cause in ("stop_the_world", "object_lock")},
+    ("device_step", "idle_stop_the_world_ns"): 6,
+    ("device_step", "idle_object_lock_ns"): 6,
 }
 
 # No run that trainperf wrote comes near these: what does is damaged, or was made to cost its reader hours.
@@ -130,6 +148,12 @@ def columns_of(table: str, version: int) -> tuple[str, ...]:
     if any(version < first and table in tables for tables, first in since):
         return ()
     return tuple(c for c in TABLES[table] if version >= COLUMNS_SINCE.get((table, c), 1))
+
+
+def selected(table: str, columns: Sequence[str], version: int) -> str:
+    """These columns for a SELECT; 0 in place of those that files of that version do not have."""
+    of_file = columns_of(table, version)
+    return ", ".join(column if column in of_file else f"0 AS {column}" for column in columns)
 
 
 class RunDatabase:

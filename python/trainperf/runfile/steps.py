@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from trainperf.runfile.records import StepTable
-from trainperf.runfile.schema import CAUSES, STEP_COLUMNS, RunDatabase
+from trainperf.runfile.schema import CAUSES, STEP_COLUMNS, RunDatabase, selected
 
 MAX_NS: Final = 2**62  # 146 years: more is damage, and could overflow a sum
 _FIELDS: Final = (
@@ -18,7 +18,8 @@ _FIELDS: Final = (
 
 
 def read_steps(database: RunDatabase, table: str) -> StepTable:
-    with database.cursor(f"SELECT {', '.join(STEP_COLUMNS)} FROM {table} ORDER BY first_step") as cursor:
+    columns = selected(table, STEP_COLUMNS, database.schema_version)
+    with database.cursor(f"SELECT {columns} FROM {table} ORDER BY first_step") as cursor:
         try:
             flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
         except (TypeError, ValueError) as error:

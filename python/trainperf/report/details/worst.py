@@ -121,7 +121,7 @@ def _waits(segments: Sequence[Segment], start: int, wall: int, facts: Facts) -> 
             _share(s.start_ns, start, wall),
             _share(s.end_ns, start, wall),
             cause_of(s.phase, s.mechanism, feeds_device=feeds),
-            facts.thread_name(s.thread) if s.mechanism == "gil_wait" else "",
+            facts.thread_name(s.thread) if s.mechanism in ("gil_wait", "stop_the_world") else "",
             (s.end_ns - s.start_ns) / 1e6,
         )
         for s in segments

@@ -41,6 +41,8 @@ CAUSE_LOOKS: Final[dict[str, Look]] = {
     "throttled": Look(_GREY, _DARK, "lines", "stopped by the container's CPU quota"),
     "data_wait": Look(_RED, _DARK, "", "waiting for data"),
     "gil_wait": Look(_PINK, _DARK, "", "waiting for the GIL"),
+    "stop_the_world": Look(_PINK, _DARK, "back", "stopped, as all threads were"),
+    "object_lock": Look(_PINK, _DARK, "dots", "waiting for the lock of an object"),
     "unknown": Look(_PALE, _DARK, "back", "not measured"),
 }
 # Of two that too few samples tell apart (findings/split.py); the second one's colour.
