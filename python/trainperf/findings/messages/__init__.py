@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
 
-from trainperf.findings.messages import chores, data, general, gil, gpu, host, machine, memory, run, trainer, verdict
+from trainperf.findings.messages import chores, data, general, gil, gpu, host, machine, memory, run, runtime, trainer, verdict
 from trainperf.findings.messages.catalogue import Doubt, Message
 
-FAMILIES: Final[tuple[ModuleType, ...]] = (chores, data, gil, gpu, host, machine, memory, run, trainer)
+FAMILIES: Final[tuple[ModuleType, ...]] = (chores, data, gil, gpu, host, machine, memory, run, runtime, trainer)
 
 MESSAGES: Final[Mapping[str, Mapping[str, Message]]] = {
     id: of for family in FAMILIES for id, of in family.MESSAGES.items()

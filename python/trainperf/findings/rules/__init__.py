@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from trainperf.findings.rule import Rule
-from trainperf.findings.rules import chores, data, gil, gpu, host, loader_starts, machine, memory, run, trainer, workers
+from trainperf.findings.rules import (
+    chores,
+    data,
+    gil,
+    gpu,
+    host,
+    loader_starts,
+    machine,
+    memory,
+    run,
+    runtime,
+    trainer,
+    workers,
+)
 from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
@@ -24,6 +37,8 @@ ALL: tuple[Rule, ...] = (
     data.data_starved,
     gil.gil_hog,
     gil.gil_many,
+    runtime.stop_the_world,
+    runtime.object_lock,
     trainer.lightning_monitor,
     trainer.callback,
     trainer.lightning_progress_bar,

@@ -1,0 +1,61 @@
+"""Rules about what takes the GIL's place on a free-threaded Python."""
+
+from __future__ import annotations
+
+from verdicts import TRAIN, Make, only, said
+
+
+def test_stop_the_world_names_who_collects(make: Make) -> None:
+    file = make()
+    file.tier("gil_waits", "off", "this build of CPython has no GIL")
+    file.tier("interpreter_waits", "exact")
+    thread = file.thread("metrics-writer")
+    at = file.stack(f"{TRAIN}:88 collect_results")
+    file.steps(100, compute=8.0, stop_the_world=3.0)
+    file.detail("stop_the_world", 300, thread=thread, stack=at)
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP203", "train.py:88", ("metrics-writer",))
+    assert "garbage collection" in f.why and "gc.freeze()" in f.fix
+    assert {a.id for a in said(file).abstained} >= {"TP201", "TP202"}
+
+
+def test_a_tracer_that_is_set_is_no_collection(make: Make) -> None:
+    file = make()
+    file.tier("interpreter_waits", "exact")
+    at = file.stack("/usr/lib/python3.14/threading.py:60 settrace_all_threads", f"{TRAIN}:12 watch_calls")
+    file.steps(100, compute=8.0, stop_the_world=3.0)
+    file.detail("stop_the_world", 300, thread=file.thread("debugger"), stack=at)
+    f = only(file)
+    assert f.id == "TP203" and "garbage" not in f.why and "set tracers" in f.fix
+
+
+def test_object_lock_names_the_line_that_waits_and_who_held_it(make: Make) -> None:
+    file = make()
+    file.tier("interpreter_waits", "exact")
+    at = file.stack(f"{TRAIN}:40 add_result")
+    file.steps(100, compute=8.0, object_lock=3.0)
+    file.detail("object_lock", 200, thread=file.thread("collector"), stack=at)
+    file.detail("object_lock", 100, stack=at)
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP204", "train.py:40", ("collector",))
+    assert any("collector held it for 67%" in e for e in f.evidence)
+
+
+def test_with_a_gil_nothing_is_said_of_them(make: Make) -> None:
+    file = make()
+    file.steps(100, compute=8.0)
+    assert not {f.id for f in said(file).findings} & {"TP203", "TP204"}
+
+
+def test_who_could_not_be_read_is_not_named(make: Make) -> None:
+    file = make()
+    file.tier("interpreter_waits", "exact")
+    file.steps(100, compute=8.0, stop_the_world=3.0)
+    assert only(file).id == "TP203" and "could not be read" in only(file).why
+    file = make()
+    file.tier("interpreter_waits", "exact")
+    file.steps(100, compute=8.0, object_lock=3.0)
+    file.detail("object_lock", 300, stack=file.stack(f"{TRAIN}:40 add_result"))
+    f = only(file)
+    assert (f.id, f.where, f.who) == ("TP204", "train.py:40", ())
+    assert any("who held it is not known" in e for e in f.evidence)
