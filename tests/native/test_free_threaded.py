@@ -97,3 +97,45 @@ def test_a_short_function_is_met_while_it_runs_python(python: tuple[str, Path]) 
     assert seen["samples"] >= 300, seen
     assert seen["python"] > 0.25 * seen["samples"], seen
     assert seen.get("native", 0) < 0.05 * seen["python"], seen
+
+
+@pytest.mark.alone
+def test_pauses_of_all_threads_are_the_true_ones(python: tuple[str, Path]) -> None:
+    """Against the breaks that the thread finds between two looks at the clock."""
+    seen = play(python, "world_stops", gil=False)
+    assert seen["count"] > 20 and seen["true_ns"] > 10_000_000, seen
+    assert seen["told_ns"] == pytest.approx(seen["true_ns"], rel=0.05), seen
+    assert seen["unlike"] <= 0.02 * seen["count"], seen
+    assert seen["others"].get("other", 0) > 0.9 * seen["sum_ns"], seen
+    assert seen["functions"].get("collects", 0) > 0.8 * seen["sum_ns"], seen
+
+
+def test_short_pauses_name_who_sets_a_tracer(python: tuple[str, Path]) -> None:
+    seen = play(python, "tracers", gil=False)
+    assert seen["kinds"] == [3] and seen["count"] > 20, seen
+    assert seen["others"].get("other", 0) > 0.9 * seen["sum_ns"], seen
+    assert seen["functions"].get("settrace_all_threads", 0) > 0.8 * seen["sum_ns"], seen
+
+
+def test_locks_that_a_program_takes_are_no_locks_of_the_interpreter(python: tuple[str, Path]) -> None:
+    seen = play(python, "locks_of_the_program", gil=False)
+    assert seen["breaks"] > 100
+    assert seen["sum_ns"] < 0.01 * 2_000_000_000, seen
+
+
+def test_the_hook_comes_and_goes_while_threads_wait(python: tuple[str, Path]) -> None:
+    assert play(python, "runtime_lives", gil=False) == {"failed": [], "open_waits": 0, "gil": False}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("program", ["collecting_thread", "shared_dict"])
+def test_the_finding_is_the_truth(tmp_path: Path, program: str) -> None:
+    """Who stops all threads, or where the training thread waits for an object's lock; and how long."""
+    import trainperf
+
+    truth = run(program, tmp_path)
+    with trainperf.open(tmp_path / "run.tpr") as seen:
+        found = {finding.slug: finding for finding in seen.findings}
+        first = found[truth["finding"]]
+        assert first.share == pytest.approx(truth["share"], abs=0.05)
+        assert truth["who"] in first.who and first.where in truth["where"], first

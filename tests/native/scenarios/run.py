@@ -11,11 +11,12 @@ import sys
 import churn
 import cost
 import lives
+import runtime
 import sampler
 import stacks
 import waits
 
-MODULES = (churn, cost, lives, sampler, stacks, waits)
+MODULES = (churn, cost, lives, runtime, sampler, stacks, waits)
 
 if __name__ == "__main__":
     name = sys.argv[2]

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
 
-from trainperf.findings.messages import chores, data, general, gil, gpu, host, machine, memory, run, runtime, trainer, verdict
+from trainperf.findings.messages import (
+    chores,
+    data,
+    general,
+    gil,
+    gpu,
+    host,
+    machine,
+    memory,
+    run,
+    runtime,
+    trainer,
+    verdict,
+)
 from trainperf.findings.messages.catalogue import Doubt, Message
 
 FAMILIES: Final[tuple[ModuleType, ...]] = (chores, data, gil, gpu, host, machine, memory, run, runtime, trainer)
