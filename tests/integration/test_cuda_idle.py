@@ -91,6 +91,7 @@ with ThreadPoolExecutor(1) as pool:
     assert causes["blocked_io"] < 0.1 * idle
 
 
+@pytest.mark.alone
 def test_autograds_thread_waits_for_the_gil_in_backward(tmp_path: Path) -> None:
     """As on a GPU: the training thread sleeps in backward, another one launches, and runs no Python that we mark."""
     told = play(

@@ -54,6 +54,7 @@ def test_lightning_example_prints_a_verdict(tmp_path: Path) -> None:
     assert "data-starved" in shown and "lightning_train.py:" in shown
 
 
+@pytest.mark.alone
 @needs_lightning
 def test_the_founding_case_under_lightning(tmp_path: Path) -> None:
     done = run(str(EXAMPLES / "lightning_gil.py"), str(tmp_path))
