@@ -6,7 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
-version=3.13 url=http://deb.debian.org/debian/pool/main/p/python3.13/python3.13_3.13.5.orig.tar.xz
+version=3.13
+url=$(scripts/system.sh mirror)/pool/main/p/python3.13/python3.13_3.13.5.orig.tar.xz
 work=$PWD/build/old-glibc
 prefix=${XDG_CACHE_HOME:-$HOME/.cache}/trainperf/python-bullseye
 

@@ -4,6 +4,7 @@
 #
 #   scripts/system.sh make SUITE ARCH PACKAGE...     prints its folder; does nothing where it is there
 #   scripts/system.sh run FOLDER COMMAND...          with this repository at the path that it has here
+#   scripts/system.sh mirror                         the mirror of Debian that it takes
 #
 # DEBIAN_MIRROR and UBUNTU_MIRROR name other mirrors than apt's own and archive.ubuntu.com.
 # Exits with 75 and says why where the system cannot be had: not root, no debootstrap, no mirror, no qemu.
@@ -26,7 +27,9 @@ debian_mirror() {
   local mirror
   mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{sources,list} 2>/dev/null || true; } |
     sed -nE 's/^URIs: (\S+).*/\1/p; s/^deb (\[.*\] )?(\S+) .*/\2/p' | grep -E '/debian/?$' | head -n 1 || true)
-  echo "${DEBIAN_MIRROR:-${mirror:-http://deb.debian.org/debian}}"
+  mirror=${DEBIAN_MIRROR:-$mirror}
+  [ -n "$mirror" ] || without "apt's sources name no mirror of Debian: set DEBIAN_MIRROR"
+  echo "${mirror%/}"
 }
 
 make_system() { # SUITE ARCH PACKAGE...
@@ -81,5 +84,6 @@ run_in() { # FOLDER COMMAND...: all mounts end with it
 case "${1:-}" in
   make) shift; make_system "$@" ;;
   run) shift; run_in "$@" ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  mirror) debian_mirror ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
