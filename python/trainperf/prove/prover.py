@@ -137,7 +137,9 @@ class Prover:
         what = f"{len(changes)} changes" if len(changes) > 1 else str(changes[0])
         pairs = 2 * MIN_PAIRS * first.trial_s * len(changes)
         unit = f"trials of {first.plan.batches} steps, about {first.trial_s:.0f} s each"
-        self.say(f"will try {what}: {unit}; {_minutes(pairs)} or more, at most {_minutes(self.budget_s)}")
+        enough = f"{_minutes(pairs)} or more, at most {_minutes(self.budget_s)}"
+        short = f"a proof takes {_minutes(pairs)} or more, and the budget is {_minutes(self.budget_s)}"
+        self.say(f"will try {what}: {unit}; {enough if pairs <= self.budget_s else short}")
         if len(changes) > 1:
             for change in changes:
                 self.say(f"  {change}" + (f" ({change.finding})" if change.finding else ""))
