@@ -201,6 +201,15 @@ def test_no_fewer_workers_are_advised_where_the_loop_waits_for_them(make: Make) 
         assert (f.variant, f.params["fewer"]) == (variant, 1)
 
 
+def test_waits_for_a_cpu_that_the_workers_have_are_part_of_what_slow_workers_cost(make: Make) -> None:
+    file = make(cpus="2", torch_threads="1").steps(100, compute=4.0, descheduled=3.0, data_wait=3.0)
+    file.loader(1, num_workers=2, fetches=100, ready={0: (100, 300)}, wait=300)
+    for worker in (0, 1):
+        file.worker(1, 70 + worker, cpu_share=0.9, seconds=12, states={"R": 12})
+    f = only(file.host(12, process_cpus=2.0))
+    assert (f.id, f.variant, f.params["kept_off"], f.cost_ns) == ("TP102", "all_cpus", 3_000_000, 600_000_000)
+
+
 def test_oversubscription_abstains_where_waits_for_a_cpu_are_not_counted(make: Make) -> None:
     file = make(cpus="2", torch_threads="8").steps(100, compute=8.0).tier("run_delay", "off", "no schedstat")
     assert abstained(file, "TP602") == "run_delay off: no schedstat"

@@ -107,6 +107,7 @@ _TOO_SLOW: Final = Message(
         "only {few_looks:look} at the workers: too few to tell whether they compute or wait",
         "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], ready to "
         "run at {running} of {looks:look} at the workers",
+        "{kept_off} of each step {thread} is ready to run, and waits for a CPU that the workers have",
         "{usable:CPU} usable",
     ),
     fix=f"{_FILTER}{{fix:\n}}",

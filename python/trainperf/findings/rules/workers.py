@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, loaders
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
+from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -47,10 +47,11 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     why = _unlike_work(facts, main, alike) or _slow(facts, main, view, fetches, cost)
     known = bool(main.description.get("num_workers_known", True))
     usable = usable_cpus(facts.run)
+    kept_off = _kept_off_by_workers(facts) if why.variant == "all_cpus" else {}
     return Diagnosis(
         variant=why.variant,
-        severity=severity,
-        claim=Claim("data_wait", claims),
+        severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
+        claim=Claim("data_wait", {**claims, **kept_off}),
         params={
             "name": name,
             "workers": Count(have) if known else None,
@@ -58,6 +59,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             **fetches.params(),
             "further": fetches.few_are_late or 2 * fetches.empty < fetches.total,
             **({} if facts.of_trace else _seen(view)),
+            "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
             "usable": Count(usable) if usable else None,
             "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
             **why.params,
@@ -68,6 +70,16 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
         sure=_sure(facts, view),
         saves=Saves(share=why.saves, finds_out=why.finds_out),
     )
+
+
+def _kept_off_by_workers(facts: Facts) -> dict[Cell, int]:
+    """The step thread's waits for a CPU that its workers have: cheaper samples shorten these, too. None where torch's
+    own threads are what is too many."""
+    wants = cpus.demand(facts)
+    by_workers = wants.over_cpus and wants.threads <= 1
+    if not by_workers or cpus.whose(wants, cpus.load_in_waits(facts)) != "oversubscribed":
+        return {}
+    return facts.waits_for_cpu()
 
 
 @dataclass(frozen=True, slots=True)
