@@ -2,7 +2,7 @@
 
 
 class TrainperfError(Exception):
-    """Base of all."""
+    """Base class of trainperf's errors."""
 
 
 class AlreadyWatchingError(TrainperfError, RuntimeError):

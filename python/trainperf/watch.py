@@ -27,7 +27,7 @@ _MAX_WRONG_PHASES = 64  # a name made in the loop, f"step {i}", would otherwise 
 
 
 class Watch(Lifetime):
-    """A watch, and the run that it makes. trainperf.watch() and trainperf.start() make it; it serves once.
+    """A watch and its run, made by trainperf.watch() or trainperf.start(). It can be entered once.
 
     Entered, it watches this process until it is left. Nothing that it does raises into the loop: what fails is
     logged (logger "trainperf"), noted in the run, and switched off.
@@ -36,7 +36,7 @@ class Watch(Lifetime):
     # The loop's side.
 
     def step(self) -> None:
-        """Ends a step here. Once called, it alone says where steps end; without it they are found by themselves."""
+        """Ends a step. From the first call on only these calls end steps; without any, steps are detected."""
         native = self._native
         if native is not None:
             between = self._between  # another thread may stop the watch just now
@@ -48,7 +48,7 @@ class Watch(Lifetime):
                 ticker.tick()
 
     def phase(self, name: str) -> PhaseBracket:
-        """A bracket: `with run.phase("transfer"): ...`. A name that is no phase is logged once, and does nothing.
+        """Marks a phase: `with run.phase("transfer"): ...`. An unknown name is logged once and marks nothing.
 
         Phases: fetch, transfer, forward, backward, optimizer, checkpoint, validation, logging, other.
         """
@@ -102,24 +102,25 @@ class Watch(Lifetime):
 
 
 def watch(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Watch:
-    """Watches this process' training loop, and tells at the end why it is slow.
+    """Watches the training loop of this process, and says at the end why it is slow.
 
         with trainperf.watch("runs/a.tpr") as run:
             for batch in loader: ...
 
     Args:
-        path: the run file; a folder, or what ends with a slash: a new file in it. None: one in the folder
-            $TRAINPERF_DIR, else a private temporary one that goes with the object. With several ranks (RANK and
-            WORLD_SIZE, or torch.distributed's) each writes its own: a.tpr becomes a.rank3.tpr.
-        name: what the run is called in reports, and by which it is held against earlier ones in its folder.
-        overwrite: replace a file that exists; without it that is a FileExistsError.
+        path: the run file to write, or a folder (or a path that ends with a slash) for a new file in it. None: a new
+            file in $TRAINPERF_DIR; without that variable, a private temporary file, deleted with the object. Of several
+            ranks (RANK and WORLD_SIZE, or torch.distributed) each writes its own: a.tpr becomes a.rank3.tpr.
+        name: the run's name in reports. Runs of one name in one folder are compared with each other.
+        overwrite: replace an existing file instead of raising FileExistsError.
         verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.
-        gil: how GIL waits are measured: auto (the best that works here), exact, procfs, busy-only, off.
+        gil: how GIL waits are measured: auto (the most exact way that works here), exact, procfs, busy-only, off.
         cuda: auto, or off: whether the GPU is traced by CUPTI, where there is one.
-        sampler_hz: how often the step thread and the GIL's holder are looked at, per second; 0: never. Where looks are
-            dear, down to 40 % of that, as 0.4 % of a core pays for; the first 128 up to four times as often.
-        budget: the share of the run's time that trainperf may cost before it looks less often.
-        flag_shares: from which share of a step it is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
+        sampler_hz: stack samples per second, of the step thread and of the GIL's holder; 0: none. Where a sample is
+            expensive the rate falls, to 40 % of this at least, to stay within 0.4 % of a core; the first 128 samples
+            come up to four times as fast.
+        budget: the share of the run's time that trainperf may cost before it samples less often.
+        flag_shares: the share of its time from which a step is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
         on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.2 to 0.4 s
             after it closed (docs/flags.md). What it raises is shown once, and never breaks training.
 
@@ -132,12 +133,12 @@ def watch(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]
 
 
 def start(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Watch:
-    """watch() without a with: until stop(), or the end of the process. Same options, same errors."""
+    """Starts a watch that lasts until stop() or the end of the process. Options and errors are those of watch()."""
     return watch(path, **options).__enter__()
 
 
 def stop() -> Watch | None:
-    """Ends the watch of this process, and returns it; None when there is none."""
+    """Ends the watch of this process and returns it; None if there is none."""
     current = process.current()
     if not isinstance(current, Watch):
         return None
@@ -146,13 +147,13 @@ def stop() -> Watch | None:
 
 
 def step() -> None:
-    """Watch.step() of the watch of this process, if there is one."""
+    """Ends a step of the current watch: see Watch.step(). Does nothing without one."""
     current = process.latest
     if current is not None:
         current.step()
 
 
 def phase(name: str) -> PhaseBracket:
-    """Watch.phase() of the watch of this process; a bracket that does nothing if there is none."""
+    """Marks a phase of the current watch: see Watch.phase(). Does nothing without one."""
     current = process.latest
     return NO_BRACKET if current is None else current.phase(name)

@@ -15,7 +15,7 @@ Raw = tuple[int, int, int, tuple[int, ...]]  # index, wall_ns, StepFlags, causes
 
 @dataclass(frozen=True, slots=True)
 class ClosedStep:
-    """A step that has closed."""
+    """A finished step, with its time by cause."""
 
     index: int  # from 0
     flags: tuple[str, ...]  # of data_starved, gil_contended, host_stalled; incomplete: events of it were lost
