@@ -120,7 +120,8 @@ def watch(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]
             expensive the rate falls, to 40 % of this at least, to stay within 0.4 % of a core; the first 128 samples
             come up to four times as fast.
         budget: the share of the run's time that trainperf may cost before it samples less often.
-        flag_shares: the share of its time from which a step is flagged: {"data_starved": 0.1, "gil_contended": 0.1, ...}.
+        flag_shares: the share of its time from which a step is flagged, as
+            {"data_starved": 0.1, "gil_contended": 0.1}.
         on_flag: called with each flagged step (a ClosedStep), on the training thread, between two steps, 0.2 to 0.4 s
             after it closed (docs/flags.md). What it raises is shown once, and never breaks training.
 

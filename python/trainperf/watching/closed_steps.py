@@ -21,7 +21,7 @@ class ClosedStep:
     flags: tuple[str, ...]  # of data_starved, gil_contended, host_stalled; incomplete: events of it were lost
     warm_up: bool  # the run's first step, or one that torch.compile ran in
     wall_ms: float
-    causes_ms: Mapping[str, float]  # all 18 of them; they sum to wall_ms
+    causes_ms: Mapping[str, float]  # every cause; they sum to wall_ms
 
     @classmethod
     def of(cls, raw: Raw, causes: Sequence[str]) -> ClosedStep:
