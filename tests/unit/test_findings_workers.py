@@ -111,6 +111,15 @@ def test_workers_wait_for_the_one_that_computes(
     assert "batches are passed on in order" in f.why
 
 
+def test_even_work_on_too_few_cpus_is_no_busiest_worker(make: Make) -> None:
+    """Two workers with the same samples got 79 and 53 % of a CPU, beside the training thread on two CPUs."""
+    file = make(cpus="2", torch_threads="1").steps(100, data_wait=4.0, compute=4.0)
+    file.loader(1, fetches=100, wait=400, ready={0: (100, 400)}, num_workers=2)
+    file.worker(1, 71, cpu_share=0.79, seconds=6, states={"R": 5, "S": 1})
+    file.worker(1, 72, cpu_share=0.53, seconds=6, states={"R": 3, "S": 3})
+    assert (only(file).id, only(file).variant) == ("TP102", "partly_no_room")
+
+
 def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -> None:
     file = make(cpus="8", torch="2.13.0+cpu").steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2, in_order=False)

@@ -49,15 +49,24 @@ class WorkerView:
         return self.told and (self.cpu_share >= limit("cpu_bound_share") or self.running >= limit("cpu_bound_share"))
 
     @property
+    def busiest_computes(self) -> bool:
+        """One of them at least."""
+        return self.told and self.slowest >= limit("cpu_bound_share")
+
+    @property
     def one_computes(self) -> bool:
-        """One does, if not all: batches are passed on in order, so that the others wait for it."""
-        return self.told and not self.computes and self.slowest >= limit("cpu_bound_share")
+        """Only one does: batches are passed on in order, so that the others wait for it. Shares that differ by less
+        come of even work, too, where the workers do not get a CPU each."""
+        rest = (self.cpu_share * self.read - self.slowest) / max(1, self.read - 1)
+        return self.busiest_computes and not self.computes and rest <= limit("half_share") * self.slowest
 
     @property
     def waits(self) -> bool:
         """They hardly compute."""
         return (
-            self.told and not self.computes and not self.one_computes and self.cpu_share <= 1 - limit("cpu_bound_share")
+            self.told
+            and not (self.computes or self.busiest_computes)
+            and self.cpu_share <= 1 - limit("cpu_bound_share")
         )
 
     @property
@@ -339,7 +348,7 @@ def mostly_starved(loader: Loader, slow_ns: float) -> bool:
     if (
         starved_count(loader) > ready_count(loader)
         or view.computes
-        or view.one_computes
+        or view.busiest_computes
         or _late_by_workers(loader, view)
     ):
         return True

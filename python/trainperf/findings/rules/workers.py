@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NEEDS = ("hook_dataloader",)
 _LIMITS = Limits(limit("warn_share"), limit("critical_share"))
+_TAKE_ALL = ("all_cpus", "partly_no_room")  # of the CPUs, with the training thread
 _MOST_AHEAD = 32  # batches by worker: each lies in memory
 
 # -- workers that make batches too slowly
@@ -47,7 +48,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     why = _unlike_work(facts, main, alike) or _slow(facts, main, view, fetches, cost)
     known = bool(main.description.get("num_workers_known", True))
     usable = usable_cpus(facts.run)
-    kept_off = _kept_off_by_workers(facts) if why.variant == "all_cpus" else {}
+    kept_off = _kept_off_by_workers(facts) if why.variant in _TAKE_ALL else {}
     return Diagnosis(
         variant=why.variant,
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
