@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.model import Finding
 from trainperf.report import console
 from verdicts import TRAIN, Make, only, said
 
@@ -134,14 +135,34 @@ def test_an_iterators_first_batch_is_not_made_ahead(
     assert ("num_workers=" in f.fix) == pays and f.fix_share == pytest.approx(share - count * 1.2 / 600 if pays else 1)
 
 
-@pytest.mark.parametrize(("mechanism", "cpus", "saves"), [("blocked", "2", 6 - 1.2), ("python", "2", 8 - 4.6)])
-def test_workers_that_compute_share_the_cpus_with_training(make: Make, mechanism: str, cpus: str, saves: float) -> None:
-    file = make(cpus=cpus).steps(100, {("fetch", mechanism): 6.0}, compute=2.0)
-    file.loader(1, fetches=100, wait=600, dataset="Rows")
+def _batches_of_6_ms(make: Make, mechanism: str, *, seconds: int = 4, **host: float) -> Finding:
+    """And 2 ms of computing; on two CPUs, of which so many are used (none: that is not known)."""
+    steps = 125 * seconds
+    file = make(cpus="2", torch_threads="2").steps(steps, {("fetch", mechanism): 6.0}, compute=2.0)
+    file.loader(1, fetches=steps, wait=6 * steps, dataset="Rows")
     at = file.stack(f"{TRAIN}:5 Rows.__getitem__")
-    file.detail("sample", 600, phase="fetch", state=mechanism, stack=at, count=60)
-    f = only(file)
-    assert "num_workers=" in f.fix and f.fix_share == pytest.approx(saves / 6)
+    file.detail("sample", 6 * steps, phase="fetch", state=mechanism, stack=at, count=60)
+    return only(file.host(seconds, **host) if host else file)
+
+
+# To pass a batch on takes 1.2 ms of the CPU on either side; nine tenths of the CPUs' time are used.
+@pytest.mark.parametrize(
+    ("mechanism", "used", "step"),
+    [
+        ("blocked", {}, 2 + 1.2),
+        ("python", {}, (8 + 2.4) / (0.9 * 2)),
+        ("python", {"process_cpus": 1.0, "other_cpus": 0.0, "idle_cpus": 1.0}, (8 + 2.4) / (0.9 * 2)),
+        ("python", {"process_cpus": 1.0, "other_cpus": 0.4, "idle_cpus": 0.6}, (8 + 2.4) / (0.9 * 1.6)),
+        ("python", {"process_cpus": 1.25, "other_cpus": 0.0, "idle_cpus": 0.75}, (10 + 2.4) / (0.9 * 2)),
+        ("python", {"process_cpus": 1.0, "other_cpus": 1.0, "idle_cpus": 0.0}, 8.0),
+    ],
+)
+def test_workers_that_compute_share_the_cpus_with_training(
+    make: Make, mechanism: str, used: dict[str, float], step: float
+) -> None:
+    """With other programs and with torch's own threads, too."""
+    f = _batches_of_6_ms(make, mechanism, **used)
+    assert "num_workers=" in f.fix and f.fix_share == pytest.approx((8 - step) / 6)
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,22 @@ def free(wants: Demand, used: Load) -> tuple[float, float]:
     return max(0.0, most - used.elsewhere), max(0.0, most)
 
 
+def room(facts: Facts) -> float | None:
+    """CPUs that this process uses, and those that nobody does: what it shares with workers that it would start. None:
+    not known, or it is one."""
+    wants, used = demand(facts), load(facts)
+    if wants.room <= 1:
+        return None
+    return max(1.0, used.own + free(wants, used)[1]) if used.known else wants.room
+
+
+def own_ns(facts: Facts) -> int:
+    """CPU time of this process in the steps, of all its threads."""
+    of_step_thread = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
+    used = load(facts)
+    return max(of_step_thread, int(used.own * facts.wall_ns) if used.known else 0)
+
+
 def _own_threads(facts: Facts) -> float:
     """CPUs that threads of this process used besides the training thread, torch's and ours, at least; 0.0: not known.
 

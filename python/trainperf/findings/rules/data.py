@@ -136,8 +136,8 @@ def _advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, 
         todo = _of_few(facts, every, todo)
     if by_workers is None:
         return todo
-    usable = 0 if fetching.waits and not fetching.for_threads else usable_cpus(facts.run)
-    return dataclasses.replace(todo, share=by_workers.share(cost, usable))
+    room = None if fetching.waits and not fetching.for_threads else cpus.room(facts)
+    return dataclasses.replace(todo, share=by_workers.share(cost, room))
 
 
 def _needed(facts: Facts, cost: int) -> int:
@@ -202,9 +202,9 @@ class _ByWorkers:
     """What workers of the costliest loader would change."""
 
     ahead_ns: int  # of the cost: batches that they could make ahead, all but an iterator's first
-    taking_ns: int  # to take these out of their queue
+    taking_ns: int  # to take these out of their queue; as much again is a worker's, to put them there
     wall_ns: int  # of the run
-    cpu_ns: int  # of it, on the CPU
+    cpu_ns: int  # that this process used in it, on all CPUs
 
     @classmethod
     def of(cls, facts: Facts, own: Sequence[Loader], main: Loader, cost: int) -> _ByWorkers:
@@ -212,21 +212,22 @@ class _ByWorkers:
         mine = cost * main.fetches.wall_ns // every if every else cost
         fetches = main.fetches
         ahead = mine * fetches.wall_ns // max(1, fetches.wall_ns + fetches.first_wall_ns)
-        cpu = sum(ns for (_, mechanism), ns in facts.matrix.items() if mechanism in ("python", "native"))
-        return cls(ahead, round(fetches.count * 1e6 * limit("ready_batch_ms")), facts.wall_ns, cpu)
+        taking = round(fetches.count * 1e6 * limit("ready_batch_ms"))
+        return cls(ahead, taking, facts.wall_ns, cpus.own_ns(facts))
 
     def pays(self, overlaps: bool) -> bool:
         """`overlaps`: making the batches is mostly waiting, so that workers take little CPU from the training."""
         least = limit("overlapping_share") if overlaps else limit("half_share")
         return self.ahead_ns - self.taking_ns >= least * self.ahead_ns
 
-    def share(self, cost: int, usable: int) -> float:
-        """What they save of the cost, at most. `usable`: CPUs that share the work, which stays as much; 0: it is
-        none."""
-        saved = self.ahead_ns - self.taking_ns
-        if usable > 1:
-            saved = min(saved, self.wall_ns - (self.cpu_ns + self.taking_ns) // usable)
-        return max(0, saved) / cost
+    def share(self, cost: int, room: float | None) -> float:
+        """What they save of the cost, at most. `room`: CPUs for the training and for them, who compute as much as it
+        did; None: they only wait, or it is not known."""
+        saved: float = self.ahead_ns - self.taking_ns
+        if room is not None:
+            work = self.cpu_ns + 2 * self.taking_ns
+            saved = min(saved, self.wall_ns - work / (room * limit("shared_cpus_use")))
+        return max(0.0, saved) / cost
 
 
 def _long_ones(facts: Facts, cost: int) -> Affected | None:
