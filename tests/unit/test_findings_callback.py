@@ -7,6 +7,7 @@ import json
 import pytest
 from trainperf.findings import framework
 from trainperf.findings.facts import Facts
+from trainperf.findings.model import Said
 from trainperf.runfile.records import Frame
 from verdicts import TRAIN, Make, hook, lightning, only, said
 
@@ -54,9 +55,9 @@ PUT = "/usr/lib/python3.11/queue.py:140 Queue.put", "/usr/lib/python3.11/threadi
 @pytest.mark.parametrize(
     ("at", "code", "says"),
     [
-        (PUT[::-1], 202, "waits for room in a queue"),
-        ((), 202, "waits for a lock"),
-        (("/usr/lib/python3.11/queue.py:171 Queue.get",), 202, "waits for a queue"),
+        (PUT[::-1], 202, "full_queue"),
+        ((), 202, "lock"),
+        (("/usr/lib/python3.11/queue.py:171 Queue.get",), 202, "queue"),
         ((), 230, ""),  # it sleeps: no other thread has to do with it
     ],
 )
@@ -70,15 +71,15 @@ def test_a_callback_that_waits_for_a_thread_is_not_to_run_in_one(
     file.detail("sample", 590, phase="other", state="blocked", code=code, stack=stack, count=60)
     uploads = file.stack(f"{TRAIN}:77 send", f"{TRAIN}:70 upload")
     file.detail("beside", 590, phase="other", thread=file.thread("uploader"), stack=uploads, code=sign)
-    if not says or (sign != WOKE and says == "waits for a lock"):  # it sleeps; or a library's threads may compute
+    if not says or (sign != WOKE and says == "lock"):  # it sleeps; or a library's threads may compute
         says = ""
     f = only(file)
     assert f.id == "TP701" and f.where == "train.py:41"
     if not says:
         assert not f.params["waits"] and f.variant == "every_n"
         return
-    assert (f.variant, f.params["does"]) == ("waits", says)
-    assert (f.params["meanwhile"] is not None) == ("uploader" in f.who) == (sign == WOKE)
+    assert (f.variant, f.params["does"]) == ("waits", Said(f"does_{says}"))
+    assert (f.params["awaited"] is not None) == ("uploader" in f.who) == (sign == WOKE)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_callback_waits_for_others_where_most_of_its_costliest_hook_does(
     uploads = file.stack(f"{TRAIN}:77 send", f"{TRAIN}:70 upload")
     file.detail("beside", 590, phase="other", thread=file.thread("uploader"), stack=uploads, code=WOKE)
     f = next(f for f in said(file).findings if f.id == "TP701")
-    assert (f.params["does"] == "waits for room in a queue") == says and ("uploader" in f.who) == named
+    assert (f.params["does"] == Said("does_full_queue")) == says and ("uploader" in f.who) == named
     if says:
         assert f.fix_share <= top["put"] / sum(top.values()) + 0.01
 

@@ -10,7 +10,7 @@ import torch
 from runfiles import RunFile
 from torch import nn
 from trainperf.findings import engine
-from trainperf.findings.model import Finding
+from trainperf.findings.model import Finding, Said
 from trainperf.hooks.describe import describe_ddp, describe_optimizer
 from trainperf.ranks import open_job, ranks
 from verdicts import TRAIN, Make
@@ -31,57 +31,52 @@ BACKWARD = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
 REDUCE = "/x/site-packages/torch/distributed/distributed_c10d.py:9 all_reduce"
 
 
+SYNC = Said("no_sync", {"at_times": False})
+HALF = Said("compress", {"hook": "fp16_compress_hook"})
+BUFFERS = {"gradient_bytes": 4 * MB, "buffer_bytes": 3 * MB, "broadcast_buffers": True}
+
+
 @pytest.mark.parametrize(
-    ("ddp", "says", "says_not"),
+    ("ddp", "less"),
     [
         (
             {"gradient_bytes": 400 * MB, "bucket_bytes": 25 * MB},
-            ("bucket_cap_mb=50)", "fewer, larger exchanges: now 16", "no_sync()", "fp16_compress_hook"),
-            ("broadcast_buffers",),
-        ),
-        ({"gradient_bytes": 20 * MB, "bucket_bytes": 25 * MB, "hooks": 1}, ("bucket_cap_mb=5)",), ("compress_hook",)),
-        ({"gradient_bytes": 100 * MB, "bucket_bytes": 25 * MB}, ("no_sync()",), ("bucket_cap_mb",)),
-        (
-            {"gradient_bytes": 4 * MB, "buffer_bytes": 3 * MB, "broadcast_buffers": True},
-            ("broadcast_buffers=False)",),
-            ("bucket_cap_mb",),
+            (SYNC, HALF, Said("larger_buckets", {"mb": 50, "buckets": 16})),
         ),
         (
-            {
-                "gradient_bytes": 4 * MB,
-                "buffer_bytes": 3 * MB,
-                "broadcast_buffers": True,
-                "buffers_option": "forward_sync_buffers",
-            },
-            ("forward_sync_buffers=False)",),
-            ("broadcast_buffers",),
+            {"gradient_bytes": 20 * MB, "bucket_bytes": 25 * MB, "hooks": 1},
+            (SYNC, Said("smaller_buckets", {"mb": 5})),
         ),
-        ({"gradient_bytes": 4 * MB, "buffer_bytes": 3 * MB, "broadcast_buffers": False}, (), ("broadcast_buffers",)),
+        ({"gradient_bytes": 100 * MB, "bucket_bytes": 25 * MB}, (SYNC, HALF)),
+        (BUFFERS, (SYNC, HALF, Said("no_buffers", {"option": "broadcast_buffers"}))),
+        (
+            {**BUFFERS, "buffers_option": "forward_sync_buffers"},
+            (SYNC, HALF, Said("no_buffers", {"option": "forward_sync_buffers"})),
+        ),
+        ({**BUFFERS, "broadcast_buffers": False}, (SYNC, HALF)),
     ],
 )
-def test_even_ranks_are_told_to_exchange_less(
-    make: Make, ddp: dict[str, object], says: tuple[str, ...], says_not: tuple[str, ...]
-) -> None:
+def test_even_ranks_are_told_to_exchange_less(make: Make, ddp: dict[str, object], less: tuple[Said, ...]) -> None:
     f = waits(make(ddp=json.dumps(ddp)), BACKWARD)
-    assert "no rank is late" in f.fix and all(text in f.fix for text in says), f.fix
-    assert not any(text in f.fix for text in says_not), f.fix
-    size = f"all gradients are {int(str(ddp['gradient_bytes'])) / 1e6:.3g} MB"
-    assert any(size in e and "GB/s" in e for e in f.evidence), f.evidence
+    assert f.variant == "even_ranks" and f.params["ddp"] == less
+    assert f.params["gradients"] == ddp["gradient_bytes"]
+    assert f.params["buffers"] == (3 * MB if ddp.get("broadcast_buffers") else None)
 
 
 def test_of_gradients_that_are_exchanged_by_hand_the_optimizer_tells_the_size(make: Make) -> None:
     file = make()
     file.object(1, "optimizer", gradient_bytes=37_000_000)
     f = waits(file, REDUCE)
-    assert "a collective" in f.title and "accumulate" in f.fix and "DistributedDataParallel" not in f.fix
-    assert "all gradients are 37 MB: 9.2 GB/s where each step that waits exchanges all" in f.evidence
-    assert "FOLDER" not in f.fix and "FOLDER" in waits(make(), REDUCE, standing="").fix
+    assert (f.variant, f.params["ddp"], f.params["known"], f.finds_out) == ("collective", None, True, False)
+    assert (f.params["gradients"], f.params["rate"]) == (37_000_000, pytest.approx(9.25e9))
+    alone = waits(make(), REDUCE, standing="")
+    assert not alone.params["known"] and alone.finds_out
 
 
 @pytest.mark.parametrize("ddp", ["{", "[]", '{"gradient_bytes": "x", "buffer_bytes": -1, "hooks": true}'])
 def test_a_damaged_description_tells_nothing(make: Make, ddp: str) -> None:
     f = waits(make(ddp=ddp), BACKWARD)
-    assert not any("gradients are" in e for e in f.evidence) and "no_sync()" in f.fix
+    assert f.params["gradients"] is None and f.params["ddp"] == (SYNC, HALF)
 
 
 def test_what_the_hooks_describe() -> None:

@@ -63,7 +63,6 @@ def test_names_and_places_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said_of_training", "said_here"),
     [
-        ("the training thread sleeps in the loop", "the loop sleeps"),
         ("the training thread holds the GIL", "the loop's thread holds the GIL"),
         ("decode ahead of training, or on the device", "decode ahead of the run, or on the device"),
         ("beside training, use 1.2", "alongside, use 1.2"),

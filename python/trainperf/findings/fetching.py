@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders
-from trainperf.findings.handovers import Wait, awaited, handover, in_event_loop
 from trainperf.findings.model import Params, Said, Sure
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.text import Count, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.waits import Wait, awaited, handover, in_event_loop
 from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.handovers import Handover
     from trainperf.findings.model import Cell
+    from trainperf.findings.waits import Handover
     from trainperf.runfile import Detail
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _WORDS = tuple(
     (re.compile(rf"(?<![\w./_`]){pattern}(?![\w`(=]|\.\w| \()"), words)
     for pattern, words in (
-        (r"the training thread (sleeps|waits|is blocked) in the loop", r"the loop \1"),
         (r"the training thread", "the loop's thread"),
         (r"the training process", "the process of the loop"),
         (r"the training loop", "the loop"),

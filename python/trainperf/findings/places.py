@@ -337,9 +337,9 @@ class Places:
                 out.append(Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group)))
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
-    def passing(self, phases: Iterable[str] | None = None) -> list[tuple[str, Spot]]:
-        """Of several threads without names of their own: what they ran, and where they stood, of those that together
-        were there for most of the time that `beside` is about. Of several at once each counts."""
+    def passing(self, phases: Iterable[str] | None = None) -> list[Beside]:
+        """Several threads without names of their own that run the same, where they together were there for most of the
+        time that `beside` is about, as one that is awaited. Of several at once each counts."""
         in_phases = set(phases) if phases is not None else None
         asleep = sum(d.ns for d in self.samples(phases=in_phases, states=["blocked"]))
         by_function: dict[frames.Function, list[Detail]] = {}
@@ -353,7 +353,8 @@ class Places:
             ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
             several = len({d.thread.id for d in group if d.thread is not None}) > 1
             if several and asleep and ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
-                out.append((f"threads that run {frames.short_function(function)}", spots[0]))
+                name = f"a thread that runs {frames.short_function(function)}"
+                out.append(Beside(name, min(1.0, ns / asleep), spots[0], awaited=True, still=False, works=False))
         return out
 
     def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:

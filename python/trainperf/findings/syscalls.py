@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from trainperf.runfile import Detail
 
 Waiting = Literal["lock", "sleep", "file", "socket", "process", "other"]
 
-# Only calls that block; from the kernel's asm/unistd.h of each architecture.
-_X86_64 = {
-    0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select",
-    26: "msync", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
-    47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 82: "rename", 87: "unlink",
-    202: "futex",
-    230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 263: "unlinkat", 264: "renameat",
-    270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4", 295: "preadv", 296: "pwritev",
-    316: "renameat2", 449: "futex_waitv",
-}  # fmt: skip
-_AARCH64 = {
-    22: "epoll_pwait", 25: "fcntl", 32: "flock", 35: "unlinkat", 38: "renameat", 56: "openat", 63: "read", 64: "write",
-    65: "readv",
-    66: "writev", 67: "pread64", 68: "pwrite64", 69: "preadv", 70: "pwritev", 72: "pselect6", 73: "ppoll",
-    82: "fsync", 83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
-    202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync",
-    242: "accept4", 260: "wait4", 276: "renameat2", 449: "futex_waitv",
-}  # fmt: skip
-_TABLES = {"x86_64": _X86_64, "amd64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
-
-_NAMES_BY_KIND: dict[Waiting, str] = {
-    "lock": "futex futex_waitv flock fcntl",
-    "sleep": "nanosleep clock_nanosleep pause",
-    "file": "read pread64 readv preadv write pwrite64 writev pwritev open openat fsync fdatasync msync "
-    "rename renameat renameat2 unlink unlinkat",
-    "socket": "recvfrom recvmsg sendto sendmsg connect accept accept4 poll ppoll select pselect6 epoll_wait "
-    "epoll_pwait",
-    "process": "wait4 waitid",
+# Only calls that block: name, number on x86-64 and on AArch64 (-: it has none), by the kernel's asm/unistd.h.
+_CALLS: Final[dict[Waiting, str]] = {
+    "lock": "futex 202 98, futex_waitv 449 449, flock 73 32, fcntl 72 25",
+    "sleep": "nanosleep 35 101, clock_nanosleep 230 115, pause 34 -",
+    "file": "read 0 63, pread64 17 67, readv 19 65, preadv 295 69, open 2 -, openat 257 56, "
+    "write 1 64, pwrite64 18 68, writev 20 66, pwritev 296 70, fsync 74 82, fdatasync 75 83, msync 26 227, "
+    "rename 82 -, renameat 264 38, "
+    "renameat2 316 276, unlink 87 -, unlinkat 263 35",
+    "socket": "recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, connect 42 203, accept 43 202, "
+    "accept4 288 242, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22",
+    "process": "wait4 61 260, waitid 247 95",
 }
-_WRITES = {
-    *("write", "pwrite64", "writev", "pwritev", "fsync", "fdatasync", "msync"),
-    *("rename", "renameat", "renameat2", "unlink", "unlinkat"),
-}
-_KINDS: dict[str, Waiting] = {name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()}
+_ROWS: Final = [(kind, row.split()) for kind, rows in _CALLS.items() for row in rows.split(", ")]
+_KINDS: Final[dict[str, Waiting]] = {name: kind for kind, (name, _, _) in _ROWS}
+_X86_64: Final = {int(number): name for _, (name, number, _) in _ROWS if number != "-"}
+_AARCH64: Final = {int(number): name for _, (name, _, number) in _ROWS if number != "-"}
+_TABLES: Final = {"x86_64": _X86_64, "amd64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
+_WRITES: Final = ("write", "pwrite", "fsync", "fdatasync", "msync", "rename", "unlink")
 
 
 def syscall_name(number: int, machine: str) -> str:
@@ -56,13 +40,13 @@ def waiting_kind(name: str) -> Waiting:
 
 
 def opens(name: str) -> bool:
-    """Of calls for a file: whether it may be for either."""
+    """A file: to read it, or to write."""
     return name in ("open", "openat")
 
 
 def writes(name: str) -> bool:
-    """Of calls for a file: whether it is for what is written, and not to read."""
-    return name in _WRITES
+    """To a file."""
+    return name.startswith(_WRITES)
 
 
 def call_of(samples: Iterable[Detail], machine: str) -> str:

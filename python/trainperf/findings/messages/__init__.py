@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from trainperf.findings.messages import (
+    blocked,
     chores,
     data,
     general,
@@ -22,7 +23,19 @@ from trainperf.findings.messages import (
 )
 from trainperf.findings.messages.catalogue import Doubt, Message
 
-FAMILIES: Final[tuple[ModuleType, ...]] = (chores, data, gil, gpu, host, machine, memory, run, runtime, trainer)
+FAMILIES: Final[tuple[ModuleType, ...]] = (
+    blocked,
+    chores,
+    data,
+    gil,
+    gpu,
+    host,
+    machine,
+    memory,
+    run,
+    runtime,
+    trainer,
+)
 
 MESSAGES: Final[Mapping[str, Mapping[str, Message]]] = {
     id: of for family in FAMILIES for id, of in family.MESSAGES.items()

@@ -12,7 +12,7 @@ _BESIDE: Final = "[[computes?in a process]][[!computes?in a thread, of copies]]"
 _FULL_WHY: Final = (
     "{part}.{hook} [[waits?{does}]][[!waits?runs on {thread}]][[few?, and few of its calls take long]]"
     "[[epochs? once an epoch]][[alike? at every call]][[ ({hook_place})]][[: most of it in {method}]]"
-    "[[, while {meanwhile}]][[; {also_said}]][[; {time_in}]]"
+    "[[, while {awaited} is in {awaited_at}]][[; {also_said}]][[; {time_in}]]"
 )
 _CALLBACK: Final = Message(
     title=_HOLD_UP,
@@ -68,7 +68,9 @@ MESSAGES: Final[Messages] = {
         "module_every_n": _CALLBACK.but(
             fix="# compute metrics and plots every {every} {unit}\nif {counter} % {every} == 0: ..." + _NEEDED
         ),
-        "waits": _CALLBACK.but(fix="{wait_fix}", will_not_help="{wait_will_not_help}"),
+        "waits": _CALLBACK.but(
+            fix="{wait_fix}", will_not_help="a thread: it waits for others already; {wait_will_not_help}"
+        ),
     },
     "TP702": {
         "lightning": _LOGGER.but(fix=f"{_CSV}Trainer(log_every_n_steps={{seldom}})[[  # now {{every}}]]"),

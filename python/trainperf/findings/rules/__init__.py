@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainperf.findings.rule import Rule
 from trainperf.findings.rules import (
+    blocked,
     chores,
     data,
     gil,
@@ -17,7 +18,6 @@ from trainperf.findings.rules import (
     trainer,
     workers,
 )
-from trainperf.findings.rules.blocked import Blocked
 from trainperf.findings.rules.host_compute import HostCompute
 from trainperf.findings.rules.host_python import HostPython
 
@@ -45,7 +45,7 @@ ALL: tuple[Rule, ...] = (
     trainer.lightning_sigterm,
     trainer.lightning_log,
     chores.checkpoint,
-    Blocked(),
+    blocked.blocked,
     machine.gc_pauses,
     trainer.trainer_logger,
     chores.logging,

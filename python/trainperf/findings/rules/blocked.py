@@ -3,146 +3,238 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import loaders, pools, render
-from trainperf.findings.asleep import EMPTY_QUEUES, OF_RANKS, Asleep
+from trainperf.findings import cpus, loaders
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.exchange import Exchange
-from trainperf.findings.facts import Affected, ms, plural
-from trainperf.findings.model import Limits, Outcome, Said
+from trainperf.findings.framework import in_told_hook
+from trainperf.findings.model import (
+    Affected,
+    Cell,
+    Claim,
+    Diagnosis,
+    Limits,
+    Outcome,
+    Params,
+    Said,
+    Saves,
+    Severity,
+    Sure,
+)
+from trainperf.findings.rule import rule
+from trainperf.findings.saving import beside_saves
 from trainperf.findings.syscalls import opens, writes
+from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.waiting import FIXES, LATE_RANK
+from trainperf.findings.waits import RANKS, Asleep, asleep
+from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.runfile import Loader
+    from trainperf.runfile import Detail, Loader
 
-# What looks without waiting, of what may wait with a timeout.
-_LOOKS = {
-    "lock": "acquire(blocking=False)",
-    "queue": "get_nowait()",
-    "full queue": "put_nowait()",
-    "timed signal": "is_set(), of a Condition by its own test,",
-    "thread end": "is_alive()",
-    "future": "done()",
-}
-
-_NOW_AND_THEN = (
-    "# let its producer run further ahead: a larger queue evens out what takes long now and then",
-    "a larger batch, a faster GPU: the producer sets the pace",
-)
+_PRODUCED: Final = ("queue", "future", "pipe")  # by threads or processes, of which there may be more
+_OF_RANKS: Final = tuple(RANKS.values())
+_MANY_BUCKETS: Final = 8
+_SMALL: Final = 4 << 20  # bytes of gradients: no buckets are worth it
 
 
-_FIND_OUT = "# run longer: then it is told which call it is, to be moved out of the loop or into a thread"
+@rule("TP301", "blocked", Limits(limit("warn_share"), limit("critical_share")))
+def blocked(facts: Facts, limits: Limits) -> Outcome:
+    claims = facts.ledger.cells("blocked_io")
+    cost = sum(claims.values())
+    severity = facts.grade(cost, limits)
+    if severity is None:
+        return None
+    # Of a part of the cause it is not known which steps have it.
+    whole = cost >= limit("held_share") * facts.cause_ns("blocked_io")
+    affected = facts.affected("blocked_io") if whole else Affected(facts.steps, 1.0)
+    sleep = asleep(facts, _unreported(facts, claims), claims)
+    feeders = _feeders(facts, cost / affected.steps) if sleep.kind == "queue" else []
+    in_all = affected.steps == facts.steps
+    variant = "background_loader" if feeders else _variant(sleep, in_all=in_all)
+    first = whole and facts.is_in_first_step("blocked_io")
+    return Diagnosis(
+        variant=variant,
+        severity=_graded(severity, sleep, cost, in_all=in_all, first=first),
+        claim=Claim("blocked_io", claims),
+        params={
+            "each": Ns(cost / facts.steps) if in_all else None,
+            "step": Ns(facts.wall_ns / facts.steps),
+            "few": None if in_all else Count(affected.steps),
+            "few_each": Ns(cost * affected.share / affected.steps),
+            "steps": Count(facts.steps),
+            **_where(facts, sleep, cost),
+            **(_background(facts, feeders, cost) if feeders else {}),
+            **(_more_producers(facts, sleep) if variant in _PRODUCED else {}),
+            **(_exchange(facts, variant, affected, cost) if variant in (*_OF_RANKS, "collective") else {}),
+        },
+        place=facts.where(sleep.top) or (loaders.dataset_place(feeders[0], facts) if feeders else ""),
+        who=(facts.step_thread_name, sleep.who),
+        affected=affected,
+        sure=_sure(facts, sleep),
+        saves=Saves(
+            share=sleep.spots[0].share if facts.second(sleep.spots) is not None else 1.0,
+            finds_out=variant in _OF_RANKS or (variant == "collective" and not facts.standing),
+        ),
+    )
 
 
-def _of_background(facts: Facts, background: Sequence[Loader], cost: int) -> str:
-    """Faster loaders that other threads read; `cost`: of the loop, which waits for them."""
-    main = max(background, key=lambda v: v.fetches.off_thread_wall_ns)
-    have = loaders.num_workers(main)
+def _unreported(facts: Facts, claims: Mapping[Cell, int]) -> list[Detail]:
+    """The samples asleep, without those of checkpoints, callbacks, and loaders that end."""
+    theirs = beside_saves(facts).details
+    if facts.once(loaders.loaders_end).is_told(facts):
+        theirs |= facts.once(loaders.loaders_end).details
+    in_hook = facts.once(in_told_hook)
+    every = facts.samples(phases={phase for phase, _ in claims}, states=["blocked"])
+    return [d for d in every if d not in theirs and not in_hook(d.phase, facts.run.stack(d.stack))]
+
+
+def _variant(sleep: Asleep, *, in_all: bool) -> str:
+    if sleep.kind == "queue" and not in_all:
+        return "queue_at_times"
+    return "written_file" if sleep.kind == "file" and writes(sleep.call) else sleep.kind
+
+
+def _graded(severity: Severity, sleep: Asleep, cost: int, *, in_all: bool, first: bool) -> Severity:
+    """`first`: only the first step sleeps, which may read code from the disk: files, or in no call pages of them."""
+    if (first and (sleep.kind == "file" or not sleep.call)) or (
+        not in_all and cost < 1e9 * limit("now_and_then_min_s")
+    ):
+        return "info"
+    if severity == "critical" and sleep.kind in _OF_RANKS and not in_all:
+        return "warning"  # gradients are accumulated already: the exchange is in few of the steps
+    return severity
+
+
+def _where(facts: Facts, sleep: Asleep, cost: int) -> Params:
+    top, second, busiest = sleep.top, facts.second(sleep.spots), sleep.busiest
+    return {
+        "thread_name": facts.step_thread_name,
+        "place": facts.label_with_caller(top) if top is not None else None,
+        "first": facts.label(top) if top is not None else None,
+        "first_share": Share(top.share) if top is not None else None,
+        "second": facts.label(second) if second is not None else None,
+        "second_share": Share(second.share) if second is not None else None,
+        "unseen": None if top is not None else facts.off("stacks") or Said("no_sample_tells"),
+        "call": sleep.call or None,
+        "or_pipe": sleep.call in ("read", "write", "readv", "writev"),
+        "opened": opens(sleep.call),
+        "timed": sleep.timed,
+        "samples": Count(sleep.samples),
+        "spots": tuple({"share": Share(s.share), "place": facts.label_with_caller(s)} for s in sleep.spots[:2]),
+        **sleep.others(facts),
+        "busiest": busiest.name if busiest is not None else None,
+        "busiest_share": Share(min(1.0, busiest.ns / cost)) if busiest is not None else None,
+        "busiest_at": facts.label(busiest.spot) if busiest is not None and busiest.spot is not None else None,
+    }
+
+
+def _sure(facts: Facts, sleep: Asleep) -> Sure:
+    """The time is exact."""
+    without, unseen = facts.off("run_delay"), facts.off("gil_holds") if not sleep.spots else None
+    doubts = (Said("maybe_no_cpu", {"off": without}),) if without else ()
+    if unseen:
+        return Sure(doubts=(Said("place_off", {"off": unseen}), *doubts), level="medium")
+    return Sure(samples=sleep.samples, doubts=doubts)
+
+
+# -- loaders that other threads read
+
+
+def _feeders(facts: Facts, wait_ns: float) -> list[Loader]:
+    """The slowest first; none where that is too short for such a wait."""
+    found = [v for v in facts.run.loaders.values() if v.fetches.off_thread_count]
+    longest = max((v.fetches.off_thread_wall_ns / v.fetches.off_thread_count for v in found), default=0)
+    if longest < limit("half_share") * wait_ns:
+        return []
+    return sorted(found, key=lambda v: -v.fetches.off_thread_wall_ns)
+
+
+def _background(facts: Facts, feeders: Sequence[Loader], cost: int) -> Params:
+    main, have = feeders[0], loaders.num_workers(feeders[0])
+    usable, view = usable_cpus(facts.run), loaders.worker_view(main)
     if not have:
-        return f"DataLoader(..., num_workers={max(2, len(background) * 2)})  # the background loader is too slow"
-    cpus, view = usable_cpus(facts.run), loaders.worker_view(main)
-    if view.computes and 0 < cpus <= have:
-        return (
-            f"# make one sample of {loaders.dataset_name(main)} cheaper: the background loader's workers have all CPUs"
-        )
-    need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
-    want = min(need, max(cpus, have + 1)) if view.computes and cpus else need
-    note = Said("as_is", {"text": f"the background loader's {plural(have, 'worker')} are too slow"})
-    return render.text(facts, loaders.with_workers(main, want, notes=[note]))
+        todo = loaders.with_workers(main, max(2, len(feeders) * 2), notes=[Said("background_slow", {"workers": None})])
+    elif view.computes and 0 < usable <= have:
+        todo = Said("background_no_room")
+    else:
+        need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
+        want = min(need, max(usable, have + 1)) if view.computes and usable else need
+        todo = loaders.with_workers(main, want, notes=[Said("background_slow", {"workers": Count(have)})])
+    return {
+        "todo": todo,
+        "dataset": loaders.dataset_name(main),
+        "dataset_at": loaders.dataset_place(main, facts) or None,
+        "batch": Ns(main.fetches.off_thread_wall_ns / main.fetches.off_thread_count),
+    }
 
 
-class Blocked:
-    id = "TP301"
-    slug = "blocked"
-    limits = Limits(limit("warn_share"), limit("critical_share"))
-    needs: tuple[str, ...] = ()
-
-    def check(self, facts: Facts) -> Outcome:
-        claims = facts.ledger.cells("blocked_io")
-        cost = sum(claims.values())
-        severity = facts.grade(cost, self.limits)
-        if severity is None:
-            return None
-        # Of a part of the cause it is not known which steps have it.
-        whole = cost >= limit("held_share") * facts.cause_ns("blocked_io")
-        affected = facts.affected("blocked_io") if whole else Affected(facts.steps, 1.0)
-        in_all = affected.steps == facts.steps
-        asleep = Asleep.of(facts, claims, affected)
-        now_and_then = not in_all and cost < 1e9 * limit("now_and_then_min_s")
-        if now_and_then or (asleep.may_read_code(facts) and whole and facts.is_in_first_step("blocked_io")):
-            severity = "info"
-        if severity == "critical" and asleep.kind in OF_RANKS.values() and not in_all:
-            severity = "warning"  # gradients are accumulated already: the exchange is in few of the steps
-        where = "" if asleep.kind in (*OF_RANKS.values(), "event loop") else " in the loop"
-        pool = _pool(facts, asleep, affected)
-        fix, wont = _advice(facts, asleep, affected, pool, cost)
-        if asleep.fed_by:
-            pool = None  # these loaders are who it waits for
-        exchange = None
-        if asleep.kind in (*OF_RANKS.values(), "collective"):
-            exchange = Exchange.of(facts.run)
-            alone = () if facts.standing else (LATE_RANK,)
-            less = exchange.ddp_fixes(device=facts.run.feeds_device, accumulates=not in_all)
-            by_ddp = asleep.kind != "collective" or exchange.bucket
-            fix = "\n".join((*alone, fix, *(less if by_ddp else ())))
-        return facts.finding(
-            (self.id, self.slug),
-            severity=severity,
-            cause="blocked_io",
-            claims=claims,
-            title=f"the training thread {asleep.words}{where}",
-            affected=affected,
-            confidence=asleep.confidence(facts),
-            evidence=(
-                f"{facts.of_step(cost)} it is asleep, not waiting for the GIL"
-                if in_all
-                else f"{affected.steps:,} of {facts.steps:,} steps, {ms(cost * affected.share / affected.steps)} each: "
-                "asleep, not waiting for the GIL",
-                *asleep.evidence(facts),
-                pool.evidence if pool is not None else "",
-                exchange.evidence(affected.steps, cost) if exchange is not None else "",
-            ),
-            who=(facts.step_thread_name, asleep.who),
-            where=facts.where(asleep.top) or asleep.feeds_at(facts),
-            why=asleep.why(facts) + (f"; {pool.why}" if pool is not None and pool.why else ""),
-            fix=fix,
-            fix_share=asleep.spots[0].share if facts.second(asleep.spots) is not None else 1.0,
-            will_not_help=wont,
-            finds_out=asleep.kind in OF_RANKS.values() or (asleep.kind == "collective" and not facts.standing),
-        )
+# -- threads or processes that make what the loop waits for
 
 
-def _empties_now_and_then(facts: Facts, asleep: Asleep, affected: Affected) -> bool:
-    return asleep.kind in EMPTY_QUEUES and affected.steps < facts.steps
+def _more_producers(facts: Facts, sleep: Asleep) -> Params:
+    """More of them only where there are CPUs for them."""
+    wants, used, more = cpus.demand(facts), cpus.load(facts), Said(f"more_{sleep.kind}")
+    least, most = cpus.free(wants, used)
+    known = used.known and wants.cpus > 0
+    if known and least >= limit("free_cpus"):
+        return {"todo": Said("more_if_free", {"more": more, "threads": sleep.kind != "pipe"})}
+    if not known or most >= limit("free_cpus"):
+        return {"todo": Said("more_if_known", {"more": more})}
+    quota = wants.room != wants.cpus
+    room = Said("have_quota", {"cpus": wants.quota, "one": wants.quota == 1}) if quota else None
+    params: Params = {"load": used.said, "room": room or Said("have_cpus", {"cpus": Count(wants.cpus)})}
+    working, enough = [b for b in sleep.beside if b.works], limit("most_share") * wants.room
+    if max(used.threads + used.children, len(working)) < enough:
+        return {**params, "todo": Said("more_if_waiting", {"more": more})}
+    parts = {"threads": used.threads, "child processes": used.children}
+    own = {who: n for who, n in parts.items() if n >= limit("own_threads_cpus")} or {"threads": used.threads}
+    using = sum(own.values())
+    libraries = "threads" in own and any(b.spot.leaf for b in working)
+    return {
+        **params,
+        "computing": Said("computing", {"who": Names(own), "used": Number(using) if using >= enough else None}),
+        "todo": Said("make_cheaper", {"libraries": libraries}),
+        "no_room": True,
+    }
 
 
-def _pool(facts: Facts, asleep: Asleep, affected: Affected) -> pools.Advice | None:
-    """Of a wait for what threads or processes make: who these are is all that can be told."""
-    generic = bool(FIXES[asleep.kind][0]) or _empties_now_and_then(facts, asleep, affected)
-    return None if asleep.handed is None or generic else pools.advice(facts, asleep.handed, asleep.beside)
+# -- ranks that exchange gradients
 
 
-def _advice(facts: Facts, asleep: Asleep, affected: Affected, pool: pools.Advice | None, cost: int) -> tuple[str, str]:
-    """What to do, and what will not help."""
-    fix, wont = FIXES[asleep.kind]
-    if _empties_now_and_then(facts, asleep, affected):
-        fix, wont = _NOW_AND_THEN
-    elif asleep.kind == "file" and writes(asleep.call):
-        fix, wont = FIXES["written file"]
-    elif asleep.kind == "file" and opens(asleep.call):
-        fix, wont = FIXES["opened file"]
-    elif pool is not None:
-        fix, wont = pool.fix, "; ".join(w for w in (pool.will_not_help, wont) if w)
-    elif asleep.kind == "other" and asleep.top is None:
-        fix = _FIND_OUT
-    if asleep.fed_by:
-        return _of_background(facts, asleep.fed_by, cost), wont
-    if asleep.timed and asleep.kind in _LOOKS:
-        look = f"a shorter one, or look by {_LOOKS[asleep.kind]} and go on"
-        fix = f"# if its timeout ends the wait: {look}\n{fix}"
-    return fix, wont
+def _exchange(facts: Facts, variant: str, affected: Affected, cost: int) -> Params:
+    """What they exchange in each step, and how to exchange less."""
+    ddp = json_object(facts.run.meta.get("ddp", "{}"))
+    described = (_count(of.get("gradient_bytes")) for kind, of in facts.run.objects.values() if kind == "optimizer")
+    gradients = _count(ddp.get("gradient_bytes")) or sum(described)
+    buffers = _count(ddp.get("buffer_bytes")) if ddp.get("broadcast_buffers") is True else 0
+    known = variant != "collective" or _count(ddp.get("bucket_bytes")) > 0  # that DistributedDataParallel does it
+    less = Said("no_sync", {"at_times": affected.steps < facts.steps})
+    return {
+        "known": bool(facts.standing),
+        "gradients": Bytes(gradients) if gradients else None,
+        "buffers": Bytes(buffers) if buffers else None,
+        "rate": Bytes(gradients * affected.steps / (cost / 1e9)),
+        "ddp": (less, *_ddp_options(facts, ddp, gradients, buffers)) if known else None,
+    }
+
+
+def _ddp_options(facts: Facts, ddp: Mapping[str, object], gradients: int, buffers: int) -> Iterator[Said]:
+    if not _count(ddp.get("hooks")):
+        yield Said("compress", {"hook": "bf16_compress_hook" if facts.run.feeds_device else "fp16_compress_hook"})
+    if buffers >= limit("half_share") * gradients > 0:
+        new = ddp.get("buffers_option") == "forward_sync_buffers"
+        yield Said("no_buffers", {"option": "forward_sync_buffers" if new else "broadcast_buffers"})
+    bucket = _count(ddp.get("bucket_bytes"))
+    buckets = math.ceil(gradients / bucket) if bucket else 0
+    if buckets > _MANY_BUCKETS:
+        yield Said("larger_buckets", {"mb": math.ceil(gradients / _MANY_BUCKETS / 2**20), "buckets": buckets})
+    elif buckets == 1 and gradients > _SMALL:
+        yield Said("smaller_buckets", {"mb": max(1, gradients // 4 // 2**20)})
+
+
+def _count(value: object) -> int:
+    """Of a description; 0 where it is not known."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

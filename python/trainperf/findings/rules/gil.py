@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings import loaders
-from trainperf.findings.frames import is_other_library, is_stdlib_file, is_users, short_path
-from trainperf.findings.handovers import feeds_the_loop
+from trainperf.findings.frames import is_other_library, is_stdlib_file, is_the_loops, is_users, short_path
 from trainperf.findings.model import (
     Cell,
     Claim,
@@ -26,6 +25,7 @@ from trainperf.findings.places import Holder, Spot, body_of_thread, function_nam
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.waits import handover
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -44,7 +44,7 @@ def gil_hog(facts: Facts, limits: Limits) -> Outcome:
     if not isinstance(waits, _Waits) or not waits.hog:
         return waits if isinstance(waits, Unsure) else None
     hog = waits.holders[0]
-    spot, yields, feeds = hog.spot, _gives_up(facts, hog), feeds_the_loop(facts, hog)
+    spot, yields, feeds = hog.spot, _gives_up(facts, hog), _feeds_the_loop(facts, hog)
     several = feeds and not _package_that_started(spot)
     phases = sorted(waits.claims.items(), key=lambda kv: -kv[1])[:2]
     return Diagnosis(
@@ -181,6 +181,22 @@ def in_a_process(holder: Holder | None) -> Said:
         return Said("run_body", {"body": body, "name": name})
     # Without its class before CPython 3.11.
     return Said("run_class", {"body": body if of_class else Said("that_thread"), "name": of_class or "..."})
+
+
+def _feeds_the_loop(facts: Facts, holder: Holder) -> bool:
+    """Whether a thread puts into a queue, and the loop takes from one. A DataLoader's own, which its pin-memory thread
+    fills, is none of these.
+
+    By samples in any state: who holds the GIL is in the way in the queue as well.
+    """
+    stacks = (facts.run.stack(d.stack) for d in facts.samples())
+    if holder.thread is None or not any(handover(s) == "queue" and is_the_loops(s) for s in stacks):
+        return False
+    return any(
+        d.thread is not None and d.thread.id == holder.thread.id and handover(facts.run.stack(d.stack)) == "full_queue"
+        for kind in ("gil_wait", "hold", "beside")
+        for d in facts.run.detail_totals(kind)
+    )
 
 
 def _package_that_started(spot: Spot | None) -> str:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trainperf.findings import framework, loaders, log_calls, trainer_words
 from trainperf.findings.model import Affected, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.waiting import ForOthers, for_others
+from trainperf.findings.waits import Asleep, for_others
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.model import Cell
     from trainperf.runfile import Frame
 
+_ForOthers: TypeAlias = "tuple[Asleep, float]"  # and the share of the time that is such a wait
 _LIMITS: Final = Limits(limit("framework_part_share"), limit("critical_share"))
 
 # Callbacks of the frameworks' own, which nobody edits: what sets how often they work.
@@ -67,21 +68,22 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
             "computes": in_python >= limit("half_share"),
         },
         place=top.place(facts) if method is None else facts.where(method),
-        who=(*(name for p in told for name in _names(facts, p)), waits.who if waits is not None else ""),
+        who=(*(name for p in told for name in _names(facts, p)), waits[0].who if waits is not None else ""),
         affected=affected,
         saves=Saves(share=advice.saved_ns / sum(part.other_ns for part in told)),
     )
 
 
-def _hook(facts: Facts, top: framework.Part, method: Spot | None, waits: ForOthers | None, *, few: bool) -> Params:
+def _hook(facts: Facts, top: framework.Part, method: Spot | None, waits: _ForOthers | None, *, few: bool) -> Params:
     """Of its costliest hook what it does, how often, and where."""
     hook = top.hooks[0]
     epochs = "epoch" in hook.name
-    does: Params = {} if waits is None else {"does": waits.words, "meanwhile": waits.meanwhile or None}
+    does: Params = {}
+    if waits is not None:
+        does = {"does": Said(f"does_{waits[0].kind}"), **waits[0].others(facts)}
     at: Params = {"hook_place": top.place(facts)} if method is None else {"method": facts.label(method)}
     return {
         "does": None,
-        "meanwhile": None,
         "hook_place": None,
         "method": None,
         **does,
@@ -103,13 +105,17 @@ class _Advice:
     saved_ns: float  # at most
 
 
-def _advice(facts: Facts, top: framework.Part, waits: ForOthers | None, *, few: bool, inherited: bool) -> _Advice:
+def _advice(facts: Facts, top: framework.Part, waits: _ForOthers | None, *, few: bool, inherited: bool) -> _Advice:
     hook = top.hooks[0]
     if "ProgressBar" in top.name:
         return _Advice("progress_bar", {}, top.other_ns)
     if waits is not None:
-        texts = {"wait_fix": waits.fix, "wait_will_not_help": waits.will_not_help}
-        return _Advice("waits", texts, waits.share * hook.other_ns)
+        kind = waits[0].kind
+        texts = {
+            "wait_fix": Said(f"fix_{kind}", {"todo": Said("ask_earlier")}),
+            "wait_will_not_help": Said(f"wont_{kind}"),
+        }
+        return _Advice("waits", texts, waits[1] * hook.other_ns)
     if inherited:
         return _Advice("method", {}, top.other_ns)
     if top.is_frameworks_own:
@@ -195,7 +201,7 @@ def _part(facts: Facts, part: framework.Part) -> Params:
     }
 
 
-def _waits(facts: Facts, part: framework.Part, claims: Mapping[Cell, int]) -> ForOthers | None:
+def _waits(facts: Facts, part: framework.Part, claims: Mapping[Cell, int]) -> _ForOthers | None:
     """Where most of its costliest hook's time is a wait for another thread: that is what to look at."""
     name, hooks, phases = part.hooks[0].name, framework.Hooks(facts), sorted({phase for phase, _ in claims})
 
@@ -203,7 +209,7 @@ def _waits(facts: Facts, part: framework.Part, claims: Mapping[Cell, int]) -> Fo
         return any(f.function.rpartition(".")[2] == name and hooks.owner(f) == part for f in stack)
 
     seen = [d for d in facts.samples(phases=phases) if in_hook(facts.run.stack(d.stack))]
-    return for_others(facts, seen, phases) if sum(d.count for d in seen) >= limit("min_samples") else None
+    return for_others(facts, seen, claims) if sum(d.count for d in seen) >= limit("min_samples") else None
 
 
 def _more_hooks(facts: Facts, part: framework.Part) -> list[framework.Hook]:
