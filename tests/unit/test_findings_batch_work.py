@@ -119,8 +119,7 @@ def both_sides(file: RunFile) -> RunFile:
 def test_what_is_done_on_both_sides_of_the_model_is_said_of_both(make: Make) -> None:
     """The largest function alone does not place the others."""
     f = only(both_sides(make()))
-    assert f.title == "the loop computes before it calls the model, and after"
-    assert "Dataset.__getitem__" in f.fix and "38% of it between that and the backward" in f.evidence[0]
+    assert f.variant == "around_the_model" and f.params["after"] == pytest.approx(0.375)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def test_what_comes_after_the_update_is_no_loss(
     if told:
         (f,) = warned
         assert f.id == "TP310" and f.cost_ms_per_step == pytest.approx(3.0, abs=0.05)
-        assert "after the update" in f.evidence[0] and "Dataset" not in f.fix
+        assert f.variant == "after_the_call"
     else:
         assert not warned
 

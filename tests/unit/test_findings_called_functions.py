@@ -79,7 +79,7 @@ def test_functions_that_one_call_has_together_are_told_as_that(make: Make, layer
     found = [f for f in said(file).findings if f.id == "TP302"]
     assert [f.where for f in found] == ([told] if told else [])
     for f in found:
-        assert f.share == pytest.approx(0.18, abs=0.001) and f.why.endswith(", and what that calls")
+        assert f.share == pytest.approx(0.18, abs=0.001) and f.params["called"]
         assert "score (train.py:30) called by fit" in f.why and f.fix.startswith("# compute metrics")
         assert any(line.startswith("by function: 33% of 60 samples") for line in f.evidence)
 
@@ -206,7 +206,7 @@ def test_the_users_decorator_is_none_of_the_functions(make: Make, name: str) -> 
 def test_a_function_whose_one_line_calls_several_is_no_decorator(make: Make, name: str) -> None:
     seen = [Seen(38, (one.stack[0], f"{TRAIN}:60 {name}", *at(12))) for one in called("a", "b", "c")]
     (found,) = findings(make(), model(), *seen)
-    assert found.where == "train.py:60" and found.why.endswith(", and what that calls")
+    assert found.where == "train.py:60" and found.params["called"]
 
 
 def test_losses_in_tensors_are_not_told_together(make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from verdicts import TRAIN, Make, only, said
 
 
@@ -45,6 +46,16 @@ def test_with_a_gil_nothing_is_said_of_them(make: Make) -> None:
     file = make()
     file.steps(100, compute=8.0)
     assert not {f.id for f in said(file).findings} & {"TP203", "TP204"}
+
+
+@pytest.mark.parametrize("gil", [True, False])
+def test_python_holds_a_gil_where_there_is_one(make: Make, gil: bool) -> None:
+    file = make().tier("gil_holds", "sampled").tier("gil_waits", "exact" if gil else "off", "no GIL")
+    file.steps(100, compute=8.0, python=3.0)
+    file.detail("sample", 300, state="python", stack=file.stack(f"{TRAIN}:4 count_tokens"))
+    f = only(file)
+    assert (f.id, f.variant, f.params["gil"]) == ("TP302", "runs", gil)
+    assert ("GIL" in " ".join((*f.evidence, f.why, f.fix, f.will_not_help))) == gil
 
 
 def test_who_could_not_be_read_is_not_named(make: Make) -> None:

@@ -106,6 +106,11 @@ def test_saving_is_told_as_that_and_in_how_many_steps(make: Make, count: int, fe
     assert f.evidence[0].startswith("3 of 100 steps, 157 ms each" if few else "5.0 ms of each step's 15.0 ms")
 
 
+@pytest.mark.parametrize(("function", "variant"), [("save", "saves"), ("log_metrics", "saves_log")])
+def test_a_log_that_is_saved_is_no_checkpoint(make: Make, function: str, variant: str) -> None:
+    assert only(forwards(make, 7.0, *SAVEZ[:3], f"{TRAIN}:4 {function}")).variant == variant
+
+
 @pytest.mark.parametrize(
     ("code", "count", "kernel", "told"),
     [

@@ -50,6 +50,20 @@ def test_the_same_troubles_are_found(tmp_path: Path) -> None:
     assert loud(inference(tmp_path, compute=5.0, blocked_io=5.0)) == loud(trained) != []
 
 
+def test_what_the_loop_computes_beside_the_model_may_be_a_part_of_it(tmp_path: Path) -> None:
+    file = inference(tmp_path, compute=10.0)
+    layer = (
+        "/x/site-packages/torch/nn/modules/conv.py:1 Conv.forward",
+        "/x/site-packages/torch/nn/modules/module.py:1",
+    )
+    for ms, frames in ((600, ("/job/eval.py:4 decode",)), (400, (layer[0], f"{layer[1]} _call_impl"))):
+        at = file.stack(*frames, "/job/eval.py:9 main")
+        file.detail("sample", ms, phase="forward", state="native", stack=at)
+    (f,) = said(file).findings
+    assert (f.id, f.variant, f.severity, f.finds_out) == ("TP310", "without_training", "info", True)
+    assert not OF_TRAINING.search(words_of(f))
+
+
 def finding(tmp_path: Path, **texts: str) -> Finding:
     found = said(inference(tmp_path, compute=5.0, blocked_io=5.0)).findings[0]
     return of_inference(dataclasses.replace(found, **texts))

@@ -398,6 +398,11 @@ class Facts(Places):
         return None
 
     @property
+    def has_gil(self) -> bool:
+        """False of a free-threaded Python: who is attached to the interpreter was seen, and no GIL."""
+        return self.tier("gil_holds").startswith("off") or not self.tier("gil_waits").startswith("off")
+
+    @property
     def gil_unmeasured(self) -> bool:
         """Who waited for the GIL is not known, only who held it at most."""
         return self.off("gil_waits") is not None or self.tier("gil_waits").startswith("busy-only")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from trainperf.findings.own_code import OwnCode
 
 _AT_FILES = ("fetch", "checkpoint", "validation", "logging")  # phases in which the kernel may do so for others
-DOUBT = "that it is the kernel's is inferred: it works that long for the training thread"
 
 
 def file_call(facts: Facts, mine: OwnCode) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.text import Share, plural
+from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -31,12 +31,3 @@ class Functions:
         label = facts.label_with_caller if with_caller else facts.label
         shown = [s for s in self.spots[:3] if s is self.spots[0] or s.share >= limit("show_share")]
         return tuple({"share": Share(s.share), "place": label(s)} for s in shown)
-
-    def evidence(self, facts: Facts, *, with_caller: bool = False) -> tuple[str, ...]:
-        """Where most of the time was seen: a line for each of the costliest, three at most."""
-        label = facts.label_with_caller if with_caller else facts.label
-        return tuple(
-            f"{s.share:.0%} of {plural(self.samples, 'sample')} of it in {label(s)}"
-            for s in self.spots[:3]
-            if s is self.spots[0] or s.share >= limit("show_share")
-        )

@@ -35,9 +35,9 @@ from trainperf.findings.frames import (
 )
 from trainperf.findings.framework import in_told_hook
 from trainperf.findings.functions import Functions
-from trainperf.findings.model import Cell, Limits
+from trainperf.findings.model import Cell, Limits, Params
 from trainperf.findings.saving import beside_saves, saves
-from trainperf.findings.text import plural
+from trainperf.findings.text import Count
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import json_object
 
@@ -388,22 +388,22 @@ def _layers_ns(facts: Facts) -> int:
     return ns if ns <= limit("untrained_ratio") * facts.run.phase_ns("backward") else 0
 
 
-def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> str:
-    """Why the costliest function is not named, though it may be worth a warning; "" where that can be told.
+def too_few_samples(facts: Facts, mine: OwnCode, limits: Limits) -> Params | None:
+    """By how many samples the costliest function is not named, though it may be worth a warning.
 
     In a short run even the exact row was split by few samples: what counts is the larger of its cost and its share of
     all samples.
     """
     top = mine.spots[0] if mine.spots else None
     if top is None:
-        return ""
+        return None
     least, every = limit("min_samples"), max(1, sum(d.count for d in facts.samples()))
     if top.samples >= least and every * limit("one_function_share") >= least:
-        return ""
+        return None
     may_cost = max(int(mine.ns * top.share), facts.wall_ns * top.samples // every)
     if facts.grade(may_cost, limits) is None:
-        return ""
-    return f"only {top.samples} of {plural(every, 'sample')} in {facts.label(top)}: too few samples, run longer to tell"
+        return None
+    return {"few": Count(top.samples), "samples": Count(every), "place": facts.label(top)}
 
 
 def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> dict[Function, Parts]:

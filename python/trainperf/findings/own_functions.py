@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from trainperf.findings.own_code import OwnCode
     from trainperf.runfile import Detail, Frame
 
-# What is asked of a library, and what to do.
-_METRICS = (
-    "metrics",
-    "# update it in each step, and compute it every N steps or once an epoch:\n"
-    "metric.update(preds, target)  # metric(preds, target) computes it as well",
-)
-_AVERAGES = (
-    "an average of the weights",
-    "# by few operations on all parameters at once; or every N steps:\n"
-    "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))  # both of torch.optim.swa_utils",
-)
-
 
 def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, Sequence[Frame]]]:
     """What was seen of one of these functions, with the stacks."""
@@ -54,13 +42,13 @@ def of_function(facts: Facts, mine: OwnCode, spot: Spot) -> list[tuple[Detail, S
     ]
 
 
-def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> tuple[str, str] | None:
-    """What most of one of these functions is that it asks of a library, and what to do instead."""
+def of_library(facts: Facts, mine: OwnCode, spot: Spot) -> str:
+    """What most of one of these functions is that it asks of a library: "metrics", "average"."""
     seen = of_function(facts, mine, spot)
-    for is_one, asked in ((of_metric, _METRICS), (of_average, _AVERAGES)):
+    for is_one, asked in ((of_metric, "metrics"), (of_average, "average")):
         if sum(d.ns for d, s in seen if is_one(s)) > limit("most_share") * sum(d.ns for d, _ in seen):
             return asked
-    return None
+    return ""
 
 
 def works_on_weights(facts: Facts, mine: OwnCode, spot: Spot) -> bool:

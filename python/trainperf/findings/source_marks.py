@@ -9,44 +9,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.frames import short_function
+from trainperf.findings.model import Said
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.frames import FrameLike
 
-_FUSED: Mapping[str, str] = {
-    "lerp": "torch._foreach_lerp_(averages, weights, 1 - momentum), on lists of all weights, under no_grad",
-    "copy": "torch._foreach_copy_(targets, sources), on lists of all weights, under no_grad",
-    "clip": "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm), which returns the norm, too",
-    "clip_value": "torch.nn.utils.clip_grad_value_(model.parameters(), limit)",
-    "decay": "torch._foreach_mul_(weights, factor), or the optimizer's weight_decay=",
-    "scale": "torch._foreach_mul_(gradients, factor), or torch.nn.utils.clip_grad_norm_(...) where it clips",
-    "update": "torch._foreach_add_(weights, gradients, alpha=-lr), or one of torch.optim with foreach=True",
-    "statistics": "torch._foreach_norm(weights), and one .tolist() of them all, stacked; or every N steps",
-}
+_FUSED = frozenset({"lerp", "copy", "clip", "clip_value", "decay", "scale", "update", "statistics"})
 # Of a library's function, or where the source was not read, the name tells.
 _AVERAGE = re.compile(r"(^|_)(ema|momentum|polyak|soft_update|moving_average|follow_teacher)(_|$)", re.I)
 
 _LOG = re.compile(
     r"(Log(ger)?|Metrics?|History|Tracker|Recorder|Stat(istic)?s?)(?![a-z])|(^|[._])(log|logs|metrics?|history|stats)(_|\.|$)"
 )
-APPEND = (
-    "# append the new row instead of rewriting the whole file each time; or write every N steps:\n"
-    'with open(path, "a") as file: file.write(json.dumps(row) + "\\n")  # a row: csv.writer(file).writerow(row)'
-)
 
 
-def fused(facts: Facts, spot: Spot) -> str:
-    """A fix; "" where the place is in no loop over weights."""
+def fused(facts: Facts, spot: Spot) -> Said | None:
+    """What does the same for all weights at once; None where the place is in no loop over weights."""
     kind = _kind(facts, spot)
     called = short_function(spot.leaf) if spot.leaf else ""
     if kind not in _FUSED and spot.all_in_leaf and _AVERAGE.search(called.rpartition(".")[2]):
         kind = "lerp"
-    return f"# one fused operation for all weights: {_FUSED[kind]}" if kind in _FUSED else ""
-
-
-def fix(facts: Facts, spot: Spot) -> str:
-    return APPEND if rewrites(facts, spot) else fused(facts, spot)
+    return Said(f"fused_{kind}") if kind in _FUSED else None
 
 
 def rewrites(facts: Facts, spot: Spot) -> bool:

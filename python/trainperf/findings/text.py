@@ -1,4 +1,4 @@
-"""How findings write numbers, and what several of them advise.
+"""How findings write numbers.
 
 A number that a rule hands to a message has one of the types below, which says how it is written: `{cost}` of Ns(8.1e6)
 is "8.1 ms". After a colon Count takes its noun, in both forms where the plural is no mere s, and all take Python's own
@@ -9,22 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-
-SELDOM = "# compute metrics, statistics and plots every N steps: if step % 50 == 0: ..."
-
-
-def seldom_or(needed: str) -> str:
-    """Of what a loop does in each step. What training needs there is no better for being done seldom: clipping, an
-    average of the weights, a part of the loss."""
-    return f"# compute metrics every N steps; if every step needs it, {needed}\nif step % 50 == 0: ..."
-
-
-OF_WEIGHTS = (
-    "# of each weight or gradient by itself: of all at once (clip_grad_norm_, torch._foreach_lerp_); a copy of them: "
-    "more rarely"
-)
-
-NOTHING = "# no action needed: one-time cost"  # with a fix_share of 0
 
 
 def plural(n: int, word: str, ending: str = "s") -> str:

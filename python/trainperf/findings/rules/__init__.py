@@ -11,6 +11,7 @@ from trainperf.findings.rules import (
     gpu,
     host,
     loader_starts,
+    loop,
     machine,
     memory,
     run,
@@ -18,8 +19,6 @@ from trainperf.findings.rules import (
     trainer,
     workers,
 )
-from trainperf.findings.rules.host_compute import HostCompute
-from trainperf.findings.rules.host_python import HostPython
 
 ALL: tuple[Rule, ...] = (
     run.compile_warmup,
@@ -55,8 +54,8 @@ ALL: tuple[Rule, ...] = (
     machine.cpu_oversubscription,
     machine.descheduled,
     machine.throttled,
-    HostPython(),
-    HostCompute(),
+    loop.host_python,
+    loop.host_compute,
     memory.heap_churn,
     gpu.sync_in_loop,
     gpu.pageable_copies,
