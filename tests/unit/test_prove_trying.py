@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -354,6 +357,29 @@ def test_both_views_say_the_same() -> None:
     assert first["verdict"] == "proven" and first["gain"] == pytest.approx(1.31, abs=0.01) and first["pairs"] == 5
     assert first["interval"][0] < first["gain"] < first["interval"][1]
     assert (second["verdict"], second["gain"], second["reason"]) == ("failed", None, "why it is")
+
+
+def test_the_page_shows_each_change_and_the_script_without_it(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    from trainperf.report import try_html
+
+    found = result("proven", "failed")
+    causes = {"data_wait": (9.0, 3.0), "compute": (4.0, 4.5), "gc": (0.01, 0.0)}
+    found.outcomes[0] = replace(found.outcomes[0], causes=causes, notes=("<b>other</b> orders",))
+    page = try_html.render(found, script="train.py", patch="fix.patch", note="fix.patch: git apply fix.patch")
+    for text in (
+        "Num_workers=2: proven 1.31x",
+        "why it is",
+        "Without: a mean step of 13.0 ms",
+        "With: a mean step of 7.5",
+    ):
+        assert text.lower() in page.lower(), text
+    assert page.count('<svg class="chart bar') == 2 and "<b>other</b>" not in page and "-6.00" in page
+    assert ">gc</th>" not in page  # too small to show
+    (data,) = re.findall(r'<script type="application/json" id="trainperf-try">(.*?)</script>', page, re.S)
+    assert json.loads(data) == try_json.to_dict(found, patch="fix.patch")
+    nothing = try_html.render(result(), script="train.py", patch="", note="")
+    assert "No finding of this run has a fix" in nothing
 
 
 def test_a_trainers_loader_is_set_by_its_arguments() -> None:

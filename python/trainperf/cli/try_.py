@@ -47,6 +47,9 @@ examples:
         parser.add_argument("--patch", metavar="DIFF", help="try this edit of the script, as git apply takes it")
         parser.add_argument("--against", metavar="COMMAND", help="try this command in place of the script")
         parser.add_argument("--keep", metavar="FOLDER", help="keep the run files of each change's last pair")
+        parser.add_argument(
+            "--html", metavar="FILE", help="also as an HTML page: each change and the script without it"
+        )
         trial_options.add_patch(parser)
         trial_options.add_script(parser)
 
@@ -66,6 +69,8 @@ examples:
         if args.against:
             changes.append(Change(against=tuple(shlex.split(args.against))))
         check_target(args.output, overwrite=args.force, example="fix.patch")
+        if args.html:
+            check_target(args.html, overwrite=args.force, example="tried.html")
         with trial_options.proving(self.name, args, parser) as prover:
             result = attempt(prover, changes)
         settings = dict(result.accepted.settings)
@@ -76,6 +81,12 @@ examples:
         else:
             width = console.terminal_width(sys.stdout)
             console.emit(try_console.lines(result, patch=patch.note, width=width), sys.stdout)
+        if args.html:
+            from trainperf.report import html, try_html
+
+            script = os.path.basename(prover.trials.script)
+            page = try_html.render(result, script=script, patch=patch.file, note=patch.note)
+            html.write(page, args.html, overwrite=args.force)
         return exit_code(result)
 
 

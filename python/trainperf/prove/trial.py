@@ -160,6 +160,11 @@ class Trials:
             self._remove_made()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def script(self) -> str:
+        """As it was given: "train.py", "-m pkg.train"."""
+        return str(self._command)
+
     def _open_sandbox(self) -> None:
         why = sandbox.why_not()
         if not why:

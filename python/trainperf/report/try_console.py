@@ -8,7 +8,7 @@ from trainperf.prove.attempt import Result
 from trainperf.prove.prover import Outcome, words
 from trainperf.report.text import Line, block, clean
 
-_SAYS: Final = {
+SAYS: Final = {
     "proven": "proven",
     "no_gain": "no gain",
     "changes_results": "another training",
@@ -41,7 +41,7 @@ def patch_lines(patch: str, width: int) -> list[Line]:
 
 def headline(outcome: Outcome) -> str:
     """ "num_workers=2: proven 1.31x [1.27, 1.36], promised 1.35x"."""
-    text = f"{outcome.change}: {_SAYS[outcome.verdict]}"
+    text = f"{outcome.change}: {SAYS[outcome.verdict]}"
     if outcome.evidence is not None and outcome.evidence.pairs:
         text += f" {words(outcome.evidence)}"
     if outcome.change.promised is not None:
@@ -49,17 +49,23 @@ def headline(outcome: Outcome) -> str:
     return text
 
 
+def pairs_said(outcome: Outcome) -> str:
+    """ "4 pairs of runs; the same losses to the bit"; "" where there was none."""
+    if outcome.evidence is None or not outcome.evidence.pairs:
+        return ""
+    pairs = f"{outcome.evidence.pairs} pairs of runs"
+    if outcome.repeated:
+        pairs += f", and {outcome.repeated} run again as other programs disturbed them"
+    return pairs + ("; the same losses to the bit" if outcome.same == "same" else "")
+
+
 def of_outcome(outcome: Outcome, width: int) -> list[Line]:
     style = _STYLES.get(outcome.verdict, "bold")
     found = block(outcome.change.finding or "Try", headline(outcome), width, 3, style)
     if outcome.reason:
         found += block("", outcome.reason, width, 4)
-    if outcome.evidence is not None and outcome.evidence.pairs:
-        pairs = f"{outcome.evidence.pairs} pairs of runs"
-        if outcome.repeated:
-            pairs += f", and {outcome.repeated} run again as other programs disturbed them"
-        trained = "; the same losses to the bit" if outcome.same == "same" else ""
-        found += block("", pairs + trained, width, 2, "dim")
+    if pairs := pairs_said(outcome):
+        found += block("", pairs, width, 2, "dim")
     for note in outcome.notes:
         found += block("", f"note: {clean(note)}", width, 3)
     step = sum(before for before, _ in outcome.causes.values())

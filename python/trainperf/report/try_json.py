@@ -50,6 +50,7 @@ def of_sweep(found: Sweep, *, patch: str) -> dict[str, Any]:
 def of_lab(found: Lab) -> dict[str, Any]:
     return {
         "schema_version": 1,
+        "changes": [],  # nothing is proven here
         "runs": [
             {
                 "name": run.name,
@@ -63,6 +64,7 @@ def of_lab(found: Lab) -> dict[str, Any]:
             for run in found.runs
         ],
         "sentence": found.sentence,
+        "patch": None,
         "interrupted": found.interrupted,
         "seconds": round(found.seconds, 1),
     }
