@@ -120,6 +120,20 @@ def test_even_work_on_too_few_cpus_is_no_busiest_worker(make: Make) -> None:
     assert (only(file).id, only(file).variant) == ("TP102", "partly_no_room")
 
 
+def test_late_in_turns_on_too_few_cpus_is_no_slow_worker(make: Make) -> None:
+    """Of two workers with the same samples one was waited for 16 times: both ran, and had a CPU in turns."""
+    variants = []
+    for states in ({"R": 6, "S": 2}, {"R": 2, "S": 6}):
+        file = make(cpus="2", torch_threads="1").steps(100, data_wait=4.0, descheduled=2.0, compute=4.0)
+        file.loader(1, fetches=100, wait=400, ready={0: (100, 400)}, num_workers=2)
+        file.awaited(1, worker=1, reading=2, count=16, wait=300)
+        file.worker(1, 71, cpu_share=0.44, seconds=8, states=states)
+        file.worker(1, 72, cpu_share=0.85, seconds=8, states={"R": 6, "S": 2})
+        findings = said(file.host(8, process_cpus=2.0)).findings
+        variants.append(next(f.variant for f in findings if f.id == "TP102"))
+    assert variants == ["all_cpus", "one_worker"]
+
+
 def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -> None:
     file = make(cpus="8", torch="2.13.0+cpu").steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2, in_order=False)

@@ -37,6 +37,7 @@ class WorkerView:
     slowest: float  # the largest share
     looks: int  # at all of them together
     running: float  # share of the looks at which a worker ran, or was ready to
+    least_running: float  # likewise, of the worker that ran least
 
     @property
     def told(self) -> bool:
@@ -58,7 +59,13 @@ class WorkerView:
         """Only one does: batches are passed on in order, so that the others wait for it. Shares that differ by less
         come of even work, too, where the workers do not get a CPU each."""
         rest = (self.cpu_share * self.read - self.slowest) / max(1, self.read - 1)
-        return self.busiest_computes and not self.computes and rest <= limit("half_share") * self.slowest
+        even = self.all_run or rest > limit("half_share") * self.slowest
+        return self.busiest_computes and not self.computes and not even
+
+    @property
+    def all_run(self) -> bool:
+        """Each runs, or is ready to, for at least half of the time."""
+        return self.told and self.least_running >= limit("half_share")
 
     @property
     def waits(self) -> bool:
@@ -115,18 +122,16 @@ def collate_names(loader: Loader, facts: Facts) -> tuple[str, ...]:
 def worker_view(loader: Loader, *others: Loader) -> WorkerView:
     """`others`: loaders of the same kind, such as a new one in each epoch."""
     workers: list[Worker] = [w for v in (loader, *others) for w in v.workers]
-    states: dict[str, int] = {}
-    for w in workers:
-        for state, readings in w.states.items():
-            states[state] = states.get(state, 0) + readings
+    looks, running = sum(sum(w.states.values()) for w in workers), sum(w.states.get("R", 0) for w in workers)
     shares = [w.cpu_share for w in workers if w.cpu_share is not None]
     return WorkerView(
         count=num_workers(loader) or len(workers),
         read=len(shares),
         cpu_share=sum(shares) / len(shares) if shares else 0.0,
         slowest=max(shares, default=0.0),
-        looks=sum(states.values()),
-        running=states.get("R", 0) / max(1, sum(states.values())),
+        looks=looks,
+        running=running / max(1, looks),
+        least_running=min((w.states.get("R", 0) / max(1, sum(w.states.values())) for w in workers), default=0.0),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, loaders
 from trainperf.findings.cpu_use import usable_cpus
-from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
+from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -45,10 +45,14 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     have, name = loaders.num_workers(main), loaders.dataset_name(main)
     alike = [v for v in found if v is not main and (loaders.num_workers(v), loaders.dataset_name(v)) == (have, name)]
     view = loaders.worker_view(main, *alike)
-    why = _unlike_work(facts, main, alike) or _slow(facts, main, view, fetches, cost)
+    crowded = _crowded_by_workers(facts)
+    # Workers that all run, and get a CPU in turns, are late in turns: their work may be alike.
+    unlike = None if crowded and view.all_run else _unlike_work(facts, main, alike)
+    why = unlike or _slow(facts, main, view, fetches, cost)
     known = bool(main.description.get("num_workers_known", True))
     usable = usable_cpus(facts.run)
-    kept_off = _kept_off_by_workers(facts) if why.variant in _TAKE_ALL else {}
+    # Cheaper samples shorten the training thread's waits for a CPU, too.
+    kept_off = facts.waits_for_cpu() if crowded and why.variant in _TAKE_ALL else {}
     return Diagnosis(
         variant=why.variant,
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
@@ -73,14 +77,11 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     )
 
 
-def _kept_off_by_workers(facts: Facts) -> dict[Cell, int]:
-    """The step thread's waits for a CPU that its workers have: cheaper samples shorten these, too. None where torch's
-    own threads are what is too many."""
+def _crowded_by_workers(facts: Facts) -> bool:
+    """Whether the workers and the training thread are too many for the CPUs, and torch's own threads are not."""
     wants = cpus.demand(facts)
-    by_workers = wants.over_cpus and wants.threads <= 1
-    if not by_workers or cpus.whose(wants, cpus.load_in_waits(facts)) != "oversubscribed":
-        return {}
-    return facts.waits_for_cpu()
+    too_many = wants.over_cpus and wants.threads <= 1
+    return too_many and cpus.whose(wants, cpus.load_in_waits(facts)) == "oversubscribed"
 
 
 @dataclass(frozen=True, slots=True)
