@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from trainperf.prove import same_training
 from trainperf.prove.changes import SETTINGS, Change
 from trainperf.prove.trial import Asked, Command, Trial, Trials
 
@@ -118,3 +120,43 @@ def test_a_setting_takes_effect(trials: tuple[Trials, Trial], text: str) -> None
 def test_one_without_effect_is_said_to_have_none(trials: tuple[Trials, Trial], text: str, why: str) -> None:
     running, first = trials
     assert running.run(Asked(Change.parse(text), first.loader, batches=6)).record["unproven"] == [why]
+
+
+STATEFUL = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+def main():
+    data = TensorDataset(torch.randn(32, 8), torch.zeros(32, dtype=torch.long))
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = StatefulDataLoader(data, batch_size=4, shuffle=sys.argv[1] == "shuffled")
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("order", "kind"), [("ordered", "same"), ("shuffled", "other")])
+def test_torchdatas_loader_is_reached(tmp_path: Path, order: str, kind: str) -> None:
+    """Shuffled, it draws another order where it has workers, and that is found out."""
+    pytest.importorskip("torchdata.stateful_dataloader")
+    script = tmp_path / "train.py"
+    script.write_text(STATEFUL)
+    with Trials(Command(str(script), (order,))) as running:
+        first = running.run(Asked(batches=20))
+        assert first.loader is not None and first.loader["class"] == "StatefulDataLoader"
+        for text in ("num_workers=2", "num_workers=2,persistent_workers=True"):
+            trial = running.run(Asked(Change.parse(text), first.loader, batches=20))
+            assert trial.finished and trial.record["unproven"] == [], trial
+            assert [len(epoch["delivered"]) for epoch in trial.record["epochs"]] == [8, 8, 4]
+            assert same_training.compare([first.record], trial.record, "same").kind == kind

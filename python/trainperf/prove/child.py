@@ -21,6 +21,7 @@ from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.prove.sandbox import enter
 
 _PR_SET_PDEATHSIG = 1
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _MAX_ERROR = 300
 
 
@@ -60,12 +61,12 @@ class Trial:
             program = (of_module if command["module"] else of_script)(command["target"])
             program.become_main(command["arguments"])
             self._injection.before_torch()
-            if "torch" in sys.modules:
-                self._at_torch("torch")
-            else:
-                LateImports(
-                    ["torch"], self._at_torch
-                ).install()  # before the watch's own, which then wraps what it put in
+            for module in ("torch", STATEFUL):
+                if module in sys.modules:
+                    self._imported(module)
+                else:
+                    # Before the watch's own, which then wraps what it put in.
+                    LateImports([module], self._imported).install()
             if self._guard is not None:
                 self._guard.install()
             watch = trainperf.watch(self._spec["run_file"], verbose=False)
@@ -81,7 +82,14 @@ class Trial:
             self.finish("error", one_line(error))
         self.finish("script")
 
-    def _at_torch(self, _: str) -> None:
+    def _imported(self, module: str) -> None:
+        if module == "torch":
+            self._at_torch()
+        else:
+            self._recorder.reaches(sys.modules[module])
+            self._injection.reaches(sys.modules[module])
+
+    def _at_torch(self) -> None:
         self._set_before_torch = [n for n, v in os.environ.items() if self._environment.get(n) != v]
         self._recorder.install()
         self._injection.at_torch()

@@ -78,6 +78,13 @@ class Injection:
             if apply is not None:
                 apply(torch, self._settings[name])
 
+    def reaches(self, torchdata: Any) -> None:
+        """Its StatefulDataLoader calls nothing of torch's own as it is made, or begins again."""
+        self._patches.append(Patch(torchdata.StatefulDataLoader, "__init__", self._loader_made))
+        if self._settings.get("persistent_workers"):
+            iterator = torchdata._StatefulMultiProcessingDataLoaderIter
+            self._patches.append(Patch(iterator, "_reset", _draw_as_anew))
+
     def unproven(self) -> list[str]:
         found = []
         if self._of_loader:
@@ -326,12 +333,12 @@ def _draw_as_anew(original: AnyFunction) -> AnyFunction:
     """A new iterator draws one number for its workers' seeds; one that is used again does not. Drawing it keeps the
     samples in the order they have without persistent workers, so that the two can be compared."""
 
-    def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> Any:
+    def _reset(iterator: Any, loader: Any, first_iter: bool = False, **more: Any) -> Any:
         if not first_iter:
             import torch
 
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-        return original(iterator, loader, first_iter)
+        return original(iterator, loader, first_iter, **more)
 
     return _reset
 

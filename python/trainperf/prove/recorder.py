@@ -99,6 +99,10 @@ class Recorder:
         ]
         register_optimizer_step_pre_hook(self._before_update)
 
+    def reaches(self, torchdata: Any) -> None:
+        """Its StatefulDataLoader has an __iter__ of its own."""
+        self._patches.append(Patch(torchdata.StatefulDataLoader, "__iter__", self._iter))
+
     def knows(self, loader: Any, description: dict[str, Any]) -> None:
         """A DataLoader was made. By the same calls as the one that trains: it is that one, for another epoch."""
         if self.trains is not None and description["chain"] == self.loaders[self.trains]["chain"]:
