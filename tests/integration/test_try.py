@@ -127,6 +127,23 @@ def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, nu
     assert leftovers(tmp) == []
 
 
+def test_processes_of_other_sessions_are_ended_too(folder: Path, tmp_path: Path) -> None:
+    """As torchrun starts its ranks; whether the trial hangs, or has ended before them."""
+    sleeper = "import subprocess, time; subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    words = [*TRY, "--budget", "10s", "--", "train.py"]
+    tmp = tmp_path / "tmp"
+    told = []
+    for rest in ("", "time.sleep(1000)\n"):
+        (folder / "train.py").write_text(f"{sleeper}\n{rest}")
+        done = subprocess.run(
+            words, cwd=folder, env=environment(tmp), stderr=subprocess.PIPE, text=True, check=False, timeout=100
+        )
+        told.append(done.stderr.splitlines()[-1])
+        assert done.returncode == 1 and leftovers(tmp) == []
+    assert "no training step was seen" in told[0]
+    assert told[1].endswith("it had started other processes, whose steps are not seen")
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [

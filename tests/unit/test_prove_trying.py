@@ -315,6 +315,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--", "no.py"], 1, "there is no script no.py"),
         (["--", "torchrun", "train.py"], 1, "torchrun starts several processes"),
+        (["--", "python", "-m", "torch.distributed.run", "train.py"], 1, "run starts several processes"),
         (["--", "python", "-c", "1"], 1, "give a script"),
         (["--change", "x", "--", "a.py"], 1, "is no change"),
         (["--budget", "soon", "--", "a.py"], 2, "is no time: write 90s"),

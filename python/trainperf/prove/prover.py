@@ -103,9 +103,10 @@ class Prover:
                 f"{self.trials.no_sandbox or 'it is in no sandbox'}. --allow-writes lets trials write it"
             )
         if trial.ended == "hung":
+            others = "; it had started other processes, whose steps are not seen" if trial.started else ""
             raise TrainperfError(
                 f"it did not get through its first steps in {trial.seconds:.0f} s, half of the budget: give it less to "
-                "do first, or a longer --budget"
+                f"do first, or a longer --budget{others}"
             )
         if not trial.finished:
             full = f" (trials write to {tempfile.gettempdir()}: set TMPDIR to a folder with room)"

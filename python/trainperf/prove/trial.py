@@ -29,7 +29,9 @@ from trainperf.prove.zygote import Forked, Zygote
 
 # By its path: with -m the current folder would be looked through for its imports, and may hold a random.py.
 _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
-_TORCHRUN = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
+_LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_MARK = "_TRAINPERF_TRIAL"  # in the environment of every process of these trials: whose they are
 _HANGS_S = 60.0  # with the change, beyond three times what it takes without
 
 
@@ -59,7 +61,7 @@ class Command:
         words = words[1:] if module else words
         if not words:
             raise TrainperfError("no script is given: trainperf try -- python train.py")
-        if os.path.basename(words[0]) in _TORCHRUN:
+        if os.path.basename(words[0]) in _LAUNCHERS or (module and words[0] in _LAUNCHING_MODULES):
             raise TrainperfError(
                 f"{words[0]} starts several processes, and trials are of one: give the script itself, for one rank"
             )
@@ -81,6 +83,7 @@ class Trial:
     run_file: str = ""
     seconds: float = 0.0  # that the process took in all
     log: str = ""
+    started: bool = False  # other processes, which were there when it hung
 
     @property
     def finished(self) -> bool:
@@ -221,6 +224,7 @@ class Trials:
         os.mkdir(scratch)
         Path(f"{stem}.spec").write_text(json.dumps(spec))
         began = time.monotonic()
+        started = False
         with open(f"{stem}.log", "wb") as log:
             try:
                 with _uninterrupted():
@@ -229,6 +233,7 @@ class Trials:
                 hung = False
             except subprocess.TimeoutExpired:
                 hung = True
+                started = len(self._processes()) > 1
             finally:
                 code = self._end()
         took = time.monotonic() - began
@@ -236,7 +241,7 @@ class Trials:
         shutil.rmtree(scratch, ignore_errors=True)
         text = Path(f"{stem}.log").read_text(errors="replace")
         if hung:
-            return Trial("hung", f"no end after {took:.0f} s", seconds=took, log=text)
+            return Trial("hung", f"no end after {took:.0f} s", seconds=took, log=text, started=started)
         try:
             record = json.loads(Path(f"{stem}.json").read_text())
         except FileNotFoundError:
@@ -259,7 +264,7 @@ class Trials:
         )
 
     def _environment(self, change: Change | None) -> dict[str, str]:
-        environment = dict(os.environ) | {"PYTHONHASHSEED": "0"}
+        environment = dict(os.environ) | {"PYTHONHASHSEED": "0", _MARK: self._folder}
         for ours in ("TRAINPERF_DIR", "TRAINPERF_DISABLE"):
             environment.pop(ours, None)
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -268,13 +273,28 @@ class Trials:
         return environment | (change.environment if change is not None else {})
 
     def _end(self) -> int:
-        """Kills what is left of the last trial, its workers too."""
+        """Kills what is left of the last trial: its workers, and what it started in sessions of their own."""
         process, self._process = self._process, None
         if process is None:
             return 0
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        return process.wait()
+        code = process.wait()
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return code
+
+    def _processes(self) -> list[int]:
+        """Of the trial that runs, whoever their parent is by now."""
+        mark = f"{_MARK}={self._folder}".encode()
+        zygote = self._zygote.pid if self._zygote is not None else 0
+        found = []
+        for status in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if int(status.name) != zygote and mark in (status / "environ").read_bytes().split(b"\0"):
+                    found.append(int(status.name))
+        return found
 
     def _remove_made(self) -> None:
         """New files of the trials', innermost first; folders only if they are empty."""

@@ -57,6 +57,10 @@ class Zygote:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fork(self, spec: str, log: IO[bytes]) -> Forked:
         """Raises OSError when the zygote is gone."""
         socket.send_fds(self._control, [spec.encode()], [log.fileno()])
