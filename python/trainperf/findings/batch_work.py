@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.frames import (
-    below_users,
-    calls_module,
-    function_of,
-    in_autograd_function,
-    in_module,
-    is_functional,
-    is_trainings_own,
-    is_users,
-    runs_layer,
-    user_frame,
-)
+from trainperf.findings.frames import calls_module, function_of, is_functional, is_users
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.frames import Function
     from trainperf.findings.module_calls import ModuleCalls
+    from trainperf.findings.stacks import Label
     from trainperf.runfile import Frame
 
-
-@dataclass(slots=True)
-class Lines:
-    """Of a function's calls of layers."""
-
-    first: int
-    last: int
+Lines = tuple[int, int]  # first and last
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,50 +25,52 @@ class BatchWork:
     """Native code in forward of functions that come to their first call of a layer on a later line, outside of any
     module but such as only shape a batch."""
 
-    calls: dict[Function, Lines]
-    updates: dict[Function, int]  # the last line of its backward and its optimizer's step
+    calls: Mapping[Function, Lines]  # of layers
+    updates: Mapping[Function, int]  # the last line of its backward and its optimizer's step
     of_batch: frozenset[Function]
     of_model: frozenset[Function]  # those that may be a part of the model itself
     unsure_ns: int  # of these, what may as well be work on a batch
     modules: ModuleCalls
 
-    def is_one(self, stack: Sequence[Frame]) -> bool:
-        if self.modules.shapes_batch(stack):
+    def is_one(self, label: Label) -> bool:
+        if self.modules.shapes_batch(label.stack):
             return True
-        return not _is_trainings(stack) and self.is_before(stack) and _function(stack) in self.of_batch
+        return not _is_trainings(label) and self.is_before(label) and label.function in self.of_batch
 
-    def is_before(self, stack: Sequence[Frame]) -> bool:
+    def is_before(self, label: Label) -> bool:
         """Whether the function comes to its first call of a layer on a later line."""
-        return not in_module(stack) and _is_before(stack, self.calls)
+        found = self._caller(label)
+        return found is not None and found[0].line < found[1][0]
 
-    def is_after_update(self, stack: Sequence[Frame]) -> bool:
+    def is_after_update(self, label: Label) -> bool:
         """Whether a function that calls the model has made its update, on an earlier line: no loss comes after it."""
-        found = None if in_module(stack) or _is_trainings(stack) else _innermost(stack, self.calls)
-        if found is None:
-            return False
-        at, lines = found
-        return lines.last <= self.updates.get(function_of(at), -1) < at.line
+        found = None if _is_trainings(label) else self._caller(label)
+        return found is not None and found[1][1] <= self._update(found[0]) < found[0].line
 
-    def is_between(self, stack: Sequence[Frame]) -> bool:
+    def is_between(self, label: Label) -> bool:
         """Whether it is on a line between its calls of layers."""
-        found = None if in_module(stack) else _innermost(stack, self.calls)
-        return found is not None and found[1].first < found[0].line < found[1].last
+        found = self._caller(label)
+        return found is not None and found[1][0] < found[0].line < found[1][1]
 
-    def is_between_layers(self, stack: Sequence[Frame]) -> bool:
+    def is_between_layers(self, label: Label) -> bool:
         """Likewise, of a function that makes no update on a later line: it may be a model, and is not the loop. What is
         computed once more in backward lies within its layers."""
-        found = _innermost(stack, self.calls)
-        if found is None or found[1].last < self.updates.get(function_of(found[0]), -1):
-            return False
-        return self.is_between(stack)
+        found = self._caller(label)
+        return found is not None and found[1][1] >= self._update(found[0]) and self.is_between(label)
 
-    def is_after(self, stack: Sequence[Frame]) -> bool:
+    def is_after(self, label: Label) -> bool:
         """Whether its last call of one is on an earlier line, and its update is not."""
-        found = None if in_module(stack) else _innermost(stack, self.calls)
-        return found is not None and found[0].line > found[1].last and not self.is_after_update(stack)
+        found = self._caller(label)
+        return found is not None and found[0].line > found[1][1] and not self.is_after_update(label)
 
-    def may_be_the_model(self, stack: Sequence[Frame]) -> bool:
-        return self.is_before(stack) and _function(stack) in self.of_model
+    def may_be_the_model(self, label: Label) -> bool:
+        return self.is_before(label) and label.function in self.of_model
+
+    def _caller(self, label: Label) -> tuple[Frame, Lines] | None:
+        return None if label.in_module else _innermost(label, self.calls)
+
+    def _update(self, frame: Frame) -> int:
+        return self.updates.get(function_of(frame), -1)
 
 
 def batch_work(facts: Facts) -> BatchWork:
@@ -92,32 +79,31 @@ def batch_work(facts: Facts) -> BatchWork:
     native = facts.samples(phases=["forward"], states=["native"])
     calls, modules = _calls(facts), facts.module_calls
     model_ns = 0
-    ns_of: dict[Function, int] = {}
-    functional: dict[Function, int] = {}  # of these, with PyTorch's functions of layers
+    ns_of: Counter[Function] = Counter()
+    functional: Counter[Function] = Counter()  # of these, with PyTorch's functions of layers
     given_data: dict[Function, bool | None] = {}  # the modules that are called later
     for d in native:
-        stack = facts.run.stack(d.stack)
-        if in_module(stack):
-            model_ns += 0 if modules.shapes_batch(stack) else d.ns
-        elif (found := _innermost(stack, calls)) is not None and found[0].line < found[1].first:
-            if _is_trainings(stack):
-                continue
-            function = _function(stack)
-            ns_of[function] = ns_of.get(function, 0) + d.ns
-            given_data[function] = modules.is_given_data(function_of(found[0]))
-            if any(is_functional(f) and is_trainings_own(f) for f in below_users(stack)):
-                functional[function] = functional.get(function, 0) + d.ns
+        label = facts.labelled(d)
+        if label.in_module:
+            model_ns += 0 if modules.shapes_batch(label.stack) else d.ns
+            continue
+        found = _innermost(label, calls)
+        if found is None or found[0].line >= found[1][0] or _is_trainings(label):
+            continue
+        ns_of[label.function] += d.ns
+        given_data[label.function] = modules.is_given_data(function_of(found[0]))
+        if any(map(is_functional, label.of_training)):
+            functional[label.function] += d.ns
     each = facts.matrix["forward", "native"] / max(1, sum(d.ns for d in native))  # exact time for that of samples
     backward_ns = facts.run.phase_ns("backward")
-    functional_ns = sum(functional.values())
 
     def may_be_the_model(function: Function, ns: int) -> bool:
         if given_data[function]:
             return False
         if facts.inference:  # without a backward, any may be
             return True
-        if functional.get(function, 0) >= limit("half_share") * ns:
-            return limit("untrained_ratio") * backward_ns >= (functional_ns + model_ns) * each
+        if functional[function] >= limit("half_share") * ns:
+            return limit("untrained_ratio") * backward_ns >= (functional.total() + model_ns) * each
         return ns > limit("before_model_ratio") * model_ns and backward_ns >= (ns + model_ns) * each
 
     of_model = frozenset(function for function, ns in ns_of.items() if may_be_the_model(function, ns))
@@ -128,15 +114,14 @@ def batch_work(facts: Facts) -> BatchWork:
 def _calls(facts: Facts) -> dict[Function, Lines]:
     """Of the user's functions that a layer was seen to be called through."""
     calls: dict[Function, Lines] = {}
-    for d in facts.samples(phases=["forward"]):
-        stack = facts.run.stack(d.stack)
-        if not runs_layer(stack) or facts.module_calls.shapes_batch(stack):
+    for label in map(facts.labelled, facts.samples(phases=["forward"])):
+        if not label.runs_layer or facts.module_calls.shapes_batch(label.stack):
             continue
-        outermost = max(i for i, f in enumerate(stack) if calls_module(f))
-        for f in stack[outermost + 1 :]:
-            if is_users(f, stack):
-                lines = calls.setdefault(function_of(f), Lines(f.line, f.line))
-                lines.first, lines.last = min(f.line, lines.first), max(f.line, lines.last)
+        outermost = max(i for i, f in enumerate(label.stack) if calls_module(f))
+        for f in label.stack[outermost + 1 :]:
+            if is_users(f, label.stack):
+                first, last = calls.get(function_of(f), (f.line, f.line))
+                calls[function_of(f)] = min(f.line, first), max(f.line, last)
     return calls
 
 
@@ -145,40 +130,25 @@ def _updates(facts: Facts) -> dict[Function, int]:
     backward may be the update itself."""
     if not facts.run.steps.optimizer_steps.any():
         return {}
-    lines: dict[Function, dict[int, int]] = {}  # ns
+    lines: dict[Function, Counter[int]] = {}  # ns
     for d in facts.samples(phases=["backward", "optimizer"]):
-        stack = facts.run.stack(d.stack)
-        for f in stack:
-            if is_users(f, stack):
-                of = lines.setdefault(function_of(f), {})
-                of[f.line] = of.get(f.line, 0) + d.ns
+        label = facts.labelled(d)
+        for f, function in zip(label.users, label.functions, strict=True):
+            lines.setdefault(function, Counter())[f.line] += d.ns
     # A look that took a moment may show what comes after.
     return {
-        function: max(line for line, ns in of.items() if ns >= limit("felt_share") * sum(of.values()))
+        function: max(line for line, ns in of.items() if ns >= limit("felt_share") * of.total())
         for function, of in lines.items()
         if any(of.values())
     }
 
 
-def _innermost(stack: Sequence[Frame], calls: dict[Function, Lines]) -> tuple[Frame, Lines] | None:
+def _innermost(label: Label, calls: Mapping[Function, Lines]) -> tuple[Frame, Lines] | None:
     """The innermost of the functions through which layers are called, and the lines of its calls."""
-    at = next((f for f in stack if function_of(f) in calls and is_users(f, stack)), None)
-    return None if at is None else (at, calls[function_of(at)])
+    pairs = zip(label.users, label.functions, strict=True)
+    return next(((f, calls[function]) for f, function in pairs if function in calls), None)
 
 
-def _is_trainings(stack: Sequence[Frame]) -> bool:
+def _is_trainings(label: Label) -> bool:
     """PyTorch's functions of layers are asked of a batch as well: a morphology of masks is a max_pool2d."""
-    own = (f for f in below_users(stack) if is_trainings_own(f) and not is_functional(f))
-    return in_autograd_function(stack) or any(own)
-
-
-def _is_before(stack: Sequence[Frame], calls: dict[Function, Lines]) -> bool:
-    found = _innermost(stack, calls)
-    return found is not None and found[0].line < found[1].first
-
-
-def _function(stack: Sequence[Frame]) -> Function:
-    """Of the innermost frame of the user's, which is there: the stack comes to a layer's caller."""
-    at = user_frame(stack)
-    assert at is not None
-    return function_of(at)
+    return label.in_autograd or not all(map(is_functional, label.of_training))

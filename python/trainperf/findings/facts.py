@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trainperf.findings.batch_work import BatchWork, batch_work
 from trainperf.findings.confidence import confidence
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
@@ -97,11 +96,6 @@ class Facts(Places):
     @cached_property
     def module_calls(self) -> ModuleCalls:
         return ModuleCalls(self.run)
-
-    @cached_property
-    def batch_work(self) -> BatchWork:
-        """Several rules ask for it, and it goes through all stacks."""
-        return batch_work(self)
 
     # -- time
 

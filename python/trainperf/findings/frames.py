@@ -29,6 +29,7 @@ class FrameLike(Protocol):
 
 
 Function = tuple[str, str]  # file, qualified name
+NO_FUNCTION: Function = ("", "")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # By shape, not by this interpreter's paths: a run may be read on another machine.
@@ -471,6 +472,7 @@ def short_path(file: str, base: str = "") -> str:
     return file
 
 
+@lru_cache(maxsize=4096)
 def named_function(name: str) -> str:
     """co_qualname of the function that a person named: a comprehension or a lambda in it is a part of it."""
     return _UNNAMED.sub("", name)

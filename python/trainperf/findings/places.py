@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
+from trainperf.findings.stacks import Label
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -125,6 +126,13 @@ class Places:
 
     def __init__(self, run: RunReader) -> None:
         self.run = run
+        self._labels: dict[int, Label] = {}
+
+    def labelled(self, d: Detail) -> Label:
+        """What its stack does."""
+        if d.stack not in self._labels:
+            self._labels[d.stack] = Label(tuple(self.run.stack(d.stack)))
+        return self._labels[d.stack]
 
     @cached_property
     def base(self) -> str:

@@ -6,17 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import file_work, source_marks
-from trainperf.findings.frames import (
-    function_of,
-    in_backward_hook,
-    in_closure,
-    in_module,
-    in_step_hook,
-    label,
-    makes_text,
-    runs_layer,
-)
+from trainperf.findings import source_marks
+from trainperf.findings.batch_work import batch_work
+from trainperf.findings.frames import function_of, in_step_hook, label
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import (
     ALL,
@@ -40,17 +32,20 @@ from trainperf.findings.own_code import (
     native_cells,
     own_code,
     python_cells,
+    runs_layers,
     too_few_samples,
     unread_share,
     with_what_they_call,
 )
 from trainperf.findings.own_functions import (
     around_the_model,
+    asks_for,
     computes_loss,
+    file_call,
     may_be_of_tensors,
     may_free_a_batch,
     of_function,
-    of_library,
+    part_of_step,
     share_in_hooks,
     untold_of_line,
     works_on_weights,
@@ -61,7 +56,7 @@ from trainperf.findings.text import Count, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Facts
     from trainperf.findings.frames import FrameLike
     from trainperf.findings.own_code import OwnCode
     from trainperf.runfile import Detail
@@ -140,20 +135,17 @@ def _python(facts: Facts, severity: Severity, mine: OwnCode, how: Params) -> Dia
 def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top, rare = mine.spots[0], affected.steps < facts.steps
     seen = of_function(facts, mine, top)
-    frees = may_free_a_batch(facts, mine, top)
-    early, elsewhere = _elsewhere(facts, [d for d, _ in seen], affected)
+    frees = may_free_a_batch(facts, top, seen)
+    early, elsewhere = _elsewhere(facts, seen, affected)
     when: Params = {"rare": rare, "early": early and not frees}
-    if library := of_library(facts, mine, top):
-        return _Told(library, when)
+    if asked := asks_for(facts, seen):
+        return _Told(asked, when)
     if source_marks.rewrites(facts, top):
         return _Told("rewrites", when)
-    if sum(d.ns for d, stack in seen if makes_text(stack)) > limit("most_share") * top.ns:
-        return _Told("text", when)
-    part = _part(facts, mine, top)
     fix = source_marks.fused(facts, top)
     if fix is None and top.call == "copy.deepcopy":
         fix = Said("fewer_copies")
-    if fix is None and part in _PARTS:
+    if fix is None and (part := part_of_step(facts, seen)) in _PARTS:
         fix = Said(f"in_{part}")
     if frees:
         return _Told("frees", {**when, "fix": fix or Said("if_it_frees")}, Said("doubt_frees", {"gil": facts.has_gil}))
@@ -161,7 +153,7 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
         return _Told("loss_in_pieces", when)
     words = {
         "loss": computes_loss(facts, mine, top),
-        "weights": elsewhere == "anywhere" and works_on_weights(facts, mine, top),
+        "weights": elsewhere == "anywhere" and works_on_weights(facts, seen),
     }
     return _Told("runs", {**when, "fix": fix or Said(elsewhere, words)})
 
@@ -213,17 +205,6 @@ def _elsewhere(facts: Facts, details: Sequence[Detail], affected: Affected) -> t
     if around.after + around.updated >= limit("held_share"):
         return False, "after_the_model"
     return before, "before_the_model" if before else "anywhere"
-
-
-def _part(facts: Facts, mine: OwnCode, top: Spot) -> str:
-    """The part of the step that most of the top function's time is in: a phase, the model, a closure, a hook."""
-    parts: dict[str, int] = {}
-    for d, stack in of_function(facts, mine, top):
-        part = "model" if d.phase == "forward" and in_module(stack) else d.phase
-        part = "closure" if part == "optimizer" and in_closure(stack) else part
-        part = "hook" if part == "backward" and in_backward_hook(stack) else part
-        parts[part] = parts.get(part, 0) + d.ns
-    return max(parts, key=lambda part: parts[part], default="")
 
 
 def _makes_backward_long(facts: Facts, mine: OwnCode) -> bool:
@@ -283,7 +264,7 @@ def _beside_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
     severity = facts.grade(int(mine.ns * mine.spots[0].share), limits) if _is_seen(mine) else None
     if severity is None:
         return None
-    if call := file_work.file_call(facts, mine):
+    if call := file_call(facts, mine):
         return _native(facts, severity, mine, _files(call))
     forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
     if backward >= limit("backward_ratio") * forward > 0 and mine.ns >= limit("half_share") * forward:
@@ -322,20 +303,21 @@ def _native_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top = mine.spots[0]
     if saves(top.frames):
         return _Told("saves_log" if source_marks.is_of_log(top.frame) else "saves")
-    if library := of_library(facts, mine, top):
-        return _Told(library)
-    if call := file_work.file_call(facts, mine):
+    seen = of_function(facts, mine, top)
+    if (asked := asks_for(facts, seen)) in ("metrics", "average"):
+        return _Told(asked)
+    if call := file_call(facts, mine):
         return _files(call)
     if hooks := _hooks(facts, mine):
         return _Told(hooks, doubt=Said(f"doubt_{hooks}"))
     if mine.share(phase="optimizer") > limit("most_share"):
         return _Told("lightnings_closure" if trainer(facts) else "closure")
     if mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
-        doubt = Said("doubt_tensors") if may_be_of_tensors(facts, mine, top) else None
+        doubt = Said("doubt_tensors") if may_be_of_tensors(facts, seen) else None
         return _by_the_model(facts, mine, doubt)
     if affected.rare(facts.steps):
         return _Told("rarely")
-    weights = works_on_weights(facts, mine, top) and source_marks.fused(facts, top) is None
+    weights = works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
     return _Told("between_phases", {"weights": weights})
 
 
@@ -403,13 +385,13 @@ def _model_or_batch(facts: Facts, limits: Limits) -> Unsure | None:
     if mine is not None and _is_seen(mine) and facts.grade(mine.ns, limits) is not None:
         top = mine.spots[0]
         params: Params = {
-            "layers": any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples()),
+            "layers": facts.once(runs_layers),
             "place": facts.label(top),
             "share": Share(top.share),
             "ratio": Number(facts.run.phase_ns("forward") / facts.run.phase_ns("backward")),
         }
         return Unsure("model_or_batch", params, "compute", mine.ns)
-    unsure_ns = facts.batch_work.unsure_ns
+    unsure_ns = facts.once(batch_work).unsure_ns
     if facts.grade(unsure_ns, limits) is None:
         return None
     return Unsure("functions_before_layers", cause="compute", ns=unsure_ns)
