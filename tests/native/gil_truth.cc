@@ -269,6 +269,8 @@ std::map<std::string, std::pair<std::string, std::string>> SaidOfOtherLayouts(in
       {"gil_interval", &TpPythonOffsets::gil_interval},
       {"gil_last_holder", &TpPythonOffsets::gil_last_holder},
       {"gil_locked", &TpPythonOffsets::gil_locked},
+      {"gil_cond", &TpPythonOffsets::gil_cond},
+      {"gil_switch_cond", &TpPythonOffsets::gil_switch_cond},
       {"tstate_id", &TpPythonOffsets::tstate_id},
       {"tstate_frame", &TpPythonOffsets::tstate_frame},
       {"frame_code", &TpPythonOffsets::frame_code},

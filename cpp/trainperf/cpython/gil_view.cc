@@ -2,13 +2,18 @@
 // Python.h must come first.
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/cpython/field.h"
 #include "trainperf/cpython/gil_view.h"
+#include "trainperf/cpython/interpreter_patch.h"
 #include "trainperf/cpython/offsets.h"
 
 namespace trainperf {
@@ -32,6 +37,29 @@ uint64_t SwitchIntervalUs() {
   Py_XDECREF(seconds);
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
   return value > 0 ? static_cast<uint64_t>(std::llround(value * 1e6)) : 0;
+}
+
+using Signal = int (*)(pthread_cond_t*);
+
+// What one thread signals while it lets go of the GIL and takes it again. Never destroyed: others pass through.
+struct Signals {
+  std::atomic<Signal> next{&pthread_cond_signal};
+  std::atomic<bool> noting{false};
+  pthread_t thread{};
+  int count = 0;
+  const void* conds[8] = {};
+
+  bool Have(const void* cond) const { return std::find(conds, conds + count, cond) != conds + count; }
+};
+Signals g_signals;
+
+int NoteSignal(pthread_cond_t* cond) {
+  Signals& signals = g_signals;
+  if (signals.noting.load(std::memory_order_acquire) && pthread_equal(signals.thread, pthread_self()) != 0 &&
+      signals.count < 8) {
+    signals.conds[signals.count++] = cond;
+  }
+  return signals.next.load(std::memory_order_relaxed)(cond);
 }
 
 }  // namespace
@@ -96,12 +124,29 @@ absl::StatusOr<GilView> GilView::Locate() {
   view.cond_ = hits[0] + offsets.gil_cond;
   view.switch_cond_ = hits[0] + offsets.gil_switch_cond;
 
+  // Who lets go of the GIL signals the one condition variable, and who takes it the other. Where calls out of the
+  // interpreter cannot be seen, neither can waits by a hook: nothing exact is built on these two then.
+  const auto patch = PatchInterpreter("pthread_cond_signal", reinterpret_cast<void*>(&NoteSignal),
+                                      reinterpret_cast<void*>(&pthread_cond_signal));
+  Signals& signals = g_signals;
+  if (patch.ok()) signals.next.store(reinterpret_cast<Signal>((*patch)->original()), std::memory_order_relaxed);
+  signals.count = 0;
+  signals.thread = pthread_self();
+  signals.noting.store(patch.ok(), std::memory_order_release);
+
   const bool held = view.holder() == self;
   PyThreadState* state = PyEval_SaveThread();
   const bool released = view.holder() != self;
   PyEval_RestoreThread(state);
+
+  signals.noting.store(false, std::memory_order_release);
   if (!held || !released || view.holder() != self) {
     return absl::NotFoundError("what looked like the GIL does not follow its release: an unknown layout");
+  }
+  const bool seen = patch.ok() && (*patch)->in_place();
+  if (seen && !(signals.Have(view.cond_) && signals.Have(view.switch_cond_))) {
+    return absl::NotFoundError(
+        "the GIL's condition variables are not where its release signals them: an unknown layout");
   }
   return view;
 }

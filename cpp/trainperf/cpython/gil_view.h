@@ -23,7 +23,8 @@ class GilView {
   // change; of others true. Requires GIL.
   static bool IsEnabled();
 
-  // Scans _PyRuntime for the GIL's signature, and accepts only one hit that also follows a release and an acquire.
+  // Scans _PyRuntime for the GIL's signature, and accepts only one hit that also follows a release and an acquire,
+  // which signal its condition variables. One thread at a time.
   static absl::StatusOr<GilView> Locate();
 
   // The thread state that holds the GIL; nullptr when nobody does, and at finalization.
