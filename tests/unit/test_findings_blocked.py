@@ -27,6 +27,20 @@ JOINED = tuple(
 )
 
 
+def rows(f: Finding, name: str) -> list[Params]:
+    found = f.params[name]
+    assert isinstance(found, tuple)
+    return [row for row in found if isinstance(row, Mapping)]
+
+
+def beside(f: Finding) -> list[Params]:
+    return rows(f, "beside")
+
+
+def places(f: Finding) -> list[object]:
+    return [row["place"] for row in rows(f, "spots")]
+
+
 @pytest.mark.parametrize(
     ("code", "frames", "variant", "call"),
     [
@@ -129,7 +143,9 @@ def test_more_workers_are_not_advised_where_the_pool_has_all_cpus(make: Make) ->
     own_code = only(at_work(pool(make), 4).host(3, process_cpus=1.9, other_cpus=0.1))
     assert own_code.params["todo"] == Said("make_cheaper", {"libraries": False})
     shared = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=0.9, other_cpus=1.1))  # 4 at work on 2 CPUs
-    assert shared.params["todo"] == Said("make_cheaper", {"libraries": True}) and computing(shared)["used"] is None
+    assert shared.params["todo"] == Said("make_cheaper", {"libraries": True}) and computing(shared)["who"] == (
+        "threads",
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,18 +200,6 @@ def test_a_background_loader_that_has_workers_already(make: Make, share: float, 
     assert workers is None or f"num_workers={workers}" in f.fix
 
 
-def test_who_runs_while_it_waits_for_a_lock(make: Make) -> None:
-    file = make().steps(100, compute=2.0, blocked_io=6.0)
-    file.detail("sample", 590, phase="other", state="blocked", code=202, stack=file.stack(f"{TRAIN}:31 wait_for_lock"))
-    busy = file.stack(f"{TRAIN}:77 compress", f"{TRAIN}:70 upload")
-    file.detail("hold", 300, phase="other", thread=file.thread("uploader"), stack=busy)
-    file.detail("hold", 900, phase="backward", thread=file.thread("elsewhere"), stack=busy)
-    f = only(file)
-    assert f.who == ("MainThread", "uploader")
-    assert (f.params["busiest"], f.params["busiest_share"]) == ("uploader", 0.5)
-    assert f.params["busiest_at"] == "compress (train.py:77)"
-
-
 def test_ranks_that_wait_for_each_other_without_a_gpu(make: Make) -> None:
     cells = {("backward", "blocked"): 4.0, ("backward", "native"): 4.0, ("other", "python"): 2.0}
     exchange = "/x/site-packages/torch/autograd/graph.py:829 _engine_run_backward"
@@ -225,8 +229,8 @@ def test_of_two_places_each_is_told_and_the_fix_of_one_saves_its_own(make: Make)
         stack = file.stack(f"{TRAIN}:31 {function}")
         file.detail("sample", ms, phase="other", state="blocked", code=230, stack=stack)
     f = only(file)
-    assert f.variant == "sleep" and f.fix_share == f.params["first_share"] == pytest.approx(0.6)
-    assert (f.params["first"], f.params["second"]) == ("write_row (train.py:31)", "poll_api (train.py:31)")
+    assert f.variant == "sleep" and f.fix_share == f.params["share"] == pytest.approx(0.6)
+    assert places(f) == ["write_row (train.py:31)", "poll_api (train.py:31)"]
 
 
 def test_two_lines_of_one_function_are_two_places(make: Make) -> None:
@@ -235,8 +239,8 @@ def test_two_lines_of_one_function_are_two_places(make: Make) -> None:
         stack = file.stack(f"{TRAIN}:{line} <module>")
         file.detail("sample", ms, phase="other", state="blocked", code=code, stack=stack)
     f = only(file)
-    assert f.variant == "sleep" and f.fix_share == f.params["first_share"] == pytest.approx(0.6)
-    assert (f.params["first"], f.params["second"]) == ("<module> (train.py:31)", "<module> (train.py:35)")
+    assert f.variant == "sleep" and f.fix_share == f.params["share"] == pytest.approx(0.6)
+    assert places(f) == ["<module> (train.py:31)", "<module> (train.py:35)"]
 
 
 @pytest.mark.parametrize(("each_ms", "told"), [(3.1, True), (0.7, False)])
@@ -284,12 +288,6 @@ def asleep_beside(
     return only(file)
 
 
-def beside(f: Finding) -> list[Params]:
-    rows = f.params["beside"]
-    assert isinstance(rows, tuple)
-    return [row for row in rows if isinstance(row, Mapping)]
-
-
 def test_who_sleeps_with_the_lock_that_is_waited_for(make: Make) -> None:
     f = asleep_beside(
         make, ("uploader", f"{TRAIN}:77 send", 560), ("idle", "/usr/lib/python3.11/queue.py:171 get", 590)
@@ -328,7 +326,7 @@ def test_who_is_not_waited_for_is_not_named_for_its_python_either(make: Make) ->
     file.detail("beside", 580, phase="other", thread=thread, stack=beat, code=STILL)
     file.detail("hold", 80, phase="other", thread=thread, stack=beat)
     f = only(file)
-    assert f.who == ("MainThread",) and f.params["busiest"] is None and len(beside(f)) == 1
+    assert f.who == ("MainThread",) and len(beside(f)) == 1
 
 
 def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:

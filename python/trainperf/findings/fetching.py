@@ -97,25 +97,15 @@ class Fetching(Wait):
                 for spot in self.spots[:2]
                 if spot is self.top or spot.share >= limit("felt_share")
             ),
-            "beside": tuple(
-                {
-                    "name": b.name,
-                    "place": facts.label(b.spot),
-                    "share": Share(b.share),
-                    "doubt": None if b.awaited else Said("not_awaited" if b.still else "maybe_awaited"),
-                }
-                for b in self.beside[:3]
-            ),
+            **self.others(facts),
         }
 
     def _place(self, facts: Facts, name: str | Said) -> Params:
-        top, awaited = self.top, self.waited_for
+        top = self.top
         users = top is not None and _is_of_users(top)
         return {
             "at": facts.label_with_caller(top) if top is not None and users else name,
             "library_by": frames.label(top.frame, facts.base) if top is not None and not users else None,
-            "awaited": awaited.name if awaited is not None else None,
-            "awaited_at": facts.label(awaited.spot) if awaited is not None else None,
         }
 
     def sure(self, facts: Facts) -> Sure:

@@ -16,8 +16,7 @@ _CALLS: Final[dict[Waiting, str]] = {
     "sleep": "nanosleep 35 101, clock_nanosleep 230 115, pause 34 -",
     "file": "read 0 63, pread64 17 67, readv 19 65, preadv 295 69, open 2 -, openat 257 56, "
     "write 1 64, pwrite64 18 68, writev 20 66, pwritev 296 70, fsync 74 82, fdatasync 75 83, msync 26 227, "
-    "rename 82 -, renameat 264 38, "
-    "renameat2 316 276, unlink 87 -, unlinkat 263 35",
+    "rename 82 -, renameat 264 38, renameat2 316 276, unlink 87 -, unlinkat 263 35",
     "socket": "recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, connect 42 203, accept 43 202, "
     "accept4 288 242, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22",
     "process": "wait4 61 260, waitid 247 95",
@@ -37,11 +36,6 @@ def syscall_name(number: int, machine: str) -> str:
 
 def waiting_kind(name: str) -> Waiting:
     return _KINDS.get(name, "other")
-
-
-def opens(name: str) -> bool:
-    """A file: to read it, or to write."""
-    return name in ("open", "openat")
 
 
 def writes(name: str) -> bool:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from trainperf.findings import source_marks
-from trainperf.findings.frames import (
-    FrameLike,
-    below_backward,
-    client_of,
-    in_collective,
-    is_stdlib_file,
-    stops_workers,
-)
+from trainperf.findings import frames, source_marks
+from trainperf.findings.frames import FrameLike, is_stdlib_file
 from trainperf.findings.model import Params, Said
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Holder
+    from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
     from trainperf.findings.places import Beside, Spot
     from trainperf.runfile import Detail
@@ -32,10 +25,7 @@ if TYPE_CHECKING:
 Handover = Literal["queue", "full_queue", "future", "pipe", "full_pipe", "signal", "thread_end"]
 
 RANKS: Final = {"": "ranks", "even": "even_ranks", "late": "late_ranks"}  # by what is known of the other ranks' files
-_FUTURES: Final = {
-    "_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"},
-    "pool.py": {"get", "next"},
-}
+_FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
 _PIPES: Final[dict[str, Handover]] = {  # multiprocessing.Connection: of Pipe, of a Manager's proxies
     **dict.fromkeys(("recv", "recv_bytes", "recv_bytes_into", "poll", "wait"), "pipe"),
     **dict.fromkeys(("send", "send_bytes"), "full_pipe"),
@@ -69,11 +59,16 @@ class Wait:
         """Of several it is not known who that is."""
         return self.awaited[0] if len(self.awaited) == 1 else None
 
+    @property
+    def who(self) -> str:
+        """ "" for nobody."""
+        return self.waited_for.name if self.waited_for is not None else ""
+
     def others(self, facts: Facts) -> Params:
         """Whom it waits for, and where others are meanwhile."""
         one = self.waited_for
         return {
-            "awaited": one.name if one is not None else None,
+            "awaited": self.who or None,
             "awaited_at": facts.label(one.spot) if one is not None else None,
             "beside": tuple(
                 {
@@ -93,13 +88,6 @@ class Asleep(Wait):
 
     kind: str
     call: str  # the system call of that wait; "" where it is not known
-    busiest: Holder | None  # who runs Python meanwhile, where nobody of `beside` is awaited
-
-    @property
-    def who(self) -> str:
-        """The one that it waits for, or may; "" for none."""
-        one = self.waited_for or (None if self.timed else self.busiest)
-        return one.name if one is not None else ""
 
 
 def asleep(facts: Facts, seen: Sequence[Detail], cells: Mapping[Cell, int]) -> Asleep:
@@ -117,10 +105,7 @@ def asleep(facts: Facts, seen: Sequence[Detail], cells: Mapping[Cell, int]) -> A
     beside = facts.beside(phases) if known else []
     if known and kind == "thread_end" and not awaited(beside, timed=timed):
         beside = [*facts.passing(phases), *beside]
-    busiest = None
-    if known and not awaited(beside, timed=timed):
-        busiest = _busiest(facts, phases, sum(cells.values()), beside)
-    return Asleep(spots, beside, timed, kind, call, busiest)
+    return Asleep(spots, beside, timed, kind, call)
 
 
 def awaited(beside: Sequence[Beside], *, timed: bool) -> list[Beside]:
@@ -177,9 +162,9 @@ def in_event_loop(stack: Sequence[FrameLike]) -> bool:
 
 def _by_stack(stack: Sequence[FrameLike]) -> str:
     """The kind of wait that the stack alone tells; "" for none."""
-    if stops_workers(stack):
+    if frames.stops_workers(stack):
         return "workers"
-    if in_collective(stack):
+    if frames.in_collective(stack):
         return "collective"
     return handover(stack) or ("event_loop" if in_event_loop(stack) else "")
 
@@ -188,17 +173,17 @@ def _by_call(facts: Facts, top: Spot | None, call: str, cells: Mapping[Cell, int
     kind: str = waiting_kind(call)
     if top is not None and kind in ("sleep", "file", "lock", "socket") and source_marks.asks_database(facts, top):
         return "database"
-    if top is not None and kind in ("socket", "file", "lock") and (server := client_of(top.frames)):
+    if top is not None and kind in ("socket", "file", "lock") and (server := frames.client_of(top.frames)):
         return "http_server" if server == "HTTP server" else server
-    if top is not None and kind in ("socket", "file", "other") and _in_subprocess(top.frames):
+    if top is not None and kind in ("socket", "file", "other") and any(map(_of_subprocess, top.frames)):
         return "process"  # its pipes
     if kind in ("lock", "socket") and _exchanges_gradients(facts, top, cells):
         return RANKS[facts.standing]
     return kind
 
 
-def _in_subprocess(stack: Sequence[FrameLike]) -> bool:
-    return any(is_stdlib_file(f.file) and os.path.basename(f.file) == "subprocess.py" for f in stack)
+def _of_subprocess(frame: FrameLike) -> bool:
+    return is_stdlib_file(frame.file) and os.path.basename(frame.file) == "subprocess.py"
 
 
 def _exchanges_gradients(facts: Facts, top: Spot | None, cells: Mapping[Cell, int]) -> bool:
@@ -207,15 +192,7 @@ def _exchanges_gradients(facts: Facts, top: Spot | None, cells: Mapping[Cell, in
     meta = facts.run.meta
     if facts.number("world_size") <= 1 or meta.get("process_group") != "1" or facts.run.feeds_device:
         return False
-    if top is not None and below_backward(top.frames):  # a hook of the user's
+    if top is not None and frames.below_backward(top.frames):  # a hook of the user's
         return False
     in_backward = sum(ns for (phase, _), ns in cells.items() if phase == "backward")
     return in_backward >= limit("half_share") * sum(cells.values())
-
-
-def _busiest(facts: Facts, phases: Collection[str], cost: int, beside: Sequence[Beside]) -> Holder | None:
-    """Who runs Python in a notable part of it, and of whom no more is known."""
-    other = facts.busiest_other(phases)
-    if other is None or other.ns < limit("felt_share") * cost or other.name in {b.name for b in beside}:
-        return None
-    return other

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 
 _NO_LOCK: Final = "a larger batch, a faster GPU: the other thread sets the pace; holding a lock for less time"
-_STORAGE: Final = "a faster GPU: the loop waits for storage"
 _DDP: Final = "[[\n{ddp:\n}]]"
+_OTHER_END: Final = "a larger batch, a faster GPU: the process at the other end sets the pace"
 _FIND_RANK: Final = (
     "# one rank's file does not show whether a rank is late: trainperf show FOLDER, with all ranks' files\n"
 )
 
-# What it does, what to do, and what will not help. For other threads and processes, which TP701 says of a callback too:
+# What it does, what to do, and what will not help. Of other threads and processes: TP701 says these of a callback, too.
 _FOR_OTHERS: Final = {
     "lock": (
         "waits for a lock",
@@ -42,18 +43,14 @@ _FOR_OTHERS: Final = {
         "a larger queue: it fills up again; a faster GPU: the consumer sets the pace",
     ),
     "future": ("waits for a future", "{todo}", "a larger batch, a faster GPU: the pool sets the pace"),
-    "pipe": (
-        "waits for a pipe from another process",
-        "{todo}",
-        "a larger batch, a faster GPU: the process at the other end sets the pace",
-    ),
+    "pipe": ("waits for a pipe from another process", "{todo}", _OTHER_END),
     "full_pipe": (
         "waits for room in a pipe to another process",
         "# make the process that reads from it faster, or send it less",
-        "a faster GPU: the process at the other end sets the pace",
+        _OTHER_END,
     ),
 }
-_VARIANTS: Final = {
+_VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     **_FOR_OTHERS,
     "background_loader": ("waits for a queue that a background loader feeds", *_FOR_OTHERS["queue"][1:]),
     "queue_at_times": (
@@ -66,27 +63,19 @@ _VARIANTS: Final = {
         "waits for a file[[or_pipe? or pipe]]",
         "# read it once and keep it, or ahead in a DataLoader worker"
         "[[opened?\n# if it is opened to be written anew: less often, or from a thread]]",
-        _STORAGE,
     ),
     "written_file": (
         "waits for a file[[or_pipe? or pipe]]",
         "# write or print less often, or from a thread: it waits for storage, or for the reader of the pipe",
-        _STORAGE,
     ),
-    "socket": (
-        "waits for a socket",
-        "# send from a background thread with a queue; wait only at the end",
-        "a faster GPU: the loop waits for the network",
-    ),
+    "socket": ("waits for a socket", "# send from a background thread with a queue; wait only at the end"),
     "http_server": (
         "waits for an HTTP server",
         "# send from a background thread with a queue, or several steps' data in one request",
-        "a faster GPU: the loop waits for the server's reply",
     ),
     "database": (
         "waits for a database",
         "# write many rows in one statement and one transaction, or from a background thread with a queue",
-        "a faster GPU: the loop waits for the database",
     ),
     "event_loop": (
         "waits in asyncio's event loop",
@@ -97,20 +86,17 @@ _VARIANTS: Final = {
     "process": (
         "waits for a child process",
         "# run it alongside {training} (subprocess.Popen, polled later), or less often",
-        "a faster GPU: the loop waits for a child process",
     ),
     "workers": (
         "waits for a DataLoader's workers to stop",
         "DataLoader(..., persistent_workers=True)  # made once and kept: its workers go on",
-        "more workers: each of them has to stop; a faster GPU: the loop waits for processes to end",
+        "more workers: each of them has to stop",
     ),
     "collective": (
         "waits for a collective (communication)",
         f"[[!known?{_FIND_RANK}]]"
         "# exchange less often (accumulate gradients over N steps), in 16 bits (tensor.bfloat16()), or all tensors in\n"
-        "# one call (torch._utils._flatten_dense_tensors); with async_op=True computation goes on until wait()"
-        f"{_DDP}",
-        "a faster GPU: the loop waits for an exchange between processes",
+        f"# one call (torch._utils._flatten_dense_tensors); with async_op=True computation goes on until wait(){_DDP}",
     ),
     "ranks": (
         "waits in backward for all ranks' gradients (all-reduce)",
@@ -119,7 +105,7 @@ _VARIANTS: Final = {
     ),
     "even_ranks": (
         "waits in backward for the other ranks",
-        "# exchange less: no rank is late on average; or even out the batches, if the ranks are late in turns" + _DDP,
+        f"# exchange less: no rank is late on average; or even out the batches, if the ranks are late in turns{_DDP}",
         "looking for one rank that is always late: there is none",
     ),
     "late_ranks": (
@@ -132,7 +118,6 @@ _VARIANTS: Final = {
         "is blocked",
         "# [[!unseen?move the call]][[unseen?run longer: samples then show which call to move]] out of the loop, or "
         "into a thread",
-        "a faster GPU: the loop is asleep",
     ),
 }
 # What looks without waiting, of what may wait with a timeout.
@@ -146,20 +131,18 @@ _LOOKS: Final = {
 }
 
 
-def _message(variant: str, does: str, fix: str, will_not_help: str) -> Message:
+def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: the loop is asleep") -> Message:
     look = f"[[timed?# if its timeout ends the wait: a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
     return Message(
         title=f"{{thread}} {does}",
-        why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]][[!second? in {{place}}]]"
-        "[[ for {first_share} of it in {first}, and for {second_share} in {second}]]"
-        "[[; its place is not known: {unseen}]][[; {computing}]]",
+        why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]]"
+        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
         evidence=(
             "it is asleep {each} of each step's {step}, not waiting for the GIL",
             "it is asleep in {few} of {steps} steps, {few_each} each, not waiting for the GIL",
             "{spots.share} of {samples:sample} in {spots.place}",
             "{dataset}[[ ({dataset_at})]] takes {batch} for a batch, in a thread",
             "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
-            "meanwhile {busiest} runs Python for {busiest_share} of it[[, in {busiest_at}]]",
             "{load}; {room}",
             "{gradients} of gradients[[, and {buffers} of buffers broadcast before each forward]]: {rate}/s if every "
             "step that waits exchanges all of them",
@@ -186,7 +169,7 @@ TEXTS: Final = {
     "more_if_free": "# {more}[[threads?: threads if they wait, processes if they compute]]",
     "more_if_known": "# {more}: more of them help if they wait, or if CPUs are free, which is not known",
     "more_if_waiting": "# {more}: more of them help only if they wait, as no CPU is free",
-    "computing": "{who} of this run compute meanwhile[[, on {used:.1f} of {room}]]: no CPU is free",
+    "computing": "{who} of this run compute meanwhile, on {used:.1f} of {room}: no CPU is free",
     "make_cheaper": "[[libraries?# if its libraries start threads of their own: OPENBLAS_NUM_THREADS=1, "
     "OMP_NUM_THREADS=1, or threadpoolctl\n]]"
     "# make that work cheaper, or do it once, before {training}: no CPU is free for more of it",

@@ -9,22 +9,10 @@ from typing import TYPE_CHECKING, Final
 from trainperf.findings import cpus, loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.framework import in_told_hook
-from trainperf.findings.model import (
-    Affected,
-    Cell,
-    Claim,
-    Diagnosis,
-    Limits,
-    Outcome,
-    Params,
-    Said,
-    Saves,
-    Severity,
-    Sure,
-)
+from trainperf.findings.model import Affected, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.saving import beside_saves
-from trainperf.findings.syscalls import opens, writes
+from trainperf.findings.syscalls import writes
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waits import RANKS, Asleep, asleep
@@ -32,6 +20,7 @@ from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Loader
 
 _PRODUCED: Final = ("queue", "future", "pipe")  # by threads or processes, of which there may be more
@@ -65,7 +54,7 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
             "few": None if in_all else Count(affected.steps),
             "few_each": Ns(cost * affected.share / affected.steps),
             "steps": Count(facts.steps),
-            **_where(facts, sleep, cost),
+            **_where(facts, sleep),
             **(_background(facts, feeders, cost) if feeders else {}),
             **(_more_producers(facts, sleep) if variant in _PRODUCED else {}),
             **(_exchange(facts, variant, affected, cost) if variant in (*_OF_RANKS, "collective") else {}),
@@ -99,35 +88,28 @@ def _variant(sleep: Asleep, *, in_all: bool) -> str:
 
 def _graded(severity: Severity, sleep: Asleep, cost: int, *, in_all: bool, first: bool) -> Severity:
     """`first`: only the first step sleeps, which may read code from the disk: files, or in no call pages of them."""
-    if (first and (sleep.kind == "file" or not sleep.call)) or (
-        not in_all and cost < 1e9 * limit("now_and_then_min_s")
-    ):
+    short = not in_all and cost < 1e9 * limit("now_and_then_min_s")
+    if short or (first and (sleep.kind == "file" or not sleep.call)):
         return "info"
     if severity == "critical" and sleep.kind in _OF_RANKS and not in_all:
         return "warning"  # gradients are accumulated already: the exchange is in few of the steps
     return severity
 
 
-def _where(facts: Facts, sleep: Asleep, cost: int) -> Params:
-    top, second, busiest = sleep.top, facts.second(sleep.spots), sleep.busiest
+def _where(facts: Facts, sleep: Asleep) -> Params:
+    top = sleep.top
     return {
         "thread_name": facts.step_thread_name,
         "place": facts.label_with_caller(top) if top is not None else None,
-        "first": facts.label(top) if top is not None else None,
-        "first_share": Share(top.share) if top is not None else None,
-        "second": facts.label(second) if second is not None else None,
-        "second_share": Share(second.share) if second is not None else None,
+        "share": Share(top.share) if top is not None and facts.second(sleep.spots) is not None else None,
         "unseen": None if top is not None else facts.off("stacks") or Said("no_sample_tells"),
         "call": sleep.call or None,
         "or_pipe": sleep.call in ("read", "write", "readv", "writev"),
-        "opened": opens(sleep.call),
+        "opened": sleep.call in ("open", "openat"),
         "timed": sleep.timed,
         "samples": Count(sleep.samples),
         "spots": tuple({"share": Share(s.share), "place": facts.label_with_caller(s)} for s in sleep.spots[:2]),
         **sleep.others(facts),
-        "busiest": busiest.name if busiest is not None else None,
-        "busiest_share": Share(min(1.0, busiest.ns / cost)) if busiest is not None else None,
-        "busiest_at": facts.label(busiest.spot) if busiest is not None and busiest.spot is not None else None,
     }
 
 
@@ -154,15 +136,13 @@ def _feeders(facts: Facts, wait_ns: float) -> list[Loader]:
 
 def _background(facts: Facts, feeders: Sequence[Loader], cost: int) -> Params:
     main, have = feeders[0], loaders.num_workers(feeders[0])
-    usable, view = usable_cpus(facts.run), loaders.worker_view(main)
-    if not have:
-        todo = loaders.with_workers(main, max(2, len(feeders) * 2), notes=[Said("background_slow", {"workers": None})])
-    elif view.computes and 0 < usable <= have:
+    usable, computes = usable_cpus(facts.run), loaders.worker_view(main).computes
+    need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
+    want = min(need, max(usable, have + 1)) if computes and usable else need
+    slow = Said("background_slow", {"workers": Count(have)})
+    todo = loaders.with_workers(main, want if have else 2 * len(feeders), notes=[slow])
+    if have and computes and 0 < usable <= have:
         todo = Said("background_no_room")
-    else:
-        need = max(have + 1, math.ceil(have * facts.wall_ns / max(facts.wall_ns - cost, facts.wall_ns // 20)))
-        want = min(need, max(usable, have + 1)) if view.computes and usable else need
-        todo = loaders.with_workers(main, want, notes=[Said("background_slow", {"workers": Count(have)})])
     return {
         "todo": todo,
         "dataset": loaders.dataset_name(main),
@@ -191,11 +171,10 @@ def _more_producers(facts: Facts, sleep: Asleep) -> Params:
         return {**params, "todo": Said("more_if_waiting", {"more": more})}
     parts = {"threads": used.threads, "child processes": used.children}
     own = {who: n for who, n in parts.items() if n >= limit("own_threads_cpus")} or {"threads": used.threads}
-    using = sum(own.values())
     libraries = "threads" in own and any(b.spot.leaf for b in working)
     return {
         **params,
-        "computing": Said("computing", {"who": Names(own), "used": Number(using) if using >= enough else None}),
+        "computing": Said("computing", {"who": Names(own), "used": Number(sum(own.values()))}),
         "todo": Said("make_cheaper", {"libraries": libraries}),
         "no_room": True,
     }

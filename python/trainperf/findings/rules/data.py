@@ -67,7 +67,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "fix": todo.fix(main, several=len(own) > 1),
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
-        who=(facts.step_thread_name, fetching.waited_for.name if fetching.waited_for is not None else ""),
+        who=(facts.step_thread_name, fetching.who),
         affected=todo.affected,
         sure=fetching.sure(facts),
         saves=Saves(share=todo.share),
