@@ -37,6 +37,12 @@ def loud(file: RunFile) -> list[str]:
     return [f.slug for f in said(file).findings if f.severity != "info"]
 
 
+def advice(finding: Finding) -> str:
+    """Which of the catalogue's texts its fix is; "" where it is its variant's."""
+    fix = finding.params.get("fix")
+    return fix.key if isinstance(fix, Said) else ""
+
+
 def load_of(finding: Finding) -> dict[str, float]:
     """Who used the CPUs, in CPUs, as TP307 and TP602 say it; 0.0: nobody, or too little to be said."""
     load = finding.params["load"]

@@ -52,8 +52,7 @@ def test_work_on_a_batch_is_a_warning_with_its_place(
 ) -> None:
     f = only(batches(make, 6.0, *frames, caller=caller))
     assert (f.id, f.severity, f.where, f.who) == ("TP310", "critical", where, ("MainThread",))
-    assert "before it calls the model" in f.title and f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
-    assert "Dataset.__getitem__" in f.fix and "num_workers" in f.fix and "on the GPU" in f.fix and "beforehand" in f.fix
+    assert f.variant == "before_the_model" and f.cost_ms_per_step == pytest.approx(6.0, abs=0.01)
 
 
 @pytest.mark.parametrize("frames", [(NUMPY, f"{TRAIN}:4 boot"), (NUMPY,)])
@@ -62,8 +61,7 @@ def test_what_another_library_does_after_the_model_is_not_said_to_make_the_batch
 ) -> None:
     """A metric of what the model gave."""
     f = only(batches(make, 6.0, *frames, line=10))
-    assert (f.id, f.severity) == ("TP310", "critical") and "between the model and the backward" in f.title
-    assert "compute metrics" in f.fix and "DataLoader" not in f.fix and "between the model" in f.evidence[0]
+    assert (f.id, f.variant, f.severity) == ("TP310", "after_the_model", "critical")
 
 
 def in_stages(file: RunFile, *work: tuple[float, str, int]) -> RunFile:
@@ -81,14 +79,14 @@ def in_stages(file: RunFile, *work: tuple[float, str, int]) -> RunFile:
 
 def test_what_a_later_stage_does_before_its_model_is_before_it(make: Make) -> None:
     f = only(in_stages(make(), (6.0, "augment", 8)))
-    assert "before it calls the model" in f.title and "Dataset.__getitem__" in f.fix
+    assert f.variant == "before_the_model"
 
 
 def test_what_comes_between_two_calls_of_the_model_is_not_said_to_follow_it(make: Make) -> None:
     file = in_stages(make(), (3.0, "augment", 8), (1.0, "again", 12))
     at = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:14 finetune", f"{TRAIN}:41 main")
     file.detail("sample", 50.0, phase="forward", state="native", stack=at)
-    assert "between" not in next(f for f in said(file).findings if f.id == "TP310").title
+    assert next(f for f in said(file).findings if f.id == "TP310").variant == "before_the_model"
 
 
 def test_what_most_of_is_between_two_calls_of_the_model_makes_no_batch(make: Make) -> None:
@@ -99,8 +97,7 @@ def test_what_most_of_is_between_two_calls_of_the_model_makes_no_batch(make: Mak
         at = file.stack(*frames, f"{TRAIN}:{line} train")
         file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
     f = only(file)
-    assert f.title == "the loop computes between its calls of the model" and "in Dataset" not in f.fix
-    assert "between calls of the model" in f.evidence[0]
+    assert f.variant == "between_calls"
 
 
 def both_sides(file: RunFile) -> RunFile:
@@ -234,8 +231,8 @@ MAX_POOL = (
 def test_functional_layers_that_no_backward_goes_through_work_on_the_batch(make: Make, frames: tuple[str, ...]) -> None:
     """Masks that are eroded anew for each batch: forward is 13 times as long as backward."""
     f = only(batches(make, 30.0, *frames, forward=32.0, backward=2.5))
-    assert (f.id, f.severity) == ("TP310", "critical") and "before it calls the model" in f.title
-    assert "_jit_internal" not in f.why
+    assert (f.id, f.variant, f.severity) == ("TP310", "before_the_model", "critical")
+    assert "_jit_internal" not in f.params["place"]
 
 
 def test_functional_layers_that_backward_may_go_through_are_no_all_clear(make: Make) -> None:
@@ -274,7 +271,7 @@ def test_a_module_without_parameters_that_is_given_data_works_on_the_batch(make:
     model = module_call(9, forward=["/x/site-packages/torch/nn/modules/linear.py", "Linear.forward"])
     file.meta(module_calls=json.dumps({"calls": [shapes, model]}))
     f = only(file)
-    assert (f.id, f.where) == ("TP310", f"train.py:{line}") and "before it calls the model" in f.title
+    assert (f.id, f.variant, f.where) == ("TP310", "before_the_model", f"train.py:{line}")
 
 
 @pytest.mark.parametrize(("backward", "told"), [(2.5, True), (12.0, False)])

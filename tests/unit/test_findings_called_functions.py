@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from runfiles import RunFile
 from trainperf.findings import Finding
-from verdicts import TRAIN, Make, said
+from verdicts import TRAIN, Make, advice, said
 
 RELU = "/x/site-packages/torch/nn/functional.py:1 relu"
 TENSOR = "/x/site-packages/torch/_tensor.py:1 Tensor.__repr__", "/x/site-packages/torch/_tensor_str.py:9 _str"
@@ -80,8 +80,8 @@ def test_functions_that_one_call_has_together_are_told_as_that(make: Make, layer
     assert [f.where for f in found] == ([told] if told else [])
     for f in found:
         assert f.share == pytest.approx(0.18, abs=0.001) and f.params["called"]
-        assert "score (train.py:30) called by fit" in f.why and f.fix.startswith("# compute metrics")
-        assert any(line.startswith("by function: 33% of 60 samples") for line in f.evidence)
+        assert f.params["place"].startswith("score (train.py:30) called by fit") and advice(f) == "anywhere"
+        assert (f.params["samples"], f.params["functions"][0]["share"]) == (60, pytest.approx(1 / 3))
 
 
 def test_a_decorator_of_pytorchs_is_between_no_two_functions(make: Make) -> None:
@@ -101,28 +101,25 @@ def test_functions_that_the_loop_calls_are_told_together_where_none_is_notable(
     for f in found:
         assert f.where == "train.py:20" and f.fix_share == 1.0 and f.severity == "warning"
         assert f.share == pytest.approx(3 * each / 1000, abs=0.001)
-        assert f.why == (
-            "MainThread runs 3 functions that the loop calls, for 33% of it bleu (train.py:20), and for 33% recall "
-            "(train.py:21)"
-        )
-        assert f.evidence[1].startswith("33% of 60 samples of it in bleu") and f.fix.startswith("# compute metrics")
+        assert (f.variant, f.params["functions"], advice(f)) == ("together", 3, "anywhere")
+        assert (f.params["first"], f.params["second"]) == ("bleu (train.py:20)", "recall (train.py:21)")
 
 
 def test_of_many_small_functions_none_is_named_for_all(make: Make) -> None:
     (found,) = findings(make(), model(), *called(*(f"f{i}" for i in range(14)), ms=10))
-    assert found.why.startswith("MainThread runs 14 functions that the loop calls, for 7% of it f0")
+    assert (found.variant, found.params["functions"], found.params["first"]) == ("together", 14, "f0 (train.py:20)")
 
 
 @pytest.mark.parametrize("below", [TENSOR[::-1], COPY])
 def test_advice_is_not_of_the_costliest_alone(make: Make, below: tuple[str, ...]) -> None:
     top = Seen(50, (*below, f"{TRAIN}:40 show", *LOOP))
     (found,) = findings(make(), model(), top, *called("bleu", "recall", "auc"))
-    assert found.fix.startswith("# compute metrics") and found.share == pytest.approx(0.185, abs=0.001)
+    assert advice(found) == "anywhere" and found.share == pytest.approx(0.185, abs=0.001)
 
 
 def test_what_the_costliest_calls_of_a_library_is_named(make: Make) -> None:
     (found,) = findings(make(), model(), Seen(60, (*COPY, f"{TRAIN}:40 keep", *LOOP)), *called("bleu", "recall"))
-    assert "copy.deepcopy called by keep (train.py:40)" in found.why
+    assert found.params["first"] == "copy.deepcopy called by keep (train.py:40)"
 
 
 def split_heads(line: int, ms: int, state: str) -> list[Seen]:
@@ -164,15 +161,15 @@ def test_a_batch_that_is_normalized_by_pytorch_is_no_model(make: Make) -> None:
     parts = [Seen(60, (f"{TRAIN}:{70 + i} {name}", *batch)) for i, name in enumerate(("tokenize", "mask", "crop"))]
     normalize = Seen(6, (RELU.replace("relu", "normalize"), f"{TRAIN}:60 augment", *batch), "native", count=2)
     (found,) = findings(make(), model(), *parts, normalize)
-    assert found.where == "train.py:31" and "runs before the model" in found.evidence[-1]
+    assert found.where == "train.py:31" and found.params["early"]
 
 
 def test_several_run_before_the_model_only_if_nearly_all_of_them_do(make: Make) -> None:
     early = [Seen(45, (f"{TRAIN}:{20 + i} {name}", *at(7))) for i, name in enumerate(("tokenize", "mask", "crop"))]
     (found,) = findings(make(), model(), *early)
-    assert found.fix.startswith("# make the batch") and "runs before the model" in found.evidence[-1]
+    assert advice(found) == "before_the_model" and found.params["early"]
     (found,) = findings(make(), model(), early[0], *called("bleu", "recall", ms=50))
-    assert found.fix.startswith("# compute metrics") and "runs before the model" not in "".join(found.evidence)
+    assert advice(found) == "anywhere" and not found.params["early"]
 
 
 def test_native_code_of_several_is_said(make: Make) -> None:
@@ -187,8 +184,7 @@ def test_native_code_of_several_is_said(make: Make) -> None:
         array = file.stack("/x/site-packages/numpy/core/x.py:1 sum", *stack)
         file.detail("sample", 30, state="native", stack=array, phase="other", count=20)
     (found,) = [f for f in said(file).findings if f.id == "TP302"]
-    assert "a loss" not in found.fix
-    assert "Python" not in found.evidence[0] and found.evidence[-1].startswith("45% of it is native code")
+    assert not found.params["fix"].params["loss"] and found.params["native"] == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("name", ["timed.<locals>.wrapper", "Timed.__call__", "wrapper"])
@@ -199,7 +195,7 @@ def test_the_users_decorator_is_none_of_the_functions(make: Make, name: str) -> 
     for apart in (1, 0) if "<locals>" in name else (1,):
         seen = [Seen(45, (f"{TRAIN}:{20 + i} f{i}", wrapper, *at(12 + apart * i))) for i in range(3)]
         (found,) = findings(make(), model(), *seen)
-        assert found.where == "train.py:20" and "runs 3 functions" in found.why
+        assert found.where == "train.py:20" and found.params["functions"] == 3
 
 
 @pytest.mark.parametrize("name", ["Evaluator.__call__", "fit.<locals>.score"])
@@ -227,7 +223,7 @@ def test_few_samples_tell_nothing_of_several(make: Make) -> None:
     result = said(written(make(), replace(model(), count=200), *few))
     assert not [f for f in result.findings if f.id == "TP302"]
     (abstained,) = [a for a in result.abstained if a.id == "TP302"]
-    assert abstained.why == "only 18 samples in 3 functions of yours: too few samples, run longer to tell"
+    assert (abstained.variant, abstained.params["samples"]) == ("python_in_few", 18)
     assert "too few samples to attribute 20% python: run longer" in result.verdict.text
     assert findings(make(), model(), *(Seen(45, one.stack, count=7) for one in few))
 
@@ -255,11 +251,11 @@ def test_of_a_long_run_whose_samples_could_not_be_read_it_is_not_said_to_run_lon
     result = said(file)
     if read == 8:
         (found,) = [f for f in result.findings if f.id == "TP302"]
-        assert any("93% of the samples could not be read" in line for line in found.evidence)
+        assert found.params["unread"] == pytest.approx(0.93, abs=0.005)
         return
     assert not [f for f in result.findings if f.id == "TP302"]
     (abstained,) = [a for a in result.abstained if a.id == "TP302"]
-    assert "could not be read" in abstained.why and "longer" not in abstained.why
+    assert abstained.variant == "python_unread"
     assert "it is unclear whose it is" in result.verdict.text
 
 

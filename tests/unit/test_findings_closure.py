@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runfiles import RunFile
-from verdicts import TRAIN, Make, only, said
+from verdicts import TRAIN, Make, advice, only, said
 
 ADAM = "/x/site-packages/torch/optim/adam.py:227 Adam.step"
 WRAPPER = "/x/site-packages/torch/optim/optimizer.py:530 Optimizer.profile_hook_step.<locals>.wrapper"
@@ -34,9 +34,9 @@ def test_what_a_closure_computes_is_told(make: Make, around: tuple[str, ...]) ->
     lightnings = "lightning" in around[0]
     file = steps(make, ITER, f"{TRAIN}:4 grad_stats", *around, python=3.0)
     f = only(file.meta(lightning='{"version": "2.6.6"}') if lightnings else file)
-    assert ("closure" in f.fix + f.evidence[0]) == (not lightnings)
+    assert f.variant == ("lightnings_closure" if lightnings else "closure")
     assert (f.id, f.where, f.causes) == ("TP310", "train.py:4", ("compute", "python"))
-    assert "within the optimizer's step" in f.title and "Tensor.__iter__ called by grad_stats" in f.why
+    assert "Tensor.__iter__ called by grad_stats" in f.params["place"]
     assert f.cost_ms_per_step == pytest.approx(7.0, abs=0.01)
 
 
@@ -54,8 +54,8 @@ def test_the_optimizer_and_clipping_are_training(make: Make, frames: tuple[str, 
 
 def test_python_of_a_closure_is_not_told_to_be_the_optimizers(make: Make) -> None:
     stats = only(steps(make, f"{TRAIN}:4 grad_stats", *CLOSURE, python=6.0))
-    assert stats.id == "TP302" and "compute metrics" in stats.fix
-    assert "foreach" in only(steps(make, f"{TRAIN}:30 MyAdam.step", WRAPPER, python=6.0)).fix
+    assert (stats.id, advice(stats)) == ("TP302", "anywhere")
+    assert advice(only(steps(make, f"{TRAIN}:30 MyAdam.step", WRAPPER, python=6.0))) == "in_optimizer"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,11 @@ def test_a_copy_is_to_be_made_less_often_and_by_no_worker(make: Make) -> None:
     deepcopy = "/usr/lib/python3.11/copy.py:153 deepcopy"
     clone = "/x/site-packages/torch/storage.py:255 _StorageBase.clone"
     f = only(steps(make, clone, deepcopy, f"{TRAIN}:4 snapshot", phase="other", python=6.0, native=0.0))
-    assert "copy.deepcopy called by snapshot" in f.why and f.fix.startswith("# copy every N steps")
+    assert "copy.deepcopy called by snapshot" in f.params["place"] and advice(f) == "fewer_copies"
 
 
 def test_a_comprehension_in_another_is_a_part_of_its_function(make: Make) -> None:
     file = steps(make, f"{TRAIN}:4 stats.<locals>.<dictcomp>.<listcomp>", phase="other", python=0.0)
     file.detail("sample", 400, phase="other", state="native", stack=file.stack(f"{TRAIN}:3 stats"))
-    assert any(e.startswith("100% of") and "stats (" in e for e in only(file).evidence), only(file).evidence
+    (spot,) = only(file).params["spots"]
+    assert spot["share"] == 1.0 and "stats (" in spot["place"]
