@@ -187,13 +187,6 @@ class Places:
         stacks = (self.run.stack(d.stack) for d in self.samples(phases=["backward", "optimizer"]))
         return {frames.function_of(f) for stack in stacks for f in stack if frames.is_users(f, stack)}
 
-    def label_of_two(self, first: Spot, second: Spot, before: str = "") -> str:
-        """ "for 60% of it in f (x.py:3), and for 40% in g (x.py:9)"; `before`: "in ", or nothing."""
-        return (
-            f"for {first.share:.0%} of it {before}{self.label(first)}, "
-            f"and for {second.share:.0%} {before}{self.label(second)}"
-        )
-
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
             return "a thread that is not known"
@@ -365,18 +358,15 @@ class Places:
                 out.append(Beside(name, min(1.0, ns / asleep), spots[0], awaited=True, still=False, works=False))
         return out
 
-    def busiest_other(self, phases: Iterable[str] | None = None) -> Holder | None:
-        """Who besides the training thread holds the GIL most while that is in these phases; its share is of the holds.
+    def busiest_other(self) -> Holder | None:
+        """Who besides the training thread holds the GIL most; its share is of the holds.
 
         None where too few samples tell.
         """
         step = self.run.step_thread
-        in_phases = set(phases) if phases is not None else None
         by_thread: dict[int, list[Detail]] = {}
         for d in self.run.detail_totals("hold"):
-            if d.thread is None or (step is not None and d.thread.id == step.id):
-                continue
-            if in_phases is None or d.phase in in_phases:
+            if d.thread is not None and (step is None or d.thread.id != step.id):
                 by_thread.setdefault(d.thread.id, []).append(d)
         if not by_thread:
             return None
