@@ -14,10 +14,10 @@ from trainperf.findings import messages
 from trainperf.findings.messages import general
 from trainperf.findings.messages.catalogue import Doubt, fill, lines
 from trainperf.findings.model import Params, Said
-from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Seconds, Share
+from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Seconds, Share, Times
 
 FOLDER = Path(__file__).parent / "unit" / "texts"
-_TYPES = {kind.__name__: kind for kind in (Ns, Seconds, Share, Count, Number, Bytes, Names)}
+_TYPES = {kind.__name__: kind for kind in (Ns, Seconds, Share, Count, Number, Bytes, Names, Times)}
 _GIVEN: Params = {name: words[0] for name, words in general.TERMS.items()} | {"gpu": "the GPU"}
 
 
@@ -48,10 +48,10 @@ def encoded(value: Any) -> Any:
     kind = type(value).__name__
     if isinstance(value, Said):
         return {"Said": value.key, "params": encoded(dict(value.params))}
+    if kind in ("Names", "Times"):
+        return {kind: list(value)}
     if kind in _TYPES:
-        return {
-            kind: list(value) if kind == "Names" else float(f"{float(value):.6g}") if kind != "Count" else int(value)
-        }
+        return {kind: int(value) if kind == "Count" else float(f"{float(value):.6g}")}
     if isinstance(value, Mapping):
         return {key: encoded(of) for key, of in value.items()}
     if isinstance(value, (list, tuple)):

@@ -19,11 +19,11 @@ from trainperf.traces import analyze
 #   sampled: half of it idles while the host does what has no record; all-to-all takes 198 ms, 168 with nothing else.
 VERDICTS = {
     "a100_6steps_dataloader": ("GPU idle 16%: exposed-communication, 14.7 ms/step (19%)", {"TP510", "TP501"}),
-    "ddp_5steps_syncs": ("GPU idle 64%, 62% for something that was not seen: exposed-communication, 32.4", {"TP510"}),
+    "ddp_5steps_syncs": ("GPU idle 64%, 62% for an unidentified reason: exposed-communication, 32.4", {"TP510"}),
     "nccl_3steps": ("GPU idle 76%: launch-bound, 146 ms/step (66%)", {"TP506"}),
-    "sampled_2steps": ("GPU idle 55%, 50% for something that was not seen: exposed-communication, 168", {"TP510"}),
-    "alexnet_cuda_sync": ("only 1 step seen: too few for a verdict; the GPU idles 100% of it", set()),
-    "event_sync": ("only 1 step seen: too few for a verdict; the GPU idles 98% of it", set()),
+    "sampled_2steps": ("GPU idle 55%, 50% for an unidentified reason: exposed-communication, 168", {"TP510"}),
+    "alexnet_cuda_sync": ("only 1 step seen: too few for a verdict; the GPU is idle 100% of it", set()),
+    "event_sync": ("only 1 step seen: too few for a verdict; the GPU is idle 98% of it", set()),
     "cpu_only": ("only 1 step seen: too few for a verdict; the GPU was not seen (cuda off: the trace holds no", set()),
     "no_gpu_rank": ("only 1 step seen: too few for a verdict; the GPU was not seen (cuda off: the trace holds", set()),
 }

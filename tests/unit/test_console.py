@@ -387,9 +387,8 @@ def test_what_a_fix_says_fits_and_its_code_is_left_alone(tmp_path: Path) -> None
     file.detail("gil_wait", 700, thread=hog, stack=file.stack("/u/t.py:4 a_function_with_a_long_name_to_be_told"))
     with file.open() as run:
         shown = console.to_plain(console.show_lines(model.build(run), width=60))
-    assert (
-        "Fix   # look for a thread that runs Python in that part: a\n      # prefetch, a preload, an upload\n" in shown
-    )
+    said = "run\n      # a_function_with_a_long_name_to_be_told (/u/t.py:4)\n      # in a process\n"
+    assert f"Fix   # stop thread hog in that part, or {said}" in shown
     code = "      concurrent.futures.ProcessPoolExecutor(1).submit(a_function_with_a_long_name_to_be_told, ...)"
     assert {line for line in shown.splitlines() if len(line) > 60 and not line.startswith("More")} == {code}
 

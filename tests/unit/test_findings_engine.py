@@ -143,7 +143,7 @@ def test_what_others_do_with_threads_of_the_run_is_whose_it_mostly_is(
     verdict = said(file).verdict
     assert verdict.finding == first, verdict
     if first == "TP101":
-        assert verdict.text.endswith("; in addition, other processes and this process' own threads compete: 40%")
+        assert verdict.text.endswith("; in addition, other processes and the process's own threads compete: 40%")
 
 
 def test_an_info_of_the_runs_own_does_not_lead_before_what_others_do(make: Make) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from trainperf.findings.model import Said
 from verdicts import TRAIN, Make, said
 
 TORCH = "/x/site-packages/torch/nn/functional.py:1 relu"
@@ -29,6 +32,29 @@ def test_torchs_own_python_names_the_function_that_calls_most_of_it(
     (f,) = said(file).findings
     assert (f.id, f.variant, f.where) == ("TP309", variant, "train.py:12")
     assert "helper (train.py:12)" in f.params["place"] and f.params["place_share"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("described", "torch", "advised"),
+    [
+        ({"class": "SGD"}, "2.13.0", Said("optimizer_fused", {"name": "SGD"})),
+        ({"class": "SGD"}, "2.3.1", Said("optimizer_foreach", {"name": "SGD"})),
+        ({"class": "RMSprop"}, "2.13.0", Said("optimizer_foreach", {"name": "RMSprop"})),
+        ({"class": "RMSprop", "foreach": True}, "2.13.0", Said("optimizer_as_it_is")),
+        ({"class": "AdamW", "fused": True}, "2.13.0", Said("optimizer_as_it_is")),
+        ({"class": "Lion", "module": "lion"}, "2.13.0", Said("optimizer_unknown")),
+    ],
+)
+def test_the_users_own_optimizer_is_advised_and_an_option_that_it_lacks(
+    make: Make, described: dict[str, Any], torch: str, advised: Said
+) -> None:
+    file = make(torch=torch).steps(100, {("optimizer", "python"): 6.0}, compute=4.0)
+    file.object(1, "optimizer", **{"module": "torch.optim.sgd", "device": "cpu", **described})
+    step = file.stack("/x/site-packages/torch/optim/sgd.py:9 SGD.step", f"{TRAIN}:12 train", f"{TRAIN}:47 <module>")
+    file.detail("sample", 600, phase="optimizer", state="python", stack=step)
+    file.detail("sample", 400, phase="backward", state="native", stack=file.stack(f"{TRAIN}:47 <module>"))
+    (f,) = said(file).findings
+    assert (f.id, f.variant, f.params["optimizer"]) == ("TP309", "optimizer", advised)
 
 
 def test_few_samples_do_not_tell_which_part_to_make_faster(make: Make) -> None:

@@ -81,7 +81,7 @@ def test_work_that_waits_in_the_queue_while_the_device_idles_has_no_verdict(make
     file = make().steps(6, launch=20.0).gpu({"unknown": 8.0, "launch": 0.4})
     found = said(file)
     assert loud(file) == [] and unsure(file, "TP501") == "gpu_idle_unseen"
-    assert found.verdict.text == "GPU idle 42%, 40% for something that was not seen: no clear verdict"
+    assert found.verdict.text == "GPU idle 42%, 40% for an unidentified reason: no clear verdict"
 
 
 def test_what_no_rule_is_about_is_told_by_its_cause(make: Make) -> None:
@@ -107,9 +107,7 @@ def test_a_verdict_says_how_much_idleness_it_does_not_explain(make: Make) -> Non
     file.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", 165, kind="collective", count=75)
     f = only(file)
     assert f.id == "TP510" and f.variant == "other" and "60% of the time" in f.confidence_why
-    assert said(file).verdict.text.startswith(
-        "GPU idle 60%, 60% for something that was not seen: exposed-communication"
-    )
+    assert said(file).verdict.text.startswith("GPU idle 60%, 60% for an unidentified reason: exposed-communication")
 
 
 def test_lost_records_make_the_device_unseen(make: Make) -> None:

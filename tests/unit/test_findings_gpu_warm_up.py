@@ -41,7 +41,7 @@ def test_the_devices_warm_up_is_told_apart_from_the_loop(make: Make) -> None:
 def test_a_first_step_in_which_nothing_was_loaded_is_no_warm_up(make: Make) -> None:
     file = started(make(), {"unknown": 2000.0})
     assert "gpu-warm-up" not in infos(file)
-    assert "for something that was not seen" in said(file).verdict.text
+    assert "for an unidentified reason" in said(file).verdict.text
 
 
 @pytest.mark.parametrize(("loading", "cost"), [(0.1, 0), (300.0, 2_800_000_000)])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.messages import UNSURE
 from trainperf.findings.model import Finding
 from trainperf.runfile import schema
 from verdicts import Make, abstained, loud, only, unsure
@@ -194,4 +195,4 @@ def found_in(path: Path) -> tuple[list[Finding], dict[str, str]]:
 
 def test_an_older_file_opens_and_has_none(make: Make) -> None:
     findings, why = found_in(older(churning(make()).build()))
-    assert not findings and why["TP603"] == "the run was written before page faults were read"
+    assert not findings and why["TP603"] == UNSURE["heap_old_file"]

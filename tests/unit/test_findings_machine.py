@@ -198,7 +198,7 @@ def test_no_fewer_workers_are_advised_where_the_loop_waits_for_them(make: Make) 
         file = make(cpus="2", torch_threads=threads).steps(100, compute=4.0, descheduled=3.0, data_wait=3.0)
         file.loader(1, num_workers=2, fetches=100, ready={0: (100, 300)}, wait=300)
         f = next(f for f in said(file.host(1, process_cpus=2.0)).findings if f.id == "TP602")
-        assert (f.variant, f.params["fewer"]) == (variant, 1)
+        assert (f.variant, f.params["fewer"], f.params["threaded"]) == (variant, 1, threads == "2")
 
 
 def test_waits_for_a_cpu_that_the_workers_have_are_part_of_what_slow_workers_cost(make: Make) -> None:
@@ -223,7 +223,8 @@ def test_threads_beyond_the_containers_quota(make: Make) -> None:
     assert (f.id, f.cause, f.variant, f.params["fewer"]) == ("TP602", "throttled", "threads", 4)
     assert f.params["have"] == Said("have_quota", {"cpus": 4, "one": False})
     small = make(cpus="64", torch_threads="1", cpu_quota="0.5").steps(100, compute=8.0, throttled=4.0)
-    assert only(small.host(3, process_cpus=0.5, throttled=300)).id == "TP308"
+    f = only(small.host(3, process_cpus=0.5, throttled=300))
+    assert (f.id, f.params["threaded"]) == ("TP308", False), "one thread already: only a higher limit helps"
 
 
 def competing(file: RunFile, *, others: float) -> RunFile:

@@ -27,7 +27,7 @@ def test_memory_that_grows_with_every_step(make: Make) -> None:
     assert f.variant == "leak" and f.params["each"] == pytest.approx(2e6, rel=0.01) and f.params["left"]
     assert (f.confidence, f.params["readings"]) == ("high", 31)
     assert said(remembers(make(), lambda s: 1000 * MB + 20 * MB * s)).verdict.text == (
-        "memory-growth: the process' memory grows by 2.0 MB a step"
+        "memory-growth: the process's memory grows by 2.0 MB a step"
     )
     soon = only(remembers(make(memory_limit=str(2200 * MB)), lambda s: 1000 * MB + 20 * MB * s))
     assert soon.severity == "critical" and soon.params["left"] == pytest.approx(20, abs=0.5)

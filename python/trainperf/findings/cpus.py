@@ -67,6 +67,7 @@ class Load:
         """Who used how much; None where it is not known."""
         if not self.known:
             return None
+        at_least = bool(self.elsewhere or (self.in_waits and self.started >= SPEAKS_OF))
         started = {"workers": self.workers, "ranks": self.ranks, "children": self.children}
         return Said(
             "cpu_load",
@@ -74,11 +75,12 @@ class Load:
                 "own": Number(self.own),
                 "own_threads": Number(self.threads) if self.threads >= limit("own_threads_cpus") else None,
                 **{who: Number(used) if used >= SPEAKS_OF else None for who, used in started.items()},
-                "others": Number(self.others),
+                # That they used at least nothing says nothing.
+                "others": Number(self.others) if not at_least or self.others >= SPEAKS_OF else None,
                 "mean": Said("on_average") if self.in_waits else "",
                 "in_waits": self.in_waits,
-                "elsewhere": bool(self.elsewhere),
-                "at_least": bool(self.elsewhere or (self.in_waits and self.started >= SPEAKS_OF)),
+                "on_these": Said("on_these_cpus") if self.elsewhere else "",
+                "or_more": Said("or_more") if at_least else "",
             },
         )
 
@@ -362,12 +364,12 @@ class OwnThreads:
 
     @property
     def native_said(self) -> Said | None:
-        """ "7 native threads use 1.2 CPUs"; None where there are none."""
+        """ "7 native threads besides torch's use 1.2 CPUs"; None where there are none."""
         return Said("native_use", {"count": Count(len(self.native)), **_use(self.native)}) if self.native else None
 
     @property
     def python_said(self) -> Said | None:
-        """ "augment-0, augment-1 and 2 more use 1.1 CPUs"; None where there are none."""
+        """ "threads augment-0, augment-1 and 2 more use 1.1 CPUs"; None where there are none."""
         more = Count(len(self.python) - 2) if len(self.python) > 2 else None
         names = Names(t.name for t in self.python[:2])
         return Said("python_use", {"names": names, "more": more, **_use(self.python)}) if self.python else None

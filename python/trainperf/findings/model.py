@@ -17,7 +17,8 @@ Cell = tuple[str, str]  # (phase, mechanism)
 # What is put into a message: numbers of text.py, names, places, what is Said; rows of them for lines that repeat; None:
 # not known.
 Param: TypeAlias = (
-    "str | int | float | tuple[str, ...] | Said | tuple[Said, ...] | tuple[Mapping[str, Param], ...] | None"
+    "str | int | float | tuple[str, ...] | tuple[float, ...] | Said | tuple[Said, ...]"
+    " | tuple[Mapping[str, Param], ...] | None"
 )
 Params: TypeAlias = Mapping[str, Param]
 

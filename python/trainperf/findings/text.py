@@ -66,6 +66,15 @@ class Seconds(_Written, float):
         return f"{float(self) / unit:.0f} {name}"
 
 
+class Times(tuple[float, ...]):
+    """Durations in nanoseconds, with one unit for all: "3.3, 8.9, 14.1 ms"."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return ", ".join(part.removesuffix(" ms") for part in map(ms, self)) + " ms"
+
+
 class Share(_Written, float):
     """0 .. 1: "37%"."""
 

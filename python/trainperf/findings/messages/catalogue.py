@@ -32,7 +32,7 @@ class Message:
     fix: str = ""  # to paste: Python, or a comment
     will_not_help: str = ""
     evidence: tuple[str, ...] = ()
-    brief: str = ""  # in place of the title where the verdict is about another finding
+    brief: str = ""  # instead of the title where the verdict is about another finding
 
     def but(self, **texts: Any) -> Message:
         """A variant that differs in these texts."""

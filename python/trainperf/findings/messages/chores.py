@@ -11,8 +11,8 @@ _WRITING: Final = Message(
     why="{saver} runs on {thread}[[, called by {function}]]",
     evidence=(
         "{saves:save} in {steps} steps, {each} each[[, of {files} calls of {saver}]]",
-        "{chores} of it is what {around} does beside, such as removing the old file",
-        "{beside} of it is beside {saver}: {beside_place} writes the file",
+        "{chores} of it is what {around} does besides, such as removing the old file",
+        "{beside} of it is outside {saver}: {beside_place} writes the file",
         "{called.share} of it is no writing: {called.place}",
         "{bytes} each[[, {speed}/s]]",
         "!bytes?how many bytes is not known",
@@ -46,7 +46,7 @@ _VALIDATION: Final = Message(
     why=f"validation runs {_TAKES}",
     evidence=(
         "{times:validation} in {steps} steps, {each} each[[: {elsewhere} of it counts as {causes}]]",
-        "{started} of each is told as {told_by}",
+        "{started} of each is reported as {told_by}",
         "{waiting} of it waits for validation data",
     ),
     fix="[[# in {own_function}: do less; or all of it less often:\n]]{rarely}",
@@ -83,7 +83,7 @@ MESSAGES: Final[Messages] = {
             "\n{rarely}",
         ),
         "eval_mode": _VALIDATION.but(
-            title="what runs in eval() is a large part of the run",
+            title="code in eval() mode is a large part of the run",
             why=f"[[{{stretch}}]][[!stretch?the model]] runs in eval() {_TAKES}",
             evidence=(_VALIDATION.evidence[0].replace(":validation", ":stretch|stretches"), *_VALIDATION.evidence[1:]),
             fix="[[# in {own_function}: do less\n]]"
@@ -98,14 +98,14 @@ _NOW: Final = "now every {now:step}"
 _LESS: Final = "[[every_step?every N steps]][[!every_step?half as often]]"
 TEXTS: Final = {
     "save_rows": "# write it every N steps, or append the new rows instead of rewriting all of it",
-    "save_own_work": "# in {function}: do less, or do it beside {training}; or save less often",
+    "save_own_work": "# in {function}: do less, or do it alongside {training}; or save less often",
     "save_by_lightning": f"ModelCheckpoint(every_n_train_steps={{rarely}})  # {_NOW}; or save_weights_only=True",
     "save_by_hugging_face": f"TrainingArguments(save_steps={{rarely}})  # {_NOW}; or save_only_model=True",
     "save_by_trainer": f"# [[in {{callback}}: ]]call trainer.save_checkpoint less often ({_NOW})",
     "save_less_often": f"# [[in {{callback}}: ]]call {{saver}} less often ({_NOW})",
     "save_all_in_a_thread": f"# [[in {{callback}}: ]]save less often ({_NOW}), or all of it in a thread: of a copied "
     "state, one at a time",
-    "save_in_a_thread": f"# [[in {{callback}}: ]]save less often ({_NOW}), or beside {{training}}:\n"
+    "save_in_a_thread": f"# [[in {{callback}}: ]]save less often ({_NOW}), or alongside {{training}}:\n"
     "state = {{k: v.cpu().clone() for k, v in model.state_dict().items()}}\n"
     'threading.Thread(target=torch.save, args=(state, "last.pt")).start()',
     "several_times": "about {times_a_step} times in each step",

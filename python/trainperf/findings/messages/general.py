@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# Params of every message, beside `gpu`, the device's name: of a run that trains; of inference or evaluation.
+# Params of every message, besides `gpu`, the device's name: of a run that trains; of inference or evaluation.
 TERMS: Final[Mapping[str, tuple[str, str]]] = {
     "thread": ("the training thread", "the loop's thread"),
     "process": ("the training process", "the process of the loop"),
@@ -31,7 +31,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "few_samples": "the place rests on {samples} samples",
     "exact": "{steps} steps, exact times[[, {samples} samples]]",
     "records_lost": "records were lost in {steps:step}",
-    "idle_unseen": "it idles {share} of the time for something that was not seen",
+    "idle_unseen": "it is idle {share} of the time for an unidentified reason",
     "slowed_by_profiler": "the profiler that made the trace slows the host down",
     # Lines of evidence that the engine adds.
     "once": "once in {run}: a longer run tells whether it repeats",
@@ -39,11 +39,11 @@ TEXTS: Final[Mapping[str, str]] = {
     "of_runnable": "{share} of runnable time (CPU contention excluded)",
     "waits_apart": "its own waits for a CPU are not in this: {share} of the run, reported separately",
     "clustered": "{share} of it is in steps {first} to {last} (of {steps})",
-    "idled_for_it": "{gpu} idled {each} a step for it: {share} of its idle time",
-    "idled_after_wait": "{gpu} idled only {each} a step for it alone; more of it after a wait of the host, "
-    "told as that",
-    "idled_as_known": "{gpu} idled only {each} a step for it, as far as its idleness has a known cause",
-    "had_work": "{gpu} had work meanwhile: it idled only {each} a step for it",
+    "idled_for_it": "{gpu} was idle {each} a step because of it: {share} of its idle time",
+    "idled_after_wait": "{gpu} was idle only {each} a step because of it alone; more of it after a wait of the host, "
+    "reported as that",
+    "idled_as_known": "{gpu} was idle only {each} a step because of it, as far as its idle time has a known cause",
+    "had_work": "{gpu} had work meanwhile: it was idle only {each} a step because of it",
 }
 
 # Reasons to be unsure that several rules have.

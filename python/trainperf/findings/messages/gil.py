@@ -39,7 +39,7 @@ MESSAGES: Final[Messages] = {
         "feeding": _HOG.but(
             evidence=(
                 *_HOG.evidence[:-1],
-                "{holder} puts into a queue, and the loop takes from one: one process in its place would be as slow",
+                "{holder} puts into a queue, and the loop takes from one: one process instead of it would be as slow",
                 DEVICE_WAITS,
             ),
             will_not_help=_HOG.will_not_help.replace(

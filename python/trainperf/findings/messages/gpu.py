@@ -15,66 +15,73 @@ _SIZES: Final = (
 _WARM_UP: Final = "early? the run's second half has little of it: a warm-up"
 
 _IDLE: Final = Message(
-    title="{gpu} has no work while {thread} {doing}",
-    why="{thread_name} {doing}, and nothing is queued meanwhile",
+    title="{gpu} is idle while {thread} {doing}",
+    why="{thread_name} {doing}, with nothing queued meanwhile",
     evidence=(
-        "{gpu} idled {each} a step for {cause}: {of_idle} of its idle time",
+        "{gpu} was idle {each} a step due to {cause}: {of_idle} of its idle time",
         "{thread} spends {host} of each step's {step} in it",
         "{place_share} of its samples then are in {place}",
-        "besides, a step: {others:,}",
+        "also idle, per step: {others:,}",
     ),
     will_not_help="a faster GPU: it would idle longer",
 )
 # What the host does meanwhile, by cause, and what to do about it.
 _DOING: Final = {
     "h2d_copy": ("copies to it", "copy from pinned memory, with non_blocking=True"),
-    "gpu_wait": ("has waited for it", "wait for it less often: .item(), .cpu(), synchronize()"),
     "launch": ("prepares its next kernels", "torch.compile(model), or larger batches"),
     "cuda_alloc": ("allocates memory", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    "module_load": ("loads kernels", "few shapes; a warm-up before the run"),
-    "gil_wait": ("waits for the GIL", "find the thread that holds it"),
+    "module_load": ("loads kernels", "fewer shapes; warm up before the run"),
+    "gil_wait": ("waits for the GIL", "find the thread that holds it: py-spy top --gil --pid PID"),
     "gc": ("collects garbage", "gc.freeze() after the model is built"),
     "checkpoint": ("writes a checkpoint", "write it from a thread"),
     "validation": ("validates", "validate less often"),
     "logging": ("writes its log", "log less often, or from a thread"),
     "descheduled": ("waits for a CPU", "fewer threads or workers"),
-    "throttled": ("is stopped by its CPU quota", "a higher quota, or fewer threads"),
-    "blocked_io": ("is blocked: a lock, a file, a socket, a sleep", "do that in another thread"),
-    "python": ("runs Python", "do less of it between launches, or launch more at once"),
+    "throttled": ("is throttled by its CPU quota", "a higher quota, or fewer threads"),
+    "blocked_io": (
+        "is blocked (a lock, file, socket or sleep)",
+        "[[{place} blocks: do that in another thread]][[!place?find where: py-spy dump --pid PID]]",
+    ),
+    "python": ("runs Python", "less Python between launches, or torch.compile(model)"),
     "compute": ("computes on the CPU", "move that to the device, or to a worker"),
 }
 
 _STARVED: Final = Message(
-    title="{gpu} has no work while the loop waits for its next batch",
-    why="the next batch is asked for when the last one's work is done, and is not ready",
+    title="{gpu} is idle while the loop waits for its next batch",
+    why="the next batch is not ready when {gpu} has finished the last one",
     evidence=(
-        "{gpu} idled {each} a step for data: {of_idle} of its idle time",
+        "{gpu} was idle {each} a step due to data loading: {of_idle} of its idle time",
         "the loop spends {host} of each step's {step} fetching",
         "a step's first kernel starts {first_kernel} after the step does",
         "{cpus:CPU} usable",
     ),
-    fix="DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)",
-    will_not_help="a faster GPU, mixed precision, torch.compile: it has no work",
+    fix="[[full?# {have} workers share {cpus:CPU}: make samples cheaper (Dataset.__getitem__), or add CPUs]]"
+    "[[!full?DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)]]"
+    "[[waiting?  # more than CPUs: workers mostly wait for I/O]]",
+    will_not_help="a faster GPU, mixed precision, torch.compile: {gpu} is idle",
 )
 _SYNC: Final = Message(
-    title="the loop waits for {gpu} (a synchronization), which then runs dry",
-    why="[[{place} waits until {gpu} is done]][[unplaced?{thread} waits until {gpu} is done, {rate} times a step]]",
+    title="host-device sync drains the queue of {gpu}",
+    why="[[{place} waits until {gpu} is done]][[unplaced?{thread} waits until {gpu} is done, {often} a step]]",
     evidence=(
-        "{gpu} idled {each} a step after the host had waited for it: nothing new was launched meanwhile",
+        "{gpu} was idle {each} a step after the host had waited for it: nothing new was launched meanwhile",
         "{syncs:synchronization} in {steps} steps, {rate} a step",
-        "{small} copies of 16 bytes or less to the host, {small_rate} a step: numbers, as read by .item(), "
-        "float(tensor), if tensor: and nonzero()",
+        "{small} copies of 16 bytes or less to the host, {small_rate} a step: scalars, from .item(), "
+        "float(tensor), `if tensor` or nonzero()",
         "{spots.share} of {spots.samples:sample} of it in {spots.place}",
     ),
-    fix="# wait later, or not at all: tensor.to('cpu', non_blocking=True), and read it a step later",
+    fix="# wait later, or not at all:\n"
+    "copy = tensor.to('cpu', non_blocking=True); copied = torch.cuda.Event(); copied.record()\n"
+    "copied.synchronize()  # a step later, before you read copy",
     will_not_help="a faster GPU: it would wait longer for the host",
 )
 _LAUNCH: Final = Message(
     title="{gpu} waits for the host to launch its kernels",
-    why="the host launches {launches:,.0f} times a step, slower than {gpu} works",
+    why="the host launches {kernels:,.0f} kernels a step[[ ({launches:launch|launches})]], more slowly than "
+    "{gpu} runs them",
     evidence=(
-        "{gpu} idled {each} a step between kernels, {gap_us:.0f} us each time, while the host ran Python and launched "
-        "the next",
+        "{gpu} was idle {each} a step between kernels, {gap_us:.0f} us each time, while the host ran Python and "
+        "launched the next",
         "kernels start {lead_us:.0f} us after their launch (median): the queue is empty",
         _SIZES,
     ),
@@ -89,71 +96,74 @@ _TINY: Final = Message(
     will_not_help="a faster GPU: such kernels do not get shorter on it",
 )
 _CHURN: Final = Message(
-    title="device memory is allocated and freed while steps run[[early? at the run's start]]",
+    title="device memory is allocated and freed [[early?early in the run]][[!early?while steps run]]",
     why="each cudaMalloc and cudaFree stops the host, and cudaFree waits for the device[[; called by {place}]]",
     evidence=(
-        "{gpu} idled {each} a step for it",
+        "{gpu} was idle {each} a step because of it",
         "{allocs} allocations ({failed} failed) and {frees} frees of device memory in {steps} steps",
         "{pinned} of pinned host memory",
         _WARM_UP,
     ),
-    fix="{command}  # and pad batches to few shapes",
-    will_not_help="torch.cuda.empty_cache(): it makes more of it",
+    fix="{command}  # and pad batches to fewer shapes",
+    will_not_help="torch.cuda.empty_cache(): it causes more",
 )
 _LOADING: Final = Message(
-    title="kernels are loaded again and again",
+    title="kernels are loaded while steps run",
     why="the driver loads kernels that were not used before[[, for {place}]]",
     evidence=(
-        "{gpu} idled {each} a step for it",
+        "{gpu} was idle {each} a step because of it",
         "{loads:module} loaded ({load}), {jits} compiled ({jit})",
         _WARM_UP,
     ),
-    fix="# few shapes: pad batches; compile with dynamic=True; torch.backends.cudnn.benchmark = False",
+    fix="# pad to fewer shapes; torch.compile(model, dynamic=True); torch.backends.cudnn.benchmark = False",
     will_not_help="a larger batch, more DataLoader workers",
 )
-_LOADED_FIX: Final = f"{NOTHING}; a warm-up before it: CUDA_MODULE_LOADING=EAGER"
+_LOADED_FIX: Final = f"{NOTHING}; CUDA_MODULE_LOADING=EAGER moves it to startup"
 _COMPILING: Final = _LOADING.but(
-    title="kernels are compiled again and again",
+    title="kernels are compiled while steps run",
     why="the driver compiles kernels that were not used before[[, for {place}]]",
 )
 _EXPOSED: Final = Message(
-    title="{gpu} waits for other ranks: communication that no computation hides",
-    why="gradients are exchanged when the computation that could hide it is over",
+    title="{gpu} waits for other ranks: communication not overlapped by compute",
+    why="gradients are exchanged after the compute that could overlap with it ends",
     evidence=(
-        "collectives run {whole} a step, {exposed} of it with nothing else on {gpu} ({hidden} is hidden)",
-        "{kernels.name}: {kernels.count:time}, {kernels.ns} each",
+        "collectives run {whole} a step, {exposed} of it with nothing else on {gpu} ({hidden} is overlapped)",
+        "{kernels.name}: {kernels.each} a step, {kernels.count:launch|launches} in {steps} steps",
         "a collective also waits for the slowest rank: compare the ranks' runs before you blame the network",
     ),
-    fix="# exchange less often (no_sync() while gradients accumulate), or in other pieces:\n"
+    fix="# sync less often (no_sync() during accumulation), or in other bucket sizes:\n"
     "DistributedDataParallel(model, bucket_cap_mb=50, gradient_as_bucket_view=True)",
     will_not_help="a faster GPU: it would wait longer",
 )
 _TUNING: Final = Message(
-    title="{by} tunes kernels again and again",
-    why="{by} tries out kernels[[ for {place}]]",
+    title="{by} keeps autotuning kernels",
+    why="{by} times candidate kernels[[ in {place}]]",
     evidence=(
-        "{tuners.ns} in the autotuner of {tuners.by}",
+        "{tuners.ns} in {tuners.by}'s autotuner",
         "{late} of it in the run's second half",
-        "each new shape of input is tuned once more: shapes keep changing",
+        "each new input shape is autotuned again: shapes keep changing",
     ),
     will_not_help="a larger batch, more DataLoader workers",
 )
 _PRODUCTS: Final = Message(
-    title="{share} of step time are matrix products without tensor cores",
-    why="float32 without TF32, or sizes that are no multiple of 8, run on the ordinary units",
-    evidence=("{kernels.name}: {kernels.each} a step, {kernels.count:time}", "{device} has tensor cores"),
+    title="matmuls without tensor cores are {share} of step time",
+    why="float32 without TF32, or sizes that are not multiples of 8, run on CUDA cores",
+    evidence=(
+        "{kernels.name}: {kernels.each} a step, {kernels.count:launch|launches} in {steps} steps",
+        "{device} has tensor cores",
+    ),
     fix='torch.set_float32_matmul_precision("high")  # TF32; and, for more:\n'
     'with torch.autocast("cuda", dtype=torch.bfloat16): ...  # and sizes that are multiples of 8',
     will_not_help="more launches in flight, CUDA graphs: the kernels themselves are slow",
 )
 _WARMED_UP: Final = Message(
     title="{gpu} warmed up in {first}",
-    why="{first} took {cost} more than later ones do, of what a device's first use is made of",
+    why="{cost} of {first} is first-use setup of {gpu}",
     evidence=(
         "{first} took {took}, as long as {as_later:,.0f} later ones",
         "{parts.ns} of it {parts.said}",
-        "{native} more of it in native code, not counted here: so much loading does not explain it",
-        "{gpu} idled {idled} meanwhile",
+        "{native} more in native code, not counted: loading kernels does not take that long",
+        "{gpu} was idle {idled} meanwhile",
     ),
     fix=NOTHING,
     will_not_help="a faster GPU, a larger batch, more DataLoader workers",
@@ -165,39 +175,46 @@ MESSAGES: Final[Messages] = {
             title=_IDLE.title.replace("{doing}", doing), why=_IDLE.why.replace("{doing}", doing), fix=f"# {advice}"
         )
         for cause, (doing, advice) in _DOING.items()
+    }
+    | {
+        "gpu_wait": _IDLE.but(
+            title="{gpu} runs dry after {thread} waits for it",
+            why="{thread_name} waits for {gpu}, and queues nothing new meanwhile",
+            fix="# wait for it less often: .item(), .cpu(), synchronize()",
+        )
     },
     "TP502": {
         "held": Message(
             title="{gpu} waits for {holder}, which holds the GIL",
-            why="{holder} holds the GIL[[ {at}]], and nobody can launch work",
+            why="thread {holder} holds the GIL[[ {at}]], so no thread launches work",
             evidence=(
                 gil.DEVICE_WAITS,
-                "the waits are those of threads that launch its work, {thread}'s among them",
+                "these are the GIL waits of all threads that launch work on {gpu}, including {thread}",
             ),
             fix="{fix}",
             will_not_help=gil.WILL_NOT_HELP,
         ),
         "unread": Message(
             title="{gpu} waits for another thread, which holds the GIL",
-            why="another thread holds the GIL, and nobody can launch work",
+            why="another thread holds the GIL, so no thread launches work",
             evidence=("{gpu} waited {each} a step for the GIL's holder",),
-            fix="{fix}",
+            fix="# find the thread, and run its work in a process (threads share one GIL):\npy-spy top --gil --pid PID",
             will_not_help=gil.WILL_NOT_HELP,
         ),
     },
     "TP503": {
         "not_ready": _STARVED,
-        "in_the_loop": _STARVED.but(why="{place} makes the batch while {gpu} waits"),
+        "in_the_loop": _STARVED.but(why="the batch is made in {place}, while {gpu} waits"),
         "handed_over_slowly": _STARVED.but(
-            why="the next batch is ready when it is asked for, and taking it over takes {taking}",
-            fix="# fewer, larger tensors per batch; or ask for the next batch before you wait for {gpu}",
+            why="the next batch is ready when requested, but receiving it takes {taking}",
+            fix="# fewer, larger tensors per batch; or fetch the next batch before you sync with {gpu}",
             will_not_help=f"more workers: batches are ready; {_STARVED.will_not_help}",
         ),
     },
     "TP504": {
         "numbers": _SYNC.but(
-            title="the loop waits for {gpu} (.item() or the like), which then runs dry",
-            fix="# keep numbers on the device, and read them now and then:\nif step % 50 == 0: print({number}.item())",
+            title="host-device sync (.item() or the like) drains the queue of {gpu}",
+            fix="# keep scalars on the device, and read them now and then:\nif step % 50 == 0: print({number}.item())",
         ),
         "sync": _SYNC,
     },
@@ -208,7 +225,7 @@ MESSAGES: Final[Messages] = {
             evidence=(
                 "{gpu} lost {each} a step: {exposed} of copying with nothing else to do, {idle} idle while the host "
                 "copied",
-                "{copies} copies a step, {bytes}, at {speed}/s",
+                "[[one?1 copy]][[!one?{copies} copies]] a step, {bytes}, at {speed}/s",
                 "{pageable} of the bytes to the device come from pageable memory",
             ),
             fix="DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)",
@@ -226,7 +243,7 @@ MESSAGES: Final[Messages] = {
         "pauses": _TINY.but(
             title="{tiny} of the kernels are tiny, and {gpu} pauses after each",
             evidence=(
-                "{gpu} idled {each} a step between kernels that were both launched already",
+                "{gpu} was idle {each} a step between kernels that were already queued",
                 *_TINY.evidence,
             ),
         ),
@@ -234,13 +251,13 @@ MESSAGES: Final[Messages] = {
     "TP508": {
         "churn": _CHURN,
         "emptied": _CHURN.but(
-            title="torch.cuda.empty_cache() is called in the loop[[early? at the run's start]]",
+            title="torch.cuda.empty_cache() is called in the loop[[early?, early in the run]]",
             why="what it frees is allocated again at once: {place}",
             fix="# remove torch.cuda.empty_cache() from the loop",
-            will_not_help="a larger GPU: the memory is not short",
+            will_not_help="a larger GPU: memory is not scarce",
         ),
         "full": _CHURN.but(
-            title="{gpu}'s memory is full: the allocator frees what it kept, and tries again",
+            title="{gpu}'s memory is full: the allocator frees its cache and retries",
             why="{failed:allocation} failed at first: too little memory, or too fragmented[[; called by {place}]]",
             fix="# a smaller batch, or less fragmentation:\n{command}",
             will_not_help="torch.cuda.empty_cache(): the allocator does that by itself, and what it frees is allocated "
@@ -265,7 +282,10 @@ MESSAGES: Final[Messages] = {
         "few": Message(
             title="{few} of {all} kernels are {share} of {gpu}'s work",
             why="{name} takes {each} of each step",
-            evidence=("{kernels.share}: {kernels.name}, {kernels.count:time}, {kernels.ns} each",),
+            evidence=(
+                "{kernels.share}: {kernels.name}, {kernels.each} a step, {kernels.count:launch|launches} in "
+                "{steps} steps",
+            ),
             fix="# look at these first: another algorithm, data type or layout (channels_last, bfloat16)",
             will_not_help="tuning the other kernels",
         )
@@ -279,7 +299,7 @@ MESSAGES: Final[Messages] = {
     "TP513": {
         "busy": Message(
             title="{gpu} is busy {busy} of the time: the kernels set the pace",
-            why="the device has work whenever it is done with the last",
+            why="work is queued whenever {gpu} finishes the last",
             evidence=(
                 "a kernel starts {ahead} after its launch (median): the host runs ahead",
                 "{full:launch|launches} waited for room in the queue",
@@ -296,10 +316,10 @@ MESSAGES: Final[Messages] = {
             fix="# fewer distinct shapes in @triton.autotune(key=[...]): pad, or round the key up; cache_results=True"
         ),
         "Inductor": _TUNING.but(
-            fix="torch.compile(model, dynamic=True)  # or pad to a few shapes; mode without 'max-autotune'"
+            fix="torch.compile(model, dynamic=True)  # or pad to a few shapes; or no 'max-autotune' mode"
         ),
         "warm_up": _TUNING.but(
-            title="{by} tuned kernels at the run's start",
+            title="{by} autotuned kernels early in the run",
             evidence=(_TUNING.evidence[0], "hardly any in the run's second half"),
             fix=NOTHING,
         ),
@@ -307,7 +327,7 @@ MESSAGES: Final[Messages] = {
     "TP515": {
         "warm_up": _WARMED_UP,
         "tried_out": _WARMED_UP.but(
-            fix=f"{NOTHING}; of convolutions torch.backends.cudnn.benchmark = False tries out fewer kernels"
+            fix=f"{NOTHING}; torch.backends.cudnn.benchmark = False tries fewer convolution kernels"
         ),
     },
 }
@@ -315,18 +335,20 @@ MESSAGES: Final[Messages] = {
 TEXTS: Final = {
     "first_step": "the first step",
     "first_steps": "the first {steps} steps",
+    "once_each": "once",
+    "times_each": "{rate} times",
     # Parts of a warm-up, by cause.
     "warm_up_module_load": "loading kernels",
-    "warm_up_cuda_alloc": "taking memory",
-    "warm_up_gpu_wait": "waiting for the device, as when kernels are tried out",
-    "warm_up_launch": "in native code and in the calls that launch",
-    "warm_up_unknown": "of no cause that was seen: what libraries do at their first use is their own",
+    "warm_up_cuda_alloc": "allocating memory",
+    "warm_up_gpu_wait": "waiting for the device, as when kernels are autotuned",
+    "warm_up_launch": "in native code and launch calls",
+    "warm_up_unknown": "without a visible cause: first-use work of libraries is not seen",
 }
 
 UNSURE: Final[Doubts] = {
-    "gpu_idle_unseen": "{gpu} idles {share} of the time for something that was not seen",
+    "gpu_idle_unseen": "{gpu} is idle {share} of the time for an unidentified reason",
     "memory_unseen": "whether copies come from pinned memory was not recorded",
     "leads_unseen": "how soon kernels start after their launch is not known",
-    "names_unclear": "the names of its matrix products do not tell whether they use tensor cores",
-    "tuner_unseen": "no sample says in which function {thread} was",
+    "names_unclear": "the names of its matmul kernels do not tell whether they use tensor cores",
+    "tuner_unseen": "no sample shows what {thread} was running",
 }

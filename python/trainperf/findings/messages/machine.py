@@ -6,11 +6,11 @@ from typing import Final
 
 from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 
-_WAITS: Final = "{each} of each step's {step} {thread} is ready and waits for a CPU"
+_WAITS: Final = "for {each} of each step's {step} {thread} is runnable but has no CPU"
 _COMPETE: Final = "more threads or workers: they compete for the same CPUs"
 # At the default priority a process takes the CPUs from training as a thread does.
-_NICE: Final = "a process that yields the CPUs: os.nice(19) in it"
-_LED: Final = "[[led?# stop the other processes, and see to this run's own threads:\n]]"
+_NICE: Final = "a process that calls os.nice(19)"
+_LED: Final = "[[led?# stop the other processes, and fix this run's own threads:\n]]"
 
 _UNCLEAR: Final = Message(
     title="{thread} waits for a CPU",
@@ -19,24 +19,24 @@ _UNCLEAR: Final = Message(
     evidence=(
         _WAITS,
         "{load}",
-        "{shared} threads of torch share each operation: while one has no CPU the others wait for it, which counts as "
+        "{shared} torch threads share each operation: while one has no CPU the others wait for it, which counts as "
         "compute",
-        "{cpus:CPU} usable[[ of the machine's {machine}]][[, threads of torch: {threads}]], {workers:worker}",
+        "{cpus:CPU} usable[[ of the machine's {machine}]][[, torch threads: {threads}]], {workers:worker}",
     ),
     fix="# look at what else runs:\ntop -H",
-    will_not_help="a larger batch, pin_memory: the CPUs are short",
+    will_not_help="a larger batch, pin_memory: too few CPUs are free",
 )
 _CHILDREN: Final = _UNCLEAR.but(
-    title="its own child processes use the CPUs",
-    brief="its own child processes use the CPUs",
-    why="processes that this one started (no DataLoader workers) use {children:.1f} CPUs",
-    fix="# start them with `nice -n 19`, at another time, or fewer at once; `ps` lists them below this one:\n"
+    title="child processes use up the CPUs",
+    brief="child processes use up the CPUs",
+    why="child processes other than DataLoader workers use {children:.1f} CPUs",
+    fix="# start them with `nice -n 19`, at another time, or fewer at once; `ps` lists them below this process:\n"
     "ps -e --forest -o pid,pcpu,args",
 )
 _BOTH: Final = _UNCLEAR.but(
     title="{thread} waits for a CPU: its {named: and } and other processes compete",
     brief="its {named: and } and other processes compete",
-    why="{used:, }, other processes {others:.1f}[[elsewhere? or more]], of the {cpus} that it may use",
+    why="of {cpus:usable CPU} {used:, }, other processes {others:.1f}[[elsewhere? or more]]",
     fix="# stop the others, or run them at another time",
     will_not_help=_COMPETE,
 )
@@ -44,22 +44,18 @@ _OWN: Final = _UNCLEAR.but(
     title="{thread} waits for a CPU: {compete}",
     brief="{compete}",
     why="{own}[[, other processes {others:.1f}]]",
-    fix=f"{_LED}# start fewer of them, make them sleep between their turns, or move their work to {_NICE}\n"
-    "top -H -p PID",
+    fix=f"{_LED}# start fewer threads, make them sleep between polls, or move their work to {_NICE}\n"
+    "top -H -p PID  # lists them",
     will_not_help=_COMPETE,
 )
-_HOLDS: Final = "; most of their Python is {holder}[[ in {place}]]: it holds the GIL {gil} of the time"
+_HOLDS: Final = "; most of their Python is thread {holder}[[ in {place}]], which holds the GIL {gil} of the time"
 
 _OVER: Final = Message(
-    title="more threads and processes compute than there are CPUs: {wanted} on {have}",
-    why="[[{ranks:rank} of ]]{threads:torch thread}[[ and {workers:worker}]] share {have}",
-    evidence=(
-        _WAITS,
-        "{stopped} a step the container's quota stops it",
-        "[[{ranks:rank} of ]]{threads:torch thread}[[ and {workers:worker}]] on {have}",
-        "{load}",
-    ),
-    fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]]torch.set_num_threads({fewer})",
+    title="CPU oversubscription: {wanted} threads and processes on {have}",
+    why="[[{ranks:rank} with ]]{threads:torch thread}[[ and {workers:worker}]][[ranks? each]] share {have}",
+    evidence=(_WAITS, "for {stopped} a step the container's quota throttles it", "{load}"),
+    fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]][[threaded?torch.set_num_threads({fewer})]]"
+    "[[!threaded?# add CPUs or raise the quota]][[ranks?, or start fewer ranks]]",
     will_not_help=_COMPETE,
 )
 _PINNED: Final = Message(
@@ -68,8 +64,8 @@ _PINNED: Final = Message(
     "before",
     evidence=(
         _WAITS,
-        "{for_data} of each step's {step} it waits for workers that share these CPUs",
-        "allowed CPUs: {allowed:,}[[, {dots}]]; {idle:.1f} CPUs of the machine are idle on average",
+        "for {for_data} of each step's {step} it waits for workers that share these CPUs",
+        "allowed CPU IDs: {allowed:,}[[, {dots}]]; {idle:.1f} CPUs of the machine are idle on average",
         "{inherited:worker} inherited the affinity",
         "{load}",
     ),
@@ -86,7 +82,7 @@ _FREEZE: Final = (
 )
 _GC: Final = Message(
     title="garbage collections stop {thread}",
-    why="generation-2 collections walk every object that the program keeps alive, but what gc.freeze() set apart",
+    why="generation-2 collections walk every object that the program keeps alive, except those frozen by gc.freeze()",
     evidence=(
         "{generations.name}: {generations.count:collection}, {generations.each} each",
         "the longest took {longest}",
@@ -136,7 +132,7 @@ MESSAGES: Final[Messages] = {
         "others": _UNCLEAR.but(
             title="other processes use the CPUs",
             brief="other processes use the CPUs",
-            why="[[!elsewhere?other processes use {others:.1f} CPUs beside this one]]"
+            why="[[!elsewhere?other processes use {others:.1f} CPUs]]"
             "[[elsewhere?other processes use {others:.1f} or more of the CPUs that this one may use]]{beside}",
             fix="{fix}",
             will_not_help=_COMPETE,
@@ -144,43 +140,41 @@ MESSAGES: Final[Messages] = {
         "both": _BOTH,
         "both_many_workers": _BOTH.but(fix="DataLoader(..., num_workers={cpus})  # and stop the others"),
         "own_native": _OWN.but(
-            why="{own}, beside torch's[[, other processes {others:.1f}]]: libraries start them (OpenMP, OpenBLAS, "
-            "tokenizers)[[torch_more?, or torch, where set_num_threads allows it more in a part of the run]]"
-            "[[; {holder} may do so in {place}]]",
+            why="{own}[[, other processes {others:.1f}]]: from libraries (OpenMP, OpenBLAS, tokenizers)"
+            "[[torch_more?, or from torch if set_num_threads is higher in a part of the run]]"
+            "[[; thread {holder} may start them in {place}]]",
             fix=f"{_LED}{{limits}}",
         ),
         "own_threads": _OWN,
         "own_computing": _OWN.but(
             why=f"{_OWN.why}{_HOLDS}",
-            fix=f"{_LED}# start fewer of them, or move {{work}} to {_NICE}; or after {{training}}",
+            fix=f"{_LED}# start fewer threads, move {{work}} to {_NICE}, or run it after {{training}}",
         ),
         "own_polling": _OWN.but(
             why=f"{_OWN.why}{_HOLDS}",
-            fix=f"{_LED}# make {{holder}} sleep between its turns, or move {{work}} to {_NICE}; or after {{training}}",
+            fix=f"{_LED}# make {{holder}} sleep between polls, move {{work}} to {_NICE}, or run it after {{training}}",
         ),
     },
     "TP308": {
         "quota": Message(
-            title="the container's CPU quota stops {training}",
-            why="the cgroup's quota is used up, and all threads wait for its next period",
+            title="the container's CPU quota throttles {training}",
+            why="the cgroup's quota is used up, so all threads wait for its next period",
             evidence=(
-                "{each} of each step's {step} the kernel keeps the process off the CPU",
+                "for {each} of each step's {step} the kernel keeps the process off the CPU",
                 "the process gets {used:.1f} CPUs[[; torch uses {threads} threads]]",
-                "the quota is {quota}[[ since step {since}; before, {before}]]",
+                "quota: {quota}[[ since step {since}, {before} before]]",
             ),
-            fix="torch.set_num_threads({room})  # or raise the limit: docker run --cpus, resources.limits.cpu",
+            fix="[[threaded?torch.set_num_threads({room})  # or ]][[!threaded?# ]]raise the limit: docker run --cpus, "
+            "resources.limits.cpu",
             will_not_help="more workers or more threads: they use the quota up sooner",
         )
     },
     "TP602": {
         "threads": _OVER,
-        "cheaper_samples": _OVER.but(
-            fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]][[!torchrun?# ]]as the loop waits for its "
-            "workers: more CPUs, or make their samples cheaper"
-        ),
+        "cheaper_samples": _OVER.but(fix="# the loop waits for its workers: add CPUs, or make their samples cheaper"),
         "workers": _OVER.but(
-            fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]]DataLoader(..., num_workers={fewer_workers})"
-            "[[both?\ntorch.set_num_threads({fewer})]]"
+            fix="DataLoader(..., num_workers={fewer_workers})[[threaded?\ntorch.set_num_threads({fewer})]]"
+            "[[torchrun?  # or OMP_NUM_THREADS={fewer} torchrun ...]]"
         ),
     },
     "TP604": {
@@ -200,30 +194,32 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
-    "cpu_load": "in CPUs[[in_waits?, where it waits]]: this process {own:.1f}[[ ({own_threads:.1f} in own threads)]]"
+    "cpu_load": "CPUs used[[in_waits? meanwhile]]: this process {own:.1f}[[ ({own_threads:.1f} in own threads)]]"
     "[[, its workers {workers:.1f}{mean}]][[, the other ranks {ranks:.1f}{mean}]]"
-    "[[, other child processes {children:.1f}{mean}]], others[[elsewhere? on these CPUs]] {others:.1f}"
-    "[[at_least? or more]]",
+    "[[, other child processes {children:.1f}{mean}]][[, others{on_these} {others:.1f}{or_more}]]",
+    "on_these_cpus": " on these CPUs",
+    "or_more": " or more",
     "on_average": " (on average)",
-    "compete": "[[led?other processes and ]]this process' own[[native? native]] threads[[others? and other processes]] "
+    "compete": "[[led?other processes and ]]the process's own[[native? native]] threads[[others? and other processes]] "
     "compete",
-    "native_use": "{count:native thread} use[[!several?s]] {cpus:.1f} CPUs",
-    "python_use": "{names:,}[[ and {more} more]] use[[!several?s]] {cpus:.1f} CPUs",
+    "native_use": "{count:native thread} besides torch's use[[!several?s]] {cpus:.1f} CPUs",
+    "python_use": "[[!several?thread]][[several?threads]] {names:,}[[ and {more} more]] use[[!several?s]] "
+    "{cpus:.1f} CPUs",
     "its_work": "its work",
-    "own_use": "own threads (beside torch) use {cpus:.1f} CPUs",
+    "own_use": "own threads (besides torch's) use {cpus:.1f} CPUs",
     "limit_any": "# limit their number: OMP_NUM_THREADS=1, and torch.set_num_threads(1)",
     "limit_pools": "# limit their number; imported here, with threads of their own: {names:,}[[\n{command}]]"
     "[[\n{calls}]]",
     "both_workers": "workers",
     "both_children": "child processes",
     "both_ranks": "other ranks",
-    "used_by_workers": "its {workers:worker} used {used:.1f} CPUs",
-    "used_by_children": "its child processes used {used:.1f} CPUs",
-    "used_by_ranks": "its other ranks used {used:.1f} CPUs",
-    "beside_nothing": "; nothing in this program makes them do so",
-    "beside_unknown": "; processes that this one started may be among them: it is known once a watch has ended",
-    "beside_own": "; this run's own threads and processes, beside {training}, use {own:.1f}"
-    "[[; of these {holder} holds the GIL most]][[ in {place}]]{unknown}",
+    "used_by_workers": "its {workers:worker} used {used:.1f}",
+    "used_by_children": "its child processes used {used:.1f}",
+    "used_by_ranks": "its other ranks used {used:.1f}",
+    "beside_nothing": "; nothing in this program causes it",
+    "beside_unknown": "; child processes may be among them: that is known once the watch ends",
+    "beside_own": "; this run's own threads and processes, besides {training}, use {own:.1f}"
+    "[[; of these thread {holder} holds the GIL most]][[ in {place}]]{unknown}",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",
     "room_threads": "torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them",
@@ -232,7 +228,7 @@ TEXTS: Final = {
     "have_cpus": "{cpus:CPU}",
     "have_quota": "a quota of {cpus:g} CPU[[!one?s]]",
     "quota_cpus": "{cpus:g} CPU[[!one?s]]",
-    "no_quota": "there was none",
+    "no_quota": "none",
     "during_step": "during step {step}",
     "before_first_step": "before the first step",
     "gc_incremental": "incremental",

@@ -10,46 +10,46 @@ from trainperf.findings.messages.general import NOTHING
 # To a file that is rewritten whole.
 APPEND: Final = (
     "# append the new row instead of rewriting the whole file each time; or write every N steps:\n"
-    'with open(path, "a") as file: file.write(json.dumps(row) + "\\n")  # a row: csv.writer(file).writerow(row)'
+    'with open(path, "a") as file: file.write(json.dumps(row) + "\\n")  # CSV: csv.writer(file).writerow(row)'
 )
 
 _UNEVEN: Final = Message(
     title="{part} runs {ratio:.1f} times slower than the rest[[mostly?, because of {cause}]]"
     "[[!mostly?; {cause} is {share} of the difference]]",
-    why="in steps {first} to {last} {cause} takes {cause_inside} a step, elsewhere {cause_outside}"
-    "[[ ({holder} in {place})]]",
+    why="in steps {first} to {last} {cause}[[ (for thread {holder} in {place})]] takes {cause_inside} a step, "
+    "elsewhere {cause_outside}",
     evidence=(
-        "steps {first} to {last}: median {inside}; the others: {outside}",
+        "steps {first} to {last}: median {inside}; the rest: {outside}",
         "{cause} is {share} of the difference",
         "other processes used {cpus:.1f} CPUs then, and {cpus_elsewhere:.1f} in the rest of the run",
-        "at the others' pace the run would take {excess} less ({excess_share})",
+        "at the pace of the rest the run would take {excess} less ({excess_share})",
     ),
     fix="# {hint}",
-    will_not_help="what speeds up every step alike: that part stays slower than the rest",
+    will_not_help="speeding up all steps equally: that part stays slower than the rest",
 )
 
 _HISTORY: Final = (
-    "recent = collections.deque(maxlen=100)  # in place of a list of all steps\n"
-    "total += value; mean = total / (step + 1)  # a running result, in place of a pass over the history"
+    "recent = collections.deque(maxlen=100)  # instead of a list of all steps\n"
+    "total += value; mean = total / (step + 1)  # a running result, instead of a pass over the history"
 )
 _GRAPH: Final = (
-    "total += loss.detach()  # a sum or a list of losses keeps every graph; state = state.detach() cuts a recurrent "
-    "one\n"
-    "# search the loop for register_hook, retain_graph=True, and calls on weights or losses under grad mode"
+    "total += loss.detach()  # summed or listed losses keep every graph; recurrent state: state = "
+    "state.detach()\n"
+    "# search the loop for register_hook, retain_graph=True, and ops on weights or losses with grad enabled"
 )
 _GROWS: Final = Message(
     title="{phase} grows by {rise_ms:.2g} ms a step: something is added at each step",
-    why="each step adds to what {phase} goes through (a list, a table, a buffer)",
+    why="each step adds to a list, table or buffer that {phase} goes through",
     evidence=(
-        "{phases.name}: {phases.first} a step at first, {phases.last} at the end; means of the thirds: "
-        "{phases.thirds:,}[[phases.bends?; it grows faster and faster]]",
+        "{phases.name}: {phases.first} a step at first, {phases.last} at the end; means by third: "
+        "{phases.thirds}[[phases.bends?; growth accelerates]]",
         "the rest of the step, {rest}, does not grow",
         "at the first steps' pace the run would take {excess} less ({excess_share})",
     ),
     fix="{fix}",
-    will_not_help="torch.compile, a faster CPU, fewer samples a batch: the steps go on growing",
+    will_not_help="torch.compile, a faster CPU, fewer samples a batch: step time keeps growing",
 )
-_FUNCTION_GROWS: Final = "{place_and_caller} takes longer at each step, as what it works on grows"
+_FUNCTION_GROWS: Final = "{place_and_caller} takes longer at each step: the data that it processes grows"
 
 _COMPILED: Final = Message(
     title="torch.compile warmed up",
@@ -57,8 +57,8 @@ _COMPILED: Final = Message(
     evidence=(
         "{total} of compiling in {compiled} of {steps} steps, {share} of step time",
         "first in step {first}",
-        "long after it again: {late_ns} in {listed}",
-        "steps that compile are kept out of the median",
+        "recompiled later: {late_ns} in {listed}",
+        "compiling steps are excluded from the median",
     ),
     fix=f"{NOTHING}; between runs the cache helps: TORCHINDUCTOR_CACHE_DIR",
     will_not_help="faster data or a larger batch",
@@ -69,26 +69,26 @@ _DYNAMIC: Final = (
     "torch._dynamo.mark_dynamic(inputs, 1)  # or only the dimension that varies, on each batch\n"
     f"{_SAYS_WHY}"
 )
-_OFTEN: Final = "torch.compile compiles again and again"
+_OFTEN: Final = "torch.compile keeps recompiling"
 
 MESSAGES: Final[Messages] = {
     "TP401": {
         "mostly": _UNEVEN,
         "partly": _UNEVEN,
-        "busier": _UNEVEN.but(fix="# it may be CPUs that others use, which are slower (caches, clock); or {hint}"),
+        "busier": _UNEVEN.but(fix="# other processes may slow the CPUs (caches, clock), or {hint}"),
     },
     "TP402": {
         "warm_up": _COMPILED,
-        "late": _COMPILED.but(title="torch.compile compiles again in {listed}", fix=_DYNAMIC),
+        "late": _COMPILED.but(title="torch.compile recompiles in {listed}", fix=_DYNAMIC),
         "often": _COMPILED.but(title=_OFTEN, fix=f"{_SAYS_WHY}; then: torch.compile(model, dynamic=True)"),
         "often_late": _COMPILED.but(title=_OFTEN, fix=_DYNAMIC),
     },
     "TP403": {
         "slower": Message(
-            title="{slower} slower than its last {runs} runs",
+            title="{slower} slower than the last {runs} runs",
             why="{cause} takes {more} a step more than it used to",
             evidence=(
-                "median step {median}; of the last {runs} runs called {name} on this host: {earlier:,}",
+                "median step {median}; last {runs} runs named {name} on this host: {earlier}",
                 "{cause} takes {takes} a step; usually {usually}",
             ),
             fix="# what changed since then?\ntrainperf compare {last_file} {this_file}",
@@ -97,17 +97,17 @@ MESSAGES: Final[Messages] = {
     "TP404": {
         "phase": _GROWS,
         "function": _GROWS.but(
-            title="{function} takes {rise_ms:.2g} ms longer at each step: what it works on grows", why=_FUNCTION_GROWS
+            title="{function} takes {rise_ms:.2g} ms longer at each step: its data grows", why=_FUNCTION_GROWS
         ),
         "function_in_phase": _GROWS.but(why=_FUNCTION_GROWS),
         "rewritten_log": _GROWS.but(
-            title="{function} takes {rise_ms:.2g} ms longer at each step: it writes its whole log again",
-            why="{place_and_caller} writes every row so far again, in place of the new one",
+            title="{function} takes {rise_ms:.2g} ms longer at each step: it rewrites its whole log",
+            why="{place_and_caller} rewrites every row so far, not just the new one",
             fix=APPEND,
         ),
         "function_in_backward": _GROWS.but(
             why="{place} runs in backward, more often or for longer at each step",
-            fix="# register {place} once, before the loop: each call of register_hook adds one more\n{fix}",
+            fix="# register {function}() once, before the loop: each register_hook call adds another\n{fix}",
         ),
         "suspect": _GROWS.but(
             why="{suspect} may add to the graph: a call on weights that require grad leaves a hook at each step",
@@ -119,7 +119,7 @@ MESSAGES: Final[Messages] = {
         "inputs": _GROWS.but(
             title="the model's work grows with the steps: longer inputs, or a history that it keeps",
             why="forward and backward grow together, as they do with longer sequences or larger batches",
-            fix="# no action needed where the inputs grow on purpose (a curriculum); else print their shapes:\n"
+            fix="# no action needed if the inputs grow on purpose (a curriculum); else print their shapes:\n"
             "print(step, inputs.shape)",
             will_not_help="less logging or faster data: the model itself takes longer",
         ),
@@ -140,18 +140,19 @@ TEXTS: Final = {
     "phase_checkpoint": "writing checkpoints",
     "phase_forward": "forward (with what runs before it)",
     "phase_other": "code outside forward, backward and optimizer",
-    "growth_fix_backward": "with torch.no_grad():  # or on weight.detach(): whatever the loop does with weights "
-    f"besides training them\n    update(model)\n{_GRAPH}",
+    "growth_fix_backward": "with torch.no_grad():  # around all non-training use of the weights, or use "
+    f"weight.detach() there\n    update(model)\n{_GRAPH}",
     "growth_fix_optimizer": "optimizer.add_param_group(group)  # once, before the loop; and add each weight once",
-    "growth_fix_logging": "file.write(line)  # open(path, 'a'): append the new row, in place of writing the whole "
-    f"table again\n{_HISTORY}",
+    "growth_fix_logging": "file.write(line)  # open(path, 'a'): append the new row, instead of rewriting the "
+    f"whole table\n{_HISTORY}",
     "growth_fix_checkpoint": "# save the weights and the optimizer's state; append histories to a file of their own",
     "growth_fix_validation": f"metric.reset()  # after each validation\n{_HISTORY}",
     "growth_fix_fetch": "# keep what __getitem__ and the sampler search or copy from growing with the samples served\n"
     f"{_HISTORY}",
     "growth_fix_other": _HISTORY,
     # What to look for in a slower part, by cause.
-    "uneven_gil_wait": "look for a thread that runs Python in that part: a prefetch, a preload, an upload",
+    "uneven_gil_wait": "[[stop thread {holder} in that part, or run {place} in a process]]"
+    "[[!holder?look for a thread that runs Python in that part: a prefetch, a preload, an upload]]",
     "uneven_data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",
     "uneven_descheduled": "something else used the CPUs then: a start-up, a preprocessing job",
     "uneven_throttled": "the quota was used up then",
@@ -166,14 +167,14 @@ TEXTS: Final = {
 
 UNSURE: Final[Doubts] = {
     "uneven_few_steps": "{steps:step} [[several?are]][[!several?is]] too few to compare parts of the run",
-    "uneven_by_chance": "steps differ as much in random order: steps {first} to {last} may be slower by chance",
+    "uneven_by_chance": "shuffled steps differ as much: steps {first} to {last} may be slower by chance",
     "uneven_unexplained": "no cause explains why steps {first} to {last} are slower",
     "growth_few_steps": "{steps:step} [[several?are]][[!several?is]] too few to see a trend",
-    "growth_short": "the steps get longer, in less than a second: run longer",
-    "history_few_runs": "{runs:earlier run} of the name {name} on this host[[ (and {others} of another batch size)]]: "
-    "{least} are the least",
-    "history_few_steps": "{steps:step} beside the warm-up: too few",
+    "growth_short": "the steps get longer, but the run lasts less than a second: run longer",
+    "history_few_runs": "{runs:earlier run} named {name} on this host[[ (and {others} with another batch size)]]: "
+    "at least {least} needed",
+    "history_few_steps": "{steps:step} besides warm-up: too few",
     "history_varies": "its steps vary too much to call it slower than the earlier runs",
-    "history_clock": "the shortest run lasted {seconds:.1f} s: another clock or neighbour alone can do this",
+    "history_clock": "the shortest run lasted {seconds:.1f} s: CPU clock or a noisy neighbor can do this",
     "uneven_short": "steps {first} to {last} are slower for {seconds:.1f} s only: it may be the machine, run longer",
 }

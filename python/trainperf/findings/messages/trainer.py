@@ -8,17 +8,17 @@ from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 
 _HOLD_UP: Final = "the {kind}[[several?s]] {names} hold[[!several?s]] up the loop"
 _CALLS: Final = "{hooks.name}[[ ({hooks.place})]]: {hooks.count:call}, {hooks.each} each, the longest {hooks.longest}"
-_BESIDE: Final = "[[computes?in a process]][[!computes?in a thread, of copies]]"
+_BESIDE: Final = "[[computes?in a process]][[!computes?in a thread, on copies]]"
 _FULL_WHY: Final = (
-    "{part}.{hook} [[waits?{does}]][[!waits?runs on {thread}]][[few?, and few of its calls take long]]"
-    "[[epochs? once an epoch]][[alike? at every call]][[ ({hook_place})]][[: most of it in {method}]]"
+    "{part}.{hook}[[ ({hook_place})]] [[waits?{does}]][[!waits?holds {thread}]][[few?, and a few calls are slow]]"
+    "[[epochs? once an epoch]][[alike? on every call]][[: most of it in {method}]]"
     "[[, while {awaited} is in {awaited_at}]][[; {also_said}]][[; {time_in}]]"
 )
 _CALLBACK: Final = Message(
     title=_HOLD_UP,
     why=_FULL_WHY,
     evidence=(
-        "{each} of each step's {step} in {part}, all of its hooks[[module? in {loop}]]",
+        "{each} of each step's {step} in all hooks of {part}[[module? in {loop}]]",
         _CALLS,
         "{also.each} of each step's {also.step} in {also.part} ({also.place}): {also.hook}: {also.count:call}, "
         "{also.call} each, the longest {also.longest}",
@@ -27,19 +27,19 @@ _CALLBACK: Final = Message(
         "[[modules?others]][[!modules?other callbacks]]: {others:,}",
     ),
     fix=f"# do less there, or do it {_BESIDE}",
-    will_not_help="more workers; [[module?a callback that does the same]]"
-    "[[!module?where it stands in the list of callbacks]]"
-    "[[computes?; a thread: it is Python, and takes the GIL from {training}]]",
+    will_not_help="more workers; [[module?moving it to a callback]]"
+    "[[!module?reordering the callbacks]]"
+    "[[computes?; a thread: it competes with {training} for the GIL]]",
 )
-_OWN: Final = "the framework's own: let it work less often, by its options, or leave it out[[\n{option}]]"
+_OWN: Final = "the framework's own: run it less often via its options, or drop it[[\n{option}]]"
 # A module's hooks are where training itself may be: a clipping, an average of the weights, what shapes the batch.
 _NEEDED: Final = (
-    "[[!epochs?\n# if every step needs it: few operations on all tensors (torch._foreach_*); work on the batch in the "
+    "[[!epochs?\n# if every step needs it: batch the ops (torch._foreach_*); move work on the batch into the "
     "DataLoader]]"
 )
 _LOGGER: Final = Message(
     title=_HOLD_UP,
-    why="{part}.{hook} takes {call} a call[[, every {every:step}]][[; {second_share} of its time is in {second}]]",
+    why="{part}.{hook} takes {call} a call[[, every {every:step}]][[; {second_share} of {part}'s time is in {second}]]",
     evidence=(
         "{each} of each step's {step} in {part}, which writes on {thread}",
         "{hook}[[, called by {by}]]: {count:call}, {call} each, the longest {longest}",
@@ -47,7 +47,7 @@ _LOGGER: Final = Message(
         "{also.count:call}, {also.call} each, the longest {also.longest}",
         "other loggers: {others:,}",
     ),
-    will_not_help="a faster model or more workers: it is the same for each log call",
+    will_not_help="a faster model or more workers: the cost is per log call",
 )
 _CSV: Final = (
     "[[csv?CSVLogger(..., flush_logs_every_n_steps=1000)  # and the same keys in each call: a new one rewrites "
@@ -61,7 +61,7 @@ MESSAGES: Final[Messages] = {
         "method": _CALLBACK.but(fix=f"# do less there, more rarely, or {_BESIDE}"),
         "frameworks": _CALLBACK.but(fix=f"# {{part}} is {_OWN}"),
         "inherited": _CALLBACK.but(fix=f"# what {{part}} inherits is {_OWN}"),
-        "few_calls": _CALLBACK.but(fix=f"# what only few of its calls do: more rarely still, less, or {_BESIDE}"),
+        "few_calls": _CALLBACK.but(fix=f"# its rare slow calls: do that work less often, do less, or {_BESIDE}"),
         "every_n": _CALLBACK.but(
             fix=f"# do it every {{every}} {{unit}}, or {_BESIDE}\nif {{counter}} % {{every}}: return"
         ),
@@ -69,24 +69,24 @@ MESSAGES: Final[Messages] = {
             fix="# compute metrics and plots every {every} {unit}\nif {counter} % {every} == 0: ..." + _NEEDED
         ),
         "waits": _CALLBACK.but(
-            fix="{wait_fix}", will_not_help="a thread: it waits for others already; {wait_will_not_help}"
+            fix="{wait_fix}", will_not_help="a thread: it waits on one already; {wait_will_not_help}"
         ),
     },
     "TP702": {
         "lightning": _LOGGER.but(fix=f"{_CSV}Trainer(log_every_n_steps={{seldom}})[[  # now {{every}}]]"),
         "hugging_face": _LOGGER.but(fix=f"{_CSV}TrainingArguments(logging_steps={{seldom}})[[  # now {{every}}]]"),
         "by_program": _LOGGER.but(
-            why="{part}.{hook} takes {call} a call, called by {by}[[; {second_share} of its time is in {second}]]",
+            why="{part}.{hook} takes {call} a call, called by {by}[[; {second_share} of {part}'s time is in {second}]]",
             fix=f"{_CSV}# in {{caller}}: log less often, or several metrics in one call",
         ),
     },
     "TP703": {
         "read": Message(
             title="metrics on the progress bar are read at every batch",
-            why="Lightning calls .item() on each of them after every batch, however seldom the bar is drawn",
+            why="Lightning calls .item() on each of them after every batch, even if the bar is rarely drawn",
             evidence=(
                 "{metrics:metric} with prog_bar=True: {names:,}[[, {dots}]]",
-                "{each} after each batch, most of it until the device has computed the value",
+                "{each} after each batch, mostly waiting for the device to compute it",
             ),
             fix='self.log("loss", loss, prog_bar=False)  # or prog_bar=batch_idx % 50 == 0',
             will_not_help="a larger refresh_rate of the progress bar, a larger log_every_n_steps",
@@ -107,13 +107,13 @@ MESSAGES: Final[Messages] = {
     },
     "TP705": {
         "restarts": Message(
-            title="the validation loader starts its worker processes again each time",
+            title="the validation loader restarts its worker processes each time",
             why="each validation begins with iter(loader), which starts {workers:worker}",
             evidence=(
-                "{starts:start} of {workers:worker}, {each} each with the first batch",
+                "{starts:start} of {workers:worker}, {each} each to the first batch",
                 "persistent_workers=False",
             ),
-            fix="DataLoader(..., num_workers={workers}, persistent_workers=True)  # of the validation data",
+            fix="DataLoader(..., num_workers={workers}, persistent_workers=True)  # for the validation data",
             will_not_help="more workers: each one makes the start longer",
         )
     },
@@ -127,15 +127,15 @@ MESSAGES: Final[Messages] = {
             ),
             fix="# until it is fixed there, and if you need no shutdown on SIGTERM:\n"
             "trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None",
-            will_not_help="if one rank is slower than the others, the wait only moves into backward's all-reduce",
+            will_not_help="this, if one rank is slow: the wait only moves into backward's all-reduce",
         )
     },
     "TP707": {
         "log_calls": Message(
-            title="the calls of self.log take much of the step",
+            title="self.log calls take much of the step",
             why="Lightning runs Python for each metric at each call: {place}",
             evidence=(
-                "{each} of each step's {step} in Lightning's self.log and self.log_dict, by {samples:sample}",
+                "{each} of each step's {step} in Lightning's self.log and self.log_dict ({samples:sample})",
                 "{spots.share} of it in {spots.place}",
             ),
             fix="# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)",

@@ -16,7 +16,7 @@ TEXTS: Final = {
     f"or {_MARK}",
     # About a finding.
     "top": "[[{idle}: ]][[{paid}; in addition, ]]{slug}[[, {cost}]]: {title}",
-    "idle": "GPU idle {share}[[, {unseen} for something that was not seen]]",
+    "idle": "GPU idle {share}[[, {unseen} for an unidentified reason]]",
     "paid": "{title}: {share} of step time",
     "slow_part": "{part} is slow because of it",
     "more_untold": "more, {share}, is {cause}: unexplained",
@@ -30,7 +30,7 @@ TEXTS: Final = {
     "costs": "{each}/step ({share})",
     # Too few steps.
     "too_few": "only {steps:step} seen: too few for a verdict",
-    "few_idle": "the GPU idles {share} of it",
+    "few_idle": "the GPU is idle {share} of it",
     "unsampled": "{share} of it unknown: {why}",
     "too_short": "too short for a sample of what ran",
     "run_more": "run more[[plain?, or call run.step() after each: else the first begins at its backward]]",

@@ -134,13 +134,12 @@ def _gil(facts: Facts, device: Gpu, loss: _Loss) -> _Told | Unsure:
     if why is not None:
         return Unsure("probe_off", {"why": why})
     holders = facts.holders(kind="idle_gil_wait")
-    fix = in_a_process(holders[0] if holders else None)
     if not holders:
-        return _Told("unread", {"fix": fix})
+        return _Told("unread")
     top = holders[0]
     return _Told(
         "held",
-        {"holder": top.name, "at": holder_at(facts, top), "fix": fix, **device_waits(facts)},
+        {"holder": top.name, "at": holder_at(facts, top), "fix": in_a_process(top), **device_waits(facts)},
         top.spot,
         samples=top.waits if top.spot is not None else None,
         who=tuple(h.name for h in holders[:3]),
@@ -154,13 +153,20 @@ def _data(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
     ready, took = sum(map(loaders.ready_count, of_workers)), sum(map(loaders.ready_ns, of_workers))
     slow = ready > sum(map(loaders.starved_count, of_workers))
     have = max((loaders.num_workers(v) for v in of_workers), default=0)
+    wanted = max(have + 1, min(8, cpus - 1) if cpus else 4, 2)
+    # More of them than CPUs help where they are known to wait.
+    beyond = 0 < cpus < wanted
+    waiting = beyond and loaders.worker_view(*of_workers).waits if of_workers else False
     first_kernel = device.device.totals.first_kernel_ns
     params: Params = {
         **_of_step(facts, facts.cause_ns("data_wait")),
         "first_kernel": Ns(first_kernel) if first_kernel else None,
         "cpus": Count(cpus) if cpus else None,
         "taking": Ns(took / ready) if ready else None,
-        "workers": max(have + 1, min(8, cpus - 1) if cpus else 4, 2),
+        "have": have,
+        "workers": wanted if waiting or not beyond else max(2, cpus),
+        "waiting": waiting,
+        "full": bool(0 < cpus <= have and not waiting),
     }
     in_the_loop = top is not None and not of_workers
     return _Told("handed_over_slowly" if slow else "in_the_loop" if in_the_loop else "not_ready", params, top)
@@ -176,6 +182,7 @@ def _sync(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
     params: Params = {
         "syncs": Count(syncs.count),
         "rate": Number(syncs.count / facts.steps),
+        "often": _often(syncs.count / facts.steps),
         "small": Count(small) if small else None,
         "small_rate": Number(small / facts.steps),
         "spots": tuple(
@@ -187,6 +194,11 @@ def _sync(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
     numbers = small > 0 and 2 * small >= max(syncs.count, waiting)
     samples = sum(s.samples for s in spots) if spots else None
     return _Told("numbers" if numbers else "sync", params, _first(spots), samples)
+
+
+def _often(rate: float) -> Said:
+    """ "once", "2.5 times"."""
+    return Said("once_each") if f"{Number(rate)}" == "1" else Said("times_each", {"rate": Number(rate)})
 
 
 def _pageable(device: Gpu) -> tuple[float, int]:
@@ -207,10 +219,12 @@ def _copies_lost(facts: Facts, device: Gpu) -> _Loss:
 def _copies(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
     pageable = [c for c in device.copies if c.direction == "h2d" and c.src == "pageable"]
     ns, paged = sum(c.ns for c in pageable), sum(c.bytes for c in pageable)
+    copies = Number(sum(c.count for c in pageable) / facts.steps)
     params: Params = {
         "exposed": Ns(loss.exposed_ns / facts.steps),
         "idle": Ns(sum(loss.idle.values()) / facts.steps),
-        "copies": Number(sum(c.count for c in pageable) / facts.steps),
+        "copies": copies,
+        "one": f"{copies}" == "1",
         "bytes": Bytes(paged / facts.steps),
         "speed": Bytes(paged / ns * 1e9) if ns else None,
         "pageable": Share(_pageable(device)[0]),
@@ -254,20 +268,21 @@ def _collectives(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
         "whole": Ns(whole / facts.steps),
         "exposed": Ns(loss.exposed_ns / facts.steps),
         "hidden": Share(1 - loss.exposed_ns / whole if whole else 0.0),
-        "kernels": _rows(kernels[:2]),
+        "kernels": _rows(facts, kernels[:2]),
         "kernel": gpu.short_kernel(kernels[0].name) if kernels else None,
     }
     names = tuple(gpu.short_kernel(k.name) for k in kernels[:1])
     return _Told("gradients" if gradients else "other", params, who=names or ("",))
 
 
-def _rows(kernels: Sequence[Kernel], **more: Callable[[Kernel], Ns | Share]) -> tuple[Params, ...]:
+def _rows(facts: Facts, kernels: Sequence[Kernel], *, whole_ns: int = 0) -> tuple[Params, ...]:
+    """`whole_ns`: what each is given as a share of."""
     return tuple(
         {
             "name": gpu.short_kernel(k.name),
-            "count": Count(k.count),
-            "ns": Ns(k.ns / k.count),
-            **{name: of(k) for name, of in more.items()},
+            "count": Count(k.count),  # in the whole run
+            "each": Ns(k.ns / facts.steps),
+            "share": Share(k.ns / whole_ns) if whole_ns else None,
         }
         for k in kernels
     )
@@ -308,7 +323,8 @@ def _launching(facts: Facts, device: Gpu, loss: _Loss) -> _Told | Unsure | None:
         return None
     params: Params = {
         **_sizes(facts, device),
-        "launches": Number(totals.launches / facts.steps),
+        # Of graphs: one of many kernels.
+        "launches": Count(totals.launches / facts.steps) if 1.1 * totals.launches < totals.kernels else None,
         "gap_us": Number(_gap_us(device)),
         "lead_us": Number(totals.lead_ns_median / 1000),
     }
@@ -344,7 +360,7 @@ def gpu_idle(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     if spot is not None and spot.samples < limit("min_samples"):
         spot = None
     others = sorted(((ns, c) for c, ns in left.items() if c != cause), reverse=True)
-    host = sum(cells.values())
+    host = facts.cause_ns(cause)
     return Diagnosis(
         variant=cause,
         severity=severity,
@@ -460,7 +476,8 @@ def few_ops(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             "share": Share(ns / device.kernel_ns),
             "name": gpu.short_kernel(few[0].name),
             "each": Ns(few[0].ns / facts.steps),
-            "kernels": _rows(few, share=lambda k: Share(k.ns / device.kernel_ns)),
+            "kernels": _rows(facts, few, whole_ns=device.kernel_ns),
+            "steps": Count(facts.steps),
         },
         sure=Sure(doubts=device.doubts),
     )
@@ -484,7 +501,8 @@ def no_tensor_cores(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         claim=Claim("compute"),
         params={
             "share": Share(facts.share(ns)),
-            "kernels": _rows(without[:3], each=lambda k: Ns(k.ns / facts.steps)),
+            "kernels": _rows(facts, without[:3]),
+            "steps": Count(facts.steps),
             "device": device.device.name if major else None,
         },
         sure=Sure(doubts=device.doubts),

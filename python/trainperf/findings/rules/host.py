@@ -70,7 +70,11 @@ def framework_python(facts: Facts, limits: Limits) -> Outcome:
     # What makes each operation keep a stack comes first, and is all of it.
     anomaly = bool(facts.run.anomaly_percent)
     of_profiler = Share(sum(d.ns for d in profilers) / other)
-    params: Params = {"anomaly": anomaly, "profiler": of_profiler if of_profiler >= limit("warn_share") else None}
+    params: Params = {
+        "anomaly": anomaly,
+        "profiler": of_profiler if of_profiler >= limit("warn_share") else None,
+        "optimizer": _faster_optimizer(facts),
+    }
     return _in_framework(facts, variant, claims, theirs, params, saved=1.0 if anomaly else share)
 
 
@@ -158,6 +162,21 @@ def _part_of_most(facts: Facts, theirs: Sequence[Detail]) -> tuple[str, float]:
     if most != "model" and caller is not None:
         return "calls", caller.share
     return "networks" if "lightning" in facts.run.meta.get("framework", "") else "model", share
+
+
+def _faster_optimizer(facts: Facts) -> Said:
+    """An option of the loop's optimizer with which its step runs less Python."""
+    found = [description for kind, description in facts.run.objects.values() if kind == "optimizer"]
+    names = {str(description.get("class")) for description in found}
+    if len(names) != 1 or not all(map(_is_torchs, found)):
+        return Said("optimizer_unknown")
+    (name,) = names
+    if any(description.get("fused") is True for description in found):
+        return Said("optimizer_as_it_is")
+    if name in _FUSED and (facts.run.feeds_device or facts.torch_version >= _FUSED_SINCE):
+        return Said("optimizer_fused", {"name": name})
+    foreach = any(description.get("foreach") is True for description in found)
+    return Said("optimizer_as_it_is") if foreach else Said("optimizer_foreach", {"name": name})
 
 
 # -- the optimizer

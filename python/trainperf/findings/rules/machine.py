@@ -206,6 +206,7 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
     seconds = (host[-1].at_ns - host[0].at_ns) / 1e9 if len(host) > 1 else 0.0
     used = (host[-1].process_cpu_ns - host[0].process_cpu_ns) / 1e9 / seconds if seconds else 0.0
     quota = cpu_use.quota(facts.run)
+    room = max(1, int(quota.cpus) if quota is not None else round(used))
     changed: Params = {}
     if quota is not None and quota.before is not None:
         since = Count(cpu_use.steps_before(facts.run, quota.at_ns))
@@ -218,9 +219,10 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
             **_of_step(facts, cost),
             **changed,
             "used": Number(used) if used else None,
-            "threads": facts.run.meta.get("torch_threads") or None,
+            "threads": facts.torch_threads or None,
             "quota": Said("quota_cpus", _quota(quota.cpus)) if quota is not None else None,
-            "room": max(1, int(quota.cpus) if quota is not None else round(used)),
+            "room": room,
+            "threaded": not 0 < facts.torch_threads <= room,
         },
         who=(facts.step_thread_name,),
         affected=facts.affected("throttled"),
@@ -287,10 +289,10 @@ def _fewer(facts: Facts, wants: cpus.Demand) -> tuple[str, Params]:
         variant = "cheaper_samples"
     return variant, {
         "have": have,
-        "torchrun": wants.ranks > 1,
+        "torchrun": wants.ranks > 1 and wants.threads > 1,
+        "threaded": wants.threads > 1,
         "fewer": max(1, each - wants.workers),
         "fewer_workers": max(1, each - 1),
-        "both": wants.threads > 1,
     }
 
 

@@ -1,4 +1,4 @@
-"""TP601 and TP603: the process' memory grows, or goes back to the OS in every step and is faulted back."""
+"""TP601 and TP603: the process's memory grows, or goes back to the OS in every step and is faulted back."""
 
 from __future__ import annotations
 

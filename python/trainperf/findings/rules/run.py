@@ -21,7 +21,7 @@ from trainperf.findings.cpu_use import cpu_use, usable_cpus, used_beside
 from trainperf.findings.frames import FrameLike, below_users, label
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
-from trainperf.findings.text import Count, Names, Ns, Number, Share
+from trainperf.findings.text import Count, Names, Ns, Number, Share, Times
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MACHINE
 from trainperf.history import Past
@@ -379,7 +379,7 @@ def _growth_params(facts: Facts, grown: Grown) -> Params:
             "name": _in_words(g),
             "first": Ns(g.first_ns),
             "last": Ns(g.last_ns),
-            "thirds": Names(map(str, map(Ns, g.thirds_ns))),
+            "thirds": Times(g.thirds_ns),
             "bends": g.bends,
         }
         for g in grown.phases
@@ -542,7 +542,7 @@ def slower_than_before(facts: Facts, limits: Limits) -> Outcome:
             "runs": Count(len(past)),
             "median": Ns(now.median_ms * 1e6),
             "name": name,
-            "earlier": Names(f"{p.median_ms:.3g}" for p in reversed(past)),
+            "earlier": Times(p.median_ms * 1e6 for p in reversed(past)),
             "cause": cause,
             "takes": Ns(now.mean_ms[cause] * 1e6),
             "usually": Ns(statistics.median(p.causes.get(cause, 0.0) for p in past) * 1e6),
