@@ -20,8 +20,8 @@ from trainperf.findings.frames import (
     runs_layer,
     user_frame,
 )
-from trainperf.findings.functions import Functions
 from trainperf.findings.model import Said
+from trainperf.findings.places import Functions
 from trainperf.findings.text import Count, Ns, Number
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import PHASES

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
+from trainperf.findings import frames
 from trainperf.findings.batch_work import batch_work
-from trainperf.findings.frames import (
-    Function,
-    below_users,
-    called_by,
-    called_by_module,
-    calls_module,
-    function_of,
-    in_backward_hook,
-    in_closure,
-    in_step_hook,
-    is_array_library,
-    is_decorator,
-    is_forward,
-    is_framework,
-    is_other_library,
-    is_users,
-    user_frame,
-)
+from trainperf.findings.frames import Function
 from trainperf.findings.framework import in_told_hook
-from trainperf.findings.functions import Functions
 from trainperf.findings.model import Affected, Cell, Limits, Params
+from trainperf.findings.places import Functions
 from trainperf.findings.saving import beside_saves, saves
 from trainperf.findings.stacks import Label
 from trainperf.findings.text import Count
@@ -104,13 +89,13 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
 
 
 def _in_backward_hook(label: Label) -> bool:
-    inner = label.stack[: len(in_backward_hook(label.stack))]
+    inner = label.stack[: len(frames.in_backward_hook(label.stack))]
     return bool(inner) and Label(inner).beside_training
 
 
 def _in_closure(label: Label) -> bool:
     """What a closure does beside forward and backward, or a hook of the optimizer's, but what is training itself."""
-    return (in_closure(label.stack) or in_step_hook(label.stack)) and label.beside_training
+    return (frames.in_closure(label.stack) or frames.in_step_hook(label.stack)) and label.beside_training
 
 
 def _no_models(facts: Facts) -> Keeps:
@@ -124,7 +109,7 @@ def _no_models(facts: Facts) -> Keeps:
             return True
         if batch.is_one(label) or is_of_arrays(label) or in_hook(label) or batch.is_after_update(label):
             return True
-        return label.is_the_loops and not label.in_model and is_other_library(label.stack[0].file)
+        return label.is_the_loops and not label.in_model and frames.is_other_library(label.stack[0].file)
 
     return keep
 
@@ -137,10 +122,10 @@ def of_arrays(facts: Facts) -> Keeps:
     others = set(facts.once(functions_that_call_modules))
     for d in facts.samples(phases=["forward"]):
         label = facts.labelled(d)
-        if label.in_model or any(is_framework(f.file) for f in label.below):
+        if label.in_model or any(frames.is_framework(f.file) for f in label.below):
             others.add(label.function)
         elif d.state == "native":
-            of = by_library if label.below and is_array_library(label.below[0].file) else on_its_lines
+            of = by_library if label.below and frames.is_array_library(label.below[0].file) else on_its_lines
             of[label.function] += d.ns
     known = {f for f, ns in by_library.items() if ns >= limit("half_share") * on_its_lines[f]} - others
     beside = facts.once(_beside_the_model)
@@ -157,17 +142,17 @@ def hooks(facts: Facts) -> Keeps:
             lines[file, function] = {line for line in of if isinstance(line, int)} if isinstance(of, list) else set()
     for label in map(facts.labelled, facts.samples(phases=["forward"])):
         for i, caller in enumerate(label.stack):
-            called = called_by(label.stack, i) if calls_module(caller) else None
-            if called is not None and is_forward(label.stack[called]):
+            called = frames.called_by(label.stack, i) if frames.calls_module(caller) else None
+            if called is not None and frames.is_forward(label.stack[called]):
                 lines.setdefault((caller.file, caller.function), set()).add(caller.line)
 
     def in_hook(label: Label) -> bool:
-        found = called_by_module(label.stack)
+        found = frames.called_by_module(label.stack)
         if found is None:
             return False
         called, caller = found
         of_forward = lines.get((caller.file, caller.function), set())
-        named = is_users(called, label.stack) and not is_forward(called)
+        named = frames.is_users(called, label.stack) and not frames.is_forward(called)
         return named and bool(of_forward) and caller.line not in of_forward
 
     return in_hook
@@ -177,8 +162,8 @@ def functions_that_call_modules(facts: Facts) -> set[Function]:
     """The user's functions that were seen to call a module, directly or not."""
     loops: set[Function] = set()
     for label in map(facts.labelled, facts.samples()):
-        call = next((i for i, f in enumerate(label.stack) if calls_module(f)), len(label.stack))
-        loops |= {function_of(f) for f in label.stack[call:] if is_users(f, label.stack)}
+        call = next((i for i, f in enumerate(label.stack) if frames.calls_module(f)), len(label.stack))
+        loops |= {frames.function_of(f) for f in label.stack[call:] if frames.is_users(f, label.stack)}
     return loops
 
 
@@ -227,8 +212,8 @@ def called_together(facts: Facts) -> OwnCode:
     known = where.get(FORWARD)
 
     def is_called(cell: Cell, label: Label) -> bool:
-        at = user_frame(outermost(label.stack))
-        if at is None or at.function.startswith("<") or any(function_of(f) in of_model for f in label.stack):
+        at = frames.user_frame(outermost(label.stack))
+        if at is None or at.function.startswith("<") or any(frames.function_of(f) in of_model for f in label.stack):
             return False
         return cell[0] not in _OF_EACH_STEP and beside(label) and not _is_within_model(facts, label)
 
@@ -253,7 +238,7 @@ def beside_the_model(facts: Facts) -> OwnCode:
 def arrays_in_model(facts: Facts) -> OwnCode:
     """The functions of which most is native code of NumPy's and its like in what modules call, or in a loss."""
     where = _of_forward(
-        facts, lambda label: label.in_model and label.is_the_loops and is_array_library(label.stack[0].file)
+        facts, lambda label: label.in_model and label.is_the_loops and frames.is_array_library(label.stack[0].file)
     )
     return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
 
@@ -416,17 +401,16 @@ def _outermost(facts: Facts) -> Callable[[Sequence[Frame]], Sequence[Frame]]:
     passed_by = facts.once(functions_that_call_modules) | _decorators(facts)
 
     def outermost(stack: Sequence[Frame]) -> Sequence[Frame]:
-        if not stack or not model_seen or _is_within_model(facts, Label(tuple(stack))):
+        label = Label(tuple(stack))
+        if not model_seen or _is_within_model(facts, label):
             return stack
-        first = len(below_users(stack))
-        end = (i for i, f in enumerate(stack) if i > first and is_framework(f.file) and not is_decorator(f.file))
-        users = (
-            i
-            for i in range(next(end, len(stack)) - 1, first, -1)
-            if is_users(stack[i], stack) and not stack[i].function.startswith("<")
-        )
-        at = next((i for i in users if function_of(stack[i]) not in passed_by), 0)
-        return stack if function_of(stack[at]) in of_model else stack[at:]
+        first = len(label.below)
+        own = takewhile(lambda f: not frames.is_framework(f.file) or frames.is_decorator(f.file), stack[first:])
+        named = [
+            i for i, f in enumerate(own, first) if i > first and f in label.users and not f.function.startswith("<")
+        ]
+        at = next((i for i in reversed(named) if frames.function_of(stack[i]) not in passed_by), 0)
+        return stack if at == 0 or frames.function_of(stack[at]) in of_model else stack[at:]
 
     return outermost
 

@@ -7,18 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainperf.findings import frames
 from trainperf.findings.batch_work import batch_work
-from trainperf.findings.frames import (
-    calls_module,
-    function_of,
-    in_backward_hook,
-    in_closure,
-    is_stdlib_file,
-    is_users,
-    of_loss,
-    reads_module,
-    user_frame,
-)
 from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.own_code import FORWARD, functions_that_call_modules, hooks, native_cells, of_arrays, total
 from trainperf.findings.syscalls import call_of, waiting_kind
@@ -35,11 +25,10 @@ _AT_FILES = ("fetch", "checkpoint", "validation", "logging")  # phases in which 
 
 def of_function(facts: Facts, mine: OwnCode, spot: Spot, among: Iterable[Detail] | None = None) -> list[Detail]:
     """What was seen of one of these functions."""
-    function = function_of(spot.frame)
-    seen = (
-        (d, user_frame(mine.seen_from(facts.run.stack(d.stack)))) for d in (mine.details if among is None else among)
-    )
-    return [d for d, at in seen if at is not None and function_of(at) == function]
+    function = frames.function_of(spot.frame)
+    among = mine.details if among is None else among
+    seen = ((d, frames.user_frame(mine.seen_from(facts.run.stack(d.stack)))) for d in among)
+    return [d for d, at in seen if at is not None and frames.function_of(at) == function]
 
 
 def share_that(facts: Facts, seen: Sequence[Detail], is_so: Callable[[Label], bool]) -> float:
@@ -58,18 +47,18 @@ def asks_for(facts: Facts, seen: Sequence[Detail]) -> str:
 
 def works_on_weights(facts: Facts, seen: Sequence[Detail]) -> bool:
     """It was notably often seen to ask modules for what they keep: an average of the weights, or a copy."""
-    return share_that(facts, seen, lambda label: any(map(reads_module, label.below))) >= limit("warn_share")
+    return share_that(facts, seen, lambda label: any(map(frames.reads_module, label.below))) >= limit("warn_share")
 
 
 def computes_loss(facts: Facts, mine: OwnCode, spot: Spot) -> bool:
     """One of these functions was notably often seen to ask PyTorch for a loss, and never to run a layer, as a whole
     training_step does."""
-    function, samples = function_of(spot.frame), facts.samples()
+    function, samples = frames.function_of(spot.frame), facts.samples()
     labels = map(facts.labelled, samples)
-    if any(label.runs_layer and function in map(function_of, label.stack) for label in labels):
+    if any(label.runs_layer and function in map(frames.function_of, label.stack) for label in labels):
         return False
     seen = of_function(facts, mine, spot, samples)
-    return bool(seen) and share_that(facts, seen, lambda label: of_loss(label.stack)) >= limit("warn_share")
+    return bool(seen) and share_that(facts, seen, lambda label: frames.of_loss(label.stack)) >= limit("warn_share")
 
 
 def may_be_of_tensors(facts: Facts, seen: Sequence[Detail]) -> bool:
@@ -101,7 +90,7 @@ def may_free_a_batch(facts: Facts, spot: Spot, seen: Sequence[Detail]) -> bool:
     """Of the loop itself nearly all was seen on one line, with no function of Python's below it, and workers make the
     batches: their memory is given back where the last name of one goes, on the CPU and with the GIL held, which looks
     like Python."""
-    function = function_of(spot.frame)
+    function = frames.function_of(spot.frame)
     if spot.frame.function != function[1]:  # a generator's own frame
         return False
     if function not in facts.once(functions_that_call_modules) or all(map(only_validates, with_workers_of(facts))):
@@ -117,7 +106,7 @@ def untold_of_line(facts: Facts, mine: OwnCode, spot: Spot) -> int:
     told = {d.stack for d in mine.details if (d.phase, d.state) == FORWARD}
     samples = facts.samples(phases=["forward"], states=["native"])
     on_line = [d for d in samples if facts.is_at(d, spot, line=True)]
-    if any(calls_module(f) for d in on_line for f in facts.run.stack(d.stack)):
+    if any(frames.calls_module(f) for d in on_line for f in facts.run.stack(d.stack)):
         return 0
     ns = total(d for d in on_line if d.stack not in told and facts.labelled(d).beside_training)
     return ns * facts.matrix[FORWARD] // max(1, total(samples))
@@ -138,9 +127,9 @@ def part_of_step(facts: Facts, seen: Sequence[Detail]) -> str:
         part = d.phase
         if part == "forward" and label.in_module:
             part = "model"
-        elif part == "optimizer" and in_closure(label.stack):
+        elif part == "optimizer" and frames.in_closure(label.stack):
             part = "closure"
-        elif part == "backward" and in_backward_hook(label.stack):
+        elif part == "backward" and frames.in_backward_hook(label.stack):
             part = "hook"
         parts[part] += d.ns
     return max(parts, key=lambda part: parts[part], default="")
@@ -158,7 +147,7 @@ def file_call(facts: Facts, mine: OwnCode) -> str:
     plain = share_that(
         facts,
         of_function(facts, mine, top),
-        lambda label: is_users(label.stack[0], label.stack) or is_stdlib_file(label.stack[0].file),
+        lambda label: frames.is_users(label.stack[0], label.stack) or frames.is_stdlib_file(label.stack[0].file),
     )
     if min(top.share, plain) < limit("most_share"):
         return ""

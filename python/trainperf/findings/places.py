@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
 from trainperf.findings.stacks import Label
+from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
+    from trainperf.findings.model import Cell, Params
     from trainperf.runfile import Detail, Frame, RunReader, Thread
 
 # Python's own for one without, with what it runs; the kernel's for one that Python was not asked about in time.
@@ -378,6 +380,26 @@ class Places:
         spots = self.spots(group)
         spot = spots[0] if spots else None
         return Holder(self.thread_name(group[0].thread), group[0].thread, ns, 0, ns / whole, spot)
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    spots: list[Spot]  # costliest first
+    claims: dict[Cell, int]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def samples(self) -> int:
+        return sum(s.samples for s in self.spots)
+
+    def rows(self, facts: Places, *, with_caller: bool = False) -> tuple[Params, ...]:
+        """Where most of the time was seen: a row for each of the costliest, three at most."""
+        label = facts.label_with_caller if with_caller else facts.label
+        shown = [s for s in self.spots[:3] if s is self.spots[0] or s.share >= limit("show_share")]
+        return tuple({"share": Share(s.share), "place": label(s)} for s in shown)
 
 
 def _signs(group: Sequence[Detail]) -> tuple[bool, bool, bool]:

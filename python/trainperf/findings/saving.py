@@ -21,7 +21,7 @@ from trainperf.findings.frames import (
     short_path,
     user_frame,
 )
-from trainperf.findings.functions import Functions
+from trainperf.findings.places import Functions
 from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
 from trainperf.findings.weights import weighed

@@ -4,18 +4,17 @@ training's own; Python and native code that too few samples tell apart."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainperf.findings.frames import below_users, in_module, is_framework, is_functional, is_trainings_own, user_frame
+from trainperf.findings.frames import is_framework, is_functional
 from trainperf.findings.own_code import FORWARD, forward_beside_layers
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
-    from trainperf.runfile import Frame
+    from trainperf.findings.stacks import Label
 
 
 def unexplained_ns(facts: Facts) -> int:
@@ -25,7 +24,7 @@ def unexplained_ns(facts: Facts) -> int:
     if facts.run.feeds_device or not facts.run.phase_ns("backward"):
         return 0
     samples = facts.samples(phases=["other"], states=["native"])
-    mine = [d for d in samples if _is_asked(facts, facts.run.stack(d.stack))]
+    mine = [d for d in samples if _is_asked(facts, facts.labelled(d))]
     if sum(d.count for d in mine) < limit("min_samples"):
         return 0
     asked = facts.matrix[between] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
@@ -39,15 +38,14 @@ def unexplained_forward_ns(facts: Facts) -> int:
     return max(0, mine.ns - claimed) if mine is not None else 0
 
 
-def _is_asked(facts: Facts, stack: Sequence[Frame]) -> bool:
+def _is_asked(facts: Facts, label: Label) -> bool:
     """By the user's code: of a function, or a module without a gradient, and not of PyTorch's tools for training
     (clipping, optimizers). Models that may be trained are TP312's to speak of."""
-    inner = below_users(stack)
-    if user_frame(stack) is None or any(is_framework(f.file) and "/torch/" not in f.file for f in inner):
+    if not label.users or any(is_framework(f.file) and "/torch/" not in f.file for f in label.below):
         return False
-    if in_module(stack):
-        return facts.module_calls.has_gradient(stack) is False
-    return not any(is_trainings_own(f) and not is_functional(f) for f in inner)
+    if label.in_module:
+        return facts.module_calls.has_gradient(label.stack) is False
+    return all(map(is_functional, label.of_training))
 
 
 _Z = 1.96  # 95 %

@@ -84,7 +84,7 @@ def _is_no_models(facts: Facts) -> Callable[[Sequence[Frame], str], bool]:
     compute with what they return, and all but Python may wait for a device that was not seen."""
     unseen = facts.run.feeds_device and facts.gpu is None
     layers = any(runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
-    calling = functions_that_call_modules(facts)
+    calling = facts.once(functions_that_call_modules)
 
     def keep(stack: Sequence[Frame], state: str) -> bool:
         at = user_frame(stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from trainperf.findings.messages.catalogue import Doubt, Doubts, Message, Messages
@@ -24,6 +25,7 @@ _METRICS: Final = (
     "# update it in each step, and compute it every N steps or at the end:\n"
     "metric.update(preds, target)  # metric(preds, target) computes it as well"
 )
+_AVERAGES: Final = "computes an average of the weights"
 _AVERAGE: Final = (
     "# by few operations on all parameters at once; or every N steps:\n"
     "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))  # both of torch.optim.swa_utils"
@@ -66,21 +68,18 @@ _IN_TENSORS: Final = "do it by a few tensor operations"
 _IN: Final = "[[!second?in {place}]][[for {first_share} of it in {first}, and for {second_share} in {second}]]"
 _NOT_TRAINING: Final = "a faster model or more DataLoader workers: it is neither the model nor the data"
 _ON_THE_CPU: Final = "a faster disk: it is on the CPU; more DataLoader workers"
-_ARRAYS: Final = "native code (NumPy, pandas, tensors)"
 
 
-def _native(
-    title: str, fix: str, where: str, *, does: str = "computes", will_not_help: str = _NOT_TRAINING, code: str = ""
-) -> Message:
-    """`where` the code is; `code`: what it is, where that is always the same."""
-    code = code or f"[[python?code {where}, most of it native (NumPy, pandas, tensors)]][[!python?{_ARRAYS} {where}]]"
+def _native(title: str, where: str, fix: str, does: str = "computes", will_not_help: str = _NOT_TRAINING) -> Message:
+    """`where` the code is."""
     return Message(
         title=title,
         why=f"{{thread_name}} {does} {_IN}",
         fix=f"[[{{fused}}]][[!fused?{fix}]]",
         will_not_help=will_not_help,
         evidence=(
-            f"{_EACH}[[!few? is]] {code}",
+            f"{_EACH}[[!few? is]] [[python?code {where}, most of it native (NumPy, pandas, tensors)]]"
+            f"[[!python?native code (NumPy, pandas, tensors) {where}]]",
             "{python} of it is Python in the same functions",
             _SPOTS,
         ),
@@ -94,7 +93,22 @@ _BETWEEN_FIX: Final = (
 )
 _IN_WORKERS: Final = "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)"
 _AFTER_FIX: Final = _SELDOM_OR.format("use fewer operations, in tensors")
-_HOOK_FIX: Final = "# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()"
+_WITHIN: Final = "the loop computes within the optimizer's step, beside forward and backward"
+_BETWEEN: Final = "between the phases of {training}"
+_in_hooks = partial(
+    _native,
+    fix="# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
+    will_not_help="more DataLoader workers",
+)
+_saves = partial(_native, where="that writes files", does="saves", will_not_help=_ON_THE_CPU)
+_FILES: Final = _native(
+    "the loop works on files",
+    "",
+    "# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
+    does="works on files",
+    will_not_help="a faster disk: it is the kernel on the CPU; more DataLoader workers",
+)
+_beside_model = partial(_native, will_not_help="a faster model")
 _BESIDE_EVIDENCE: Final = f"{_EACH}[[!few? is]] in functions of yours that no module calls"
 _BESIDE: Final = Message(
     title="the loop computes outside of any module",
@@ -114,7 +128,7 @@ MESSAGES: Final[Messages] = {
     "TP302": {
         "runs": _PYTHON,
         "metrics": _PYTHON.but(why="{thread_name} computes metrics in {place}", fix=_METRICS),
-        "average": _PYTHON.but(why="{thread_name} computes an average of the weights in {place}", fix=_AVERAGE),
+        "average": _PYTHON.but(why=f"{{thread_name}} {_AVERAGES} in {{place}}", fix=_AVERAGE),
         "rewrites": _PYTHON.but(why="{thread_name} rewrites a whole file in {place}", fix=_APPEND),
         "text": _PYTHON.but(
             why="{thread_name} makes the text of tensors (print, repr) for {line}",
@@ -158,110 +172,75 @@ MESSAGES: Final[Messages] = {
     "TP310": {
         "rewrites": _native(
             "the loop rewrites a whole file each time",
-            _APPEND,
             "around a file that is opened to be written anew",
+            _APPEND,
             does="rewrites a whole file",
             will_not_help="a faster disk: most of it is on the CPU; more DataLoader workers",
         ),
-        "saves": _native(
+        "saves": _saves(
             "the loop saves files",
-            "# save less often, uncompressed where it compresses, or from a thread, of a copy",
-            "that writes files",
-            does="saves",
-            will_not_help=_ON_THE_CPU,
+            fix="# save less often, uncompressed where it compresses, or from a thread, of a copy",
         ),
-        "saves_log": _native(
+        "saves_log": _saves(
             "the loop writes its log",
-            "# write it every N steps, or append the new rows instead of rewriting all of it",
-            "that writes files",
-            does="saves",
-            will_not_help=_ON_THE_CPU,
+            fix="# write it every N steps, or append the new rows instead of rewriting all of it",
         ),
-        "files": _native(
-            "the loop works on files",
-            "# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
-            "",
-            does="works on files",
-            will_not_help="a faster disk: it is the kernel on the CPU; more DataLoader workers",
-            code="native code of system calls such as {call}: the kernel's",
+        "files": _FILES.but(
+            evidence=(
+                f"{_EACH}[[!few? is]] native code of system calls such as {{call}}: the kernel's",
+                *_FILES.evidence[1:],
+            )
         ),
-        "metrics": _native("the loop computes metrics", _METRICS, "of metrics", does="computes metrics"),
-        "average": _native(
-            "the loop computes an average of the weights",
-            _AVERAGE,
-            "of an average of the weights",
-            does="computes an average of the weights",
+        "metrics": _native("the loop computes metrics", "of metrics", _METRICS, "computes metrics"),
+        "average": _native(f"the loop {_AVERAGES}", "of an average of the weights", _AVERAGE, _AVERAGES),
+        "hooks": _in_hooks("the loop computes in forward hooks", "of hooks that modules call"),
+        "backward_hooks": _in_hooks(
+            "the loop computes in hooks of the backward", "of hooks that autograd calls with a gradient"
         ),
-        "hooks": _native(
-            "the loop computes in forward hooks",
-            _HOOK_FIX,
-            "of hooks that modules call",
-            will_not_help="more DataLoader workers",
-        ),
-        "backward_hooks": _native(
-            "the loop computes in hooks of the backward",
-            _HOOK_FIX,
-            "of hooks that autograd calls with a gradient",
-            will_not_help="more DataLoader workers",
-        ),
-        "step_hooks": _native(
-            "the loop computes in hooks of the optimizer's step",
-            _HOOK_FIX,
-            "of hooks that the optimizer calls",
-            will_not_help="more DataLoader workers",
+        "step_hooks": _in_hooks(
+            "the loop computes in hooks of the optimizer's step", "of hooks that the optimizer calls"
         ),
         "closure": _native(
-            "the loop computes within the optimizer's step, beside forward and backward",
-            _SELDOM_OR.format("do it once, outside of the closure"),
+            _WITHIN,
             "in the closure that the optimizer's step calls",
+            _SELDOM_OR.format("do it once, outside of the closure"),
         ),
         "lightnings_closure": _native(
-            "the loop computes within the optimizer's step, beside forward and backward",
-            _BETWEEN_FIX,
-            "in what Lightning calls within the optimizer's step: hooks",
+            _WITHIN, "in what Lightning calls within the optimizer's step: hooks", _BETWEEN_FIX
         ),
         "after_the_model": _native(
             "the loop computes between the model and the backward",
-            _AFTER_FIX,
             "between the model and the backward",
+            _AFTER_FIX,
             will_not_help="a faster model; more DataLoader workers: it is of what the model has computed",
         ),
-        "after_the_call": _native(_EXTRA, _BETWEEN_FIX, "after the model is called"),
+        "after_the_call": _native(_EXTRA, "after the model is called", _BETWEEN_FIX),
         "between_calls": _native(
             "the loop computes between its calls of the model",
-            _AFTER_FIX,
             "between calls of the model",
+            _AFTER_FIX,
             will_not_help="a faster model; more DataLoader workers, where it is of what the model has computed",
         ),
-        "before_the_model": _native(
+        "before_the_model": _beside_model(
             "the loop computes before it calls the model",
+            "before the model is called",
             "# what is no part of the batch: every N steps, or in fewer operations\n"
             f"{_IN_WORKERS}, or once beforehand, or on the GPU",
-            "before the model is called",
-            will_not_help="a faster model",
         ),
-        "around_the_model": _native(
+        "around_the_model": _beside_model(
             "the loop computes before it calls the model, and after",
-            f"{_SELDOM}\n{_IN_WORKERS}",
             "around the model, {after} of it after that",
-            will_not_help="a faster model",
+            f"{_SELDOM}\n{_IN_WORKERS}",
         ),
-        "between_phases": _native(_EXTRA, _BETWEEN_FIX, "between the phases of {training}").but(
+        "between_phases": _native(_EXTRA, _BETWEEN, _BETWEEN_FIX).but(
             fix=f"[[{{fused}}]]{_OF_WEIGHTS}[[!fused?{_BETWEEN_FIX}]]"
         ),
         # What is done in few steps, such as once an epoch, is rare already.
-        "rarely": _native(
-            _EXTRA,
-            "# do it faster, once before the loop, or in a thread or another process",
-            "between the phases of {training}",
-        ),
+        "rarely": _native(_EXTRA, _BETWEEN, "# do it faster, once before the loop, or in a thread or another process"),
         "in_the_model": Message(
             title="the model[[!inference? or its loss]] computes in NumPy or its like",
             why=_BESIDE.why,
-            evidence=(
-                f"{_EACH}[[!few? is]] in such libraries' code, which no gradient goes through by itself",
-                _SPOTS,
-            ),
+            evidence=(f"{_EACH}[[!few? is]] in such libraries' code, which no gradient goes through by itself", _SPOTS),
             fix="[[{fused}]][[!fused?# by operations of PyTorch; or, where it needs the batch alone, in "
             "Dataset.__getitem__, by workers or once beforehand]]",
             will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
@@ -331,17 +310,13 @@ _FEW: Final = "only {few} of {samples:sample} in {place}: too few samples, run l
 _IN_FUNCTIONS: Final = "only {samples:sample} in {functions:function} of yours"
 _MODEL_OR_BATCH: Final = "compute before backward"
 UNSURE: Final[Doubts] = {
-    "python_unseen": Doubt(
-        why="only {samples:sample} of Python on {thread}: run longer to tell",
-        whose="python",
-    ),
+    "python_unseen": Doubt(why="only {samples:sample} of Python on {thread}: run longer to tell", whose="python"),
     "python_of_few": Doubt(why=_FEW, whose="python"),
     "python_in_few": Doubt(why=f"{_IN_FUNCTIONS}: too few samples, run longer to tell", whose="python"),
     "python_unread": Doubt(why=f"{_IN_FUNCTIONS}: {_UNREAD}", whose="python", unknown="whose it is"),
     "native_may_wait": "with a device, native code may be waiting for it",
     "native_unseen": Doubt(
-        why="only {samples:sample} of native code on {thread}: run longer",
-        whose="compute beside the model",
+        why="only {samples:sample} of native code on {thread}: run longer", whose="compute beside the model"
     ),
     "native_of_few": Doubt(why=_FEW, whose="compute beside the model"),
     "model_or_batch": Doubt(

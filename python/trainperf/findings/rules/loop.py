@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import source_marks
+from trainperf.findings import own_functions, source_marks
 from trainperf.findings.batch_work import batch_work
 from trainperf.findings.frames import function_of, in_step_hook, label
 from trainperf.findings.framework import trainer
@@ -36,19 +36,6 @@ from trainperf.findings.own_code import (
     too_few_samples,
     unread_share,
     with_what_they_call,
-)
-from trainperf.findings.own_functions import (
-    around_the_model,
-    asks_for,
-    computes_loss,
-    file_call,
-    may_be_of_tensors,
-    may_free_a_batch,
-    of_function,
-    part_of_step,
-    share_in_hooks,
-    untold_of_line,
-    works_on_weights,
 )
 from trainperf.findings.rule import rule
 from trainperf.findings.saving import saves
@@ -108,7 +95,7 @@ def _python(facts: Facts, severity: Severity, mine: OwnCode, how: Params) -> Dia
     top = mine.spots[0]
     affected = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
     told = _python_told_as(facts, mine, affected)
-    untold, moving = untold_of_line(facts, mine, top), mine.share(phase="transfer")
+    untold, moving = own_functions.untold_of_line(facts, mine, top), mine.share(phase="transfer")
     return _diagnosis(
         facts,
         severity,
@@ -134,26 +121,26 @@ def _python(facts: Facts, severity: Severity, mine: OwnCode, how: Params) -> Dia
 
 def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top, rare = mine.spots[0], affected.steps < facts.steps
-    seen = of_function(facts, mine, top)
-    frees = may_free_a_batch(facts, top, seen)
+    seen = own_functions.of_function(facts, mine, top)
+    frees = own_functions.may_free_a_batch(facts, top, seen)
     early, elsewhere = _elsewhere(facts, seen, affected)
     when: Params = {"rare": rare, "early": early and not frees}
-    if asked := asks_for(facts, seen):
+    if asked := own_functions.asks_for(facts, seen):
         return _Told(asked, when)
     if source_marks.rewrites(facts, top):
         return _Told("rewrites", when)
     fix = source_marks.fused(facts, top)
     if fix is None and top.call == "copy.deepcopy":
         fix = Said("fewer_copies")
-    if fix is None and (part := part_of_step(facts, seen)) in _PARTS:
+    if fix is None and (part := own_functions.part_of_step(facts, seen)) in _PARTS:
         fix = Said(f"in_{part}")
     if frees:
         return _Told("frees", {**when, "fix": fix or Said("if_it_frees")}, Said("doubt_frees", {"gil": facts.has_gil}))
     if fix is None and elsewhere == "after_the_model" and not rare and _makes_backward_long(facts, mine):
         return _Told("loss_in_pieces", when)
     words = {
-        "loss": computes_loss(facts, mine, top),
-        "weights": elsewhere == "anywhere" and works_on_weights(facts, seen),
+        "loss": own_functions.computes_loss(facts, mine, top),
+        "weights": elsewhere == "anywhere" and own_functions.works_on_weights(facts, seen),
     }
     return _Told("runs", {**when, "fix": fix or Said(elsewhere, words)})
 
@@ -169,7 +156,7 @@ def _together(facts: Facts) -> Diagnosis | None:
         return None
     affected = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
     early, elsewhere = _elsewhere(facts, mine.details, affected)
-    loss = elsewhere == "after_the_model" and any(computes_loss(facts, mine, spot) for spot in mine.spots)
+    loss = elsewhere == "after_the_model" and any(own_functions.computes_loss(facts, mine, spot) for spot in mine.spots)
     params = {
         **_of_python(facts, mine),
         "functions": Count(len(mine.spots)),
@@ -196,7 +183,7 @@ def _of_python(facts: Facts, mine: OwnCode) -> Params:
 
 def _elsewhere(facts: Facts, details: Sequence[Detail], affected: Affected) -> tuple[bool, str]:
     """Whether it runs before the model is called, and where else it could run."""
-    around = around_the_model(facts, details)
+    around = own_functions.around_the_model(facts, details)
     before = around.before >= limit("held_share")
     if affected.rare(facts.steps):
         return before, "now_and_then"
@@ -264,7 +251,7 @@ def _beside_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
     severity = facts.grade(int(mine.ns * mine.spots[0].share), limits) if _is_seen(mine) else None
     if severity is None:
         return None
-    if call := file_call(facts, mine):
+    if call := own_functions.file_call(facts, mine):
         return _native(facts, severity, mine, _files(call))
     forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
     if backward >= limit("backward_ratio") * forward > 0 and mine.ns >= limit("half_share") * forward:
@@ -303,21 +290,21 @@ def _native_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top = mine.spots[0]
     if saves(top.frames):
         return _Told("saves_log" if source_marks.is_of_log(top.frame) else "saves")
-    seen = of_function(facts, mine, top)
-    if (asked := asks_for(facts, seen)) in ("metrics", "average"):
+    seen = own_functions.of_function(facts, mine, top)
+    if (asked := own_functions.asks_for(facts, seen)) in ("metrics", "average"):
         return _Told(asked)
-    if call := file_call(facts, mine):
+    if call := own_functions.file_call(facts, mine):
         return _files(call)
     if hooks := _hooks(facts, mine):
         return _Told(hooks, doubt=Said(f"doubt_{hooks}"))
     if mine.share(phase="optimizer") > limit("most_share"):
         return _Told("lightnings_closure" if trainer(facts) else "closure")
     if mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
-        doubt = Said("doubt_tensors") if may_be_of_tensors(facts, seen) else None
+        doubt = Said("doubt_tensors") if own_functions.may_be_of_tensors(facts, seen) else None
         return _by_the_model(facts, mine, doubt)
     if affected.rare(facts.steps):
         return _Told("rarely")
-    weights = works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
+    weights = own_functions.works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
     return _Told("between_phases", {"weights": weights})
 
 
@@ -327,7 +314,7 @@ def _files(call: str) -> _Told:
 
 def _hooks(facts: Facts, mine: OwnCode) -> str:
     """The variant; "" where most of it is in no hooks."""
-    if share_in_hooks(facts, mine) > limit("most_share"):
+    if own_functions.share_in_hooks(facts, mine) > limit("most_share"):
         return "hooks"
     if mine.share(phase="backward") > limit("most_share"):
         return "backward_hooks"
@@ -341,7 +328,7 @@ def _works_on_a_batch(stack: Sequence[FrameLike]) -> bool:
 
 def _by_the_model(facts: Facts, mine: OwnCode, doubt: Said | None) -> _Told:
     """By when most of it was, among the model's calls and the update."""
-    at = around_the_model(facts, [d for d in mine.details if d.phase == "forward"])
+    at = own_functions.around_the_model(facts, [d for d in mine.details if d.phase == "forward"])
     mostly, after = limit("held_share"), at.after + at.updated
     if at.after >= mostly:
         variant = "after_the_model"
