@@ -38,16 +38,15 @@ def environment(tmp: Path) -> dict[str, str]:
 
 
 def leftovers(tmp: Path) -> list[str]:
-    mine = [p for p in tmp.iterdir() if p.name.startswith("trainperf")]
-    return [p.name for p in mine] + processes(tmp)
+    return [p.name for p in tmp.iterdir() if not p.name.startswith("torchinductor")] + processes(tmp)
 
 
 def processes(tmp: Path) -> list[str]:
-    """Those that were started with this TMPDIR and still run."""
+    """Those that were started with this TMPDIR, or one in it, and still run."""
     found = []
     for status in Path("/proc").glob("[0-9]*"):
         try:
-            if f"TMPDIR={tmp}".encode() in (status / "environ").read_bytes().split(b"\0"):
+            if any(v.startswith(f"TMPDIR={tmp}".encode()) for v in (status / "environ").read_bytes().split(b"\0")):
                 found.append((status / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
@@ -125,6 +124,24 @@ def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, nu
     _, error = child.communicate(timeout=30)
     assert child.returncode in (128 + number, 130) and b"Traceback" not in error
     assert leftovers(tmp) == []
+
+
+def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New files in no sandbox, and the temporary ones of multiprocessing, which outlive a process that ends at once."""
+    from trainperf.prove.changes import Change
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    elsewhere, tmp = tmp_path / "elsewhere", tmp_path / "tmp"
+    (folder / "train.py").write_text(f"open({str(elsewhere)!r}, 'w').write('x')\n" + (folder / "train.py").read_text())
+    tmp.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(tmp))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with Trials(Command("train.py")) as trials:
+        first = trials.run(Asked(batches=5))
+        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5))
+        assert trial.finished and trial.record["unproven"] == [] and trial.record["made"] == [str(elsewhere)]
+    assert not elsewhere.exists() and leftovers(tmp) == []
 
 
 def test_processes_of_other_sessions_are_ended_too(folder: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -163,6 +164,8 @@ def ends_with(parent: int) -> None:
 def main(spec: Mapping[str, Any], parent: int) -> None:
     ends_with(parent)
     os.chdir(spec["folder"])
+    # multiprocessing's own is removed by atexit, which a trial does not come to.
+    multiprocessing.current_process()._config["tempdir"] = spec["of_workers"]  # type: ignore[attr-defined]
     if spec["sandbox"]:
         enter(spec["sandbox"], spec["scratch"])
     if spec["patch"]:

@@ -105,8 +105,8 @@ class Prover:
         if trial.ended == "hung":
             others = "; it had started other processes, whose steps are not seen" if trial.started else ""
             raise TrainperfError(
-                f"it did not get through its first steps in {trial.seconds:.0f} s, half of the budget: give it less to "
-                f"do first, or a longer --budget{others}"
+                f"it did not get to {_WATCH_S:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give it "
+                f"less to do first, or a longer --budget{others}"
             )
         if not trial.finished:
             full = f" (trials write to {tempfile.gettempdir()}: set TMPDIR to a folder with room)"

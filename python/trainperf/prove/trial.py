@@ -32,7 +32,6 @@ _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _MARK = "_TRAINPERF_TRIAL"  # in the environment of every process of these trials: whose they are
-_HANGS_S = 60.0  # with the change, beyond three times what it takes without
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +137,19 @@ class Trials:
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._zygote: Zygote | None = None
         self.may_fork = True
-        self._made: dict[str, None] = {}
         self.sandboxed: list[str] = []
         self.no_sandbox = ""  # why there is none, or none of a folder that the script writes to
         self.seconds: list[float] = []
 
     def __enter__(self) -> Trials:
         self._folder = tempfile.mkdtemp(prefix="trainperf-try-")
+        # Not in that one: the names of sockets are limited to 107 bytes.
+        self._of_workers = tempfile.mkdtemp(prefix="trainperf-")
         try:
             if self._writes != "allow":
                 self._open_sandbox()
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove_folders()
             raise
         return self
 
@@ -159,9 +159,11 @@ class Trials:
         self._end()
         if self._zygote is not None:
             self._zygote.close()
-        if not self.sandboxed and self._writes != "allow":
-            self._remove_made()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folders()
+
+    def _remove_folders(self) -> None:
+        for folder in (self._folder, self._of_workers):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def script(self) -> str:
@@ -218,6 +220,7 @@ class Trials:
             "free": [self._folder, *self.sandboxed],
             "sandbox": self.sandboxed,
             "scratch": scratch,
+            "of_workers": self._of_workers,
             "record": f"{stem}.json",
             "run_file": f"{stem}.tpr",
         }
@@ -246,7 +249,8 @@ class Trials:
             record = json.loads(Path(f"{stem}.json").read_text())
         except FileNotFoundError:
             return Trial("error", _last_words(text, code), seconds=took, log=text)
-        self._made |= dict.fromkeys(record["made"])
+        if self._writes != "allow":
+            _remove(record["made"])  # each trial begins as the first did
         return Trial(record["ended"], record["error"], record, f"{stem}.tpr", took, text)
 
     def _start(self, command: Command, spec: str, log: IO[bytes], asked: Asked) -> subprocess.Popen[bytes] | Forked:
@@ -296,11 +300,12 @@ class Trials:
                     found.append(int(status.name))
         return found
 
-    def _remove_made(self) -> None:
-        """New files of the trials', innermost first; folders only if they are empty."""
-        for path in reversed(self._made):
-            with contextlib.suppress(OSError):
-                os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+
+def _remove(made: Sequence[str]) -> None:
+    """What a trial made that is in no sandbox, innermost first; folders only if they are empty."""
+    for path in reversed(made):
+        with contextlib.suppress(OSError):
+            os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def _last_words(log: str, code: int) -> str:
