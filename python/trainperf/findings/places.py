@@ -186,8 +186,8 @@ class Places:
     @cached_property
     def _training(self) -> set[frames.Function]:
         """The functions that train: which call backward, or step the optimizer."""
-        stacks = (self.run.stack(d.stack) for d in self.samples(phases=["backward", "optimizer"]))
-        return {frames.function_of(f) for stack in stacks for f in stack if frames.is_users(f, stack)}
+        samples = self.samples(phases=["backward", "optimizer"])
+        return {function for d in samples for function in self.labelled(d).functions}
 
     def thread_name(self, thread: Thread | None) -> str:
         if thread is None:
@@ -216,7 +216,7 @@ class Places:
         self,
         details: Iterable[Detail],
         keep: Callable[[Sequence[Frame]], bool] | None = None,
-        seen_from: Callable[[Sequence[Frame]], Sequence[Frame]] = tuple,
+        seen_from: Callable[[Sequence[Frame]], Sequence[Frame]] | None = None,
         by_line: bool = False,
     ) -> list[Spot]:
         """The user's functions in which these details were, costliest first; those without a user's frame are left out
@@ -226,19 +226,18 @@ class Places:
         functions: dict[tuple[frames.Function, int], _Function] = {}
         for d in details:
             whole += d.ns
-            stack = tuple(seen_from(self.run.stack(d.stack)))
-            at = frames.user_frame(stack)
-            if at is not None and (keep is None or keep(stack)):
-                place = frames.function_of(at), at.line if by_line else 0
-                functions.setdefault(place, _Function()).add(d, stack, at)
+            label = self.labelled(d) if seen_from is None else Label(tuple(seen_from(self.run.stack(d.stack))))
+            if label.at is not None and (keep is None or keep(label.stack)):
+                place = label.function, label.at.line if by_line else 0
+                functions.setdefault(place, _Function()).add(d, label.stack, label.at)
         return sorted((f.spot(whole) for f in functions.values()), key=lambda s: -s.ns)
 
     def is_at(self, d: Detail, spot: Spot, *, line: bool = False) -> bool:
         """In the same function of the user's, or on the same line of it."""
-        at = frames.user_frame(self.run.stack(d.stack))
-        if at is None or frames.function_of(at) != frames.function_of(spot.frame):
+        label = self.labelled(d)
+        if label.at is None or label.function != frames.function_of(spot.frame):
             return False
-        return not line or at.line == spot.frame.line
+        return not line or label.at.line == spot.frame.line
 
     def timed(self, samples: Iterable[Detail], spot: Spot, *, line: bool = False) -> bool:
         """Whether most of the waits there have a timeout that is soon due: what ended them is not known."""
