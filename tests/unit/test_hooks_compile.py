@@ -1,6 +1,8 @@
 """torch.compile with all hooks in: no more graph breaks, no more compiles, and the marks are still there.
 
-Each program runs in a process of its own, twice: with the hooks and without. Dynamo's own counters must agree.
+Each program runs in a process of its own, twice: with the hooks and without. Dynamo's own counters must agree. From
+torch 2.15 on Dynamo leaves what calls Optimizer.step to Python as soon as anybody has a hook on steps, even one that
+does nothing: so there the program without ours has such a one.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ batches = [torch.randn(3, 4) for _ in range(5)]
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if {hooked}:
     hooks.install()
+elif tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    register_optimizer_step_pre_hook(lambda *arguments: None)
 {body}
 hooks.remove()
 from torch._dynamo.utils import counters, get_compilation_metrics
