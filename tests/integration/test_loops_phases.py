@@ -232,5 +232,5 @@ def test_a_loader_that_begins_again_in_each_step_is_told_so(tmp_path: Path, pers
     (only,) = run.loaders.values()
     assert (only.fetches.first_count, only.fetches.count, only.fetches.exhausted_count) == (24, 0, 0)
     (told,) = (f for f in run.findings if f.id == "TP104")
-    assert told.title == "the DataLoader begins again for each batch (24 times in 24 steps)"
+    assert told.title == "iter(loader) is called for each batch (24 times in 24 steps)"
     assert told.fix.startswith("batches = iter(loader)") and not any("request" in f.fix for f in run.findings)

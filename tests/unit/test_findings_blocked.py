@@ -33,6 +33,10 @@ def rows(f: Finding, name: str) -> list[Params]:
     return [row for row in found if isinstance(row, Mapping)]
 
 
+def named(thread: str) -> Said:
+    return Said("named_thread", {"name": thread})
+
+
 def beside(f: Finding) -> list[Params]:
     return rows(f, "beside")
 
@@ -293,9 +297,9 @@ def test_who_sleeps_with_the_lock_that_is_waited_for(make: Make) -> None:
         make, ("uploader", f"{TRAIN}:77 send", 560), ("idle", "/usr/lib/python3.11/queue.py:171 get", 590)
     )
     assert f.who == ("MainThread", "uploader")
-    assert (f.variant, f.params["awaited"], f.params["awaited_at"]) == ("lock", "uploader", "send (train.py:77)")
+    assert (f.variant, f.params["awaited"], f.params["awaited_at"]) == ("lock", named("uploader"), "send (train.py:77)")
     (row,) = beside(f)
-    assert row["name"] == "uploader" and row["share"] == pytest.approx(560 / 590) and row["doubt"] is None
+    assert row["name"] == named("uploader") and row["share"] == pytest.approx(560 / 590) and row["doubt"] is None
 
 
 @pytest.mark.parametrize(
@@ -313,10 +317,10 @@ def test_who_stands_beside_it_is_blamed_only_if_it_runs_where_waits_end(
     make: Make, signs: tuple[tuple[int, float], ...], blamed: bool
 ) -> None:
     f = asleep_beside(make, ("heartbeat", f"{TRAIN}:77 beat", 580), signs=signs)
-    assert ("heartbeat" in f.who, f.params["awaited"]) == (blamed, "heartbeat" if blamed else None)
+    assert ("heartbeat" in f.who, f.params["awaited"]) == (blamed, named("heartbeat") if blamed else None)
     (row,) = beside(f)
     doubt = Said("not_awaited" if signs[0][0] == STILL else "maybe_awaited")
-    assert row["name"] == "heartbeat" and row["doubt"] == (None if blamed else doubt)
+    assert row["name"] == named("heartbeat") and row["doubt"] == (None if blamed else doubt)
 
 
 def test_who_is_not_waited_for_is_not_named_for_its_python_either(make: Make) -> None:
@@ -332,7 +336,7 @@ def test_who_is_not_waited_for_is_not_named_for_its_python_either(make: Make) ->
 def test_of_several_beside_it_nobody_is_blamed(make: Make) -> None:
     f = asleep_beside(make, ("one", f"{TRAIN}:77 send", 560), ("two", f"{TRAIN}:80 beat", 590))
     assert f.who == ("MainThread",) and f.params["awaited"] is None
-    assert [row["name"] for row in beside(f)] == ["two", "one"]
+    assert [row["name"] for row in beside(f)] == [named("two"), named("one")]
 
 
 def test_a_thread_that_is_there_now_and_then_is_not_named(make: Make) -> None:

@@ -130,7 +130,7 @@ def test_threads_of_one_name_one_after_another_are_one_hog(make: Make) -> None:
         thread = file.thread("" if i % 5 == 0 else "ckpt-writer")
         file.detail("gil_wait", 10, thread=thread, stack=file.stack(f"{TRAIN}:88 dump", f"{TRAIN}:80 job"))
     f = only(file)
-    assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread called ckpt-writer",))
+    assert (f.id, f.where, f.who) == ("TP201", "train.py:88", ("a thread named 'ckpt-writer'",))
 
 
 def test_a_few_threads_of_one_name_may_be_there_at_once(make: Make) -> None:

@@ -105,7 +105,7 @@ def test_the_gil_finding_says_what_the_device_waited_for(make: Make) -> None:
     file.detail("gil_wait", 3100, thread=file.thread("other"), stack=at)
     f = only(file)
     assert f.id == "TP201"
-    assert f.params["device_wait"] == 31e6 and f.params["device_holder"] == "indexer"
+    assert f.params["device_wait"] == 31e6 and f.params["device_holder"] == Said("named_thread", {"name": "indexer"})
     assert f.params["device_at"] == Said("in", {"place": "json.loads called by index (train.py:88)"})
     assert f.tells_idle and not any("idle" in e for e in f.evidence)
 

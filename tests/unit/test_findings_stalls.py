@@ -109,7 +109,7 @@ def test_a_handler_that_another_thread_is_in_is_told_with_that_thread(make: Make
     file.detail("beside", 2000 * share, phase="logging", thread=chatter, stack=file.stack(emit, f"{TRAIN}:30 chat"))
     params = only(file.meta(machine="x86_64")).params
     assert params["locked"] == (share if share == 0.4 else None)
-    assert params.get("holder") == ("chatter" if share == 0.4 else None)
+    assert params.get("holder") == (Said("named_thread", {"name": "chatter"}) if share == 0.4 else None)
     assert params.get("holder_place") == ("SlowHandler.emit (train.py:5)" if share == 0.4 else None)
 
 

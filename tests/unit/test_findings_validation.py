@@ -36,7 +36,7 @@ def test_a_validation_that_is_not_bracketed_is_told_with_less_confidence(
         file.span("validation", 120, step=step)
     f = only(file)
     assert f.confidence == confidence
-    assert ("counted from eval() to train(), as the trainer's loop is not bracketed: " in f.confidence_why) == (
+    assert ("measured from eval() to train(), as the trainer's loop is not bracketed: " in f.confidence_why) == (
         tier == "off"
     )
 
@@ -313,7 +313,7 @@ def test_a_data_set_that_validation_waits_for_is_named(make: Make) -> None:
     f = only(file.detail("sample", 300, phase="validation", state="blocked", stack=stack, count=60))
     assert (f.variant, f.params["made_in"]) == ("waits_for_data", "Test.__getitem__ (train.py:8)")
     assert f.params["waiting"] == 0.75
-    assert f.fix.startswith("TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)  # of")
+    assert f.fix.startswith("TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)  # for")
 
 
 def test_workers_that_a_validation_has_already_are_not_asked_for(make: Make) -> None:

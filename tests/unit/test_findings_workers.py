@@ -11,7 +11,7 @@ from verdicts import TRAIN, Make, loud, only, said
     [
         (0.97, "8", ("compute all the time", "num_workers=4", "pin_memory")),
         (0.97, "2", ("2 CPUs", "cheaper", "more workers")),
-        (0.05, "8", ("wait themselves", "num_workers=", "cheaper transforms")),
+        (0.05, "8", ("wait for storage, network or a lock", "num_workers=", "cheaper transforms")),
         (
             0.55,
             "8",
@@ -29,8 +29,8 @@ def test_workers_too_slow(make: Make, share: float, cpus: str, expected: tuple[s
     assert f.id == "TP102" and f.where == "train.py:9"
     assert says in f.why and fix in f.fix and wont in f.will_not_help
     assert f.cost_ns == 800_000_000
-    assert f.confidence == "high" and f.confidence_why == "100 steps, 12 looks at the workers"
-    assert any("12 looks at the workers" in e for e in f.evidence)
+    assert f.confidence == "high" and f.confidence_why == "100 steps, 12 snapshots of the workers"
+    assert f.params["looks"] == 12
 
 
 def test_no_worker_is_advised_on_cpus_that_others_use(make: Make) -> None:
@@ -39,8 +39,8 @@ def test_no_worker_is_advised_on_cpus_that_others_use(make: Make) -> None:
     for pid in (71, 72):
         file.worker(1, pid, cpu_share=0.4, seconds=5, states={"R": 3, "S": 5})
     f = only(file)
-    assert f.id == "TP102" and "num_workers" not in f.fix and "or stop what else runs" in f.fix
-    assert "no CPU for more of them: 2 CPUs, of which other processes use 0.8, for 2 workers" in f.why
+    assert f.id == "TP102" and "num_workers" not in f.fix and "or stop other processes" in f.fix
+    assert (f.variant, f.params["cpus"], f.params["others"]) == ("partly_no_room", 2, pytest.approx(0.8, abs=0.05))
 
 
 @pytest.mark.parametrize(("others", "advised"), [(6.0, False), (4.0, True)])
@@ -52,7 +52,7 @@ def test_workers_that_compute_get_no_more_than_the_cpus_that_others_leave(
     file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=1, dataset_at=f"{TRAIN}:9")
     f = only(file.worker(1, 71, cpu_share=1.0, seconds=5, states={"R": 20}))
     assert ("DataLoader(..., num_workers=3)  # 8 CPUs here" in f.fix) == advised
-    assert (f"8 CPUs, of which other processes use {others:.1f}, for 1 worker" in f.why) != advised
+    assert (f"1 worker and training share 8 CPUs, of which other processes use {others:.1f}" in f.why) != advised
 
 
 @pytest.mark.parametrize(("cpus", "others", "saved_ms"), [("2", 0.0, 3.5), ("4", 0.0, 7.0), ("4", 1.0, 6.3)])
@@ -81,7 +81,7 @@ def test_where_more_workers_would_save_nothing_none_is_advised(make: Make, proce
     file = make(cpus="2").steps(1000, data_wait=7.0, compute=5.0).host(12, process_cpus=process_cpus, other_cpus=1.0)
     file.loader(1, fetches=1000, wait=7000, ready={0: (990, 6990), 1: (10, 10)}, num_workers=1)
     f = only(file.worker(1, 71, cpu_share=1.0, seconds=12, states={"R": 20}))
-    assert "num_workers" not in f.fix and "cheaper" in f.fix and "no CPU for more of them" in f.why
+    assert "num_workers" not in f.fix and "cheaper" in f.fix and "no CPU is left for more" in f.why
 
 
 def test_where_there_is_room_for_one_worker_more_it_is_advised(make: Make) -> None:
@@ -105,10 +105,10 @@ def test_workers_wait_for_the_one_that_computes(
     for pid, share in ((71, 0.9), (72, 0.1)):
         file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
     f = only(file)
-    assert f.id == "TP102" and "wait for the busiest of them, which computes all the time (on the CPU 90%" in f.why
-    assert "cost alike" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
+    assert f.id == "TP102" and f.variant == "busiest" and f.params["slowest"] == 0.9
+    assert "balance the batches" in f.fix and ("in_order=False" in f.fix) == in_order and "storage" not in f.why
     assert f.fix_share == pytest.approx(2 * (1 - 0.5 / 0.9))  # even work of 16 ms beside the rest of the loop
-    assert "batches are passed on in order" in f.why
+    assert "batches are returned in order" in f.why
 
 
 def test_even_work_on_too_few_cpus_is_no_busiest_worker(make: Make) -> None:
@@ -140,8 +140,8 @@ def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -
     for pid, share in ((71, 0.9), (72, 0.1)):
         file.worker(1, pid, cpu_share=share, seconds=9, states={"R" if share > 0.5 else "S": 9})
     f = only(file)
-    assert "wait for the busiest of them, which computes all the time" in f.why and "in order" not in f.why
-    assert "cost alike" in f.fix and "in_order" not in f.fix
+    assert f.variant == "busiest" and f.params["passes_on"] and "in order" not in f.why
+    assert "balance the batches" in f.fix and "in_order" not in f.fix
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_workers_that_pass_batches_on_in_any_order_are_not_told_to(make: Make) -
         ),
         (
             {2: (100, 800)},
-            ("100 of 100 fetches took a batch that had only just been made, which took 8.0 ms each",),
+            ("100 of 100 fetches found a batch made only just before, and took 8.0 ms each",),
         ),
         ({-1: (100, 800)}, ("100 fetches took 8.0 ms each; whether a batch was ready was not seen",)),
     ],
@@ -186,7 +186,7 @@ def test_a_trace_does_not_tell_what_workers_do(make: Make) -> None:
     file = make(source="trace").steps(50, data_wait=20.0, compute=20.0)
     file.loader(1, fetches=50, wait=1000, num_workers=1, num_workers_known=False)
     f = only(file)
-    assert f.why.endswith("whether they compute or wait is in no trace") and "under two seconds" not in str(f.evidence)
+    assert f.variant == "untraced" and "under two seconds" not in str(f.evidence)
 
 
 @pytest.mark.parametrize(("share", "states"), [(0.02, {"R": 3}), (0.97, {"R": 9}), (0.02, {"S": 9})])
@@ -197,9 +197,9 @@ def test_few_looks_do_not_tell_what_workers_do(make: Make, share: float, states:
     f = only(file)
     looks = sum(states.values())
     assert f.id == "TP102" and f.title == "the DataLoader's workers are too slow" and f.confidence == "low"
-    assert f.confidence_why == f"100 steps, {looks} looks at the workers: too few"
-    assert any(f"only {looks} looks at the workers" in e for e in f.evidence)
-    assert "run longer" in f.fix and "is too slow; whether it computes or waits was not seen" in f.why
+    assert f.confidence_why == f"100 steps, {looks} snapshots of the workers: too few"
+    assert f.params["few_looks"] == looks
+    assert "run longer" in f.fix and f.variant == "unseen"
     assert f.fix.splitlines()[0].endswith("compute or wait")  # a whole sentence: the verdict shows this line alone
 
 
@@ -209,9 +209,7 @@ def test_looks_at_all_loaders_of_a_kind_count_together(make: Make) -> None:
         file.loader(epoch, fetches=50, wait=400, ready={0: (50, 400)}, num_workers=1)
         file.worker(epoch, 70 + epoch, cpu_share=0.04, seconds=9, states={state: 10})
     f = only(file)
-    assert (
-        any("ready to run at 50% of 20 looks" in e for e in f.evidence) and "1 worker of Digits waits itself" in f.why
-    )
+    assert (f.variant, f.params["running"], f.params["looks"]) == ("waiting", 0.5, 20)
 
 
 def test_workers_that_are_kept_from_the_cpus_are_not_said_to_wait(make: Make) -> None:
@@ -244,7 +242,7 @@ def test_batches_that_are_made_as_fast_as_delivered_need_no_workers(make: Make, 
     for pid in (71, 72):
         file.worker(1, pid, cpu_share=0.2, seconds=seconds, states={"S": 9})
     f = next(f for f in said(file).findings if f.id == "TP105")
-    assert ("num_workers=0)  # to make a batch takes a worker 1.0 ms of CPU" in f.fix) == faster
+    assert ("num_workers=0)  # faster, unless making a batch also waits: it takes a worker 1.0 ms" in f.fix) == faster
 
 
 @pytest.mark.parametrize(("delivery", "told"), [(1.8, True), (1.0, False)])
@@ -272,7 +270,7 @@ def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
     file.loader(1, fetches=100, wait=800, gil_wait=600, ready={2: (100, 800)}, num_workers=2, pin_memory=True)
     file.detail("gil_wait", 600, phase="fetch", thread=hog, stack=at)
     f = only(file)
-    assert f.id == "TP103" and "pin_memory holds the GIL" in f.why and "more workers" in f.will_not_help
+    assert (f.id, f.variant) == ("TP103", "gil")
     assert f.cost_ns == 800_000_000
 
 
@@ -281,7 +279,7 @@ def test_without_a_device_there_is_no_thread_that_pins(make: Make, feeds_device:
     file = make(feeds_device=feeds_device).steps(100, {("fetch", "blocked"): 8.0}, compute=10.0)
     file.loader(1, fetches=100, wait=800, ready={3: (100, 800)}, num_workers=2, pin_memory=True)
     f = only(file)
-    assert f.id == "TP103" and ("pin-memory thread" in f.why, "large or many" in f.why) == (
+    assert f.id == "TP103" and ("pin_memory thread" in f.why, "large or many" in f.why) == (
         feeds_device == "1", feeds_device == "0",
     )  # fmt: skip
 
@@ -314,7 +312,7 @@ def test_a_hog_that_is_everywhere_is_not_told_as_delivery(make: Make) -> None:
     assert loud(file) == ["gil-hog"]
 
 
-def test_deserialising_is_no_starvation(make: Make) -> None:
+def test_deserializing_is_no_starvation(make: Make) -> None:
     file = make().steps(300, {("fetch", "native"): 1.5}, compute=1.5)
     file.loader(1, fetches=300, wait=450, ready={2: (300, 450)}, num_workers=2)
     assert [(f.slug, f.severity) for f in said(file).findings] == [("delivery-cost", "info")]

@@ -78,11 +78,11 @@ def test_names_and_places_stay(tmp_path: Path) -> None:
     ("said_of_training", "said_here"),
     [
         ("the training thread holds the GIL", "the loop's thread holds the GIL"),
-        ("decode ahead of training, or on the device", "decode ahead of the run, or on the device"),
+        ("precompute it before training", "precompute it before the run"),
         ("beside training, use 1.2", "alongside, use 1.2"),
         ("takes the GIL from training", "takes the GIL from the loop"),
-        ("start again at every epoch", "start again at every pass over the data"),
-        ("draw a whole epoch's indices", "draw a whole pass's indices"),
+        ("restart at every epoch", "restart at every pass over the data"),
+        ("sample a whole epoch's indices", "sample a whole pass's indices"),
     ],
 )
 def test_words(tmp_path: Path, said_of_training: str, said_here: str) -> None:

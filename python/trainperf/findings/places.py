@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
+from trainperf.findings.model import Said
 from trainperf.findings.stacks import Label
 from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
@@ -59,6 +60,10 @@ class Holder:
     spot: Spot | None
     second: Spot | None = None  # where it is notably else, in turn
 
+    @property
+    def said(self) -> Said | str:
+        return said_thread(self.thread, self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -70,6 +75,11 @@ class Beside:
     awaited: bool  # it ran whenever a wait ended, or it was at work: it may be the one that is waited for
     still: bool  # waits ended while it did not run: it is not the one
     works: bool  # it was on the CPU in part of most of these looks
+    thread: Thread | None = None  # None: of several
+
+    @property
+    def said(self) -> Said | str:
+        return said_thread(self.thread, self.name)
 
 
 @dataclass(slots=True)
@@ -335,8 +345,9 @@ class Places:
             spots = self.spots(group, keep=lambda stack: not frames.is_waiting(stack))
             ns, looks = sum(s.ns for s in spots), sum(s.samples for s in spots)
             if ns >= limit("most_share") * asleep and looks >= limit("min_samples"):
-                name = self.thread_name(group[0].thread)
-                out.append(Beside(name, min(1.0, ns / asleep), spots[0], *_signs(group)))
+                thread = group[0].thread
+                name, share = self.thread_name(thread), min(1.0, ns / asleep)
+                out.append(Beside(name, share, spots[0], *_signs(group), thread=thread))
         return sorted(out, key=lambda b: (not b.awaited, -b.share))
 
     def passing(self, phases: Iterable[str] | None = None) -> list[Beside]:
@@ -414,11 +425,16 @@ def _signs(group: Sequence[Detail]) -> tuple[bool, bool, bool]:
     return awaited, looks(_STILL) >= limit("most_share") * told, looks(_WORKS) >= limit("most_share") * told
 
 
+def said_thread(thread: Thread | None, name: str) -> Said | str:
+    """In a sentence: "thread 'loader'", as bare names read like words or options; a description stays as it is."""
+    return Said("named_thread", {"name": name}) if thread is not None and thread.name else name
+
+
 def _name_of_several(group: Sequence[Detail], runs: frames.Function) -> str:
     """The one that they share; else by the function that they run."""
     names = {d.thread.name for d in group if d.thread and d.thread.name}
     if len(names) == 1 and not _NO_NAME.fullmatch(next(iter(names))):
-        return f"a thread called {names.pop()}"
+        return f"a thread named '{names.pop()}'"
     return f"a thread that runs {frames.short_function(runs[1])}"
 
 

@@ -87,7 +87,7 @@ _TABLE = (
         "a validation batch or a look at the data each N steps is rarer"),
     Threshold("ready_wait_ms", 4.0, "ms/fetch",
         "a fetch that finds a batch ready and takes longer was not delivered",
-        "twice the 1.2 to 1.9 ms of deserialising a ready batch"),
+        "twice the 1.2 to 1.9 ms of deserializing a ready batch"),
     Threshold("lone_fetches", 8, "fetches",
         "this many must wait for one worker alone, or for those that still read, before it is reported",
         "of 8 that fall on 2 workers by chance all fall on one in 1 of 128 runs"),

@@ -68,11 +68,11 @@ class Wait:
         """Whom it waits for, and where others are meanwhile."""
         one = self.waited_for
         return {
-            "awaited": self.who or None,
+            "awaited": one.said if one is not None else None,
             "awaited_at": facts.label(one.spot) if one is not None else None,
             "beside": tuple(
                 {
-                    "name": b.name,
+                    "name": b.said,
                     "place": facts.label(b.spot),
                     "share": Share(b.share),
                     "doubt": None if b.awaited else Said("not_awaited" if b.still else "maybe_awaited"),

@@ -8,21 +8,21 @@ from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 from trainperf.findings.messages.general import NOTHING
 
 _FILTER: Final = (
-    "[[# {each_backward:.0f} batches are fetched for each backward: if the loop drops some, filter before they are "
-    "made, in the sampler or by an index\n]]"
+    "[[# {each_backward:.0f} batches are fetched for each backward: if the loop drops some, filter their indices in "
+    "the sampler instead\n]]"
 )
 
 # -- batches that the training thread makes
 
 _FETCHED: Final = (
-    "{spots.share} of its {samples:sample} are in {spots.place}",
-    "other threads of this process use {busy:.1f} CPUs or more, beside torch's",
+    "{spots.share} of {samples:stack sample|stack samples} in {spots.place}",
+    "non-torch threads of this process use {busy:.1f} CPUs or more",
     "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
 )
 _STARVED: Final = Message(
     title="data loading runs in {process}",
     why="[[{awaited} is in {awaited_at} while ]]{at} {doing} on {thread}"
-    "[[: most of it library code, called by {library_by}]][[busy?, while other threads of this process compute]]",
+    "[[, mostly library code called by {library_by}]][[busy?, while other threads of this process compute]]",
     evidence=(
         "fetching takes {each} of each step's {step}[[; {on_cpu} of it on the CPU, {blocked} blocked]][[ in {call}]]",
         *_FETCHED,
@@ -32,35 +32,39 @@ _STARVED: Final = Message(
 )
 _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
-        will_not_help="workers: to pass on a ready batch costs 1.2 to 1.9 ms, [[small?more than]][[!small?much of]] "
+        will_not_help="workers: getting a ready batch costs 1.2 to 1.9 ms, [[small?more than]][[!small?much of]] "
         "this wait"
     ),
     "ahead": _STARVED,
-    "threads": _STARVED.but(will_not_help="more workers than CPUs: what it waits for computes"),
-    "one_cpu": _STARVED.but(will_not_help="num_workers: there is one CPU, which {training} and loading would share"),
+    "threads": _STARVED.but(will_not_help="more workers than CPUs: it waits for computation"),
+    "one_cpu": _STARVED.but(will_not_help="num_workers: {training} and loading would share the one CPU"),
     "lock": _STARVED.but(
-        will_not_help="workers by fork: a lock stays as it was held, and this process' threads are in none of them"
+        will_not_help="forked workers: they inherit the lock as held, but not the thread that releases it"
     ),
     "waiting": _STARVED.but(
         will_not_help="[[overlaps?cheaper transforms or a faster CPU: the dataset waits, it does not compute]]"
     ),
     "computing": _STARVED.but(will_not_help="pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"),
-    "filling": _STARVED.but(will_not_help="workers, where a cache fills: each has its own, and fills it anew"),
+    "filling": _STARVED.but(
+        why=f"{_STARVED.why}, mostly in the first {{few:step}}",
+        will_not_help="workers, if it is a cache in memory: each worker fills its own",
+    ),
     "seldom": _STARVED.but(
-        will_not_help="more workers alone: batches come in order, and each worker is only two ahead"
+        why=f"{_STARVED.why}, mostly in {{few:step}}",
+        will_not_help="more workers alone: batches come in order, and prefetch_factor is 2 by default",
     ),
 }
 _SAMPLER: Final = Message(
     title="the loop waits for its sampler",
-    why="{name} draws the batches' indices on {thread}[[, and waits ({call})]]",
+    why="{name} samples batch indices on {thread}[[, and waits ({call})]]",
     evidence=(
-        "drawing the batches' indices takes {each} of each step's {step}, on {thread}",
-        "the rest of the fetches takes another {rest} a step",
-        "{share} of its {samples:sample} are in {place}",
-        "it waits: the system call is {call}",
-        "{workers:worker}, which read the data and draw no indices",
+        "sampling batch indices takes {each} of each step's {step}, on {thread}",
+        "the rest of the fetch takes {rest} a step",
+        "{share} of {samples:stack sample|stack samples} in {place}",
+        "blocked in system call {call}",
+        "{workers:worker}, but the sampler does not run there",
     ),
-    fix="# draw all indices of the {epoch} at once in __iter__, by torch or NumPy, and yield slices of them",
+    fix="# sample all indices of the {epoch} at once in __iter__, in torch or NumPy, and yield slices of them",
     will_not_help="more workers or a larger prefetch_factor: the sampler runs in {process}",
 )
 _DROPPED: Final = Message(
@@ -83,31 +87,32 @@ _DROPPED: Final = Message(
 
 _WHO: Final = "[[{workers:worker}]][[!workers?the workers]] of {name}"
 _COMPUTE: Final = f"{_WHO} [[one?computes]][[!one?compute]]"
-_CHEAPER: Final = f"{_FILTER}# make one sample of {{made}} cheaper: decode ahead of {{training}}, or on the device"
-_OR_STOP_OTHERS: Final = f"{_CHEAPER}[[stop_others?; or stop what else runs]]"
+_CHEAPER: Final = f"{_FILTER}# make samples of {{made}} cheaper: preprocess offline, or on the device"
+_OR_STOP_OTHERS: Final = f"{_CHEAPER}[[stop_others?; or stop other processes]]"
 _NO_ROOM: Final = (
-    "there is no CPU for more of them: {cpus:CPU}[[, of which other processes use {others:.1f},]] for "
-    "{workers:worker} and {training}"
+    "no CPU is left for more: {workers:worker} and {training} share {cpus:CPU}"
+    "[[, of which other processes use {others:.1f}]]"
 )
 _SAME_CPUS: Final = "more workers: they would wait for the same CPUs"
 
+_NOT_SEEN: Final = "is not clear from so few snapshots"
 _TOO_SLOW: Final = Message(
     title="the DataLoader's workers are too slow",
     why=f"{_WHO} [[one?is]][[!one?are]] too slow; whether [[one?it computes or waits]][[!one?they compute or wait]] "
-    "was not seen for long enough",
+    f"{_NOT_SEEN}",
     evidence=(
         "{total:fetch|fetches} took {unseen_each} each; whether a batch was ready was not seen",
         "{empty} of {total} fetches found no batch ready, and waited {empty_each} each",
-        "{ready} of {total} fetches [[just_made?took a batch that had only just been made, which took]]"
+        "{ready} of {total} fetches [[just_made?found a batch made only just before, and took]]"
         "[[!just_made?found a batch ready, and took]] {ready_each} each",
-        "{lone:fetch|fetches} waited {lone_each} each [[while {left} workers still read]]"
-        "[[!left?for one worker, as the others had nothing left to do]]",
-        "{locked} of the looks at the workers' system calls: a futex, flock or fcntl lock",
-        "unread?the workers' CPU time was not seen[[looked? (they lived under two seconds)]]",
-        "only {few_looks:look} at the workers: too few to tell whether they compute or wait",
-        "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], ready to "
-        "run at {running} of {looks:look} at the workers",
-        "{kept_off} of each step {thread} is ready to run, and waits for a CPU that the workers have",
+        "{lone:fetch|fetches} waited {lone_each} each [[while only {left} workers still read]]"
+        "[[!left?for one worker, while the others were idle]]",
+        "a futex, flock or fcntl lock was the system call in {locked} of snapshots",
+        "unread?the workers' CPU time was not read[[looked? (they lived under two seconds)]]",
+        "only {few_looks:snapshot} of the workers",
+        "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], "
+        "runnable in {running} of {looks:snapshot}",
+        "{thread} waits {kept_off} of each step for a CPU that the workers use",
         "{usable:CPU} usable",
     ),
     fix=f"{_FILTER}{{fix:\n}}",
@@ -118,32 +123,33 @@ _BY_CALL: Final = f"{_FILTER}{{call}}"
 _BOUND: Final = _TOO_SLOW.but(title="the DataLoader's workers are CPU-bound")
 _OF_WORKERS: Final = {
     "unseen": _TOO_SLOW,
-    "untraced": _TOO_SLOW.but(why=_TOO_SLOW.why.replace("was not seen for long enough", "is in no trace")),
+    "untraced": _TOO_SLOW.but(
+        why=_TOO_SLOW.why.replace(_NOT_SEEN, "was not recorded"),
+        will_not_help=_TOO_SLOW.will_not_help.replace("the queue is empty", "workers make batches too slowly"),
+    ),
     "busiest": _TOO_SLOW.but(
-        why=f"{_WHO} wait for the busiest of them, which computes all the time (on the CPU {{slowest}}, all of them "
-        "{cpu} on average)[[passes_on?, as it has more to do than they have]]"
-        "[[!passes_on?: batches are passed on in order]]",
-        fix=f"{_FILTER}# make the batches of {{name}} cost alike (mix long and short samples), and its long ones "
-        "cheaper[[\n{any_order}]]",
+        why=f"the busiest of {_WHO} sets the pace (on the CPU {{slowest}}, average of all {{cpu}})"
+        "[[passes_on?: it has more to do than the others]][[!passes_on?: batches are returned in order]]",
+        fix=f"{_FILTER}# balance the batches of {{name}} (mix long and short samples), make long samples cheaper"
+        "[[\n{any_order}]]",
     ),
     "locked": _TOO_SLOW.but(
-        title="the DataLoader's workers wait for one another, at a lock that they share",
-        why=f"{_WHO} are in a wait for a lock of several processes {{locked}} of the time: one at a time works",
-        fix=f"{_FILTER}# one handle for each worker, without the lock: open the file in worker_init_fn, or at the "
-        "first __getitem__\n# or split the data into a file for each worker",
+        title="the DataLoader's workers contend for a shared lock",
+        why=f"{_WHO} wait for a lock shared by processes {{locked}} of the time: only one works at a time",
+        fix=f"{_FILTER}# drop the lock, use one handle per worker: open the file in worker_init_fn or the first "
+        "__getitem__\n# or split the data into one file per worker",
         will_not_help="more workers, or a larger prefetch_factor: one worker at a time gets the lock",
     ),
     "waiting": _TOO_SLOW.but(
-        title="the DataLoader's workers wait for something",
-        why=f"{_WHO} [[one?waits itself]][[!one?wait themselves]] (on the CPU only {{cpu}} of the time: storage, "
-        "network or a lock)",
+        title="the DataLoader's workers are blocked",
+        why=f"{_WHO} [[one?waits]][[!one?wait]] for storage, network or a lock (on the CPU only {{cpu}} of the time)",
         fix=_BY_CALL,
         will_not_help="cheaper transforms[[!few_are_late?, or a larger prefetch_factor]]: the workers do not compute, "
         "they wait",
     ),
     "partly": _TOO_SLOW.but(
         why=f"{_COMPUTE} for {{cpu}} of the time, and [[one?waits]][[!one?wait]] for the rest (for storage, network, "
-        "a lock or a CPU, or to be asked for more)",
+        "a lock, a CPU or the next request)",
         fix=_BY_CALL,
     ),
     "partly_no_room": _TOO_SLOW.but(
@@ -158,40 +164,41 @@ _OF_WORKERS: Final = {
     "all_cpus": _BOUND.but(
         why=f"{_COMPUTE} [[short?whenever they get one]][[!short?all the time]] (on the CPU {{cpu}}), on {{cpus:CPU}}",
         fix=_CHEAPER,
-        will_not_help="more workers: {cpus:CPU} for {workers:worker} and {training} are all in use",
+        will_not_help="more workers: {workers:worker} and {training} already use all {cpus:CPU}",
     ),
     "crowded": _BOUND.but(
-        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: the CPUs are busy with others",
-        fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop what else runs",
+        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: other work occupies the CPUs",
+        fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes",
         will_not_help=_SAME_CPUS,
     ),
     "kept_off": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time",
-        fix=f"{_FILTER}# see which CPUs they may use (taskset, a container's cpuset), and what else runs there",
+        fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there",
         will_not_help=_SAME_CPUS,
     ),
     "unlike_parts": _TOO_SLOW.but(
-        title="some DataLoader workers have read their parts long before the others",
-        why="for {lone} of {of} batches only {left} workers of {name} still read: the others had read their parts, "
-        "which are smaller, or quicker to read",
-        fix=f"{_FILTER}# give each worker an even part: every n-th sample, or one of many small files\n"
-        "info = get_worker_info()  # in __iter__\n"
-        "samples = itertools.islice(samples, info.id, None, info.num_workers)",
-        will_not_help="more workers, unless they split the largest part",
+        title="uneven shards: some DataLoader workers finish long before others",
+        why="for {lone} of {of} batches only {left} workers of {name} still read: the others had finished their "
+        "smaller or faster shards",
+        fix=f"{_FILTER}# shard evenly: give each worker every n-th sample, or every n-th small file\n"
+        "info = get_worker_info()  # in __iter__, before anything is read\n"
+        "paths = itertools.islice(paths, info.id, None, info.num_workers)",
+        will_not_help="more workers, unless they split the largest shard",
     ),
     "one_worker": _TOO_SLOW.but(
         title="one DataLoader worker is slower than the others",
-        why="{own} of {of} batches wait for worker {worker} of {workers} of {name}: the others are ahead",
-        fix=f"{_FILTER}[[{{any_order}}\n]]# see what is slow in [[stream?its part of {{name}}: the samples, the file "
-        "or disk]][[!stream?it: each {workers}th batch is its, and where nothing shuffles of the same samples]]",
+        why="{own} of {of} batches wait for the worker with id {worker}, of {workers} workers of {name}: the others "
+        "are ahead",
+        fix=f"{_FILTER}[[{{any_order}}\n]]# look for what is slow in [[stream?its shard of {{name}}: the samples, the "
+        "file or disk]][[!stream?it: it makes every {workers}th batch, without shuffling always of the same samples]]",
         will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
     ),
     "long_batches": _TOO_SLOW.but(
         title="some batches take the DataLoader's workers longer than others",
         why="{lone} of {of} batches wait for one of {workers:worker} of {name}: the others are ahead, and batches are "
-        "passed on in order",
+        "returned in order",
         fix=f"{_FILTER}[[{{any_order}}\n]][[DataLoader(..., prefetch_factor={{ahead}})  # the others go on while one "
-        "makes a long batch\n]]# or make the batches of {name} cost alike: mix long and short samples",
+        "makes a long batch\n]]# or balance the batches of {name}: mix long and short samples",
         will_not_help="pin_memory: the wait is for a batch to be made",
     ),
 }
@@ -200,46 +207,45 @@ _OF_WORKERS: Final = {
 
 _NOT_DELIVERED: Final = Message(
     title="batches are ready but are not delivered",
-    why="taking a batch of {name} out of its queue is slow (large or many tensors)",
+    why="getting a ready batch of {name} from the queue is slow (large or many tensors)",
     evidence=(
         "{count:fetch|fetches} found a batch ready and still took {each} each (usual: 1 to 2 ms)",
         "{gil} of {waited} is waiting for the GIL",
         "pin_memory={pinned}",
     ),
-    fix="# return fewer, larger tensors per sample; collate into one tensor",
+    fix="# return fewer, larger tensors per sample; collate each field into one tensor",
     will_not_help="more workers or a larger prefetch_factor: batches are ready already",
 )
 _UNPACKING: Final = Message(
     title="batch deserialization is significant at this step length",
-    why="deserialising a ready batch takes {each}",
-    evidence=("{count:fetch|fetches} found a batch ready and took {each} each: deserialising, not starvation",),
-    fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # to make a batch "
-    "takes a worker {making} of CPU; if it waits for nothing, this is faster]]",
+    why="deserializing a ready batch takes {each}",
+    evidence=("{count:fetch|fetches} found a batch ready and took {each} each: deserialization, not starvation",),
+    fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # faster, unless "
+    "making a batch also waits: it takes a worker {making} of CPU]]",
     will_not_help="more workers: batches are ready already",
 )
 
 # -- loaders that begin
 
-_SLOWER_STARTS: Final = "more workers: each one makes the start longer"
+_SLOWER_STARTS: Final = "more workers: each one makes start-up longer"
 _OPTIONS: Final = "persistent_workers={persistent}[[, started by {method}]]"
 _EACH_BATCH: Final = Message(
-    title="the DataLoader begins again for [[second?every second]][[!second?each]] batch ({starts:time} in "
-    "{steps:step})",
-    why="each iter(loader) starts {workers:worker}, to be stopped again after [[second?every second]][[!second?each]] "
+    title="iter(loader) is called for [[second?every second]][[!second?each]] batch ({starts:time} in {steps:step})",
+    why="each iter(loader) starts {workers:worker}, stopped again after [[second?every second]][[!second?each]] "
     "batch: {starts:time}, {each} each",
     evidence=(
-        "{starts:start} for {batches:batch|batches}, {each} each",
-        "{drawing} of it to draw the indices, on {thread}",
+        "{starts:iterator} for {batches:batch|batches}, {each} each",
+        "{drawing} of it to sample the indices, on {thread}",
         "{left} of it to [[workers?stop the workers]][[!workers?free the indices]]",
         "num_workers={workers}[[workers?, persistent_workers={persistent}]]",
-        "!shuffles?a loader that does not shuffle begins with the same batch each time",
+        "!shuffles?without shuffling each iterator begins with the same batch",
     ),
     fix="[[anew?# make the loader once, too\n]]batches = iter(loader)  # once, before the loop\n"
     "batch = next(batches)  # at StopIteration: batches = iter(loader)",
-    will_not_help="more workers, persistent_workers alone: each start would still wait for its first batch",
+    will_not_help="more workers, persistent_workers alone: each iterator still waits for its first batch",
 )
 _EACH_EPOCH: Final = Message(
-    title="worker processes start again at every {epoch}",
+    title="worker processes restart at every {epoch}",
     why="each iter(loader) starts {workers:worker}: {starts:time}, {each} each",
     evidence=(
         "{count} of {steps} steps wait for {workers:worker} to start: {starts:start}, {each} each",
@@ -248,17 +254,17 @@ _EACH_EPOCH: Final = Message(
         "{stopping} of it to stop them at the end of the {epoch}",
         "the other {others:step} do not wait for it",
     ),
-    fix="DataLoader(..., persistent_workers=True, num_workers={workers})[[imports?\n# or, where workers must start "
-    "again: import once, in the fork server, before the first loader\n"
+    fix="DataLoader(..., persistent_workers=True, num_workers={workers})[[imports?\n# or, if workers must restart: "
+    "import once, in the fork server, before the first loader\n"
     'multiprocessing.set_forkserver_preload(["__main__", "torch"])]]'
     '[[by_spawn?\nDataLoader(..., multiprocessing_context="forkserver")]]',
     will_not_help=_SLOWER_STARTS,
 )
 _ONCE: Final = Message(
     title="worker start-up[[stopping? and stop]] took {cost:s} of this short run (longer runs pay it once)",
-    why="the first batch came after {first:s}, which {workers:worker} took to start and make it",
+    why="{workers:worker} took {cost:s} to start and make the first batch[[stopping?, and to stop]]",
     evidence=(
-        "{first:s} until the first batch: {workers:worker} start, import, and make it",
+        "stopping?{first:s} until the first batch",
         "{stopping:s} to stop them at the end of the {epoch}",
         _OPTIONS,
         "the other {others:step} do not wait for it",
@@ -267,14 +273,14 @@ _ONCE: Final = Message(
     will_not_help=_SLOWER_STARTS,
 )
 _EMPTY_QUEUE: Final = Message(
-    title="the first batch of each {epoch} waits, as the prefetch queue starts empty",
+    title="the loop waits for the first batch of each {epoch}: none is prefetched",
     why="each {epoch} begins with an empty prefetch queue: {refills:time}, {each} each",
     evidence=(
         "{count} of {steps} steps wait for the first batch of a new {epoch}: {refills:time}, {each} each",
         "persistent_workers=True: the same {workers:worker} each time",
         "the other {others:step} do not wait for it",
     ),
-    fix="# make each {epoch} longer, where it need not be short; four in one:\n"
+    fix="# if each {epoch} may be longer, merge four into one:\n"
     "DataLoader(..., sampler=torch.utils.data.RandomSampler(dataset, num_samples=4 * len(dataset)))",
     will_not_help="more workers, or a larger prefetch_factor: one worker makes the first batch",
 )
@@ -283,47 +289,42 @@ MESSAGES: Final[Messages] = {
     "TP101": _MADE_HERE,
     "TP102": _OF_WORKERS,
     "TP103": {
-        "gil": _NOT_DELIVERED.but(
-            why="{holder} holds the GIL[[ in {at}]]",
-            fix="# move that thread's work into a process:\nconcurrent.futures.ProcessPoolExecutor(1).submit(work)",
-        ),
-        "pinning": _NOT_DELIVERED.but(why="the pin-memory thread has not passed it on"),
+        "gil": _NOT_DELIVERED.but(why="{holder} holds the GIL[[ in {at}]]", fix="{fix}"),
+        "pinning": _NOT_DELIVERED.but(why="the pin_memory thread holds batches up"),
         "queue": _NOT_DELIVERED,
     },
     "TP104": {
         "each_batch": _EACH_BATCH,
         "each_batch_kept": _EACH_BATCH.but(
-            why="each iter(loader) begins with an empty prefetch queue, and throws away what is in it: {starts:time}, "
-            "{each} each",
-            will_not_help="more workers, a larger prefetch_factor: no batch is made ahead of an iterator that is "
-            "thrown away",
+            why="each iter(loader) drops the prefetched batches, and starts with an empty queue: {starts:time}, {each} "
+            "each",
+            will_not_help="more workers, a larger prefetch_factor: prefetched batches are dropped with the iterator",
         ),
         "each_batch_in_process": _EACH_BATCH.but(
             why="each iter(loader) draws all indices again ({sampler}[[ of {length}]]): {starts:time}, {each} each",
-            will_not_help="more workers, persistent_workers alone: {process} draws the indices, again at each start",
+            will_not_help="more workers, persistent_workers alone: {process} redraws the indices each time",
         ),
         "each_epoch": _EACH_EPOCH,
         "anew": _EACH_EPOCH.but(
             why=_EACH_EPOCH.why.replace("iter(loader)", "new DataLoader"),
             evidence=tuple(
-                line.replace(_OPTIONS, f"each time of a new loader; {_OPTIONS}") for line in _EACH_EPOCH.evidence
+                line.replace(_OPTIONS, f"each for a new DataLoader; {_OPTIONS}") for line in _EACH_EPOCH.evidence
             ),
             fix=f"# make the loader once, before {{training}}:\n{_EACH_EPOCH.fix}",
         ),
         "once": _ONCE,
         "empty_queue": _EMPTY_QUEUE,
         "empty_queue_of_stream": _EMPTY_QUEUE.but(
-            fix="# make each {epoch} longer, where it need not be short: __iter__ reads the data several times"
+            fix="# if each {epoch} may be longer, let __iter__ loop over the data several times"
         ),
     },
     "TP105": {"unpacking": _UNPACKING},
     "TP106": {
-        "by_scores": _SAMPLER.but(
-            fix="# choose by scores of {training} for many batches at a time: again every N batches, by torch or NumPy"
-        ),
+        "by_scores": _SAMPLER.but(fix="# sample N batches at a time by the scores of {training}, in torch or NumPy"),
         "reading": _SAMPLER.but(
-            fix="# what it decides by (length, label, size): read it once, before {training}, into an array or a "
-            "file, and choose by that"
+            why="the sampler reads data in {name}, on {thread}[[, and waits ({call})]]",
+            fix="# read what it selects by (length, label, size) once, before {training}, into an array or file, and "
+            "sample from that",
         ),
         "waiting": _SAMPLER.but(fix="# take the wait out of the sampler: read what it needs once, before {training}"),
         "computing": _SAMPLER,
@@ -336,26 +337,26 @@ MESSAGES: Final[Messages] = {
             "# or torchdata's StatefulDataLoader and a dataset with state_dict()"
         ),
         "later": _DROPPED.but(
-            title="{batches} batches were fetched and not trained on in {steps:step}",
+            title="{steps:step} fetched {batches} batches and did not train on them",
             why=_DROPPED.why.replace("before the first step", "in {steps:step}"),
             evidence=tuple(line.replace("before the first step", "in {steps:step}") for line in _DROPPED.evidence),
-            fix="# if they are dropped: do so before they are made, in the sampler, or by an index of the data made "
-            "once\n# if they validate: call model.eval() before, so that they count as validation",
+            fix="# if they are filtered out: filter indices in the sampler, or precompute the indices to keep, once\n"
+            "# if this is validation: call model.eval() first, so that it counts as such",
         ),
     },
 }
 
 TEXTS: Final = {
-    "with_workers": "[[stream?# num_workers={workers}, once __iter__ reads only its worker's part (get_worker_info): "
-    "else each repeats the whole stream\n]]"
+    "with_workers": "[[stream?# num_workers={workers}, once __iter__ reads only its worker's shard (get_worker_info): "
+    "else each worker repeats the whole stream\n]]"
     "DataLoader(..., num_workers={workers}[[, prefetch_factor={ahead}]][[persistent?, persistent_workers=True]]"
     '[[spawn?, multiprocessing_context="spawn"]])[[  # {notes}]]',
     # Behind such code.
     "of_data": "of {name}",
-    "once_free": "once CPUs are free: others use {others:.1f} of the {cpus}",
-    "waits_then_overlap": "its waits then overlap",
-    "forked_wait": "forked, they would wait for ever",
-    "waits_overlap": "their waits overlap",
+    "once_free": "once CPUs are free: other processes use {others:.1f} of the {cpus}",
+    "waits_then_overlap": "so waits overlap",
+    "forked_wait": "fork could deadlock",
+    "waits_overlap": "so their waits overlap",
     "cpus_here": "{cpus} CPUs here",
     # What the training thread does.
     "the_data": "the data",
@@ -367,39 +368,44 @@ TEXTS: Final = {
     "maybe_awaited": "whether it is waited for is not known",
     "the_sampler": "the sampler",
     # Fixes for it.
-    "begin_once": "# batches = iter(loader) once, before the loop; if it waits then, workers that start once:",
-    "make_ahead": "# make batches ahead: {name} as an IterableDataset[[several?, of which each worker reads its "
-    "own part (get_worker_info)]], in a DataLoader(..., num_workers={workers})",
-    "compute_once": "# compute what {work} makes once, before {training}, or make it cheaper",
-    "compute_once_or_in_workers": "# compute what {work} makes once, before {training}, or in workers, as far as CPUs "
+    "begin_once": "# call iter(loader) once, before the loop; if it still waits, use workers:",
+    "make_ahead": "# prefetch: make {name} an IterableDataset[[several?, of which each worker reads its own "
+    "shard (get_worker_info)]], in a DataLoader(..., num_workers={workers})",
+    "compute_once": "# precompute what {work} makes, once, before {training}, or make it cheaper",
+    "compute_once_or_in_workers": "# precompute what {work} makes, once, before {training}; or use workers, if CPUs "
     "are free:",
-    "compute_awaited_once": "# compute what it waits for once, before {training}, or make it cheaper",
-    "feed_faster": "# make what feeds it faster",
-    "feed_faster_in_each": "# make what feeds it faster; in workers, make it in each of them: a fork takes no threads "
-    "along:",
-    "hold_for_less": "# hold the lock for less[[ in {awaited_at}]]",
-    "hold_for_less_or_own": "# hold the lock for less[[ in {awaited_at}]], or give each worker its own:",
+    "compute_awaited_once": "# precompute what it waits for, once, before {training}, or make it cheaper",
+    "feed_faster": "# speed up the thread that feeds it",
+    "feed_faster_in_each": "# speed up the thread that feeds it; with workers, start it in each of them (a fork "
+    "copies no threads):",
+    "hold_for_less": "# hold the lock for less time[[ in {awaited_at}]]",
+    "hold_for_less_or_own": "# hold the lock for less time[[ in {awaited_at}]], or use one lock per worker:",
     "fill_before": "# if a cache fills in the first {few} steps: fill it before {training}, or keep it on disk\n"
-    "# if files are read for the first time: by workers, ahead",
-    "see_long_ones": "# {few:batch takes|batches take} long: see what their samples have",
-    "see_long_ones_or_run_ahead": "# {few:batch takes|batches take} long: see what their samples have, or let workers "
-    "run ahead of them",
-    "cheaper_sample": "# make one sample of {name} cheaper, or decode ahead of {training}",
-    "cheaper_batch": "# make a batch of {name} cheaper, or do ahead of {training} what it does",
-    "cheaper_collate": "# make {collate} cheaper: do ahead of {training} what it does for each sample",
+    "# if files are read for the first time: let workers do it",
+    "see_long_ones": "# {few:batch is|batches are} slow: inspect their samples",
+    "see_long_ones_or_run_ahead": "# {few:batch is|batches are} slow: inspect their samples, or let workers prefetch "
+    "them",
+    "cheaper_sample": "# make samples of {name} cheaper: preprocess offline",
+    "cheaper_batch": "# make batches of {name} cheaper: preprocess offline",
+    "cheaper_collate": "# make {collate} cheaper: do its work on each sample offline",
     "yield_batches": "# yield whole batches in {name}.__iter__, with DataLoader(..., batch_size=None)",
-    "make_batch_at_once": "# give class {own} a __getitems__(indices) that makes a whole batch at once, by one "
-    "indexing:\nclass {own}:\n    def __getitems__(self, indices): ...",
-    "wrap_data": "# index a whole batch at once: wrap {name} in a class of yours with __getitems__(self, indices)",
+    "make_batch_at_once": "# give class {own} a __getitems__(indices) that returns the list of samples, read at "
+    "once:\nclass {own}:\n    def __getitems__(self, indices): ...",
+    "wrap_data": "# read a whole batch at once: wrap {name} in your own class with __getitems__(self, indices), which "
+    "returns the list of samples",
     "by_batch_sampler": "# fetch a whole batch by one indexing: a BatchSampler (torch.utils.data) as sampler, and "
     "batch_size=None:\n"
     "DataLoader(dataset, sampler=BatchSampler({sampler}, {size}, drop_last=False), batch_size=None)",
+    # Who holds the GIL while batches are ready, and what to do about the thread that pins them.
+    "pin_thread": "the pin_memory thread",
+    "pin_less": "# give the pin_memory thread less work: fewer, larger tensors per batch; other work in collate_fn, "
+    "which runs in workers",
     # Fixes for workers.
     "more_than_now": "DataLoader(..., num_workers=...)  # more than it has now",
     "look_longer": "# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:",
-    "run_ahead": "# let the workers run further ahead (prefetch_factor); if they wait, or CPUs are free, also more:",
-    "any_order": "DataLoader(..., in_order=False)  # [[stream?take batches as they are made: the faster workers' come "
-    "more often]][[!stream?a batch is passed on when it is made]]",
+    "run_ahead": "# let the workers prefetch more (prefetch_factor); if they wait, or CPUs are free, also add workers:",
+    "any_order": "DataLoader(..., in_order=False)  # returned as soon as made: [[stream?faster workers return more, ]]"
+    "the order varies between runs",
     "its_sampler": "its sampler",
     # Which of a loader's workers still read.
     "so_many": "{fewest} of {workers}",
@@ -407,11 +413,11 @@ TEXTS: Final = {
     # Why the confidence is what it is.
     "threads_inferred": "that it waits for those threads is inferred",
     "other_use": "whether something else uses them, such as statistics of the data, is not measured",
-    "looks": "{steps:step}, {looks:look} at the workers",
-    "few_looks": "{steps:step}, {looks:look} at the workers: too few",
-    "workers_untraced": "what the workers do was not seen",
+    "looks": "{steps:step}, {looks:snapshot} of the workers",
+    "few_looks": "{steps:step}, {looks:snapshot} of the workers: too few",
+    "workers_untraced": "what the workers do was not recorded",
 }
 
 UNSURE: Final[Doubts] = {
-    "one_start": "one worker start-up in {steps:step}: run longer to tell",
+    "one_start": "one worker start-up in {steps:step}: too few steps to judge",
 }

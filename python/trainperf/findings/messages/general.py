@@ -23,6 +23,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "in_two": "for {share} of it in {place}, and for {second_share} in {second}",
     "unread": "in code that could not be read",
     # Who.
+    "named_thread": "thread '{name}'",
     "worker_processes": "{workers:worker process|worker processes}",
     # Why the confidence is what it is.
     "few_steps": "only {steps} steps",

@@ -18,17 +18,19 @@ _WAITING: Final = "{each} of each step's {step} is waiting for the GIL ({losing}
 _AVERAGE: Final = "{waits:wait} of {wait} on average"
 
 _HOG: Final = Message(
-    title="{thread} waits for the GIL, which {holder} holds",
+    title="{thread} waits for the GIL, held by {holder}",
     why="{holder} holds the GIL {at}",
     evidence=(_WAITING, _HELD, "it waits in {phases}", _AVERAGE, DEVICE_WAITS),
-    fix="{fix}[[yields?\nsys.setswitchinterval(0.0005)  # until then: it gives the GIL up sooner]]",
-    will_not_help=f"{WILL_NOT_HELP}[[keeps?; sys.setswitchinterval: the C call does not give the GIL up]]",
+    fix="{fix}[[yields?\nsys.setswitchinterval(0.0005)  # stopgap: it releases the GIL sooner]]",
+    will_not_help=f"{WILL_NOT_HELP}[[keeps?; sys.setswitchinterval: the C call does not release the GIL]]",
 )
 _MANY: Final = Message(
     title="{thread} waits for the GIL, shared with {holders_count:thread}",
-    why="{names:,} take turns with the GIL[[, mostly {at}]]",
+    why="[[named?threads ]][[same?threads named ]][[{names:,} and {rest:other}]][[!rest?{names}]] take turns with the "
+    "GIL[[, mostly {at}]]",
     evidence=(_WAITING, _HELD, _AVERAGE, DEVICE_WAITS),
-    fix="# fewer threads, or processes instead:\nconcurrent.futures.ProcessPoolExecutor(2)",
+    fix="# fewer threads, or processes instead:\npool = concurrent.futures.ProcessPoolExecutor(2)  # once, before the "
+    "loop\npool.submit({function}, ...)",
     will_not_help=WILL_NOT_HELP,
 )
 
@@ -39,40 +41,41 @@ MESSAGES: Final[Messages] = {
         "feeding": _HOG.but(
             evidence=(
                 *_HOG.evidence[:-1],
-                "{holder} puts into a queue, and the loop takes from one: one process instead of it would be as slow",
+                "{holder} fills a queue that the loop drains: one process instead would be as slow",
                 DEVICE_WAITS,
             ),
             will_not_help=_HOG.will_not_help.replace(
-                WILL_NOT_HELP, "more threads that make batches; a larger queue; a faster GPU"
+                WILL_NOT_HELP, "more batch-making threads; a larger queue; a faster GPU"
             ),
         ),
     },
     "TP202": {
         "beside": _MANY,
         "fetching": _MANY.but(
-            fix="# make the batches in processes, where they wait for no thread; or use fewer threads\n"
+            fix="# make the batches in processes, each with its own GIL; or use fewer threads\n"
             "DataLoader(..., num_workers=2)",
             will_not_help=_FETCHES_WILL_NOT_HELP,
         ),
-        "unread": _MANY.but(title="{thread} waits for the GIL", why="who held the GIL could not be read"),
+        "unread": _MANY.but(title="{thread} waits for the GIL", why="the holder of the GIL could not be read"),
     },
 }
 
 TEXTS: Final = {
-    "run_several": "# run {body} in several processes, as a DataLoader's workers do: threads share one GIL\n"
+    "run_several": "# do the work of {body} in DataLoader workers: threads share one GIL\n"
     "DataLoader(..., num_workers=2)",
-    "run_package": "# the thread is {package}'s own: give it less to do, by fewer calls of {package} or smaller ones",
+    "run_package": "# this thread belongs to {package}: give it less work, with fewer or smaller calls of {package}",
     "run_lambda": "# run what that lambda does in a process: threads share one GIL",
     "run_function": "# run {function} in a process: threads share one GIL\n"
-    "concurrent.futures.ProcessPoolExecutor(1).submit({function}, ...)",
+    "pool = concurrent.futures.ProcessPoolExecutor(1)  # once, before the loop\npool.submit({function}, ...)",
     "run_body": "# run {body} in a process: threads share one GIL\n"
     "multiprocessing.Process(target={name}, ...).start()  # and a multiprocessing.Queue to it",
     "run_class": "# run {body} in a process: threads share one GIL\n"
     "class {name}(multiprocessing.Process): ...  # and a multiprocessing.Queue to it",
     "that_thread": "that thread",
+    "named_threads": "{count:thread} named '{name}'",
     "phase_share": "{phase} ({share})",
 }
 
 UNSURE: Final[Doubts] = {
-    "gil_busy_only": "gil_waits: only who holds the GIL is known here, not who waits for it",
+    "gil_busy_only": "gil_waits: this run shows who holds the GIL, not who waits (busy-only: see `trainperf doctor`)",
 }

@@ -77,49 +77,45 @@ _UNSET: Final = "{command}  # or, after the imports:\n{widen}"
 _NARROWED: Final = "the affinity was narrowed to {have:CPU} {when}: by a native library"
 
 _SELDOM: Final = "if step % 500 == 0: gc.collect()"
-_FREEZE: Final = (
-    f"gc.collect(); gc.freeze(); gc.disable()  # once, when all is built; gc.collect() every 500 steps\n{_SELDOM}"
-)
+_FREEZE: Final = f"gc.collect(); gc.freeze(); gc.disable()  # once, after setup\n{_SELDOM}"
 _GC: Final = Message(
     title="garbage collections stop {thread}",
-    why="generation-2 collections walk every object that the program keeps alive, except those frozen by gc.freeze()",
+    why="generation-2 collections scan every live object, except those frozen by gc.freeze()",
     evidence=(
         "{generations.name}: {generations.count:collection}, {generations.each} each",
         "the longest took {longest}",
         "{few} of {steps} steps have nearly all of it",
     ),
     fix=_FREEZE,
-    will_not_help="gc.disable() alone: cycles then leak; gc.freeze() alone, where the loop itself makes the objects: "
-    "those are walked all the same",
+    will_not_help="gc.disable() alone: cycles leak; gc.freeze() alone: objects made in the loop are still scanned",
 )
 _YOUNG_FIX: Final = f"gc.disable()  # and in the loop, for cycles:\n{_SELDOM}"
 _ASKED: Final = _GC.but(
-    title="gc.collect() is called in the loop ({full:time}), which stops {thread}",
-    why="{place} asks for full collections, which walk every object that the program keeps alive",
+    title="gc.collect() in the loop ({full:time}) stops {thread}",
+    why="{place} calls gc.collect(), a full collection, which scans every live object",
     fix="# remove gc.collect() from the loop (with gc enabled Python collects by itself), or call it every N steps:\n"
     f"{_SELDOM}",
-    will_not_help="gc.disable(): the collections are asked for",
+    will_not_help="gc.disable(): these calls are explicit",
 )
 
 MESSAGES: Final[Messages] = {
     "TP303": {
         "generation_0": _GC.but(
-            why="generation-0 collections walk what was made since the one before: the loop makes many objects",
+            why="generation-0 collections scan objects made since the last one: the loop makes many objects",
             fix=_YOUNG_FIX,
         ),
         "generation_1": _GC.but(
-            why="generation-1 collections walk what was made lately: the loop makes many objects that stay alive",
+            why="generation-1 collections scan young objects: the loop makes many that stay alive",
             fix=_YOUNG_FIX,
         ),
         "generation_2": _GC,
         "incremental": _GC.but(
-            why="each collection walks what was made lately and a part of what lives long: the loop makes many objects"
+            why="each collection scans the young generation and a part of the old one: the loop makes many objects"
         ),
         "asked": _ASKED,
         "asked_by_library": _ASKED.but(
-            why="the loop, or a library in it, asks for full collections, which walk every object that the program "
-            "keeps alive",
-            fix=f"{_ASKED.fix}  # a library's: by an option of it",
+            why="the loop, or a library in it, calls gc.collect(), a full collection, which scans every live object",
+            fix=f"{_ASKED.fix}  # in a library: find its option",
         ),
     },
     "TP307": {

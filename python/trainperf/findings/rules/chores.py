@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks, trainer_words, validating
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
+from trainperf.findings.places import said_thread
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.trainer import validation_workers
 from trainperf.findings.syscalls import call_of, waiting_kind
@@ -244,7 +245,10 @@ def _for_the_lock(facts: Facts) -> Params:
     spots = facts.spots(most)
     if not spots or sum(d.ns for d in most) < limit("most_share") * ns:
         return {"locked": Share(ns / every_ns), "holder": None}
-    at = {"holder": facts.thread_name(most[0].thread), "holder_place": facts.label(spots[0])}
+    at = {
+        "holder": said_thread(most[0].thread, facts.thread_name(most[0].thread)),
+        "holder_place": facts.label(spots[0]),
+    }
     return {"locked": Share(ns / every_ns), **at}
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
 
 _LIMITS = Limits(limit("warn_share"), limit("critical_share"))
+_MOST_TOLD = 3
 
 # A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
 # the former last this long, or longer where it lacks a CPU; for the latter what is left of the call: anything.
@@ -54,7 +55,7 @@ def gil_hog(facts: Facts, limits: Limits) -> Outcome:
         params={
             **waits.params(facts, [hog]),
             **device_waits(facts),
-            "holder": hog.name,
+            "holder": hog.said,
             "at": holder_at(facts, hog) or Said("unread"),
             "phases": Names(f"{cell[0]} ({Share(ns / waits.ns)})" for cell, ns in phases),
             "fix": Said("run_several", {"body": body_of_thread(spot) or function_name(spot)})
@@ -77,22 +78,30 @@ def gil_many(facts: Facts, limits: Limits) -> Outcome:
     waits = _look(facts, limits)
     if not isinstance(waits, _Waits) or waits.hog:
         return waits if isinstance(waits, Unsure) else None
-    top = waits.holders[:3]
-    first = next((h for h in top if h.spot is not None), None)
-    names = tuple(h.name for h in top)
+    groups = _alike(facts, waits.holders)
+    top = groups[:_MOST_TOLD]
+    first = next((h for h, *_ in top if h.spot is not None), None)
+    rest = sum(map(len, groups[_MOST_TOLD:]))
+    named = all(isinstance(h.said, Said) for h, *_ in top)
+    same = named and len(top) == 1
     return Diagnosis(
         variant="unread" if not top else "fetching" if waits.in_fetch else "beside",
         severity=waits.severity,
         claim=Claim("gil_wait", waits.claims),
         params={
-            **waits.params(facts, top),
+            **waits.params(facts, waits.holders),
             **device_waits(facts),
+            "holders": tuple(_row(facts, group) for group in top),
             "holders_count": Count(len(waits.holders)),
-            "names": Names(names),
+            "names": Names(f"'{h.name}'" if isinstance(h.said, Said) else h.name for h, *_ in top),
+            "named": named and not same,
+            "same": same,
+            "rest": Count(rest) if rest else None,
+            "function": function_name(first.spot if first is not None else None),
             "at": Said("in", {"place": facts.label(first.spot)}) if first is not None and first.spot else None,
         },
         place=facts.where(first.spot) if first is not None else "",
-        who=names,
+        who=tuple(dict.fromkeys(h.name for h, *_ in top)),
         affected=facts.affected("gil_wait"),
         sure=Sure(samples=sum(h.waits for h in waits.holders), tier=facts.tier("gil_waits")),
         tells_idle=bool(device_waits(facts)),
@@ -118,7 +127,7 @@ class _Waits:
             "step": Ns(facts.wall_ns / facts.steps),
             "losing": Count(facts.run.steps_with("gil_wait")),  # steps that lose 10 % or more
             "steps": Count(facts.steps),
-            "holders": tuple({"name": h.name, "share": Share(h.share), "at": holder_at(facts, h)} for h in holders),
+            "holders": tuple(_row(facts, [h]) for h in holders),
             "waits": Count(waits) if waits else None,
             "wait": Ns(sum(h.ns for h in of) / waits) if waits else None,
         }
@@ -142,6 +151,20 @@ def _look(facts: Facts, limits: Limits) -> _Waits | Unsure | None:
     return _Waits(claims, ns, severity, holders, hog, in_fetch and by_itself)
 
 
+def _alike(facts: Facts, holders: Sequence[Holder]) -> list[list[Holder]]:
+    """Those of one name and place together, as the threads of a pool are; the costliest first."""
+    groups: dict[tuple[str, str], list[Holder]] = {}
+    for h in holders:
+        groups.setdefault((h.name, facts.label(h.spot) if h.spot is not None else ""), []).append(h)
+    return sorted(groups.values(), key=lambda group: -sum(h.share for h in group))
+
+
+def _row(facts: Facts, alike: Sequence[Holder]) -> Params:
+    first, count = alike[0], len(alike)
+    name = first.said if count == 1 else Said("named_threads", {"count": Count(count), "name": first.name})
+    return {"name": name, "share": Share(sum(h.share for h in alike)), "at": holder_at(facts, first)}
+
+
 def holder_at(facts: Facts, holder: Holder) -> Said | None:
     if holder.spot is None:
         return None
@@ -159,7 +182,7 @@ def device_waits(facts: Facts) -> Params:
     top = holders[0]
     return {
         "device_wait": Ns(sum(h.ns for h in holders) / facts.steps),
-        "device_holder": top.name,
+        "device_holder": top.said,
         "device_share": None if top.share >= limit("hog_share") else Share(top.share),
         "device_at": Said("in", {"place": facts.label(top.spot)}) if top.spot is not None else None,
     }

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Said, Saves, Sure
+from trainperf.findings.places import said_thread
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Ns, Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.runfile import Thread
 
 # Functions that stop all threads, besides the garbage collector, by their names: a tracer is set.
 _TRACERS: Final = frozenset({"settrace", "setprofile", "settrace_all_threads", "setprofile_all_threads", "set_events"})
@@ -37,13 +39,15 @@ def stop_the_world(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("stop_the_world", claims),
         params={
-            "stopper": top.name if top is not None else None,
+            "stopper": top.said if top is not None else None,
             "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
-            "pauses": Count(pauses),
-            "pause": Ns(cost / max(1, pauses)),
+            "each": Ns(cost / facts.steps),
+            "step": Ns(facts.wall_ns / facts.steps),
+            "pauses": Count(pauses) if pauses else None,
+            "pause": Ns(cost / pauses) if pauses else None,
             "stoppers": tuple(
                 {
-                    "name": of.name,
+                    "name": of.said,
                     "share": Share(of.share),
                     "at": Said("in", {"place": facts.label(of.spot)}) if of.spot is not None else None,
                 }
@@ -79,11 +83,10 @@ def object_lock(facts: Facts, limits: Limits) -> Outcome:
     waits = sum(d.count for d in details)
     spots = facts.spots(details)
     spot = spots[0] if spots else None
-    held: dict[str, int] = {}
+    held: dict[Thread, int] = {}
     for d in details:
         if d.thread is not None:
-            name = facts.thread_name(d.thread)
-            held[name] = held.get(name, 0) + d.ns
+            held[d.thread] = held.get(d.thread, 0) + d.ns
     holders = sorted(held.items(), key=lambda of: -of[1])[:_MOST_TOLD]
     return Diagnosis(
         variant="held" if holders else "unread",
@@ -93,10 +96,13 @@ def object_lock(facts: Facts, limits: Limits) -> Outcome:
             "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
             "waits": Count(waits),
             "wait": Ns(cost / max(1, waits)),
-            "holders": tuple({"name": name, "share": Share(ns / cost)} for name, ns in holders),
+            "holders": tuple(
+                {"name": said_thread(thread, facts.thread_name(thread)), "share": Share(ns / cost)}
+                for thread, ns in holders
+            ),
         },
         place=facts.where(spot),
-        who=tuple(name for name, _ in holders),
+        who=tuple(dict.fromkeys(facts.thread_name(thread) for thread, _ in holders)),
         affected=facts.affected("object_lock"),
         sure=Sure(samples=None if spot is None else waits, tier=facts.tier("interpreter_waits")),
     )

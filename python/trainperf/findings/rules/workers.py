@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from trainperf.findings import cpus, loaders
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
+from trainperf.findings.rules.gil import in_a_process
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trainer_words import arguments, own_loader
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _NEEDS = ("hook_dataloader",)
 _LIMITS = Limits(limit("warn_share"), limit("critical_share"))
 _TAKE_ALL = ("all_cpus", "partly_no_room")  # of the CPUs, with the training thread
+_PINS = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]pin_memory\.py$")  # the thread that pins
 _MOST_AHEAD = 32  # batches by worker: each lies in memory
 
 # -- workers that make batches too slowly
@@ -403,6 +406,7 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     holders = facts.holders(["fetch"]) if not facts.off("gil_waits") else []
     holder = holders[0] if holders and gil >= limit("delivery_gil_share") * waited else None
     spot = holder.spot if holder is not None else None
+    pins = spot is not None and any(_PINS.search(f.file) for f in spot.frames)
     pinned = bool(main.description.get("pin_memory"))  # which without a device has no thread
     return Diagnosis(
         variant="gil" if holder is not None else "pinning" if pinned and facts.run.feeds_device else "queue",
@@ -415,7 +419,8 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
             "waited": Ns(waited),
             "pinned": str(pinned),
             "name": loaders.dataset_name(main),
-            "holder": holder.name if holder is not None else None,
+            "holder": (Said("pin_thread") if pins else holder.said) if holder is not None else None,
+            "fix": Said("pin_less") if pins else in_a_process(holder),
             "at": facts.label(spot) if spot is not None else None,
         },
         place=facts.where(spot),
