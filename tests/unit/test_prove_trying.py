@@ -26,6 +26,7 @@ from trainperf.prove import measure, prover, sandbox
 from trainperf.prove.attempt import Result
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
 from trainperf.prove.changes import Change
+from trainperf.prove.child import one_line
 from trainperf.prove.fingerprint import fingerprint, indices
 from trainperf.prove.prover import Outcome
 from trainperf.prove.schedule import Measured, prove
@@ -284,6 +285,27 @@ def test_a_fingerprint_tells_batches_and_counts_samples() -> None:
     assert fingerprint([torch.tensor([True, False]), torch.zeros(2, dtype=torch.bfloat16)])[1] == 2
     assert indices([1, 2, 3]) != indices([1, 3, 2])
     assert indices("key") != indices("other")
+
+
+# Errors
+
+
+def test_the_error_of_a_worker_is_its_own() -> None:
+    from torch._utils import ExceptionWrapper
+
+    def fails() -> None:
+        raise ValueError("no such\nimage")
+
+    line = fails.__code__.co_firstlineno + 1
+    try:
+        fails()
+    except ValueError as error:
+        assert one_line(error) == f"ValueError: no such image (test_prove_trying.py:{line})"
+        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(ValueError, match="Caught ValueError in DataLoader") as raised:
+        wrapped.reraise()
+    assert one_line(raised.value) == f"ValueError: no such image (test_prove_trying.py:{line})"
+    assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 # The command

@@ -10,6 +10,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from trainperf.prove.sandbox import enter
 _PR_SET_PDEATHSIG = 1
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _MAX_ERROR = 300
+_OF_WORKER = "Original Traceback (most recent call last):\n"  # in what torch makes of a worker's error
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.M)
 
 
 class Trial:
@@ -145,13 +148,19 @@ class Trial:
 
 def one_line(error: BaseException) -> str:
     """ "ValueError: no such thing (train.py:12)"."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if "site-packages" not in file and os.path.dirname(os.path.abspath(__file__)) not in file:
-            place = f" ({os.path.basename(file)}:{line})"
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' if text else ''}{text}"[:_MAX_ERROR] + place
+    text = f"{type(error).__name__}: {error}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    whole, worker, original = str(error).partition(_OF_WORKER)
+    if worker:  # whose own error is the last of it
+        lines = original.splitlines()
+        last = max((i for i, line in enumerate(lines) if line.startswith(" ")), default=-1)
+        text = " ".join(lines[last + 1 :]) or whole
+        frames = [(file, int(line)) for file, line in _FRAME.findall(original)]
+    ours = os.path.dirname(os.path.abspath(__file__))
+    others = ("site-packages", "/lib/python3", ours)
+    users = [(file, line) for file, line in frames if not any(part in file for part in others)]
+    place = f" ({os.path.basename(users[-1][0])}:{users[-1][1]})" if users else ""
+    return " ".join(text.split()).removesuffix(":")[:_MAX_ERROR] + place
 
 
 def ends_with(parent: int) -> None:
