@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 from runfiles import RunFile
-from trainperf.findings.inference_words import of_inference
 from trainperf.findings.model import Finding
 from verdicts import loud, said
 
@@ -62,28 +60,3 @@ def test_what_the_loop_computes_beside_the_model_may_be_a_part_of_it(tmp_path: P
     (f,) = said(file).findings
     assert (f.id, f.variant, f.severity, f.finds_out) == ("TP310", "without_training", "info", True)
     assert not OF_TRAINING.search(words_of(f))
-
-
-def finding(tmp_path: Path, **texts: str) -> Finding:
-    found = said(inference(tmp_path, compute=5.0, blocked_io=5.0)).findings[0]
-    return of_inference(dataclasses.replace(found, **texts))
-
-
-def test_names_and_places_stay(tmp_path: Path) -> None:
-    names = "training (train/training.py:3) runs self.training, training.step() and `training`"
-    assert finding(tmp_path, why=names).why == names
-
-
-@pytest.mark.parametrize(
-    ("said_of_training", "said_here"),
-    [
-        ("the training thread holds the GIL", "the loop's thread holds the GIL"),
-        ("precompute it before training", "precompute it before the run"),
-        ("beside training, use 1.2", "alongside, use 1.2"),
-        ("takes the GIL from training", "takes the GIL from the loop"),
-        ("restart at every epoch", "restart at every pass over the data"),
-        ("sample a whole epoch's indices", "sample a whole pass's indices"),
-    ],
-)
-def test_words(tmp_path: Path, said_of_training: str, said_here: str) -> None:
-    assert finding(tmp_path, title=said_of_training).title == said_here

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import render
 from trainperf.findings.facts import Facts
-from trainperf.findings.inference_words import of_inference
 from trainperf.findings.ledger import Share as Left
-from trainperf.findings.model import Abstained, Diagnosis, Finding, Outcome, Said, Severity, Standing, Unsure
+from trainperf.findings.model import Abstained, Finding, Said, Severity, Standing, Unsure
 from trainperf.findings.rule import Rule
 from trainperf.findings.text import Names, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -53,8 +52,6 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
             kept = _claim(facts, rule, outcome, tellers)
             if kept is not None:
                 found.append(kept)
-    if facts.inference:
-        found = [finding if finding.variant else of_inference(finding) for finding in found]
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
     _own_first(found)
     verdict = judge(facts, found, abstained)
@@ -63,12 +60,10 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
 
 def _outcome(facts: Facts, rule: Rule) -> Finding | Abstained | None:
     """In words."""
-    outcome: Outcome = _blind(facts, rule) or rule.check(facts)
+    outcome = _blind(facts, rule) or rule.check(facts)
     if isinstance(outcome, Unsure):
         return render.abstained(facts, rule, outcome)
-    if isinstance(outcome, Diagnosis):
-        outcome = render.finding(facts, rule, outcome)
-    return render.adapted(facts, outcome) if isinstance(outcome, Finding) else outcome
+    return render.finding(facts, rule, outcome) if outcome is not None else None
 
 
 def _blind(facts: Facts, rule: Rule) -> Unsure | None:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trainperf.findings.confidence import confidence
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
-from trainperf.findings.model import Affected, Cell, Confidence, Finding, Limits, Role, Said, Severity, Standing, Sure
+from trainperf.findings.model import Affected, Cell, Limits, Params, Said, Severity, Standing
 from trainperf.findings.module_calls import ModuleCalls
-from trainperf.findings.places import Holder, Places, Spot, function_name
-from trainperf.findings.text import Count, Share, ms, plural, size
+from trainperf.findings.places import Places, Spot
+from trainperf.findings.text import Count, Ns, Share, plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
 
-__all__ = ["Affected", "Facts", "Holder", "Spot", "function_name", "ms", "plural", "size"]
+__all__ = ["Facts", "Spot"]
 
 if TYPE_CHECKING:
     from trainperf.runfile import Detail, Int64Array, RunReader
@@ -145,9 +144,9 @@ class Facts(Places):
     def ms_per_step(self, ns: int) -> float:
         return ns / self.steps / 1e6 if self.steps else 0.0
 
-    def of_step(self, ns: int) -> str:
-        """ "8.1 ms of each step's 14 ms": means over all steps."""
-        return f"{ms(ns / self.steps)} of each step's {ms(self.wall_ns / self.steps)}"
+    def of_step(self, ns: int) -> Params:
+        """A cost as means over all steps: what each step has of it, and how long a step is."""
+        return {"each": Ns(ns / self.steps), "step": Ns(self.wall_ns / self.steps)}
 
     def command(self, prefix: str) -> str:
         """ "OMP_NUM_THREADS=1 python train.py": how the program is to be started; of a notebook, the server."""
@@ -220,14 +219,6 @@ class Facts(Places):
         severity = self.grade(ns, limits)
         return "info" if severity is not None and self.loop_share(ns) < limit("validation_warn_share") else severity
 
-    def confidence(
-        self, *, samples: int | None = None, tier: str = "", doubts: Sequence[str] = ()
-    ) -> tuple[Confidence, str]:
-        """From the number of steps, the samples behind a named place (None: nothing was sampled), a probe's tier, and
-        what else makes it less sure."""
-        level, why = confidence(self.steps, Sure(samples, tier, tuple(Said("as_is", {"text": d}) for d in doubts)))
-        return level, why
-
     def affected(self, cause: str) -> Affected:
         """Which steps have the cost: all, unless it is felt in fewer than half of them and they hold nearly all of it.
 
@@ -281,79 +272,6 @@ class Facts(Places):
         if 2 * (steps := int(table.count[alike].sum())) >= self.steps:
             return Affected(self.steps, 1.0)
         return Affected(steps, min(1.0, float((beyond * table.count)[alike].sum()) / ns))
-
-    def finding(
-        self,
-        rule: tuple[str, str],
-        *,
-        severity: Severity,
-        cause: str,
-        claims: dict[Cell, int],
-        title: str,
-        evidence: Sequence[str],
-        confidence: tuple[Confidence, str],
-        idle: Mapping[str, int] | None = None,
-        exposed_ns: int = 0,
-        by_device: bool = True,
-        affected: Affected | int | None = None,
-        who: Sequence[str] = (),
-        where: str = "",
-        why: str = "",
-        fix: str = "",
-        fix_share: float = 1.0,
-        saves_more: bool = False,
-        will_not_help: str = "",
-        by_others: bool = False,
-        finds_out: bool = False,
-        role: Role = "cost",
-        brief: str = "",
-    ) -> Finding:
-        """`affected`: a number when all of the cost is in so many steps; None when every step has it.
-
-        `idle` and `exposed_ns`: what the device loses, where `claims` do not tell it; see ledger.py.
-        """
-        by_cause = self.by_cause(claims)
-        cost = sum(claims.values()) if idle is None else sum(idle.values()) + exposed_ns
-        few = (
-            affected if isinstance(affected, Affected) else Affected(self.steps if affected is None else affected, 1.0)
-        )
-        if 2 * few.steps >= self.steps:
-            few = Affected(self.steps, 1.0)
-        return Finding(
-            id=rule[0],
-            slug=rule[1],
-            role=role,
-            brief=brief,
-            severity=severity,
-            cause=cause,
-            title=title,
-            cost_ns=cost,
-            share=self.share(cost),
-            cost_ms_per_step=self.ms_per_step(cost),
-            steps=self.steps,
-            steps_affected=few.steps,
-            affected_share=few.share,
-            confidence=confidence[0],
-            confidence_why=confidence[1],
-            evidence=tuple(e for e in evidence if e),
-            who=tuple(dict.fromkeys(w for w in who if w)),
-            where=where,
-            why=why,
-            fix=fix,
-            will_not_help=will_not_help,
-            docs=f"docs/findings/{rule[0]}.md",
-            claims=claims,
-            also_causes=tuple(
-                c for c, ns in by_cause.items() if c != cause and ns >= limit("warn_share") * sum(claims.values())
-            ),
-            idle_claims=idle,
-            exposed_ns=exposed_ns,
-            by_device=by_device,
-            by_others=by_others,
-            fix_share=fix_share,
-            saves_more=saves_more,
-            finds_out=finds_out,
-        )
 
     # -- who and where
 

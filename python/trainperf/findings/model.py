@@ -185,10 +185,4 @@ class Abstained:
     params: Params = field(default_factory=dict)
 
 
-def role_of(rule: object) -> Role:
-    """Of a rule."""
-    role: Role = getattr(rule, "role", "cost")
-    return role
-
-
-Outcome = Diagnosis | Unsure | Finding | Abstained | None
+Outcome = Diagnosis | Unsure | None

@@ -10,7 +10,8 @@ from trainperf.findings.confidence import confidence
 from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE
 from trainperf.findings.messages.catalogue import Doubt, fill, lines
 from trainperf.findings.messages.general import TERMS
-from trainperf.findings.model import Abstained, Diagnosis, Finding, Params, Said, Unsure, role_of
+from trainperf.findings.model import Abstained, Affected, Diagnosis, Finding, Params, Said, Unsure
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -24,40 +25,59 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     def words(template: str, more: Params | None = None) -> str:
         return fill(template, {**params, **(more or {})}, TEXTS)
 
-    found = facts.finding(
-        (rule.id, d.slug or rule.slug),
-        severity=d.severity,
-        cause=d.claim.cause,
-        claims=dict(d.claim.cells),
-        idle=d.claim.idle,
-        exposed_ns=d.claim.exposed_ns,
-        by_device=d.claim.by_device,
-        title=words(message.title),
-        evidence=lines(message.evidence, params, TEXTS),
-        confidence=confidence(facts.steps, d.sure),
-        affected=d.affected,
-        who=tuple(w if isinstance(w, str) else words(TEXTS[w.key], w.params) for w in d.who),
-        where=d.place,
-        why=words(message.why),
-        fix=words(message.fix),
-        fix_share=d.saves.share,
-        saves_more=d.saves.more,
-        finds_out=d.saves.finds_out,
-        will_not_help=words(message.will_not_help),
-        by_others=d.by_others,
-    )
-    return dataclasses.replace(
-        found,
-        variant=d.variant,
-        role=d.role or role_of(rule),
-        params=d.params,
-        brief=words(message.brief),
-        slow_part=d.slow_part,
-        tells_idle=d.tells_idle,
+    claim, by_cause = d.claim, facts.by_cause(d.claim.cells)
+    claimed = sum(by_cause.values())
+    cost = claimed if claim.idle is None else sum(claim.idle.values()) + claim.exposed_ns
+    affected = d.affected if isinstance(d.affected, Affected) else Affected(d.affected or facts.steps, 1.0)
+    if 2 * affected.steps >= facts.steps:
+        affected = Affected(facts.steps, 1.0)
+    sure, why_sure = confidence(facts.steps, d.sure)
+    who = (w if isinstance(w, str) else words(TEXTS[w.key], w.params) for w in d.who)
+    return _adapted(
+        facts,
+        Finding(
+            id=rule.id,
+            slug=d.slug or rule.slug,
+            variant=d.variant,
+            role=d.role or rule.role,
+            params=d.params,
+            severity=d.severity,
+            cause=claim.cause,
+            title=words(message.title),
+            brief=words(message.brief),
+            cost_ns=cost,
+            share=facts.share(cost),
+            cost_ms_per_step=facts.ms_per_step(cost),
+            steps=facts.steps,
+            steps_affected=affected.steps,
+            affected_share=affected.share,
+            confidence=sure,
+            confidence_why=why_sure,
+            evidence=tuple(filter(None, lines(message.evidence, params, TEXTS))),
+            who=tuple(dict.fromkeys(filter(None, who))),
+            where=d.place,
+            why=words(message.why),
+            fix=words(message.fix),
+            will_not_help=words(message.will_not_help),
+            docs=f"docs/findings/{rule.id}.md",
+            claims=dict(claim.cells),
+            also_causes=tuple(
+                c for c, ns in by_cause.items() if c != claim.cause and ns >= limit("warn_share") * claimed
+            ),
+            idle_claims=claim.idle,
+            exposed_ns=claim.exposed_ns,
+            by_device=claim.by_device,
+            by_others=d.by_others,
+            fix_share=d.saves.share,
+            saves_more=d.saves.more,
+            finds_out=d.saves.finds_out,
+            slow_part=d.slow_part,
+            tells_idle=d.tells_idle,
+        ),
     )
 
 
-def adapted(facts: Facts, finding: Finding) -> Finding:
+def _adapted(facts: Facts, finding: Finding) -> Finding:
     """Its fix in the terms of who makes the loader that it is about: a hook, a trainer's method, or its options."""
     waits, meta = finding.cause == "data_wait", facts.run.meta
     hook = facts.once(framework.fetching_hook) if waits else ""

@@ -17,7 +17,6 @@ TERMS: Final[Mapping[str, tuple[str, str]]] = {
 NOTHING: Final = "# no action needed: one-time cost"  # a fix that saves nothing: Saves(share=0.0)
 
 TEXTS: Final[Mapping[str, str]] = {
-    "as_is": "{text}",
     # Where something is.
     "in": "in {place}",
     "in_two": "for {share} of it in {place}, and for {second_share} in {second}",

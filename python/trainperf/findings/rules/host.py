@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from trainperf.runfile import Detail, Frame
 
 
-def _of_step(facts: Facts, ns: int) -> Params:
-    return {"each": Ns(ns / facts.steps), "step": Ns(facts.wall_ns / facts.steps)}
-
-
 # -- the Python of PyTorch
 
 
@@ -230,7 +226,7 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
         severity=severity if fewer_groups else "info",
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            **_of_step(facts, sum(claims.values())),
+            **facts.of_step(sum(claims.values())),
             "name": optimizer.name,
             "one_by_one": optimizer.one_by_one,
             "parameters": Count(optimizer.parameters),
@@ -259,7 +255,7 @@ def _by_hand(facts: Facts, limits: Limits) -> Outcome:
         severity="info",
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            **_of_step(facts, sum(claims.values())),
+            **facts.of_step(sum(claims.values())),
             "thread_name": facts.step_thread_name,
             "place": facts.label(top),
         },
@@ -318,7 +314,7 @@ def extra_forward(facts: Facts, limits: Limits) -> Outcome:
     if mine is None or severity is None or mine.samples < limit("min_samples"):
         return None
     top, cause = mine.spots[0], facts.main_cause(mine.claims)
-    params: Params = {**_of_step(facts, mine.ns), "place": facts.label(top)}
+    params: Params = {**facts.of_step(mine.ns), "place": facts.label(top)}
     if mine.may_train:
         return Unsure("may_train", params, cause, mine.ns)
     variant = "hardly_trained" if mine.within_step else "outside"

@@ -29,10 +29,6 @@ _OPTIONS: Final = {
 }
 
 
-def _of_step(facts: Facts, ns: int) -> Params:
-    return {"each": Ns(ns / facts.steps), "step": Ns(facts.wall_ns / facts.steps)}
-
-
 # -- callbacks and hooks of the module
 
 
@@ -61,7 +57,7 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            **_of_step(facts, top.other_ns),
+            **facts.of_step(top.other_ns),
             **_listed(facts, told, waiting=waits is not None),
             **_hook(facts, top, method, waits, few=few),
             **advice.params,
@@ -191,7 +187,7 @@ def _calls(hook: framework.Hook, place: str | None = None) -> Params:
 def _part(facts: Facts, part: framework.Part) -> Params:
     hook = part.hooks[0]
     return {
-        **_of_step(facts, part.other_ns),
+        **facts.of_step(part.other_ns),
         "part": part.name,
         "place": part.place(facts),
         "hook": hook.name,
@@ -317,7 +313,7 @@ def _second(facts: Facts, top: framework.Part) -> Params:
 def _logged(facts: Facts, part: framework.Part) -> Params:
     hook = part.hooks[0]
     return {
-        **_of_step(facts, part.own_ns),
+        **facts.of_step(part.own_ns),
         "part": part.name,
         "hook": hook.name,
         "by": _by(facts, hook),
@@ -345,7 +341,7 @@ def lightning_log(facts: Facts, limits: Limits) -> Outcome:
         severity=calls.severity,
         claim=Claim(facts.main_cause(calls.claims), calls.claims),
         params={
-            **_of_step(facts, sum(calls.claims.values())),
+            **facts.of_step(sum(calls.claims.values())),
             "samples": Count(samples),
             "place": facts.label(spots[0]),
             "spots": tuple({"share": Share(s.share), "place": facts.label(s)} for s in shown),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, loaders
+from trainperf.findings.confidence import confidence
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
@@ -170,7 +171,7 @@ def _sure(facts: Facts, view: WorkerView) -> Sure:
     if facts.of_trace:
         return Sure(doubts=(Said("workers_untraced"),))
     looks = Said("looks" if view.told else "few_looks", {"steps": Count(facts.steps), "looks": Count(view.looks)})
-    return Sure(level=facts.confidence()[0] if view.told else "low", doubts=(looks,))
+    return Sure(level=confidence(facts.steps, Sure())[0] if view.told else "low", doubts=(looks,))
 
 
 @dataclass(frozen=True, slots=True)
