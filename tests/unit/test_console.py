@@ -388,7 +388,7 @@ def test_what_a_fix_says_fits_and_its_code_is_left_alone(tmp_path: Path) -> None
     with file.open() as run:
         shown = console.to_plain(console.show_lines(model.build(run), width=60))
     said = "run\n      # a_function_with_a_long_name_to_be_told (/u/t.py:4)\n      # in a process\n"
-    assert f"Fix   # stop thread hog in that part, or {said}" in shown
+    assert f"Fix   # stop thread 'hog' in that part, or {said}" in shown
     code = {
         "      pool = concurrent.futures.ProcessPoolExecutor(1)  # once, before the loop",
         "      pool.submit(a_function_with_a_long_name_to_be_told, ...)",

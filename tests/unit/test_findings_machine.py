@@ -239,7 +239,7 @@ def test_descheduled_by_a_thread_of_the_process_names_it(make: Make) -> None:
     f = only(competing(make(torch_threads="1"), others=0.1))
     assert (f.variant, f.params["led"], f.params["others"]) == ("own_polling", False, None)
     assert f.who == ("MainThread", "poller") and f.where == "train.py:41"
-    assert (f.params["holder"], f.params["work"]) == ("poller", "spin")
+    assert (f.params["holder"], f.params["work"]) == (Said("named_thread", {"name": "poller"}), "spin")
     assert f.params["place"] == "spin (train.py:41)" and f.params["gil"] == pytest.approx(0.28, abs=0.005)
     both = only(competing(make(torch_threads="1"), others=0.6))
     assert (both.variant, both.params["led"]) == ("own_polling", False)
@@ -260,7 +260,7 @@ def test_a_thread_that_works_in_a_part_of_the_run_is_held_against_the_waits_ther
     at = file.stack(f"{TRAIN}:41 spin", "/usr/lib/python3.11/threading.py:982 Thread.run")
     file.detail("hold", 900, thread=file.thread("poller"), stack=at)
     f = only(file)
-    assert (f.id, f.params["led"], f.params["holder"], f.by_others) == ("TP307", led, "poller", led)
+    assert (f.id, f.params["led"], f.params["holder"].params["name"], f.by_others) == ("TP307", led, "poller", led)
     assert load_of(f)["own_threads"] == pytest.approx(own - 0.5, abs=0.05)
 
 
@@ -388,7 +388,7 @@ def test_a_thread_of_the_runs_own_beside_others_is_said(make: Make, python_ms: i
     assert f.variant == "others", f
     beside = f.params["beside"]
     assert beside.key == ("beside_own" if says == "poller" else says)
-    assert beside.params.get("holder") == ("poller" if says == "poller" else None)
+    assert beside.params.get("holder") == (Said("named_thread", {"name": "poller"}) if says == "poller" else None)
 
 
 def test_torchs_threads_are_not_own_threads_that_compete(make: Make) -> None:

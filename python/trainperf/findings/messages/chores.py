@@ -94,7 +94,7 @@ MESSAGES: Final[Messages] = {
     },
 }
 
-_NOW: Final = "now every {now:step}"
+_NOW: Final = "[[each_step?now in each step]][[!each_step?now every {now:step}]]"
 _WEIGHTS: Final = "(without the optimizer state: no resuming)"
 _LESS: Final = "[[every_step?every N steps]][[!every_step?half as often]]"
 TEXTS: Final = {

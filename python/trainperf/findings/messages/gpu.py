@@ -186,7 +186,7 @@ MESSAGES: Final[Messages] = {
     "TP502": {
         "held": Message(
             title="{gpu} waits for {holder}, which holds the GIL",
-            why="thread {holder} holds the GIL[[ {at}]], so no thread launches work",
+            why="{holder} holds the GIL[[ {at}]], so no thread launches work",
             evidence=(
                 gil.DEVICE_WAITS,
                 "these are the GIL waits of all threads that launch work on {gpu}, including {thread}",

@@ -48,7 +48,7 @@ _OWN: Final = _UNCLEAR.but(
     "top -H -p PID  # lists them",
     will_not_help=_COMPETE,
 )
-_HOLDS: Final = "; most of their Python is thread {holder}[[ in {place}]], which holds the GIL {gil} of the time"
+_HOLDS: Final = "; most of their Python is {holder}[[ in {place}]], which holds the GIL {gil} of the time"
 
 _OVER: Final = Message(
     title="CPU oversubscription: {wanted} threads and processes on {have}",
@@ -138,7 +138,7 @@ MESSAGES: Final[Messages] = {
         "own_native": _OWN.but(
             why="{own}[[, other processes {others:.1f}]]: from libraries (OpenMP, OpenBLAS, tokenizers)"
             "[[torch_more?, or from torch if set_num_threads is higher in a part of the run]]"
-            "[[; thread {holder} may start them in {place}]]",
+            "[[; {holder} may start them in {place}]]",
             fix=f"{_LED}{{limits}}",
         ),
         "own_threads": _OWN,
@@ -215,7 +215,7 @@ TEXTS: Final = {
     "beside_nothing": "; nothing in this program causes it",
     "beside_unknown": "; child processes may be among them: that is known once the watch ends",
     "beside_own": "; this run's own threads and processes, besides {training}, use {own:.1f}"
-    "[[; of these thread {holder} holds the GIL most]][[ in {place}]]{unknown}",
+    "[[; of these {holder} holds the GIL most]][[ in {place}]]{unknown}",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",
     "room_threads": "torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them",

@@ -16,7 +16,7 @@ APPEND: Final = (
 _UNEVEN: Final = Message(
     title="{part} runs {ratio:.1f} times slower than the rest[[mostly?, because of {cause}]]"
     "[[!mostly?; {cause} is {share} of the difference]]",
-    why="in steps {first} to {last} {cause}[[ (for thread {holder} in {place})]] takes {cause_inside} a step, "
+    why="in steps {first} to {last} {cause}[[ (for {holder} in {place})]] takes {cause_inside} a step, "
     "elsewhere {cause_outside}",
     evidence=(
         "steps {first} to {last}: median {inside}; the rest: {outside}",
@@ -151,7 +151,7 @@ TEXTS: Final = {
     f"{_HISTORY}",
     "growth_fix_other": _HISTORY,
     # What to look for in a slower part, by cause.
-    "uneven_gil_wait": "[[stop thread {holder} in that part, or run {place} in a process]]"
+    "uneven_gil_wait": "[[stop {holder} in that part, or run {place} in a process]]"
     "[[!holder?look for a thread that runs Python in that part: a prefetch, a preload, an upload]]",
     "uneven_data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",
     "uneven_descheduled": "something else used the CPUs then: a start-up, a preprocessing job",

@@ -162,7 +162,7 @@ def _called(saves: _Saving) -> list[tuple[Spot, float]]:
 def _less_saving(facts: Facts, top: Spot | None, saver: str, every: int, *, whole: bool = False) -> tuple[Said, float]:
     """And the share of the saves that it saves. `whole`: what comes beside `saver` is to go with it."""
     rarely, callback = max(100, 10 * every), framework.callback_of(facts, top)
-    now: Params = {"now": Count(every), "rarely": rarely, "callback": callback or None}
+    now: Params = {"now": Count(every), "each_step": every == 1, "rarely": rarely, "callback": callback or None}
     if not callback and framework.trainer(facts):
         return Said("save_by_lightning", now), 1 - every / rarely
     if not callback and trainer_words.arguments(facts.run.meta):

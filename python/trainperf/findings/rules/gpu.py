@@ -139,7 +139,7 @@ def _gil(facts: Facts, device: Gpu, loss: _Loss) -> _Told | Unsure:
     top = holders[0]
     return _Told(
         "held",
-        {"holder": top.name, "at": holder_at(facts, top), "fix": in_a_process(top), **device_waits(facts)},
+        {"holder": top.said, "at": holder_at(facts, top), "fix": in_a_process(top), **device_waits(facts)},
         top.spot,
         samples=top.waits if top.spot is not None else None,
         who=tuple(h.name for h in holders[:3]),

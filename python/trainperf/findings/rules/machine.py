@@ -115,7 +115,7 @@ def _others(facts: Facts, wants: cpus.Demand, load: cpus.Load) -> Params:
     if own >= cpus.SPEAKS_OF:
         python = load.threads >= limit("half_share") * own and not cpus.own_threads(facts).more_native
         holder = facts.busiest_other() if python else None
-        named = {"holder": holder.name if holder is not None else None, "place": _place(facts, holder)}
+        named = {"holder": holder.said if holder is not None else None, "place": _place(facts, holder)}
         beside = Said("beside_own", {"own": Number(own), **named, "unknown": unknown})
     return {"others": Number(load.others), "beside": beside, "fix": _room(facts, wants, load.others)}
 
@@ -162,7 +162,7 @@ def _own_threads(facts: Facts, wants: cpus.Demand, load: cpus.Load) -> _Found:
         "compete": Said("compete", {"led": led, "native": own.mostly_native, "others": others and not led}),
         "own": tuple(said for said in used if said is not None) or (Said("own_use", {"cpus": Number(load.threads)}),),
         "others": Number(load.others) if others else None,
-        "holder": holder.name if holder is not None else None,
+        "holder": holder.said if holder is not None else None,
         "place": _place(facts, holder),
     }
     if own.mostly_native:

@@ -241,7 +241,7 @@ def _explained(facts: Facts, limits: Limits, steps: _Steps, slow: _Slow, top: in
             "excess_share": Share(facts.share(excess)),
             "cause_inside": Ns(mean_in[top]),
             "cause_outside": Ns(mean_out[top]),
-            "holder": holders[0].name if spot is not None else None,
+            "holder": holders[0].said if spot is not None else None,
             "place": facts.label(spot) if spot is not None else None,
             "hint": Said(hint),
         },
