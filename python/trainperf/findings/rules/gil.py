@@ -81,9 +81,8 @@ def gil_many(facts: Facts, limits: Limits) -> Outcome:
     groups = _alike(facts, waits.holders)
     top = groups[:_MOST_TOLD]
     first = next((h for h, *_ in top if h.spot is not None), None)
+    spot = first.spot if first is not None else None
     rest = sum(map(len, groups[_MOST_TOLD:]))
-    named = all(isinstance(h.said, Said) for h, *_ in top)
-    same = named and len(top) == 1
     return Diagnosis(
         variant="unread" if not top else "fetching" if waits.in_fetch else "beside",
         severity=waits.severity,
@@ -93,19 +92,27 @@ def gil_many(facts: Facts, limits: Limits) -> Outcome:
             **device_waits(facts),
             "holders": tuple(_row(facts, group) for group in top),
             "holders_count": Count(len(waits.holders)),
-            "names": Names(f"'{h.name}'" if isinstance(h.said, Said) else h.name for h, *_ in top),
-            "named": named and not same,
-            "same": same,
+            **_names([h for h, *_ in top]),
             "rest": Count(rest) if rest else None,
-            "function": function_name(first.spot if first is not None else None),
-            "at": Said("in", {"place": facts.label(first.spot)}) if first is not None and first.spot else None,
+            "function": function_name(spot),
+            "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
         },
-        place=facts.where(first.spot) if first is not None else "",
+        place=facts.where(spot),
         who=tuple(dict.fromkeys(h.name for h, *_ in top)),
         affected=facts.affected("gil_wait"),
         sure=Sure(samples=sum(h.waits for h in waits.holders), tier=facts.tier("gil_waits")),
         tells_idle=bool(device_waits(facts)),
     )
+
+
+def _names(holders: Sequence[Holder]) -> Params:
+    """`named`, `same`: each has a name of its own, or all have one."""
+    named = [isinstance(h.said, Said) for h in holders]
+    return {
+        "names": Names(f"'{h.name}'" if own else h.name for h, own in zip(holders, named, strict=True)),
+        "named": all(named) and len(holders) != 1,
+        "same": all(named) and len(holders) == 1,
+    }
 
 
 @dataclass(frozen=True, slots=True)

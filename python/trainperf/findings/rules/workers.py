@@ -21,6 +21,7 @@ from trainperf.findings.trainer_words import arguments, own_loader
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.loaders import WorkerView
+    from trainperf.findings.places import Holder
     from trainperf.runfile import Awaited, Loader
 
 _NEEDS = ("hook_dataloader",)
@@ -406,8 +407,6 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     main = max(late, key=loaders.ready_ns)
     holders = facts.holders(["fetch"]) if not facts.off("gil_waits") else []
     holder = holders[0] if holders and gil >= limit("delivery_gil_share") * waited else None
-    spot = holder.spot if holder is not None else None
-    pins = spot is not None and any(_PINS.search(f.file) for f in spot.frames)
     pinned = bool(main.description.get("pin_memory"))  # which without a device has no thread
     return Diagnosis(
         variant="gil" if holder is not None else "pinning" if pinned and facts.run.feeds_device else "queue",
@@ -420,15 +419,23 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
             "waited": Ns(waited),
             "pinned": str(pinned),
             "name": loaders.dataset_name(main),
-            "holder": (Said("pin_thread") if pins else holder.said) if holder is not None else None,
-            "fix": Said("pin_less") if pins else in_a_process(holder),
-            "at": facts.label(spot) if spot is not None else None,
+            **(_holds(facts, holder) if holder is not None else {}),
         },
-        place=facts.where(spot),
+        place=facts.where(holder.spot) if holder is not None else "",
         who=(holder.name if holder is not None else "", facts.step_thread_name),
         affected=min(facts.steps, count),
         sure=Sure(tier=facts.tier("gil_waits") if holder is not None else ""),
     )
+
+
+def _holds(facts: Facts, holder: Holder) -> Params:
+    spot = holder.spot
+    pins = spot is not None and any(_PINS.search(f.file) for f in spot.frames)
+    return {
+        "holder": Said("pin_thread") if pins else holder.said,
+        "fix": Said("pin_less") if pins else in_a_process(holder),
+        "at": facts.label(spot) if spot is not None else None,
+    }
 
 
 def _ahead(facts: Facts, slow: float) -> list[Loader]:
