@@ -21,6 +21,7 @@ from trainperf.findings.frames import (
     user_frame,
 )
 from trainperf.findings.model import Said
+from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Functions
 from trainperf.findings.text import Count, Ns, Number
 from trainperf.findings.thresholds import limit
@@ -86,7 +87,7 @@ def _outside(facts: Facts, forwards: Sequence[Detail]) -> ExtraForwards | None:
     of_model = sum(d.ns for d in forwards if in_module(facts.run.stack(d.stack)))
     forward_ns = facts.matrix["forward", "native"] * of_model // max(1, sum(d.ns for d in forwards))
     long_enough = facts.run.phase_ns("backward") >= forward_ns + sum(claims.values())
-    gradients = {facts.module_calls.has_gradient(facts.run.stack(d.stack)) for d in details} - {None}
+    gradients = {facts.once(ModuleCalls).has_gradient(facts.run.stack(d.stack)) for d in details} - {None}
     if long_enough and gradients == {True}:  # two models that are trained in turn, or a batch fetched between
         return None
     may_train = long_enough and not gradients
@@ -132,7 +133,7 @@ def _of_lines(facts: Facts, forward: Sequence[Detail]) -> tuple[dict[_Called, in
         stack = facts.run.stack(d.stack)
         if runs_layer(stack) and _of_caller(stack) and (called := _called(facts, stack)) is not None:
             ns[called] = ns.get(called, 0) + d.ns
-            frozen[called] = facts.module_calls.frozen(stack) if called.is_trained else ()
+            frozen[called] = facts.once(ModuleCalls).frozen(stack) if called.is_trained else ()
     return ns, frozen
 
 
@@ -144,9 +145,9 @@ class _Called(NamedTuple):
 def _called(facts: Facts, stack: Sequence[Frame]) -> _Called | None:
     """Not for what shapes a batch: that is no model."""
     line = _line(stack)
-    if line is None or facts.module_calls.shapes_batch(stack):
+    if line is None or facts.once(ModuleCalls).shapes_batch(stack):
         return None
-    return _Called(line, facts.module_calls.is_trained(stack))
+    return _Called(line, facts.once(ModuleCalls).is_trained(stack))
 
 
 def _of_few_steps(facts: Facts) -> ExtraForwards | None:

@@ -14,7 +14,6 @@ import numpy as np
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Affected, Cell, Limits, Params, Said, Severity, Standing
-from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.places import Places, Spot
 from trainperf.findings.text import Count, Ns, Share, plural
 from trainperf.findings.thresholds import limit
@@ -91,10 +90,6 @@ class Facts(Places):
     def ledger(self) -> Ledger:
         """What the rules before this one left untold."""
         return Ledger(self.matrix, self.gpu.idle_causes if self.gpu is not None else None, self.cause_of)
-
-    @cached_property
-    def module_calls(self) -> ModuleCalls:
-        return ModuleCalls(self.run)
 
     # -- time
 

@@ -9,10 +9,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from trainperf.findings import frames
-from trainperf.findings.batch_work import batch_work
 from trainperf.findings.frames import Function
 from trainperf.findings.framework import in_told_hook
 from trainperf.findings.model import Affected, Cell, Limits, Params
+from trainperf.findings.module_calls import batch_work
 from trainperf.findings.places import Functions
 from trainperf.findings.saving import beside_saves, saves
 from trainperf.findings.stacks import Label

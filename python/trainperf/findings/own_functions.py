@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainperf.findings import frames
-from trainperf.findings.batch_work import batch_work
 from trainperf.findings.loaders import only_validates, with_workers_of
+from trainperf.findings.module_calls import batch_work
 from trainperf.findings.own_code import FORWARD, functions_that_call_modules, hooks, native_cells, of_arrays, total
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import is_framework, is_functional
+from trainperf.findings.module_calls import ModuleCalls
 from trainperf.findings.own_code import FORWARD, forward_beside_layers
 from trainperf.findings.thresholds import limit
 
@@ -44,7 +45,7 @@ def _is_asked(facts: Facts, label: Label) -> bool:
     if not label.users or any(is_framework(f.file) and "/torch/" not in f.file for f in label.below):
         return False
     if label.in_module:
-        return facts.module_calls.has_gradient(label.stack) is False
+        return facts.once(ModuleCalls).has_gradient(label.stack) is False
     return all(map(is_functional, label.of_training))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import own_functions, source_marks
-from trainperf.findings.batch_work import batch_work
 from trainperf.findings.frames import function_of, in_step_hook, label
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import (
@@ -24,6 +23,7 @@ from trainperf.findings.model import (
     Sure,
     Unsure,
 )
+from trainperf.findings.module_calls import batch_work
 from trainperf.findings.own_code import (
     arrays_in_model,
     beside_the_model,
