@@ -70,7 +70,7 @@ def test_a_slow_fetch_is_one_trouble(tmp_path: Path) -> None:
 def test_the_gpu_waits_for_whoever_holds_the_gil(tmp_path: Path) -> None:
     f = judged("gil_hog", {"TP201"}, tmp_path)["TP201"]
     (line,) = [e for e in f.evidence if e.startswith("the GPU waited")]
-    assert "for indexer, which held the GIL in json.dumps called by index (" in line
+    assert "for thread 'indexer', which held the GIL in json.dumps called by index (" in line
     assert f.cost_ns == f.idle_ns and f.cost_ms_per_step > 3
 
 
