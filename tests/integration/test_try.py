@@ -131,7 +131,7 @@ def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, mo
     from trainperf.prove.changes import Change
     from trainperf.prove.trial import Asked, Command, Trials
 
-    elsewhere, tmp = tmp_path / "elsewhere", tmp_path / "tmp"
+    elsewhere, tmp = tmp_path / "elsewhere", tmp_path / ("tmp" * 20)  # too long for the sockets of workers
     (folder / "train.py").write_text(f"open({str(elsewhere)!r}, 'w').write('x')\n" + (folder / "train.py").read_text())
     tmp.mkdir()
     monkeypatch.chdir(folder)

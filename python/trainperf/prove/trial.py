@@ -32,6 +32,7 @@ _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _MARK = "_TRAINPERF_TRIAL"  # in the environment of every process of these trials: whose they are
+_LONGEST_SOCKET = 107  # bytes, of the name of a Unix socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,14 @@ class Asked:
     fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
 
 
+def _folder_of_sockets() -> str:
+    """A new one, for multiprocessing: in /tmp where TMPDIR's name would make those of its sockets too long, at which
+    workers hang."""
+    own = tempfile.gettempdir()
+    fits = len(os.fsencode(f"{own}/trainperf-12345678/listener-12345678")) <= _LONGEST_SOCKET
+    return tempfile.mkdtemp(prefix="trainperf-", dir=own if fits or not os.access("/tmp", os.W_OK) else "/tmp")
+
+
 class Trials:
     """A context manager; on leaving, no process and no file of its trials is left."""
 
@@ -143,8 +152,7 @@ class Trials:
 
     def __enter__(self) -> Trials:
         self._folder = tempfile.mkdtemp(prefix="trainperf-try-")
-        # Not in that one: the names of sockets are limited to 107 bytes.
-        self._of_workers = tempfile.mkdtemp(prefix="trainperf-")
+        self._of_workers = _folder_of_sockets()
         try:
             if self._writes != "allow":
                 self._open_sandbox()
