@@ -70,6 +70,22 @@ def test_no_finding_without_waits(make: Make) -> None:
     assert found(file.steps(450, compute=20.0).host(9, process_cpus=1.0, idle_cpus=7.0)) is None
 
 
+def test_workers_that_pin_themselves_are_said(make: Make) -> None:
+    """By worker_init_fn: the training thread may use both CPUs, its two workers one, or one each."""
+    variants = []
+    for second in ("0", "1"):
+        rooms = [(0, 0, 2, "0-1", -1), (S, 7, 1, "0", -1), (S, 8, 1, second, -1)]
+        file = make(cpu_room=json.dumps(rooms), cpus="2", cpus_possible="2", torch_threads="1")
+        file.steps(450, compute=5.0, data_wait=7.0)
+        file.loader(1, num_workers=2, fetches=450, ready={0: (450, 3150)}, wait=3150)
+        for pid in (7, 8):
+            file.worker(1, pid, cpu_share=0.49, seconds=9, states={"R": 9})
+        variants.append(next(f for f in said(file.host(9, process_cpus=1.6)).findings if f.id == "TP102"))
+    first, other = variants
+    assert (first.variant, first.params["have"], first.params["possible"]) == ("pinned", 1, 2)
+    assert other.variant == "all_cpus"
+
+
 def test_a_pin_of_the_last_moments_is_not_the_runs(make: Make) -> None:
     first = 1_000 * S  # of the steps: make() begins there
     assert found(pinned(make, (0, 0, 2, "0-1", -1), (first + 8 * S, 0, 1, "0", -1))) is None

@@ -185,6 +185,12 @@ def used_cpus(run: RunReader) -> int:
     return len(room.cpus.union(*(r.cpus for r in rooms(run) if r.who)))
 
 
+def workers_cpus(run: RunReader) -> frozenset[int]:
+    """That all workers together may run on, by each one's last reading; empty: not known."""
+    last = {room.who: room.cpus for room in rooms(run) if room.who}
+    return frozenset().union(*last.values())
+
+
 def narrowed(run: RunReader) -> Narrowed | None:
     """None: it may use all that it could, or that is not known."""
     room, possible = in_force(run), possible_cpus(run)

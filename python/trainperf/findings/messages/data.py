@@ -171,6 +171,15 @@ _OF_WORKERS: Final = {
         fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes",
         will_not_help=_SAME_CPUS,
     ),
+    "pinned": _BOUND.but(
+        title="the DataLoader's workers are pinned to too few CPUs",
+        why="{workers:worker} of {name} may use only {have:CPU} (CPU {allowed:,}) of the {possible} that {thread} may "
+        "use: they set their own affinity",
+        fix=f"{_FILTER}# remove os.sched_setaffinity from worker_init_fn and the dataset; of a library that pins its "
+        "process:\n# undo it, in worker_init_fn or the first __getitem__:\n"
+        "os.sched_setaffinity(0, range(os.cpu_count()))",
+        will_not_help="more workers: they would wait for the same [[several_cpus?CPUs]][[!several_cpus?CPU]]",
+    ),
     "kept_off": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time",
         fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there",

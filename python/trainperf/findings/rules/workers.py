@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, loaders
 from trainperf.findings.confidence import confidence
-from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.cpu_use import in_force, usable_cpus, workers_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.gil import in_a_process
@@ -224,6 +224,8 @@ def _partly(view: WorkerView, room: _Room, more: _More) -> _Why:
 def _bound(facts: Facts, view: WorkerView, room: _Room, more: _More) -> _Why:
     """They compute all the time, or whenever they get a CPU."""
     short = view.short_of_cpu
+    if short and (pinned := _pinned(facts, view)):
+        return _Why("pinned", pinned, room.saves)
     if short and room.others:
         return _Why("crowded", {"threads": facts.torch_threads > 1})
     if room.cpus and room.cpus <= room.have + short:
@@ -235,6 +237,19 @@ def _bound(facts: Facts, view: WorkerView, room: _Room, more: _More) -> _Why:
     want = min(more.need, int(room.cpus - 1 - room.others)) if room.cpus else more.need
     note = Said("cpus_here") if room.cpus else None
     return _Why("computing", {"call": more.to(max(want, room.have + 1), note)}, room.saves)
+
+
+def _pinned(facts: Facts, view: WorkerView) -> Params:
+    """Where the workers share fewer CPUs than the training thread may use; else nothing."""
+    own, step = workers_cpus(facts.run), in_force(facts.run)
+    if not own or step is None or len(own) >= min(view.count, len(step.cpus)):
+        return {}
+    return {
+        "have": Count(len(own)),
+        "several_cpus": len(own) > 1,
+        "possible": len(step.cpus),
+        "allowed": Names(str(cpu) for cpu in sorted(own)[:8]),
+    }
 
 
 @dataclass(frozen=True, slots=True)
