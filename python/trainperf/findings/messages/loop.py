@@ -1,4 +1,4 @@
-"""The words of findings about the loop's own code, beside the training itself: its Python, and native code."""
+"""Messages of the findings about the loop's own code: its Python, and its native code."""
 
 from __future__ import annotations
 
