@@ -79,6 +79,20 @@ TEST(SampleSplit, StepsWaitForTheFirstSample) {
   for (const Step& step : loop.steps()) ASSERT_EQ(step.mechanism(Mechanism::kUnknown), 0) << step.index;
 }
 
+// The kernel's readings come on their own clock: they settle the run delay, and tell nothing of time on CPU.
+TEST(SampleSplit, AReadingOfTheCgroupDoesNotEndTheWaitForTheFirstSample) {
+  Script loop;
+  loop.timeline().AwaitSample();
+  loop.Throttled(0);
+  Loop(loop, 100, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 20) loop.Throttled(0);
+    if (i == 40) loop.Sample(SampleState::kNative);
+  });
+  ASSERT_EQ(loop.steps().size(), 100u);
+  for (const Step& step : loop.steps()) ASSERT_EQ(step.mechanism(Mechanism::kUnknown), 0) << step.index;
+}
+
 TEST(SampleSplit, StepsWaitTwoSecondsAndNoneLaterWhereNoSampleComes) {
   Script loop;
   loop.timeline().AwaitSample();

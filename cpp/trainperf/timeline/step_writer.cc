@@ -188,7 +188,7 @@ void StepWriter::HostReading(int64_t at_ns, int64_t throttled_ns, const std::vec
   if (marked_ns > reading_ns_) credit_ns_ = std::min(credit_ns_, here_ns);
   reading_ns_ = at_ns;
   throttled_ns_ = now_ns;
-  Flush();
+  if (!awaits_sample_) Flush();
 }
 
 uint32_t StepWriter::Flags(const Piece& piece) const {
