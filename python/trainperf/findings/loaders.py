@@ -15,7 +15,7 @@ from trainperf.findings.syscalls import syscall_name
 from trainperf.findings.text import Count, Number, plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, PHASES
-from trainperf.findings.weights import weighed
+from trainperf.findings.weights import NOTHING, Part, part_of, weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -398,22 +398,6 @@ def spread(cells: Mapping[Cell, int], amount: int) -> dict[Cell, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """The exact time outside of fetches that samples tell is a loader's own."""
-
-    details: frozenset[Detail]
-    claims: dict[Cell, int]
-
-    @property
-    def ns(self) -> int:
-        return sum(self.claims.values())
-
-    def is_told(self, facts: Facts) -> bool:
-        """Whether a rule before this one took it."""
-        return self.ns > 0 and all(facts.matrix[c] - facts.ledger.left(c) >= ns for c, ns in self.claims.items())
-
-
-@dataclass(frozen=True, slots=True)
 class Restarts:
     main: Loader  # of those, the one that costs most
     starts: int
@@ -422,7 +406,7 @@ class Restarts:
     sampled_ns: int  # by samples: what drew the indices of those without workers
     in_process_ns: int  # of the fetches' time: that and iter(loader), of those without workers
     began_ns: int  # of the fetches' time, in all
-    left: Outside  # what came after a batch: its workers stop, its indices go
+    left: Part  # what came after a batch: its workers stop, its indices go
     claims: dict[Cell, int]
 
 
@@ -457,17 +441,24 @@ def restarts(facts: Facts) -> Restarts | None:
     )
 
 
-def loaders_end(facts: Facts) -> Outside:
+def loaders_end(facts: Facts) -> Part:
     """What loaders take outside of fetches, to stop workers or to give back what they did not use."""
     begun = facts.once(restarts)
     return begun.left if begun is not None else workers_stop(facts)
 
 
-def workers_stop(facts: Facts) -> Outside:
+def reported_end(facts: Facts) -> frozenset[Detail]:
+    """The samples of that, where a rule before this one claimed it."""
+    end = facts.once(loaders_end)
+    told = end.ns > 0 and all(facts.matrix[c] - facts.ledger.left(c) >= ns for c, ns in end.claims.items())
+    return frozenset(end.details if told else ())
+
+
+def workers_stop(facts: Facts) -> Part:
     """Outside of a fetch workers stop where the loop leaves an epoch before its end, or lets an iterator go."""
     found = [v for v in facts.run.loaders.values() if num_workers(v)]
     if not found or any(map(only_validates, found)):  # may be a validation's
-        return Outside(frozenset(), {})
+        return NOTHING
     return _outside(facts, frames.stops_workers)
 
 
@@ -492,17 +483,10 @@ def _starts_ns(facts: Facts, found: Sequence[Loader]) -> dict[int, int]:
     return took
 
 
-def _outside(facts: Facts, is_it: Callable[[Sequence[Frame]], bool]) -> Outside:
-    claims: dict[Cell, int] = {}
-    told: list[Detail] = []
-    for cell in itertools.product(("forward", "backward", "optimizer", "other"), ("python", "native", "blocked")):
-        samples = facts.samples(phases=[cell[0]], states=[cell[1]])
-        mine = [d for d in samples if is_it(facts.run.stack(d.stack))]
-        ns = facts.matrix[cell] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
-        if ns:
-            claims[cell] = ns
-            told += mine
-    return Outside(frozenset(told), claims)
+def _outside(facts: Facts, is_it: Callable[[Sequence[Frame]], bool]) -> Part:
+    """Of the time outside of fetches."""
+    cells = itertools.product(("forward", "backward", "optimizer", "other"), ("python", "native", "blocked"))
+    return part_of(facts, cells, lambda d: is_it(facts.run.stack(d.stack)))
 
 
 # -- batches that the loop fetches and does not train on before a step, as where a training resumes within an epoch

@@ -18,6 +18,7 @@ from trainperf.findings.saving import beside_saves, saves
 from trainperf.findings.stacks import Label
 from trainperf.findings.text import Count
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import total
 from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ class OwnCode(Functions):
         """Of their time."""
         ns = sum(ns for (p, m), ns in self.claims.items() if mechanism in ("", m) and phase in ("", p))
         return ns / self.ns if ns else 0.0
-
-
-def total(details: Iterable[Detail]) -> int:
-    return sum(d.ns for d in details)
 
 
 # -- where it is
@@ -273,7 +270,7 @@ def _all_functions(facts: Facts) -> OfFunctions:
 def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> OfFunctions:
     where: dict[Cell, Keeps] = dict.fromkeys(python_cells(facts), lambda label: label.is_the_loops) | native_where
     functions: OfFunctions = {}
-    saving = facts.once(beside_saves).details  # told as the checkpoint's
+    saving = frozenset(facts.once(beside_saves).details)  # told as the checkpoint's
     is_told = facts.once(in_told_hook)
     for cell, keep in where.items():
         samples = facts.samples(phases=[cell[0]], states=[cell[1]])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainperf.findings import frames
 from trainperf.findings.loaders import only_validates, with_workers_of
 from trainperf.findings.module_calls import batch_work
-from trainperf.findings.own_code import FORWARD, functions_that_call_modules, hooks, native_cells, of_arrays, total
+from trainperf.findings.own_code import FORWARD, functions_that_call_modules, hooks, native_cells, of_arrays
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import total
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import (
@@ -21,17 +20,15 @@ from trainperf.findings.frames import (
     short_path,
     user_frame,
 )
-from trainperf.findings.places import Functions
-from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
+from trainperf.findings.syscalls import syscall_name, waiting_kind
 from trainperf.findings.thresholds import limit
-from trainperf.findings.weights import weighed
+from trainperf.findings.weights import NOTHING, Part, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.facts import Facts
     from trainperf.findings.frames import FrameLike, Function
-    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
 
 TORCH_SAVE = "torch.save"
@@ -39,13 +36,9 @@ TORCH_SAVE = "torch.save"
 _SAVER = re.compile(
     r"[/\\](numpy[/\\]lib[/\\]_?npyio(_impl)?|joblib[/\\]numpy_pickle|safetensors[/\\]\w+|zipfile([/\\]__init__)?)\.py$"
 )
-# What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
-_AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
 _OF_RANKS = re.compile(r"[/\\]torch[/\\]distributed[/\\]checkpoint[/\\]\w+\.py$")
 _SERIALIZER = re.compile(r"[/\\]torch[/\\](serialization|distributed[/\\]checkpoint[/\\]\w+)\.py$")
 _SAVE = re.compile(r"(^|\.)(save\w*|dump|write|writestr)$")
-_MECHANISMS = ("python", "native", "blocked")
-_NO_FILE = ("lock", "process", "sleep", "socket")  # who copies a file waits in calls that are in no table, too
 _TRAINING = ("fetch", "backward", "optimizer", "validation")
 
 
@@ -80,46 +73,7 @@ def saves_by_trainer(frames: Sequence[FrameLike]) -> bool:
     return any(f.function.rpartition(".")[2] == "save_checkpoint" and is_framework(f.file) for f in frames)
 
 
-@dataclass(frozen=True, slots=True)
-class BesideSaves(Functions):
-    details: frozenset[Detail]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnWork:
-    """What the user's functions do within saves, beside writing."""
-
-    spots: list[Spot]
-    ns: int  # exact
-    blocked_ns: int  # of it: waits
-    call: str  # the system call that the costliest one's waits are in; "" where most of it is on the CPU
-
-
-def own_work(facts: Facts) -> OwnWork:
-    """In what a save calls (a hook, a method that was overridden): what computes, but not what writes. Anywhere in a
-    save: waits that are for no file."""
-    seen = weighed(facts.samples(phases=["checkpoint"]), facts.cells("checkpoint"))
-    told = [d for d in seen if _is_own_work(facts, d)]
-    if sum(d.count for d in told) < limit("min_samples"):
-        return OwnWork([], 0, 0, "")
-    blocked = [d for d in told if d.state == "blocked"]
-    spots = facts.spots(told)
-    there = [d for d in told if facts.is_at(d, spots[0], line=True)]
-    waits = sum(d.ns for d in there if d.state == "blocked") >= limit("half_share") * sum(d.ns for d in there)
-    call = call_of(there, facts.machine) if waits else ""
-    return OwnWork(spots, sum(d.ns for d in told), sum(d.ns for d in blocked), call)
-
-
-def _is_own_work(facts: Facts, d: Detail) -> bool:
-    stack = facts.run.stack(d.stack)
-    if not _is_no_writing(stack):
-        return False
-    if d.state == "blocked":
-        return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
-    return _called_by_save(stack)
-
-
-def _is_no_writing(frames: Sequence[FrameLike]) -> bool:
+def writes_nothing(frames: Sequence[FrameLike]) -> bool:
     """Of a save: the user's code does something, and nothing below it writes what it was given."""
     inner = below_users(frames)
     if len(inner) == len(frames):
@@ -127,29 +81,13 @@ def _is_no_writing(frames: Sequence[FrameLike]) -> bool:
     return not any(is_framework(f.file) or _SERIALIZER.search(f.file) or _SAVER.search(f.file) for f in inner)
 
 
-def _called_by_save(frames: Sequence[FrameLike]) -> bool:
-    """The innermost frame of the user's: a hook of a save, an object that is saved."""
-    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
-    return any(_AROUND_SAVE.search(f.file) for f in frames[at:])
-
-
-def beside_saves(facts: Facts) -> BesideSaves:
-    """The exact time outside of torch.save that samples tell is saving: in a function that calls it and nothing of the
-    training, waits for files on any line; else what its own lines from torch.save on do, alone or by the standard
-    library."""
+def beside_saves(facts: Facts) -> Part:
+    """Outside of torch.save, as samples tell: in a function that calls it and nothing of the training, waits for files
+    on any line; else what its own lines from torch.save on do, alone or by the standard library."""
     lines = _lines_of_saves(facts)
-    claims: dict[Cell, int] = {}
-    told: list[Detail] = []
-    for mechanism in _MECHANISMS if lines else ():
-        cell = ("other", mechanism)
-        samples = facts.samples(phases=["other"], states=[mechanism])
-        mine = [d for d in samples if _is_saving(facts, d, lines)]
-        if mine and facts.matrix[cell]:
-            claims[cell] = facts.matrix[cell] * sum(d.ns for d in mine) // max(1, sum(d.ns for d in samples))
-            told += mine
-    if sum(d.count for d in told) < limit("min_samples"):
-        return BesideSaves([], {}, frozenset())
-    return BesideSaves(facts.spots(told), claims, frozenset(told))
+    cells = [("other", state) for state in ("python", "native", "blocked")] if lines else []
+    found = part_of(facts, cells, lambda d: _is_saving(facts, d, lines))
+    return found if found.samples >= limit("min_samples") else NOTHING
 
 
 def _lines_of_saves(facts: Facts) -> dict[Function, int]:

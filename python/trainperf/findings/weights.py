@@ -1,17 +1,56 @@
-"""Samples weighed by the exact times that they stand for."""
+"""Samples, and the exact times that they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MECHANISM_OF
 
 if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail
+
+
+def total(details: Iterable[Detail]) -> int:
+    """ns"""
+    return sum(d.ns for d in details)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The exact time that samples tell is of one kind, and these."""
+
+    claims: dict[Cell, int]
+    details: tuple[Detail, ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def samples(self) -> int:
+        return sum(d.count for d in self.details)
+
+
+NOTHING = Part({}, ())
+
+
+def part_of(facts: Facts, cells: Iterable[Cell], is_it: Callable[[Detail], bool]) -> Part:
+    """Of the exact time of each cell as much as of its samples."""
+    claims: dict[Cell, int] = {}
+    details: list[Detail] = []
+    for cell in cells:
+        samples = facts.samples(phases=cell[:1], states=cell[1:])
+        mine = [d for d in samples if is_it(d)]
+        ns = facts.matrix[cell] * total(mine) // max(1, total(samples))
+        if ns:
+            claims[cell] = ns
+            details += mine
+    return Part(claims, tuple(details))
 
 
 def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail]:

@@ -72,9 +72,7 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
 
 def _unreported(facts: Facts, claims: Mapping[Cell, int]) -> list[Detail]:
     """The samples asleep, without those of checkpoints, callbacks, and loaders that end."""
-    theirs = beside_saves(facts).details
-    if facts.once(loaders.loaders_end).is_told(facts):
-        theirs |= facts.once(loaders.loaders_end).details
+    theirs = {*facts.once(beside_saves).details, *loaders.reported_end(facts)}
     in_hook = facts.once(in_told_hook)
     every = facts.samples(phases={phase for phase, _ in claims}, states=["blocked"])
     return [d for d in every if d not in theirs and not in_hook(d.phase, facts.run.stack(d.stack))]

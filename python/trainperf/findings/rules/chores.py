@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks, trainer_words, validating
+from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks, trainer_words
 from trainperf.findings.cpu_use import usable_cpus
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
+from trainperf.findings.own_code import functions_that_call_modules
 from trainperf.findings.places import said_thread
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.trainer import validation_workers
-from trainperf.findings.syscalls import call_of, waiting_kind
+from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.text import Bytes, Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import weighed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.runfile import Detail
+    from trainperf.runfile import Detail, Frame
 
 _PURE_LOSS: Final = Limits(limit("rare_warn_share"), limit("critical_share"))
 # Hooks that the trainer's own validation calls.
@@ -28,6 +31,11 @@ _IN_VALIDATION: Final = ("on_evaluate", "on_predict", "on_prediction", "on_valid
 
 
 # -- checkpoints
+
+
+# What a save is called through: our wrappers of Trainer.save_checkpoint, of torch.save and its like.
+_AROUND_SAVE = re.compile(r"[/\\]trainperf[/\\](hooks[/\\](saves|checkpoint)|integrations[/\\]lightning_patches)\.py$")
+_NO_FILE = ("lock", "process", "sleep", "socket")  # who copies a file waits in calls that are in no table, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +46,9 @@ class _Saving:
     torch_ns: int  # in the calls that save
     chores_ns: int  # of what a framework's callback does beside them
     around: framework.Part | None
-    beside: saving.BesideSaves
-    own: saving.OwnWork
+    beside_ns: int  # outside of the calls, in functions that save
+    beside_spots: list[Spot]
+    own: _InSaves
 
     @property
     def ns(self) -> int:
@@ -61,6 +70,16 @@ class _Told:
     params: Params
 
 
+@dataclass(frozen=True, slots=True)
+class _InSaves:
+    """What the user's functions do within saves, beside writing."""
+
+    spots: list[Spot]
+    ns: int  # exact
+    blocked_ns: int  # of it: waits
+    call: str  # the system call that the costliest one's waits are in; "" where most of it is on the CPU
+
+
 @rule("TP304", "checkpoint", _PURE_LOSS, needs=("hook_checkpoint",))
 def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     """The loop stands still while a checkpoint is written."""
@@ -79,7 +98,7 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     of_log = told.spot is not None and source_marks.is_of_log(told.spot.frame)
     mostly_own = told.variant == "own_work"
     known = total.value > 0 and total.ns > 0
-    beside, around = all_of_it.beside, all_of_it.around
+    beside, around = all_of_it.beside_spots, all_of_it.around
     chores = around is not None and all_of_it.chores_ns >= limit("show_share") * cost
     return Diagnosis(
         variant=told.variant,
@@ -93,8 +112,8 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
             "saver": saver,
             "chores": Share(all_of_it.chores_ns / cost) if chores else None,
             "around": around.name if around is not None else None,
-            "beside": Share(beside.ns / cost) if beside.spots else None,
-            "beside_place": facts.label(beside.spots[0]) if beside.spots else None,
+            "beside": Share(all_of_it.beside_ns / cost) if beside else None,
+            "beside_place": facts.label(beside[0]) if beside else None,
             "called": tuple(
                 {"share": Share(share), "place": facts.label_with_caller(s)} for s, share in _called(all_of_it)
             ),
@@ -120,10 +139,40 @@ def _saving(facts: Facts) -> _Saving:
     if around is not None:
         claims |= framework.claims_of(facts, around, around.other_ns)
     chores = sum(claims.values()) - in_save
-    beside = saving.beside_saves(facts)
+    beside = facts.once(saving.beside_saves)
     for cell, ns in beside.claims.items():
         claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + ns)
-    return _Saving(claims, in_save, chores, around, beside, saving.own_work(facts))
+    return _Saving(claims, in_save, chores, around, beside.ns, facts.spots(beside.details), _in_saves(facts))
+
+
+def _in_saves(facts: Facts) -> _InSaves:
+    """In what a save calls (a hook, a method that was overridden): what computes, but not what writes. Anywhere in a
+    save: waits that are for no file."""
+    seen = weighed(facts.samples(phases=["checkpoint"]), facts.cells("checkpoint"))
+    told = [d for d in seen if _is_in_save(facts, d)]
+    if sum(d.count for d in told) < limit("min_samples"):
+        return _InSaves([], 0, 0, "")
+    blocked = [d for d in told if d.state == "blocked"]
+    spots = facts.spots(told)
+    there = [d for d in told if facts.is_at(d, spots[0], line=True)]
+    waits = sum(d.ns for d in there if d.state == "blocked") >= limit("half_share") * sum(d.ns for d in there)
+    call = call_of(there, facts.machine) if waits else ""
+    return _InSaves(spots, sum(d.ns for d in told), sum(d.ns for d in blocked), call)
+
+
+def _is_in_save(facts: Facts, d: Detail) -> bool:
+    stack = facts.run.stack(d.stack)
+    if not saving.writes_nothing(stack):
+        return False
+    if d.state == "blocked":
+        return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
+    return _called_by_save(stack)
+
+
+def _called_by_save(stack: Sequence[frames.FrameLike]) -> bool:
+    """The innermost frame of the user's: a hook of a save, an object that is saved."""
+    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
+    return any(_AROUND_SAVE.search(f.file) for f in stack[at:])
 
 
 def _most_of(facts: Facts, saves: _Saving, top: Spot | None, saver: str, every: int) -> _Told:
@@ -139,10 +188,10 @@ def _most_of(facts: Facts, saves: _Saving, top: Spot | None, saver: str, every: 
             "fix": Said("save_own_work", {"function": frames.label(first.frame, facts.base)}),
         }
         return _Told("own_work", first, share, params)
-    if saves.beside.ns >= limit("half_share") * cost:
+    if saves.beside_ns >= limit("half_share") * cost:
         fix, fix_share = _less_saving(facts, top, saver, every, whole=True)
-        first = saves.beside.spots[0]
-        shares = {"share": Share(first.share * saves.beside.ns / cost), "saver_share": Share(saves.torch_ns / cost)}
+        first = saves.beside_spots[0]
+        shares = {"share": Share(first.share * saves.beside_ns / cost), "saver_share": Share(saves.torch_ns / cost)}
         return _Told("beside", first, fix_share, {**shares, "place": facts.label_with_caller(first), "fix": fix})
     fix, fix_share = _less_saving(facts, top, saver, every)
     function = frames.label(top.frame, facts.base) if top is not None else None
@@ -255,11 +304,22 @@ def _for_the_lock(facts: Facts) -> Params:
 # -- validation
 
 
+_OF_DATA = {"__iter__", "__next__", "__getitem__", "__getitems__"}
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnWork:
+    """Of one function, the costliest."""
+
+    spot: Spot
+    share: float  # of all validations' time, and of what they wait for a CPU or the GIL: they do so as they run
+
+
 @dataclass(frozen=True, slots=True)
 class _Validations:
     whole: dict[Cell, int]
     waits_ns: int  # for their data
-    own: validating.OwnWork | None
+    own: _OwnWork | None
     for_workers: bool  # they wait mostly, and workers would help
 
     @property
@@ -274,7 +334,7 @@ class _Validations:
     def of(cls, facts: Facts) -> _Validations:
         whole = {cell: ns for cell, ns in facts.matrix.items() if cell[0] == "validation" and ns > 0}
         waits = sum(v.fetches.validation_wall_ns for v in facts.run.loaders.values())
-        found = cls(whole, waits, validating.own_work(facts), for_workers=False)
+        found = cls(whole, waits, _own_work(facts), for_workers=False)
         helped = found.own is None and found.waits_mostly and _workers_help(facts, waits)
         return replace(found, for_workers=helped)
 
@@ -289,7 +349,7 @@ def validation(facts: Facts, limits: Limits) -> Outcome:
     severity = _severity(facts, sum(work.values()), found, limits)
     if severity is None:
         return None
-    claims, own = work | validating.its_waits(facts), found.own
+    claims, own = work | _its_waits(facts), found.own
     cost = sum(claims.values())
     if severity == "info" and facts.share(cost) >= limit("validation_warn_share"):
         severity = "warning"
@@ -317,7 +377,7 @@ def validation(facts: Facts, limits: Limits) -> Outcome:
             "told_by": validation_workers.id,
             "often": _often(every, times / facts.steps),
             "every_step": every == 1,
-            "stretch": (validating.stretch(facts) or None) if may_make_data else None,
+            "stretch": (_stretch(facts) or None) if may_make_data else None,
             "now": _often(every),
             "rarely": _less_often(facts, framework.callback_of(facts, top), every),
         },
@@ -335,7 +395,7 @@ def validation(facts: Facts, limits: Limits) -> Outcome:
 def _where(facts: Facts, found: _Validations) -> Params:
     """What takes most of them: a function of the user's, or their data."""
     own, waits = found.own, found.waits_ns
-    made_in = validating.data_made_in(facts) if found.waits_mostly else None
+    made_in = _data_made_in(facts) if found.waits_mostly else None
     return {
         "waiting": Share(waits / found.ns) if 0 < waits <= found.ns else None,
         "own": facts.label_with_caller(own.spot) if own is not None else None,
@@ -430,3 +490,108 @@ def _less_often(facts: Facts, callback: str, every: int) -> Said:
     if trainer_words.arguments(facts.run.meta):
         return Said("validate_by_hugging_face", {"interval": 2 * every})
     return Said("validate_less_often")
+
+
+# -- what the user's functions do in validations, beside the model and its data: metrics, hooks, plots
+
+
+def _own_work(facts: Facts) -> _OwnWork | None:
+    """None: most of the validations is the model's, its data's, or not known."""
+    cells = facts.cells("validation")
+    seen = weighed(facts.samples(phases=["validation"]), cells)
+    is_no_models = _is_no_models(facts)
+    told = [d for d in seen if _is_validations_own(facts, d) and is_no_models(facts.run.stack(d.stack), d.state)]
+    spots = facts.spots(told)
+    if not spots:
+        return None
+    top = spots[0]
+    mine = [d for d in told if facts.is_at(d, top)]
+    share = sum(d.ns for d in mine) / max(1, sum(cells.values()))
+    if sum(d.count for d in mine) < limit("min_samples") or share < limit("half_share"):
+        return None
+    return _OwnWork(top, share)
+
+
+def _its_waits(facts: Facts) -> dict[Cell, int]:
+    """What holds the training thread up in validations, and would go with them: what no finding has told of it yet;
+    the waits for a CPU where these are for the validation's own workers, or too short to be told in the whole run."""
+    cells = [("validation", "gil_wait"), ("validation", "gc")]
+    left = {cell: facts.ledger.left(cell) for cell in cells}
+    waits = facts.waits_for_cpu()
+    if facts.share(sum(waits.values())) < limit("descheduled_warn_share") or _waits_for_its_workers(facts):
+        left |= {cell: ns for cell, ns in waits.items() if cell[0] == "validation"}
+    return {cell: ns for cell, ns in left.items() if ns > 0}
+
+
+def _waits_for_its_workers(facts: Facts) -> bool:
+    """Not where others take the CPUs, or torch has more threads than there are, or who takes them is not known."""
+    wants, load = cpus.demand(facts), cpus.load(facts)
+    if wants.certain or not load.known or cpus.whose(wants, load) not in ("oversubscribed", "unclear"):
+        return False
+    return any(loaders.only_validates(v) and loaders.num_workers(v) for v in facts.run.loaders.values())
+
+
+def _is_no_models(facts: Facts) -> Callable[[Sequence[Frame], str], bool]:
+    """Of which stacks and states. Where no layer was seen the model may be any function, one that calls modules may
+    compute with what they return, and all but Python may wait for a device that was not seen."""
+    unseen = facts.run.feeds_device and facts.gpu is None
+    layers = any(frames.runs_layer(facts.run.stack(d.stack)) for d in facts.samples())
+    calling = facts.once(functions_that_call_modules)
+
+    def keep(stack: Sequence[Frame], state: str) -> bool:
+        at = frames.user_frame(stack)
+        beside = frames.of_metric(stack) or (layers and at is not None and frames.function_of(at) not in calling)
+        return beside and (state == "python" or not unseen)
+
+    return keep
+
+
+def _is_validations_own(facts: Facts, detail: Detail) -> bool:
+    stack = facts.run.stack(detail.stack)
+    if frames.user_frame(stack) is None or frames.in_loader(stack) or not frames.is_the_loops(stack):
+        return False
+    if frames.in_module(stack) and not frames.of_metric(stack):
+        return False
+    if any(f.function.rpartition(".")[2] in _OF_DATA for f in stack):
+        return False
+    # For another thread, which may make the data.
+    return not (detail.state == "blocked" and waiting_kind(call_of([detail], facts.machine)) == "lock")
+
+
+def _stretch(facts: Facts) -> str:
+    """The outermost function of the user's that most of the validations are in, and little else: "collect"; "" for
+    none."""
+    whole: dict[frames.Function, int] = {}
+    within: dict[frames.Function, int] = {}
+    outermost: dict[frames.Function, int] = {}
+    for d in facts.samples():
+        stack = facts.run.stack(d.stack)
+        mine = [frames.function_of(f) for f in stack if frames.is_users(f, stack)]
+        for function in set(mine):
+            whole[function] = whole.get(function, 0) + d.ns
+            within[function] = within.get(function, 0) + (d.ns if d.phase == "validation" else 0)
+    for d in facts.samples(phases=["validation"]):
+        stack = facts.run.stack(d.stack)
+        for f in reversed(stack):
+            function = frames.function_of(f)
+            if frames.is_users(f, stack) and within[function] >= limit("held_share") * whole[function]:
+                outermost[function] = outermost.get(function, 0) + d.ns
+                break
+    most = max(outermost, key=lambda function: outermost[function], default=None)
+    validations = sum(d.ns for d in facts.samples(phases=["validation"]))
+    return "" if most is None or outermost[most] < limit("most_share") * validations else most[1]
+
+
+def _data_made_in(facts: Facts) -> Spot | None:
+    """The user's function in which most of validations' data is made on the training thread; None where it is not
+    known."""
+    fetches = [d for d in facts.samples(phases=["validation"]) if frames.in_loader(facts.run.stack(d.stack))]
+    spots = facts.spots(fetches, keep=_in_fetch)
+    if not spots or spots[0].samples < limit("min_samples"):
+        return None
+    return spots[0] if spots[0].ns >= limit("half_share") * sum(d.ns for d in fetches) else None
+
+
+def _in_fetch(stack: Sequence[Frame]) -> bool:
+    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
+    return frames.in_loader(stack[at:])

@@ -1,4 +1,4 @@
-"""TP309, TP311, TP312 and TP313: what the training thread runs on the CPU besides the program's own code."""
+"""TP309, TP311 and TP313: what the training thread runs on the CPU besides the program's own code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.findings import debug_modes, loaders, log_calls
-from trainperf.findings.extra_forwards import ExtraForwards, extra_forwards
 from trainperf.findings.frames import (
     FrameLike,
     in_module,
@@ -31,7 +30,7 @@ from trainperf.findings.model import (
     Unsure,
 )
 from trainperf.findings.rule import rule
-from trainperf.findings.text import Count, Names, Ns, Share
+from trainperf.findings.text import Count, Ns, Share
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -301,50 +300,6 @@ def _read(description: Mapping[str, Any]) -> _Optimizer | None:
         return None
     foreach, fused = description.get("foreach") is True, description.get("fused") is True
     return _Optimizer(str(description.get("class")), groups, parameters, foreach, fused)
-
-
-# -- models that no backward goes through
-
-
-@rule("TP312", "extra-forward", Limits(limit("validation_info_share"), None), needs=("stacks",))
-def extra_forward(facts: Facts, limits: Limits) -> Outcome:
-    """A model runs that no backward goes through, or hardly any: evaluation, rollouts, a frozen one."""
-    mine = extra_forwards(facts) if not facts.inference else None
-    severity = _of_forward(facts, mine, limits) if mine is not None else None
-    if mine is None or severity is None or mine.samples < limit("min_samples"):
-        return None
-    top, cause = mine.spots[0], facts.main_cause(mine.claims)
-    params: Params = {**facts.of_step(mine.ns), "place": facts.label(top)}
-    if mine.may_train:
-        return Unsure("may_train", params, cause, mine.ns)
-    variant = "hardly_trained" if mine.within_step else "outside"
-    if mine.frozen:  # the model is trained, with these layers as they are: that was asked for
-        variant, severity = "frozen_layers", "info"
-    each_step = not mine.within_step and not mine.steps
-    return Diagnosis(
-        variant=variant,
-        severity=severity,
-        claim=Claim(cause, mine.claims),
-        params={
-            **params,
-            "reason": mine.why,
-            "samples": Count(mine.samples),
-            "spots": mine.rows(facts),
-            "layers": Names(filter(None, mine.frozen)) or None,
-        },
-        place=facts.where(top),
-        who=(facts.step_thread_name,),
-        affected=mine.steps or None,
-        sure=Sure(mine.samples, doubts=(Said("later_backward"),) if each_step else ()),
-        saves=Saves(share=1 - mine.needed_ns / mine.ns),
-    )
-
-
-def _of_forward(facts: Facts, mine: ExtraForwards, limits: Limits) -> Severity | None:
-    """An info up to where less of it is the largest gain, as a part of a loss is needed (a teacher), and what is done
-    now and then was asked for. Beside the training of each step it is trouble of any kind's size."""
-    each_step = not mine.within_step and not mine.steps
-    return facts.grade(mine.ns, limits) if each_step else facts.grade_of_asked_work(mine.ns, limits)
 
 
 # -- modes for debugging

@@ -17,7 +17,8 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.loaders import Outside, Restarts
+    from trainperf.findings.loaders import Restarts
+    from trainperf.findings.weights import Part
     from trainperf.runfile import Loader
     from trainperf.runfile.records import Span
 
@@ -101,7 +102,7 @@ class _Waits:
     first_ns: int  # of started_ns: each loader's first start; where loaders are made anew, the first of all
     imports: bool  # later starts take as long: each imports the program again, or what a fork server has not imported
     ended_ns: int  # what stopping them took at the end of an epoch
-    left: Outside  # and where the loop left an epoch before
+    left: Part  # and where the loop left an epoch before
     again: bool  # workers of a loader started more than once, or each start was of a loader made anew
     anew: bool
 
