@@ -6,6 +6,7 @@ After a change of words or of params: `pytest tests/unit --accept-texts` (not wi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,23 @@ from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Seconds, Sh
 FOLDER = Path(__file__).parent / "unit" / "texts"
 _TYPES = {kind.__name__: kind for kind in (Ns, Seconds, Share, Count, Number, Bytes, Names, Times)}
 _GIVEN: Params = {name: words[0] for name, words in general.TERMS.items()} | {"gpu": "the GPU"}
+
+
+# A sentence goes on after these.
+_GOES_ON = re.compile(
+    r"(?:,|\b(?:a|an|the|its|other|and|or|than|of|in|by|with|for|to|from|at|into|if|where|which))$", re.IGNORECASE
+)
+
+
+def breaks_off(text: str) -> bool:
+    """Whether it ends in mid-sentence."""
+    return _GOES_ON.search(text) is not None
+
+
+def advice(summary: str) -> str:
+    """What a verdict in the console says after "Next", in one line; "" where it says nothing."""
+    found = re.search(r"^Next  (.*(?:\n {6}(?!will not help: | ).*)*)", summary, re.MULTILINE)
+    return " ".join(found[1].split()) if found is not None else ""
 
 
 def words(id: str, variant: str, params: Params) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import trainperf
+from trainperf.report import console, model
 from trainperf.report import json as as_json
-from trainperf.report import model
 
+from tests import texts
 from tests.programs import judge
 
 RUNS = Path(__file__).parent / "runs"
@@ -64,10 +65,11 @@ def save(case: Case, run_file: Path | None = None) -> None:
 
 
 def shown(path: Path) -> dict[str, Any]:
-    """`trainperf show --json` of a run file, and the variant of each finding."""
+    """`trainperf show --json` of a run file, the variant of each finding, and what its verdict advises."""
     with trainperf.open(path) as run:
         built = model.build(run)
         document = as_json.to_dict(built)
+        document["advice"] = texts.advice(console.to_plain(console.summary_lines(built)))
     for told, finding in zip(document["findings"], built.findings, strict=True):
         told["variant"] = finding.variant
     return document
@@ -123,7 +125,9 @@ def _finding(finding: Mapping[str, Any] | None) -> str:
 
 
 def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
-    """What is wrong by the truth; empty when nothing."""
+    """What is wrong, by the truth or by itself; empty when nothing."""
+    if texts.breaks_off(document["advice"]):
+        return [f"the advice breaks off: {document['advice']}"]
     if "truth_share" in truth:
         return judge.problems(judge.Outcome(dict(truth), document, ""))
     findings = document["findings"]

@@ -60,6 +60,15 @@ def test_advice_ends_where_a_clause_does() -> None:
     assert fit_clauses("one long clause that has no end", 10, 1) == "one long clause that has no end"
 
 
+def test_advice_keeps_its_lists_and_its_conditions_whole() -> None:
+    over = "no Python loop over samples, classes or pairs, or take all at once"
+    assert fit_clauses(over, 50, 1) == "no Python loop over samples, classes or pairs"
+    assert fit_clauses(over, 30, 1) == over
+    condition = "num_workers=6, once __iter__ reads only its worker's shard, in turns"
+    assert fit_clauses(condition, 60, 1) == "num_workers=6, once __iter__ reads only its worker's shard"
+    assert fit_clauses(condition, 30, 1) == condition
+
+
 def test_code_is_not_cut_between_its_brackets() -> None:
     code = "TrainingArguments(dataloader_num_workers=2, dataloader_persistent_workers=True)"
     assert (

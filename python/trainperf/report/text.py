@@ -8,6 +8,12 @@ from typing import Final
 
 _PLACE: Final = re.compile(r"[\w.<>]+ \([^() ]+:\d+\)")
 _IMPORT: Final = re.compile(r"import |from \S+ import ")
+# Where text may end: at a clause or a comment; then before an alternative, or how and where it is done. At other commas
+# a list or a condition goes on.
+_ENDS: Final = (
+    re.compile(r"; |  # "),
+    re.compile(r", (?=(?:or|so|but|which|on|in|under|by|from|of|with|without|before|after) )"),
+)
 # What says least first: modules, the system call, what a library was called with, the helper's caller, the folders.
 _CHAINS: Final = (
     (re.compile(r"\b(?:\w+\.)+(\w+\.\w+ called by)"), r"\1"),
@@ -89,10 +95,10 @@ def _bounded(text: str) -> str:
 
 
 def fit_clauses(text: str, width: int, max_lines: int) -> str:
-    """Whole clauses, as many as fit: what is said ends where a clause does, not between brackets. Else as it is."""
+    """Whole clauses, as many as fit: what is said ends where one does, not between brackets. Else as it is."""
     text = _bounded(text)
-    for marks in (r"; |  # ", r", "):
-        for mark in reversed(list(re.finditer(marks, text))):
+    for marks in _ENDS:
+        for mark in reversed(list(marks.finditer(text))):
             kept = text[: mark.start()]
             if kept.count("(") != kept.count(")"):
                 continue

@@ -95,8 +95,8 @@ _VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     "collective": (
         "waits for a collective (communication)",
         f"[[!known?{_FIND_RANK}]]"
-        "# exchange less often (accumulate gradients over N steps), in 16 bits (tensor.bfloat16()), or all tensors in\n"
-        f"# one call (torch._utils._flatten_dense_tensors); with async_op=True computation goes on until wait(){_DDP}",
+        "# exchange less often (accumulate gradients over N steps), in 16 bits (tensor.bfloat16()), or all tensors in "
+        f"one call (torch._utils._flatten_dense_tensors); with async_op=True computation goes on until wait(){_DDP}",
     ),
     "ranks": (
         "waits in backward for all ranks' gradients (all-reduce)",

@@ -78,8 +78,8 @@ _DROPPED: Final = Message(
     ),
     fix="[[in_trainer?TrainingArguments(ignore_data_skip=True)  # if {training} may see the first batches again; "
     "or:\n]]"
-    "# skip indices, not batches: torchdata's StatefulDataLoader, accelerate.skip_first_batches(loader, n),\n"
-    "# or itertools.islice(sampler, seen, None) in the sampler's __iter__",
+    "# skip indices, not batches: torchdata's StatefulDataLoader, accelerate.skip_first_batches(loader, n), "
+    "or itertools.islice(sampler, seen, None) in the sampler's __iter__",
     will_not_help="more workers: they would make the dropped batches, too",
 )
 
@@ -175,8 +175,8 @@ _OF_WORKERS: Final = {
         title="the DataLoader's workers are pinned to too few CPUs",
         why="{workers:worker} of {name} may use only {have:CPU} (CPU {allowed:,}) of the {possible} that {thread} may "
         "use: they set their own affinity",
-        fix=f"{_FILTER}# remove os.sched_setaffinity from worker_init_fn and the dataset; of a library that pins its "
-        "process:\n# undo it, in worker_init_fn or the first __getitem__:\n"
+        fix=f"{_FILTER}# remove os.sched_setaffinity from worker_init_fn and the dataset; if a library pins its "
+        "process, undo it, in worker_init_fn or the first __getitem__:\n"
         "os.sched_setaffinity(0, range(os.cpu_count()))",
         will_not_help="more workers: they would wait for the same [[several_cpus?CPUs]][[!several_cpus?CPU]]",
     ),
@@ -342,8 +342,8 @@ MESSAGES: Final[Messages] = {
         "resumed": _DROPPED,
         "resumed_stream": _DROPPED.but(
             fix=_DROPPED.fix.partition("# skip indices")[0]
-            + "# skip at the source: let {name}.__iter__ begin at sample n without making those before,\n"
-            "# or torchdata's StatefulDataLoader and a dataset with state_dict()"
+            + "# skip at the source: let {name}.__iter__ begin at sample n without making those before, "
+            "or use torchdata's StatefulDataLoader and a dataset with state_dict()"
         ),
         "later": _DROPPED.but(
             title="{steps:step} fetched {batches} batches and did not train on them",

@@ -43,8 +43,8 @@ _EARLY: Final = (
 )
 _PYTHON: Final = Message(
     title="the loop's own Python code takes much of [[few?some steps]][[!few?the step]]",
-    why="{thread_name} runs [[!second?{place}]][[for {first_share} of it {first}, and for {second_share} {second}]]"
-    "[[called?, and what is called there]]",
+    why="{thread_name} runs [[!second?{place}]]"
+    "[[{first}, {first_share} of that time, and {second}, {second_share}]][[called?, and what is called there]]",
     evidence=(
         f"{_EACH} {{thread}} runs your Python, or a library's for it[[holds?, holding the GIL]]",
         _SPOTS,
@@ -65,7 +65,7 @@ _IN_TENSORS: Final = "do it by a few tensor operations"
 
 # -- native code
 
-_IN: Final = "[[!second?in {place}]][[for {first_share} of it in {first}, and for {second_share} in {second}]]"
+_IN: Final = "in [[!second?{place}]][[{first}, {first_share} of that time, and in {second}, {second_share}]]"
 _NOT_TRAINING: Final = "a faster model or more DataLoader workers: it is neither the model nor the data"
 _ON_THE_CPU: Final = "a faster disk: it is on the CPU; more DataLoader workers"
 
@@ -157,8 +157,8 @@ MESSAGES: Final[Messages] = {
         ),
         "together": _PYTHON.but(
             title="functions that the loop calls take much of [[few?some steps]][[!few?the step]] together",
-            why="{thread_name} runs {functions:function} that the loop calls, for {first_share} of it {first}, and for "
-            "{second_share} {second}",
+            why="{thread_name} runs {functions:function} that the loop calls: {first}, {first_share} of that time, "
+            "{second}, {second_share}, and others",
             evidence=(
                 f"{_EACH} {{thread}} runs {{functions:function}} of yours, with what these call: none of them is "
                 "notable by itself",
@@ -224,8 +224,8 @@ MESSAGES: Final[Messages] = {
         "before_the_model": _beside_model(
             "the loop computes before it calls the model",
             "before the model is called",
-            "# what is no part of the batch: every N steps, or in fewer operations\n"
-            f"{_IN_WORKERS}, or once beforehand, or on the GPU",
+            f"{_IN_WORKERS}; or once beforehand; or on the GPU\n"
+            "# if it makes no part of the batch: do it every N steps, or in fewer operations",
         ),
         "around_the_model": _beside_model(
             "the loop computes before it calls the model, and after",
@@ -289,7 +289,7 @@ TEXTS: Final = {
     "now_and_then": f"{_IF_LOSS}# do it faster (in tensors, or NumPy), once before the loop, or in another process",
     "of_batch": f"{_IF_LOSS}{_OF_THE_BATCH}",
     "of_results": f"{_IF_LOSS}# vectorize it over the batch, in tensors (topk, gather; for boxes "
-    "torchvision.ops.nms), or run it in other\n# processes:\n"
+    "torchvision.ops.nms); or run it in other processes:\n"
     "pool = concurrent.futures.ProcessPoolExecutor()  # once\n"
     "pool.submit(postprocess, output.cpu().numpy())",
     "after_the_model": f"{_IF_LOSS}{_SELDOM_OR.format('vectorize it, in tensors; search by a set or dict')}",
