@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,6 +208,24 @@ def test_where_cpus_are_short_a_cost_is_no_upper_bound(
     assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == more
     waits = next((f for f in report.findings if f.id == "TP307"), None)
     assert waits is None or not waits.waits_apart
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"cause": "python"}, "about"),
+        ({"cause": "compute"}, "about"),
+        ({"cause": "python", "fix_share": 0.9}, "up to"),  # some of it stays
+        ({"cause": "python", "idle_ns": 10**9}, "up to"),  # what a device lost by it
+        ({"cause": "blocked_io"}, "up to"),
+    ],
+)
+def test_what_no_longer_runs_frees_caches_too(tmp_path: Path, other: dict[str, Any], says: str) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(60, compute=20.0, blocked_io=20.0).open() as run:
+        report = model.build(run)
+    f = dataclasses.replace(report.findings[0], fix="# do it once", **{"fix_share": 1.0, **other})
+    text = console.to_plain(console.summary_lines(dataclasses.replace(report, findings=(f,))))
+    assert f"saves {says} " in text
 
 
 def test_what_is_saved_never_pushes_the_advice_out(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 15
 _MOST_NOTES: Final = 20
 _LONGEST_LINE: Final = 300
-_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")  # whose holders also slow others, by caches and clocks
+# Where a saving is no upper bound: what runs there no longer slows the rest of the step by caches and clocks, too.
+_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")
+_OWN_WORK: Final = ("python", "compute")
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
@@ -239,16 +241,20 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     saves = f"saves up to {saved}"
     if f.saves_more:
         saves = f"saves {saved} or more"
-    elif f.cause in _TAKEN_BY_OTHERS:
+    elif f.waits_apart or _frees_caches(f):
         saves = f"saves about {saved}"
-    elif f.waits_apart:
-        saves = f"saves about {saved}"
+    if f.waits_apart and not f.saves_more:
         whole = f"{saves}, more while CPUs are short: {advice}"
         if len(wrap(whole, width, max_rows + 1)) <= max_rows:
             return whole
     text = f"{saves}: {advice}"
     fitted = fit_clauses(text, width, max_rows)
     return fitted if len(fitted) > len(saves) else text
+
+
+def _frees_caches(f: Finding) -> bool:
+    """Of the loop's own work, where all of it goes and no device hides it."""
+    return f.cause in _TAKEN_BY_OTHERS or (f.cause in _OWN_WORK and f.fix_share == 1 and f.idle_ns is None)
 
 
 def _others(model: ReportModel) -> list[Finding]:

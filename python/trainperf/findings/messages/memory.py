@@ -43,7 +43,7 @@ MESSAGES: Final[Messages] = {
                 "at most {kernel} of the time: that is all of this thread's kernel time",
                 "private memory shrank by {returned} within a second (median of {seconds:second}, several "
                 "readings in each)",
-                "the saving is less than this cost: 50% to 95% of it in trials",
+                "not in this cost: returning the pages, and caches that zeroing evicts; trials saved 50% to 160% of it",
             ),
             fix="{command}  # glibc's malloc reads them as Python starts",
             will_not_help="MALLOC_TRIM_THRESHOLD_ alone: more tensors are then mmapped anew each time; stock "

@@ -29,8 +29,8 @@ _UNEVEN: Final = Message(
 )
 
 _HISTORY: Final = (
-    "recent = collections.deque(maxlen=100)  # instead of a list of all steps\n"
-    "total += value; mean = total / (step + 1)  # a running result, instead of a pass over the history"
+    "total += value; best = min(best, value)  # a running result, instead of a pass over the history\n"
+    "recent = collections.deque(maxlen=100)  # forgets older steps: only where those need not count"
 )
 _GRAPH: Final = (
     "total += loss.detach()  # summed or listed losses keep every graph; recurrent state: state = "
