@@ -122,6 +122,40 @@ def test_one_without_effect_is_said_to_have_none(trials: tuple[Trials, Trial], t
     assert running.run(Asked(Change.parse(text), first.loader, batches=6)).record["unproven"] == [why]
 
 
+WITHOUT_LOADER = """
+import json
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
+
+first, last = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2)  # no one module calls both
+second = nn.Linear(8, 8)
+parameters = [*first.parameters(), *second.parameters(), *last.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+y = torch.zeros(4, dtype=torch.long)
+for step in range(8):
+    optimizer.zero_grad()
+    output = last(checkpoint(second, first(torch.randn(4, 8)), use_reentrant=False))
+    loss = nn.functional.cross_entropy(output.float(), y)
+    loss.backward()
+    optimizer.step()
+    if step == 4:
+        seen = {"dtype": str(output.dtype), "between": torch.is_autocast_enabled("cpu")}
+        print(json.dumps({**seen, "graphs": counters["stats"].get("unique_graphs", 0)}))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_models_are_reached_without_a_loader(tmp_path: Path, dtype: str) -> None:
+    (tmp_path / "train.py").write_text(WITHOUT_LOADER)
+    change = Change.parse("compile=default" + (",autocast=bfloat16" if dtype == "bfloat16" else ""))
+    with Trials(Command(str(tmp_path / "train.py"))) as running:
+        trial = running.run(Asked(change, batches=8))
+    assert trial.finished and trial.record["unproven"] == [], trial
+    assert seen(trial) == {"dtype": f"torch.{dtype}", "between": False, "graphs": 1}
+
+
 STATEFUL = """
 import sys
 import torch

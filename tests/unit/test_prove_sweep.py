@@ -6,8 +6,9 @@ import io
 import json
 
 import pytest
+from trainperf.findings.vocabulary import CAUSES
 from trainperf.prove.changes import Change
-from trainperf.prove.lab import Lab, Run, sentence
+from trainperf.prove.lab import _ARITHMETIC, _LIMITS, Lab, Run, sentence
 from trainperf.prove.prover import Outcome
 from trainperf.prove.sequential import judge
 from trainperf.prove.sweep import Costs, Point, Sweep, first_tried, predicted
@@ -61,43 +62,81 @@ def test_views_of_a_sweep() -> None:
 
 
 def runs(amp: float, compiled: float | None = None, *, start_s: float = 20.0, **causes: float) -> list[Run]:
-    plain = Run("as it is", Change(), 1000.0, 10.0, {"rss": 1 << 30}, causes or {"compute": 8.0, "data_wait": 2.0})
-    half = Run("bf16", Change(), 1000.0 * amp, 10.0 / amp, {"rss": 1 << 30}, plain.causes_ms)
+    """Of 10 ms a step; what bf16 and compiling change is in the largest cause."""
+    plain = causes or {"compute": 8.0, "data_wait": 2.0}
+    largest = max(plain, key=lambda c: plain[c])
+
+    def run(name: str, step_ms: float, start_s: float = 0.0) -> Run:
+        mine = plain | {largest: plain[largest] + step_ms - 10.0}
+        return Run(name, Change(), 1e4 / step_ms, step_ms, {"rss": 1 << 30}, mine, start_s)
+
+    half = 10.0 / amp
     both = Run("bf16 + compile", Change(), problem="nothing was compiled")
     if compiled is not None:
-        rate = 1000.0 * amp * compiled
-        both = Run("bf16 + compile", Change(), rate, 1e4 / rate, {"rss": 1 << 30}, plain.causes_ms, start_s)
-    return [plain, half, both]
+        both = run("bf16 + compile", half / compiled, start_s)
+    return [run("as it is", 10.0), run("bf16", half), both]
+
+
+OF_COMPILE = "Compiling: nothing was compiled"
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (runs(1.8, 1.0), "bf16 gains 80%: arithmetic and memory traffic are the limit"),
-        (runs(1.05, 1.0, data_wait=6.1, compute=3.9), "precision is not the limit, data loading is: 61% data_wait"),
-        (runs(1.0, 1.0, gil_wait=7.0, compute=3.0), "GIL contention is: 70% gil_wait"),
-        (runs(0.7, 1.0), "bf16 loses 30%: converting tensors costs more"),
-        (runs(1.0, 1.5), "Compiling gains 50% more, and pays for its 20 s after 6,000 steps"),
-        (runs(1.0, 1.02), "Compiling gains +2%: it does not pay"),
-        (runs(1.0), "Compiling: nothing was compiled"),
+        (runs(1.8), f"bf16 gains 80%, as compute falls from 8 to 3.6 ms/step. {OF_COMPILE}"),
+        (
+            runs(1.02, data_wait=6.1, compute=3.9),
+            f"bf16 gains nothing (+2%): precision is not the limit, data loading is (61% of the step). {OF_COMPILE}",
+        ),
+        (runs(1.1), f"bf16 gains only 10%: the step is 80% compute, which bf16 does not speed up here. {OF_COMPILE}"),
+        (
+            runs(0.8, gil_wait=7.0, compute=3.0),
+            "bf16 loses 20%, as gil_wait rises from 7 to 9.5 ms/step: its conversions cost more than it saves; "
+            f"precision is not the limit, waiting for the GIL is (70% of the step). {OF_COMPILE}",
+        ),
+        (
+            runs(0.7),
+            "bf16 loses 30%, as compute rises from 8 to 12 ms/step: its conversions cost more than it saves. "
+            f"{OF_COMPILE}",
+        ),
+        (
+            runs(1.8, 1.5),
+            "bf16 gains 80%, as compute falls from 8 to 3.6 ms/step. Compiling gains 50% on that, as compute falls "
+            "from 3.6 to 1.7 ms/step; its 20 s pay off after 11,000 steps",
+        ),
+        (
+            runs(1.8, 0.98),
+            "bf16 gains 80%, as compute falls from 8 to 3.6 ms/step. Compiling gains nothing (-2%)",
+        ),
+        (
+            runs(1.8, 0.8),
+            "bf16 gains 80%, as compute falls from 8 to 3.6 ms/step. Compiling loses 20%, as compute rises from "
+            "3.6 to 4.9 ms/step",
+        ),
     ],
-)
+)  # fmt: skip
 def test_the_lab_says_what_the_jumps_mean(found: list[Run], said: str) -> None:
-    assert said in sentence(found)
+    assert sentence(found) == said
+
+
+def test_the_lab_has_a_word_for_each_cause() -> None:
+    assert set(CAUSES) == _LIMITS.keys() | _ARITHMETIC.keys()
 
 
 def test_views_of_a_lab() -> None:
-    found = Lab(runs(1.8))
+    found = Lab(runs(1.8), counts="steps")
     found.sentence = sentence(found.runs)
     out = io.StringIO()
     console.emit(lab_console.lines(found), out)
-    assert "bf16 + compile    nothing was compiled" in out.getvalue() and "1800" in out.getvalue()
+    assert "bf16 + compile    nothing was compiled" in out.getvalue() and "180" in out.getvalue()
+    assert "   steps/s   ms/step" in out.getvalue()
     said = json.loads(json.dumps(try_json.of_lab(found)))
     assert [r["name"] for r in said["runs"]] == ["as it is", "bf16", "bf16 + compile"]
+    assert [r["samples_per_s"] for r in said["runs"]] == [None] * 3 and said["runs"][1]["step_ms"] < 6
     assert said["runs"][2]["problem"] == "nothing was compiled" and said["sentence"].startswith("bf16 gains 80%")
 
 
 def test_runs_that_failed_are_not_compared() -> None:
     plain, half, both = runs(1.5)
-    half.samples_per_s, half.problem = None, "ValueError: no bf16"
-    assert sentence([plain, half, both]) == "no comparison: ValueError: no bf16"
+    half.rate, half.problem = None, "ValueError: no bf16"
+    assert sentence([plain, half, both]) == "No comparison, as a run failed (bf16): ValueError: no bf16"

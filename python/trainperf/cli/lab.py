@@ -42,4 +42,4 @@ examples:
             console.emit(lab_console.lines(found, width=width), sys.stdout)
         if found.interrupted:
             return INTERRUPTED
-        return 0 if all(run.samples_per_s for run in found.runs[:2]) else UNDECIDED
+        return 0 if all(run.rate for run in found.runs[:2]) else UNDECIDED

@@ -16,6 +16,8 @@ from trainperf.prove.recorder import Recorder, construction_chain
 _LOADER_OPTIONS = (
     "num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor", "drop_last", "in_order",
 )  # fmt: skip
+_FIND_MODELS = 2  # backwards in which outermost modules are found; less than the shortest warm-up
+_NOT_COMPILED = "nothing was compiled: TORCH_LOGS=graph_breaks names the lines that prevent it"
 # Samplers that draw no random order; the last is what a stream has.
 _IN_ORDER = ("SequentialSampler", "_InfiniteConstantSampler", "NoneType")
 
@@ -284,21 +286,33 @@ class Injection:
         self._proofs[name] = lambda: "" if self._counts.get(name) else f"no optimizer here has {name} to set"
 
     def _torch_autocast(self, torch: Any, dtype: str) -> None:
-        active: list[Any] = []
+        """From a step's first forward to its backward."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
 
-        def enter() -> None:
-            if not active:
-                device = "cuda" if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
-                mode = torch.autocast(device, getattr(torch, dtype))
-                mode.__enter__()
-                active.append(mode)
+        active: list[Any] = []
+        outermost: set[int] = set()
+        backwards = [0]
+
+        def at_forward(module: Any, _: Any) -> None:
+            if active or not _trains(torch, module):
+                return
+            device = "cuda" if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
+            mode = torch.autocast(device, getattr(torch, dtype))
+            mode.__enter__()
+            active.append(mode)
+            if id(module) not in outermost:
+                outermost.add(id(module))
+                module.register_forward_pre_hook(at_forward)
 
         def leave() -> None:
+            backwards[0] += 1
+            if backwards[0] == _FIND_MODELS:
+                of_all.remove()  # which costs each module's call some time
             if active:
                 self._count("autocast")
                 active.pop().__exit__(None, None, None)
 
-        self._recorder.at_batch.append(enter)
+        of_all = register_module_forward_pre_hook(at_forward)
         self._recorder.at_backward.append(leave)
         self._proofs["autocast"] = lambda: "" if self._counts.get("autocast") else "no forward ran under it"
 
@@ -306,21 +320,21 @@ class Injection:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         found: list[Any] = []
+        backwards = [0]
 
-        def outermost(module: Any, _: Any) -> None:
-            if not found and torch.is_grad_enabled() and module.training:
+        def at_forward(module: Any, _: Any) -> None:
+            if _trains(torch, module):  # the first outermost one
+                of_all.remove()
                 found.append(module)
-                handle.remove()
-
-        handle = register_module_forward_pre_hook(outermost)
 
         def compile_it() -> None:
-            if len(found) == 1:  # between two steps; once
-                found.append(None)
+            backwards[0] += 1
+            if backwards[0] == _FIND_MODELS and found:  # no hook of all modules is left, which it would compile too
                 found[0].forward = torch.compile(found[0].forward, mode=None if mode == "default" else mode)
 
-        self._recorder.at_batch.append(compile_it)
-        self._proofs["compile"] = lambda: "" if _compiled_graphs() else "nothing was compiled"
+        of_all = register_module_forward_pre_hook(at_forward)
+        self._recorder.at_backward.append(compile_it)
+        self._proofs["compile"] = lambda: "" if _compiled_graphs() else _NOT_COMPILED
 
     def _force(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
         self._patches.append(Patch(owner, attribute, make))
@@ -345,6 +359,12 @@ def _draw_as_anew(original: AnyFunction) -> AnyFunction:
 
 def _variable_unproven(name: str, value: str) -> str:
     return "" if os.environ.get(name) == value else "was set anew by the script"
+
+
+def _trains(torch: Any, module: Any) -> bool:
+    """A forward that a backward will follow, and not one that a backward calls: of a checkpointed block."""
+    in_backward = torch._C._current_graph_task_id() != -1
+    return bool(module.training and torch.is_grad_enabled()) and not in_backward
 
 
 def _compiled_graphs() -> int:

@@ -82,7 +82,6 @@ class Recorder:
         self._batch_bytes = 0
         self.at_first_batch: list[Callable[[], None]] = []
         self.at_backward: list[Callable[[], None]] = []
-        self.at_batch: list[Callable[[], None]] = []
 
     def install(self) -> None:
         """Called once torch is imported, before the watch installs its own hooks, which then wrap these."""
@@ -182,8 +181,6 @@ class Recorder:
             if epoch.loader == self.trains:
                 self._count += 1
             self._begins()
-            for call in self.at_batch:
-                call()
             return batch
 
         return __next__

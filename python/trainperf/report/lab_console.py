@@ -7,16 +7,14 @@ from trainperf.report.text import Line, block
 
 
 def lines(found: Lab, *, width: int = 80) -> list[Line]:
-    result: list[Line] = [[("                  samples/s   ms/step   peak memory", "dim")]]
+    result: list[Line] = [[(f"{f'{found.counts}/s':>27}   ms/step   peak memory", "dim")]]
     for run in found.runs:
-        if run.samples_per_s is None:
+        if run.rate is None:
             if run.problem:
                 result.append([(f"{run.name:<16}  {run.problem}"[:width], "")])
             continue
         peak = run.peak_bytes.get("cuda", run.peak_bytes.get("rss", 0)) / 2**20
-        result.append(
-            [(f"{run.name:<16}  {run.samples_per_s:>9.0f}   {run.step_ms or 0:>7.1f}   {peak:>7.0f} MiB", "")]
-        )
+        result.append([(f"{run.name:<16}  {run.rate:>9.0f}   {run.step_ms or 0:>7.1f}   {peak:>7.0f} MiB", "")])
     if found.sentence:
         result += block("So", found.sentence, width, 6, "bold")
     if found.interrupted:

@@ -55,7 +55,7 @@ def of_lab(found: Lab) -> dict[str, Any]:
             {
                 "name": run.name,
                 "change": str(run.change) or None,
-                "samples_per_s": run.samples_per_s,
+                "samples_per_s": run.rate if found.counts == "samples" else None,
                 "step_ms": run.step_ms,
                 "peak_bytes": dict(run.peak_bytes),
                 "causes_ms": dict(run.causes_ms),
