@@ -54,7 +54,7 @@ def test_fits_fifteen_lines_and_the_width(tmp_path: Path, width: int, name: str)
         shown = console.to_plain(console.show_lines(model.build(run), width=width)).splitlines()
     assert len(lines) <= console.MAX_LINES
     # What is there to be copied is never cut: the path, and the code to paste.
-    assert lines[-1].removeprefix(f"More  trainperf show {path}") in ("", "  # has 1 note")
+    assert lines[-1].removeprefix(f"More  trainperf show {path}") in ("", "  # note: fewer samples")
     assert max(map(len, lines[:-1])) <= width
     assert [row for row in shown if len(row) > width and not row.startswith(("More  ", "Fix", "      "))] == []
 
@@ -269,6 +269,24 @@ def test_advice_to_do_nothing_saves_nothing(tmp_path: Path) -> None:
     with file.steps(300, compute=5.0).span("compile", 290, step=0).open() as run:
         text = console.summary(run)
     assert "Next  no action needed: one-time cost; between runs" in text and "saves" not in text, text
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            {("backward", "native"): 5.0},
+            "Phase forward (with what runs before it) 10.0 ms (67%), backward 5.0 ms (33%)",
+        ),
+        ({}, "Phase between fetches 10.0 ms (100%)"),
+    ],
+)
+def test_what_runs_before_the_model_is_not_called_forward_alone(
+    tmp_path: Path, more: dict[tuple[str, str], float], says: str
+) -> None:
+    with RunFile(tmp_path / "a.tpr").steps(60, {("forward", "native"): 10.0, **more}).open() as run:
+        text = " ".join(console.to_plain(console.show_lines(model.build(run))).split())
+    assert says in text
 
 
 def test_one_step_has_no_median(tmp_path: Path) -> None:

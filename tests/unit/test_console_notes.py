@@ -112,7 +112,7 @@ def test_that_fewer_samples_are_taken_is_said_in_plain_words(tmp_path: Path) -> 
 def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
     with crowded(tmp_path / "a.tpr").note("one").note("two").open() as run:
         text = console.summary(run)
-        assert text.splitlines()[-1].endswith("# has 2 notes") and len(text.splitlines()) <= console.MAX_LINES
+        assert text.splitlines()[-1].endswith("# 2 notes: one; ...") and len(text.splitlines()) <= console.MAX_LINES
 
 
 def test_a_note_that_is_too_long_ends_with_a_clause(tmp_path: Path) -> None:
@@ -131,4 +131,4 @@ def test_an_urgent_note_is_whole_beside_others(tmp_path: Path) -> None:
     )
     with RunFile(tmp_path / "a.tpr").note("fewer samples").steps(60, compute=9.0).open() as run:
         text = " ".join(console.summary(run, notes=[urgent]).split())
-    assert urgent in text and "# has 1 note" in text and "fewer samples" not in text
+    assert urgent in text and text.endswith("# note: fewer samples") and "Note  fewer" not in text

@@ -14,7 +14,7 @@ from trainperf.report.details.distribution import Distribution
 from trainperf.report.details.flames import Flame
 from trainperf.report.details.loader import LoaderPanel
 from trainperf.report.details.worst import Piece, WorstStep
-from trainperf.report.model import ReportModel
+from trainperf.report.model import ReportModel, phase_words
 from trainperf.report.svg import bars, distribution, flame, spark, stack, steps
 from trainperf.report.svg.base import duration, num, ticks
 from trainperf.report.svg.palette import CAUSE_LOOKS, DEVICE_LOOKS, OTHERS, PHASE_LOOKS, Look, look
@@ -47,11 +47,17 @@ def mean_phases(model: ReportModel) -> str:
     """The same by what the loop was doing."""
     order = list(PHASE_LOOKS)
     shown = sorted((p for p in model.phases if p.ns > 0), key=lambda p: order.index(p.name))
+    names = {p.name: phase_words(model, p.name) for p in shown}
     parts = [
-        bars.Part(p.name, PHASE_LOOKS[p.name], p.ns, f"{p.name}: {duration(p.ms_per_step)} per step, {p.share:.1%}")
+        bars.Part(
+            names[p.name].partition(" (")[0],
+            PHASE_LOOKS[p.name],
+            p.ns,
+            f"{names[p.name]}: {duration(p.ms_per_step)} per step, {p.share:.1%}",
+        )
         for p in shown
     ]
-    words = ", ".join(f"{p.name} {p.share:.0%}" for p in sorted(shown, key=lambda p: -p.ns)[:6])
+    words = ", ".join(f"{names[p.name]} {p.share:.0%}" for p in sorted(shown, key=lambda p: -p.ns)[:6])
     return bars.bar(parts, whole=model.wall_ns, label="The mean step by phase", description=words, height=26)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from trainperf.findings.model import Finding
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MACHINE
-from trainperf.report.model import ReportModel, build
+from trainperf.report.model import ReportModel, build, phase_words
 from trainperf.report.text import (
     INDENT,
     Line,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 15
 _MOST_NOTES: Final = 20
 _LONGEST_LINE: Final = 300
+_LONGEST_ABOUT: Final = 60  # of a note that had no room
 # Where a saving is no upper bound: what runs there no longer slows the rest of the step by caches and clocks, too.
 _TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")
 _OWN_WORK: Final = ("python", "compute")
@@ -145,7 +147,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     lines = summary_lines(without, width=width, keep=False)
     phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]
     if phases:
-        told = ", ".join(f"{p.name} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
+        told = ", ".join(f"{phase_words(model, p.name)} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
         lines += block("Phase", told, width, 2)
     if keep:
         lines.append(_more("trainperf report ", model))
@@ -412,9 +414,16 @@ def _tail(model: ReportModel, width: int, keep: bool, max_lines: int, notes: int
         notes = 1  # it has all lines
     lines += _notes(model.notes[:notes], width, max_lines, "in show" if keep else "")
     if keep:
-        untold = len(model.notes[notes:])
-        lines.append(_more("trainperf show ", model, f"  # has {plural(untold, 'note')}" if untold else ""))
+        lines.append(_more("trainperf show ", model, _left_out(model.notes[notes:])))
     return lines
+
+
+def _left_out(notes: Sequence[str]) -> str:
+    """What the notes that had no room are about: the first one's first clause."""
+    if not notes:
+        return ""
+    about = wrap(clean(re.split(r"[:;,] ", notes[0])[0]), _LONGEST_ABOUT, 1)[0]
+    return f"  # note: {about}" if len(notes) == 1 else f"  # {len(notes)} notes: {about}; ..."
 
 
 def _more(command: str, model: ReportModel, comment: str = "") -> Line:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from trainperf.output import replacing
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
-from trainperf.report.model import LOOKS_LESS, SAMPLES_LESS, build
+from trainperf.report.model import LOOKS_LESS, SAMPLES_LESS, build, phase_words
 from trainperf.report.sharing import homeless, host_number, hostless
 from trainperf.report.svg import palette
 from trainperf.report.svg.base import duration, num, script_safe, short
@@ -158,6 +158,7 @@ def environment() -> Environment:
         worst_lanes=charts.worst_lanes,
         longest_rank=charts.longest_rank,
         look=palette.look,
+        phase_words=phase_words,
         phase_look=lambda name: palette.PHASE_LOOKS.get(name, palette.OTHERS),
         phase_sums=charts.phase_sums,
         calm=(LOOKS_LESS, SAMPLES_LESS),

@@ -86,6 +86,15 @@ class ReportModel:
     urgent_notes: int  # the first so many are never left out
 
 
+def phase_words(model: ReportModel, phase: str) -> str:
+    """A phase as views name it: the stretch that ends with a backward begins before the model is called, and without a
+    backward it is all that lies between two fetches."""
+    if phase != "forward":
+        return phase
+    trains = any(p.ns for p in model.phases if p.name in ("backward", "optimizer"))
+    return "forward (with what runs before it)" if trains else "between fetches"
+
+
 def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> ReportModel:
     """`notes` stand before the run's own. `standing`: of the run among the ranks of its job.
 

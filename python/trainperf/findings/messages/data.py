@@ -72,7 +72,7 @@ _DROPPED: Final = Message(
     why="{batches} batches of {name} were made [[by {workers:worker}]][[!workers?on {thread}]] before the first step"
     "[[, fetched by {caller}]]",
     evidence=(
-        "{batches} batches fetched before the first step and not trained on: {all} in all, {each} each",
+        "{batches} batches fetched in the first step, before its own, and not trained on: {all} in all, {each} each",
         "a usual step fetches {usual:batch|batches}",
         *_FETCHED,
     ),
@@ -348,7 +348,9 @@ MESSAGES: Final[Messages] = {
         "later": _DROPPED.but(
             title="{steps:step} fetched {batches} batches and did not train on them",
             why=_DROPPED.why.replace("before the first step", "in {steps:step}"),
-            evidence=tuple(line.replace("before the first step", "in {steps:step}") for line in _DROPPED.evidence),
+            evidence=tuple(
+                line.replace("in the first step, before its own,", "in {steps:step}") for line in _DROPPED.evidence
+            ),
             fix="# if they are filtered out: filter indices in the sampler, or precompute the indices to keep, once\n"
             "# if this is validation: call model.eval() first, so that it counts as such",
         ),
