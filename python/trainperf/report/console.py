@@ -148,7 +148,7 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     phases = [p for p in sorted(model.phases, key=lambda p: -p.ns) if p.share >= limit("show_share")]
     if phases:
         told = ", ".join(f"{phase_words(model, p.name)} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
-        lines += block("Phase", told, width, 2)
+        lines += block("Phase", told, width, 4)
     if keep:
         lines.append(_more("trainperf report ", model))
     for f in model.findings:
@@ -175,15 +175,15 @@ def _finding(f: Finding, width: int, *, why: bool) -> list[Line]:
     if f.who:
         lines += block("Who", ", ".join(f.who), width, 2)
     if f.why and why:
-        lines += block("Why", f.why, width, 3)
+        lines += block("Why", f.why, width, 5)
     for e in f.evidence:
-        rows = wrap(clean(e), width - INDENT - 2, 3)
+        rows = wrap(clean(e), width - INDENT - 2, 5)
         lines += [[(" " * INDENT + ("- " if i == 0 else "  ") + row, "")] for i, row in enumerate(rows)]
     lines += block("", f"confidence {f.confidence}: {f.confidence_why}", width, 2)
     for i, row in enumerate(_fix_rows(f.fix, width)):
         lines.append([("Fix   " if i == 0 else " " * INDENT, "bold"), (row, "")])
     if f.will_not_help:
-        lines += block("", f"will not help: {f.will_not_help}", width, 2)
+        lines += block("", f"will not help: {f.will_not_help}", width, 4)
     return lines + block("More", f"trainperf explain {f.id}", width, 1, "dim")
 
 
