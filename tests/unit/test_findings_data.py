@@ -40,6 +40,17 @@ def test_batches_that_are_dropped_before_the_first_step(make: Make, workers: int
     assert "inspect their samples" not in other.fix
 
 
+def test_the_cost_of_a_batch_is_of_those_that_are_trained_on(make: Make) -> None:
+    """Those that are dropped made each look as quick as one that no worker would pass on faster."""
+    file = make()
+    file.step({("fetch", "python"): 400.0}, compute=3.0, fetches=401)
+    for _ in range(199):
+        file.step({("fetch", "python"): 1.5}, compute=3.0)
+    file.loader(1, fetches=600, wait=700, dataset="Slow")
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert f.severity != "info" and f.will_not_help.endswith("making one takes 1.5 ms"), f
+
+
 def test_a_few_batches_that_are_dropped_are_none_of_its(make: Make) -> None:
     assert only(_skips(make(), 6)).id == "TP101"
 
@@ -267,7 +278,7 @@ def test_batches_that_a_worker_would_hardly_pass_on_faster_are_to_be_made_cheape
     assert (
         f.severity == "critical"
         and "num_workers=" not in f.fix
-        and f.will_not_help.endswith("1.9 ms, much of this wait")
+        and f.will_not_help.endswith("1.9 ms, making one takes 2.0 ms")
     )
     assert ("make pad (train.py:9) cheaper" in f.fix) == collate and ("__getitems__" in f.fix) != collate
 

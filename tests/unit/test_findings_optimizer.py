@@ -39,6 +39,16 @@ def test_a_plain_one_that_takes_much_is_told_not_warned_of(make: Make) -> None:
     assert f.params["parameters"] == 122
 
 
+@pytest.mark.parametrize(("share", "saving"), [(0.12, "TP311"), (0.39, "TP304")])
+def test_an_option_leads_where_it_saves_more_than_a_warning_costs(make: Make, share: float, saving: str) -> None:
+    """Batches that were dropped before the first step were told instead, at 15 % of a run; this was 51 %."""
+    file = make()
+    file.object(1, "optimizer", **PLAIN)
+    file.steps(100, {("optimizer", "native"): 4.0}, compute=6.0 - 10 * share, checkpoint=10 * share)
+    found = said(file)
+    assert found.verdict.finding == saving and [f.id for f in found.findings] == ["TP304", "TP311"]
+
+
 @pytest.mark.parametrize("foreach", [True, False])
 def test_a_group_for_each_parameter_is_a_warning(make: Make, foreach: bool) -> None:
     f = _told(_run(make, 0.5, groups=122, foreach=foreach))

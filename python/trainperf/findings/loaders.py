@@ -261,6 +261,12 @@ def told_skipped(facts: Facts) -> dict[Cell, int]:
     return mine.claims if mine is not None and facts.grade(mine.ns, SKIPPED_LIMITS) is not None else {}
 
 
+def dropped_count(facts: Facts, loader: Loader) -> int:
+    """Its batches of those that TP107 reports."""
+    mine = facts.once(skipped) if told_skipped(facts) else None
+    return mine.batches if mine is not None and mine.main.id == loader.id else 0
+
+
 def workers_cells(facts: Facts) -> dict[Cell, int]:
     """The waits of fetches, without their samplers and what TP107 reports."""
     return fetch_cells(facts, facts.once(sampler_cells))

@@ -71,6 +71,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             fix_share=d.saves.share,
             saves_more=d.saves.more,
             finds_out=d.saves.finds_out,
+            drop_in=d.saves.drop_in,
             slow_part=d.slow_part,
             tells_idle=d.tells_idle,
         ),

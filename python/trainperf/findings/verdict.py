@@ -46,7 +46,7 @@ def judge(facts: Facts, found: Sequence[Finding], abstained: Sequence[Abstained]
         return _said(facts, "none", _no_step(facts))
     top = next((f for f in found if f.severity != "info"), None)
     if top is not None:
-        return _of_finding(facts, top, found, abstained)
+        return _of_finding(facts, _lead(found, top), found, abstained)
     if facts.too_few:
         return _of_few_steps(facts)
     if facts.gpu is not None:
@@ -92,6 +92,13 @@ def _of_finding(facts: Facts, top: Finding, found: Sequence[Finding], abstained:
     }
     clauses = (_slow_part(found, top), *_untold_row(facts, top, abstained), _larger(found, top), _of_others(found, top))
     return _said(facts, "finding", Said("top", head), *clauses, finding=top.id)
+
+
+def _lead(found: Sequence[Finding], top: Finding) -> Finding:
+    """The costliest warning; or an info, where one option saves more than that costs."""
+    options = [f for f in found if f.severity == "info" and f.drop_in]
+    most = max(options, key=lambda f: f.cost_ns * f.fix_share, default=top)
+    return most if most.cost_ns * most.fix_share > top.cost_ns + top.told_ns else top
 
 
 def _cost(f: Finding) -> Said:

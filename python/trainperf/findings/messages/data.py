@@ -32,8 +32,7 @@ _STARVED: Final = Message(
 )
 _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
-        will_not_help="workers: getting a ready batch costs 1.2 to 1.9 ms, [[small?more than]][[!small?much of]] "
-        "this wait"
+        will_not_help="workers: getting a ready batch costs 1.2 to 1.9 ms, making one takes {making}"
     ),
     "ahead": _STARVED,
     "threads": _STARVED.but(will_not_help="more workers than CPUs: it waits for computation"),

@@ -45,7 +45,8 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
         return None
     own = [v for v in own if v.fetches.count]
     main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
-    batches = max(facts.steps, sum(v.fetches.count for v in own))  # several a step, where gradients are accumulated
+    fetched = sum(v.fetches.count - loaders.dropped_count(facts, v) for v in own)
+    batches = max(facts.steps, fetched)  # several a step, where gradients are accumulated
     small = cost / batches < 1e6 * limit("in_process_min_ms")
     fetching = Fetching.of(facts, _cells(facts), without_sampler=without_sampler)
     todo = _advice(facts, own, fetching, cost, small=small)
@@ -60,7 +61,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "step": Ns(facts.wall_ns / facts.steps),
             **fetching.params(facts, _name(main)),
             "usable": Count(usable) if main is not None and usable and _is_dataloader(main) else None,
-            "small": small,
+            "making": Ns(cost / batches),
             "overlaps": fetching.overlaps,
             "each_backward": loaders.many_for_a_backward(facts, main),
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
@@ -212,7 +213,7 @@ class _ByWorkers:
         mine = cost * main.fetches.wall_ns // every if every else cost
         fetches = main.fetches
         ahead = mine * fetches.wall_ns // max(1, fetches.wall_ns + fetches.first_wall_ns)
-        taking = round(fetches.count * 1e6 * limit("ready_batch_ms"))
+        taking = round((fetches.count - loaders.dropped_count(facts, main)) * 1e6 * limit("ready_batch_ms"))
         return cls(ahead, taking, facts.wall_ns, cpus.own_ns(facts))
 
     def pays(self, overlaps: bool) -> bool:

@@ -234,7 +234,7 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
         },
         place=facts.where(spots[0] if spots else None),
         who=(facts.step_thread_name,),
-        saves=Saves(share=limit("optimizer_saves")),
+        saves=Saves(share=limit("optimizer_saves"), drop_in=can_fuse and not fewer_groups),
     )
 
 
