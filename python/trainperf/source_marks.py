@@ -1,5 +1,5 @@
 """Places in the user's source that a finding can say more of: loops over weights, one by one, and what they do to each;
-files of text that are written anew; calls of a database that leave no frame of Python's."""
+files of text that are written anew; calls of a database that leave no frame of Python's; and who locks a file."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
             kind = "rewrite"
         elif uses_database and isinstance(node, (ast.With, ast.Call)) and _asks_database(node):
             kind = "database"
+        elif isinstance(node, ast.Call) and _locks_file(node):
+            kind = "file_lock"
         if kind and isinstance(node, (ast.stmt, ast.expr)):
             yield node.lineno, node.end_lineno or node.lineno, kind
 
@@ -130,6 +132,12 @@ def _asks_database(node: ast.With | ast.Call) -> bool:
         return _method(node) in _ASK_DATABASE
     held = all(isinstance(item.context_expr, (ast.Name, ast.Attribute)) for item in node.items)
     return held and any(_method(n) in _ASK_DATABASE for b in node.body for n in ast.walk(b))
+
+
+def _locks_file(call: ast.Call) -> bool:
+    """`fcntl.flock(file, fcntl.LOCK_EX)`, not what unlocks it."""
+    name = call.func.id if isinstance(call.func, ast.Name) else _method(call)
+    return name in ("flock", "lockf") and "LOCK_UN" not in _words(list(call.args))
 
 
 def _opens_to_write(call: ast.Call) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -109,6 +110,11 @@ def dataset_place(loader: Loader, facts: Facts) -> str:
     return ""
 
 
+def dataset_file(loader: Loader) -> str:
+    """Where that is; "" when it was not recorded."""
+    return str(loader.description.get("dataset_at") or "").rpartition(":")[0]
+
+
 def collate_names(loader: Loader, facts: Facts) -> tuple[str, ...]:
     """("pad (train.py:41)",) of a collate_fn that is neither torch's nor a trainer's."""
     name, at = (str(loader.description.get(key) or "") for key in ("collate_fn", "collate_at"))
@@ -135,22 +141,36 @@ def worker_view(loader: Loader, *others: Loader) -> WorkerView:
     )
 
 
-def lock_share(facts: Facts, loader: Loader, workers: int) -> float:
-    """Of the looks at its workers at work, those that found one waiting for a lock of several processes. 0 where these
-    are too few, or fewer than serialized workers have: of w workers that wait for one lock all the time, 1 - 1/w wait.
+@dataclass(frozen=True, slots=True)
+class SharedLock:
+    """A lock of several processes, which workers wait for."""
+
+    share: float  # of the looks at them at work
+    call: str  # in which most of these waits are: "futex", "flock"
+
+    @property
+    def of_file(self) -> bool:
+        """Whoever opens that file waits for it, by whatever handle."""
+        return self.call in _FILE_LOCKS
+
+
+def shared_lock(facts: Facts, loader: Loader, workers: int) -> SharedLock | None:
+    """None where the looks that found one waiting are too few, or fewer than serialized workers have: of w workers that
+    wait for one lock all the time, 1 - 1/w wait.
 
     An idle worker is in no such wait: it polls the queue of its indices.
     """
-    looks = locked = 0
+    looks, calls = 0, Counter[str]()
     for worker in loader.workers:
         for (call, shared), count in worker.waits.items():
             looks += count
-            is_lock = shared or (call >= 0 and syscall_name(call, facts.machine) in _FILE_LOCKS)
-            locked += count * is_lock
-    if workers < 2 or locked < limit("min_samples"):
-        return 0.0
-    share = locked / looks
-    return share if share >= limit("half_share") * (1 - 1 / workers) else 0.0
+            name = syscall_name(call, facts.machine)
+            if shared or name in _FILE_LOCKS:
+                calls[name] += count
+    locked = calls.total()
+    if workers < 2 or locked < limit("min_samples") or locked < limit("half_share") * (1 - 1 / workers) * looks:
+        return None
+    return SharedLock(locked / looks, calls.most_common(1)[0][0])
 
 
 def is_stream(loader: Loader) -> bool:

@@ -1,4 +1,5 @@
-"""What the source says of a place: a loop over weights, a file that is written anew; and which functions keep a log."""
+"""What the source says of a place: a loop over weights, a file that is written anew, a file that is locked; and which
+functions keep a log."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainperf.findings.frames import short_function
+from trainperf.findings.frames import short_function, short_path
 from trainperf.findings.model import Said
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def rewrites(facts: Facts, spot: Spot) -> bool:
 def asks_database(facts: Facts, spot: Spot) -> bool:
     """Its line calls a database, or ends a `with` that does."""
     return _kind_at(_recorded(facts), spot.frame) == "database"
+
+
+def file_lock_at(facts: Facts, file: str) -> str:
+    """ "train.py:41", the one line that locks a file: of this source file, or else of the whole program. "" where there
+    are several, or none."""
+    lines = _recorded(facts)
+    found = [
+        [(of, first) for of, loops in lines.items() for first, _, kind in loops if kind == "file_lock" and of in among]
+        for among in ({file}, set(lines))
+    ]
+    (at, line), *more = next(filter(None, found), [("", 0)])
+    return f"{short_path(at, facts.base)}:{line}" if at and not more else ""
 
 
 def is_of_log(frame: FrameLike) -> bool:

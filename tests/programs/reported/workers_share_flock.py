@@ -26,7 +26,7 @@ class Archive(Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         with open(self.path, "rb") as file:
             if not FIXED:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+                fcntl.flock(file, fcntl.LOCK_EX)  # trouble
             time.sleep(0.01)  # a slow disk
             data = file.read(256)
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).float() / 255, index % 4

@@ -106,7 +106,7 @@ _TOO_SLOW: Final = Message(
         "[[!just_made?found a batch ready, and took]] {ready_each} each",
         "{lone:fetch|fetches} waited {lone_each} each [[while only {left} workers still read]]"
         "[[!left?for one worker, while the others were idle]]",
-        "a futex, flock or fcntl lock was the system call in {locked} of snapshots",
+        "{lock_call} (a lock) was the system call in {locked} of snapshots",
         "unread?the workers' CPU time was not read[[looked? (they lived under two seconds)]]",
         "only {few_looks:snapshot} of the workers",
         "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], "
@@ -138,6 +138,13 @@ _OF_WORKERS: Final = {
         fix=f"{_FILTER}# drop the lock, use one handle per worker: open the file in worker_init_fn or the first "
         "__getitem__\n# or split the data into one file per worker",
         will_not_help="more workers, or a larger prefetch_factor: one worker at a time gets the lock",
+    ),
+    "file_locked": _TOO_SLOW.but(
+        title="the DataLoader's workers contend for a file lock",
+        why=f"{_WHO} wait for a file lock ({{lock_call}}) {{locked}} of the time: only one works at a time",
+        fix=f"{_FILTER}# drop the file lock, or hold it only while the file is written: reading needs none, or a "
+        "shared one (fcntl.LOCK_SH)\n# or split the data into one file per worker",
+        will_not_help="one handle per worker: all lock the same file; more workers, or a larger prefetch_factor",
     ),
     "waiting": _TOO_SLOW.but(
         title="the DataLoader's workers are blocked",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainperf.findings import cpus, loaders
+from trainperf.findings import cpus, loaders, source_marks
 from trainperf.findings.confidence import confidence
 from trainperf.findings.cpu_use import in_force, usable_cpus, workers_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
@@ -74,7 +74,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
             **why.params,
         },
-        place=loaders.dataset_place(main, facts),
+        place=why.place or loaders.dataset_place(main, facts),
         who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
         affected=fetches.slow_count,
         sure=_sure(facts, view),
@@ -183,6 +183,7 @@ class _Why:
     params: Params = field(default_factory=dict)
     saves: float = 1.0  # of what the loop waits for all loaders
     finds_out: bool = False  # the fix is to look again
+    place: str = ""  # the user's file:line; "": where the dataset reads
 
 
 def _slow(facts: Facts, main: Loader, view: WorkerView, fetches: _Fetches, cost: int) -> _Why:
@@ -199,14 +200,17 @@ def _slow(facts: Facts, main: Loader, view: WorkerView, fetches: _Fetches, cost:
         saves = min(1.0, facts.wall_ns * (1 - view.cpu_share / view.slowest) / max(1, cost))
         passes_on = main.description.get("in_order") is False
         return _Why("busiest", {"passes_on": passes_on, "any_order": _in_any_order(facts, main)}, saves)
-    if locked := loaders.lock_share(facts, main, have):
+    if lock := loaders.shared_lock(facts, main, have):
         # The workers then run at the same time.
-        return _Why("locked", {"locked": Share(locked)}, min(1.0, facts.wall_ns * locked / max(1, cost)))
+        saves = min(1.0, facts.wall_ns * lock.share / max(1, cost))
+        params: Params = {"locked": Share(lock.share), "lock_call": lock.call}
+        at = source_marks.file_lock_at(facts, loaders.dataset_file(main)) if lock.of_file else ""
+        return _Why("file_locked" if lock.of_file else "locked", params, saves, place=at)
     if view.waits:
         call = more.to(more.wider, Said("waits_overlap"))
         return _Why("waiting", {"call": call, "few_are_late": fetches.few_are_late})
     room = _Room.of(facts, have, cost)
-    params: Params = {"made": Names((loaders.dataset_name(main), *loaders.collate_names(main, facts)))}
+    params = {"made": Names((loaders.dataset_name(main), *loaders.collate_names(main, facts)))}
     why = _bound(facts, view, room, more) if view.computes else _partly(view, room, more)
     return _Why(why.variant, {**params, **room.params(), **why.params}, why.saves)
 
