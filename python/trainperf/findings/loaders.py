@@ -359,9 +359,10 @@ def _most_ahead(loader: Loader) -> int:
     return num_workers(loader) * (prefetched if isinstance(prefetched, int) else 2)
 
 
-def _late_by_workers(loader: Loader, view: WorkerView) -> bool:
+def late_by_workers(loader: Loader, view: WorkerView) -> bool:
     """Fetches are blocked, and workers mostly compute and are not as far ahead as they may be: each hands its batches'
-    tensors over in a thread of its own, which then waits for its GIL. To unpack them is the training thread's own work.
+    tensors over in a thread of its own, which then waits for its GIL or a CPU. To unpack them is the training thread's
+    own work.
     """
     fetches, most = loader.fetches, _most_ahead(loader)
     blocked_ns = fetches.wall_ns - fetches.cpu_ns - fetches.gil_wait_ns
@@ -373,21 +374,24 @@ def _late_by_workers(loader: Loader, view: WorkerView) -> bool:
 
 def mostly_starved(loader: Loader, slow_ns: float) -> bool:
     """Where most fetches find nothing ready, or a worker never stops computing, a batch that is ready has only just
-    come (the worker counts it before its own thread has sent it): it tells nothing of delivery. So too where batches
-    come late (`slow_ns`) and most fetches find one a worker at most: of a slow delivery workers run ahead."""
+    come (the worker counts it before its own thread has sent it): it tells nothing of delivery. So too where workers
+    mostly compute, or batches come late (`slow_ns`), unless most fetches find more than one a worker: of these all but
+    one each are sent, so that the workers keep up."""
     view = worker_view(loader)
-    if (
-        starved_count(loader) > ready_count(loader)
-        or view.computes
-        or view.busiest_computes
-        or _late_by_workers(loader, view)
-    ):
+    if starved_count(loader) > ready_count(loader) or view.busiest_computes:
         return True
-    if ready_ns(loader) - loader.fetches.gil_wait_ns < slow_ns * ready_count(loader):
+    if _mostly_finds(loader, num_workers(loader) + 1):
         return False
-    enough = min(num_workers(loader) + 1, _most_ahead(loader))
-    ahead = sum(n for ready, n in loader.fetches.ready.items() if ready > 0 and ready >= enough)
-    return ready_count(loader) > 2 * ahead
+    if view.computes or late_by_workers(loader, view):
+        return True
+    slow = ready_ns(loader) - loader.fetches.gil_wait_ns >= slow_ns * ready_count(loader)
+    return slow and not _mostly_finds(loader, _most_ahead(loader))
+
+
+def _mostly_finds(loader: Loader, enough: int) -> bool:
+    """Half or more of the fetches that find a batch ready find so many."""
+    found = sum(n for ready, n in loader.fetches.ready.items() if ready >= enough)
+    return ready_count(loader) <= 2 * found
 
 
 def slow_delivery_ns(facts: Facts) -> float:

@@ -234,7 +234,10 @@ _NOT_DELIVERED: Final = Message(
 _UNPACKING: Final = Message(
     title="batch deserialization is significant at this step length",
     why="deserializing a ready batch takes {each}",
-    evidence=("{count:fetch|fetches} found a batch ready and took {each} each: deserialization, not starvation",),
+    evidence=(
+        "{count:fetch|fetches} found a batch ready and took {each} each[[, beside {late} for busy workers]]: "
+        "deserialization, not starvation",
+    ),
     fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # faster, unless "
     "making a batch also waits: it takes a worker {making} of CPU]]",
     will_not_help="more workers: batches are ready already",
@@ -307,6 +310,18 @@ MESSAGES: Final[Messages] = {
         "gil": _NOT_DELIVERED.but(why="{holder} holds the GIL[[ in {at}]]", fix="{fix}"),
         "pinning": _NOT_DELIVERED.but(why="the pin_memory thread holds batches up"),
         "queue": _NOT_DELIVERED,
+        "busy": _NOT_DELIVERED.but(
+            title="batches are ready, but busy workers hand them over late",
+            why=f"{_COMPUTE} (on the CPU {{cpu}}), and [[one?hands]][[!one?hand]] ready batches over in between: "
+            "getting one takes {each}",
+            evidence=(
+                "{count:fetch|fetches} found a batch ready and still took {each} each (usual: 1 to 2 ms)",
+                "{workers:worker}[[!one?, each]] on the CPU {cpu} of the time, runnable in {running} of "
+                "{looks:snapshot}",
+            ),
+            fix="# make samples of {made} cheaper: preprocess offline, or on the device\n"
+            "# return fewer, larger tensors per sample: each is handed over by itself",
+        ),
     },
     "TP104": {
         "each_batch": _EACH_BATCH,

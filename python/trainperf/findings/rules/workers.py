@@ -413,7 +413,11 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     slow = loaders.slow_delivery_ns(facts)
     late = [v for v in _ahead(facts, slow) if loaders.ready_mean_ns(v) >= slow]
     # Of a slow sampler, whose part is an estimate, what is left is not sure to be the delivery.
-    if not late or loaders.sampler_share(facts) >= limit("most_share"):
+    if loaders.sampler_share(facts) >= limit("most_share"):
+        return None
+    if busy := facts.once(_by_busy_workers):
+        return _handed_over_late(facts, busy, limits)
+    if not late:
         return None
     waited, count = sum(map(loaders.ready_ns, late)), sum(map(loaders.ready_count, late))
     gil = _gil_ns(facts, late, limits)
@@ -447,6 +451,53 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     )
 
 
+def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> Diagnosis | None:
+    """By workers that keep up, but compute meanwhile."""
+    claims = loaders.spread(loaders.workers_cells(facts), sum(map(_beyond_usual_ns, found)))
+    severity = facts.grade(sum(claims.values()), limits)
+    if severity is None:
+        return None
+    main = max(found, key=loaders.ready_ns)
+    view, name = loaders.worker_view(main), loaders.dataset_name(main)
+    count = sum(map(loaders.ready_count, found))
+    return Diagnosis(
+        variant="busy",
+        severity=severity,
+        claim=Claim("data_wait", claims),
+        params={
+            "count": Count(count),
+            "each": Ns(sum(map(loaders.ready_ns, found)) / count),
+            "workers": Count(view.count),
+            "one": view.count == 1,
+            "cpu": Share(view.cpu_share),
+            "running": Share(view.running),
+            "looks": Count(view.looks),
+            "name": name,
+            "made": Names((name, *loaders.collate_names(main, facts))),
+        },
+        place=loaders.dataset_place(main, facts),
+        who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
+        affected=min(facts.steps, count),
+        sure=_sure(facts, view),
+    )
+
+
+def _by_busy_workers(facts: Facts) -> list[Loader]:
+    """Loaders whose ready batches come more slowly than usual, as their workers compute; none where a delivery is slow
+    for another reason, or that costs too little."""
+    slow = loaders.slow_delivery_ns(facts)
+    ahead = _ahead(facts, slow)
+    found = [v for v in ahead if loaders.late_by_workers(v, loaders.worker_view(v))]
+    other = any(loaders.ready_mean_ns(v) >= slow for v in ahead if v not in found)
+    cost = sum(map(_beyond_usual_ns, found))
+    return [] if other or facts.grade(cost, _LIMITS) is None else found
+
+
+def _beyond_usual_ns(loader: Loader) -> int:
+    usual = loaders.ready_count(loader) * limit("ready_batch_ms") * 1e6
+    return max(0, round(loaders.ready_ns(loader) - usual))
+
+
 def _holds(facts: Facts, holder: Holder) -> Params:
     spot = holder.spot
     pins = spot is not None and any(_PINS.search(f.file) for f in spot.frames)
@@ -475,8 +526,10 @@ def _gil_ns(facts: Facts, late: Sequence[Loader], limits: Limits) -> int:
 def delivery_cost(facts: Facts, limits: Limits) -> Outcome:
     """Taking ready batches out of the workers' queue is a notable part of a short step. Said, never warned of."""
     slow = loaders.slow_delivery_ns(facts)
-    found = [v for v in _ahead(facts, slow) if loaders.ready_mean_ns(v) < slow]
-    spent = sum(map(loaders.ready_ns, found))
+    busy = facts.once(_by_busy_workers)
+    found = [v for v in _ahead(facts, slow) if loaders.ready_mean_ns(v) < slow or v in busy]
+    beyond = sum(map(_beyond_usual_ns, busy))  # is TP103's
+    spent = sum(map(loaders.ready_ns, found)) - beyond
     waits = loaders.workers_cells(facts)
     claims = loaders.spread(waits, spent)
     # Where it is most of a notable wait, what starts the workers is the rest of that.
@@ -488,7 +541,12 @@ def delivery_cost(facts: Facts, limits: Limits) -> Outcome:
         variant="unpacking",
         severity="info",
         claim=Claim("data_wait", claims),
-        params={"count": Count(count), "each": Ns(spent / count), "making": _making(found, spent / count)},
+        params={
+            "count": Count(count),
+            "each": Ns(spent / count),
+            "late": Ns(beyond / count) if beyond else None,
+            "making": _making(found, spent / count),
+        },
         who=(facts.step_thread_name,),
         affected=count,
     )
