@@ -92,6 +92,10 @@ _NO_ROOM: Final = (
     "no CPU is left for more: {workers:worker} and {training} share {cpus:CPU}"
     "[[, of which other processes use {others:.1f}]]"
 )
+_UNPIN: Final = (
+    "# remove os.sched_setaffinity from worker_init_fn and the dataset; if a library pins its process, undo it, in "
+    "worker_init_fn or the first __getitem__:\nos.sched_setaffinity(0, range(os.cpu_count()))"
+)
 _SAME_CPUS: Final = "more workers: they would wait for the same CPUs"
 
 _NOT_SEEN: Final = "is not clear from so few snapshots"
@@ -181,9 +185,7 @@ _OF_WORKERS: Final = {
         title="the DataLoader's workers are pinned to too few CPUs",
         why="{workers:worker} of {name} may use only {have:CPU} (CPU {allowed:,}) of the {possible} that {thread} may "
         "use: they set their own affinity",
-        fix=f"{_FILTER}# remove os.sched_setaffinity from worker_init_fn and the dataset; if a library pins its "
-        "process, undo it, in worker_init_fn or the first __getitem__:\n"
-        "os.sched_setaffinity(0, range(os.cpu_count()))",
+        fix=f"{_FILTER}{_UNPIN}",
         will_not_help="more workers: they would wait for the same [[several_cpus?CPUs]][[!several_cpus?CPU]]",
     ),
     "kept_off": _BOUND.but(
@@ -318,9 +320,10 @@ MESSAGES: Final[Messages] = {
                 "{count:fetch|fetches} found a batch ready and still took {each} each (usual: 1 to 2 ms)",
                 "{workers:worker}[[!one?, each]] on the CPU {cpu} of the time, runnable in {running} of "
                 "{looks:snapshot}",
+                "the workers may use only {have:CPU} (CPU {allowed:,}) of the {possible} that {thread} may use",
             ),
-            fix="# make samples of {made} cheaper: preprocess offline, or on the device\n"
-            "# return fewer, larger tensors per sample: each is handed over by itself",
+            fix=f"[[roomy?{_UNPIN}\n]]# make samples of {{made}} cheaper: preprocess offline, or on the device\n"
+            f"# return fewer, larger tensors per sample: each is handed over by itself[[tight?\n{_UNPIN}]]",
         ),
     },
     "TP104": {

@@ -460,6 +460,9 @@ def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> 
     main = max(found, key=loaders.ready_ns)
     view, name = loaders.worker_view(main), loaders.dataset_name(main)
     count = sum(map(loaders.ready_count, found))
+    pinned, load = _pinned(facts, view), cpus.load(facts)
+    # Else they would take CPUs from the training thread instead.
+    roomy = load.known and cpus.free(cpus.demand(facts), load)[0] >= view.count
     return Diagnosis(
         variant="busy",
         severity=severity,
@@ -474,6 +477,9 @@ def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> 
             "looks": Count(view.looks),
             "name": name,
             "made": Names((name, *loaders.collate_names(main, facts))),
+            **pinned,
+            "roomy": bool(pinned) and roomy,
+            "tight": bool(pinned) and not roomy,
         },
         place=loaders.dataset_place(main, facts),
         who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
