@@ -19,6 +19,7 @@ from trainperf.child_cpu import child_cpu_ns
 from trainperf.container import cpu_quota, memory_limit
 from trainperf.launch import launch_id
 from trainperf.masking import masked
+from trainperf.process_settings import process_settings, zeroing_lines
 from trainperf.settings import Settings
 
 
@@ -76,6 +77,7 @@ def torch_meta() -> Mapping[str, str]:
     call = getattr(getattr(getattr(torch, "nn", None), "Module", None), "_call_impl", None)
     if isinstance(call, types.FunctionType):
         meta["forward_lines"] = json.dumps({call.__code__.co_filename: _forward_lines(call.__code__)})
+        meta["zeroing_lines"] = json.dumps(zeroing_lines())
     if torch.cuda.is_initialized():
         meta["feeds_device"] = "1"
     if process_group():
@@ -130,6 +132,7 @@ def _cwd() -> str:
 
 def describe_process(session: Any, settings: Settings, version: str) -> Mapping[str, str]:
     meta = process_meta(settings, version)
+    session.set_meta("process_settings", json.dumps(process_settings()))
     session.set_meta("children_cpu_before_ns", str(child_cpu_ns()))
     for key, value in meta.items():
         session.set_meta(key, value)
@@ -139,6 +142,7 @@ def describe_process(session: Any, settings: Settings, version: str) -> Mapping[
 def describe_end(session: Any) -> None:
     """What is known when the watch ends: of torch, and of a notebook's cells."""
     meta = torch_meta()
+    session.set_meta("process_settings", json.dumps(process_settings()))
     session.set_meta("children_cpu_after_ns", str(child_cpu_ns()))
     for key, value in meta.items():
         session.set_meta(key, value)

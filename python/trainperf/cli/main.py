@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from trainperf.cli.analyze import Analyze
+from trainperf.cli.check import Check
 from trainperf.cli.command import Command
 from trainperf.cli.compare import Compare
 from trainperf.cli.completion import Completion
@@ -77,6 +78,7 @@ COMMANDS: tuple[Command, ...] = (
     Show(),
     Analyze(),
     Report(),
+    Check(),
     Compare(),
     Try(),
     Sweep(),

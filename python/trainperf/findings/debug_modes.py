@@ -41,12 +41,12 @@ def in_anomaly(stack: Sequence[FrameLike]) -> bool:
 
 def anomaly_cost(facts: Facts) -> ModeCost:
     """What is seen of it: not the conversion to C++ strings, nor the checks of gradients in backward."""
-    return _cost(facts, in_anomaly) if facts.run.anomaly_percent else ModeCost({}, ())
+    return cost_of(facts, in_anomaly) if facts.run.anomaly_percent else ModeCost({}, ())
 
 
 def tracer_cost(facts: Facts) -> ModeCost:
     """What a trace function written in Python takes itself; that of C has no frame."""
-    return _cost(facts, in_reported_tracer(facts))
+    return cost_of(facts, in_reported_tracer(facts))
 
 
 def in_reported_tracer(facts: Facts) -> Callable[[Sequence[FrameLike]], bool]:
@@ -57,7 +57,8 @@ def in_reported_tracer(facts: Facts) -> Callable[[Sequence[FrameLike]], bool]:
     return lambda stack: any(f.file == file and f.function == function for f in stack)
 
 
-def _cost(facts: Facts, shows: Callable[[Sequence[FrameLike]], bool]) -> ModeCost:
+def cost_of(facts: Facts, shows: Callable[[Sequence[FrameLike]], bool]) -> ModeCost:
+    """The exact time that the samples of some stacks stand for."""
     claims: dict[Cell, int] = {}
     found: list[Detail] = []
     for cell, exact in facts.matrix.items():

@@ -354,6 +354,16 @@ _TABLE = (
     Threshold("memory_growth_bytes", 32e6, "bytes",
         "a rise below it is never a finding",
         "a choice: what malloc keeps back and gives out again"),
+    # Settings that may end a run: `trainperf check`.
+    Threshold("shm_bytes", 67_108_864, "bytes",
+        "a /dev/shm of this size or less is a risk for DataLoader workers",
+        "Docker's default of 64 MiB, in which batches of 8 images of 1024 x 1024 fill one worker's queue"),
+    Threshold("shm_free_share", 0.10, "share of /dev/shm",
+        "less than this left free is a risk for DataLoader workers",
+        "a choice: what workers prefetch comes and goes by more than that"),
+    Threshold("descriptors_share", 0.5, "share of the limit",
+        "more open file descriptors than this are a risk",
+        "a choice: as many again, and opening fails"),
 )
 # fmt: on
 

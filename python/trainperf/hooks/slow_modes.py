@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _tracemalloc
 import os
 import sys
 import time
@@ -12,9 +13,9 @@ from trainperf.hooks.cuda import profiler_runs
 
 
 class SlowModesHook:
-    """Anomaly detection, a profiler (torch.profiler, torch.autograd.profiler), deterministic algorithms, and a trace
-    function of Python's on the training thread (a debugger, coverage, cProfile): for how much of the time, by at most
-    ten looks a second; and whether CUDA_LAUNCH_BLOCKING is set. The looks are just after a backward: a
+    """Anomaly detection, a profiler (torch.profiler, torch.autograd.profiler), deterministic algorithms, tracemalloc,
+    and a trace function of Python's on the training thread (a debugger, coverage, cProfile): for how much of the time,
+    by at most ten looks a second; and whether CUDA_LAUNCH_BLOCKING is set. The looks are just after a backward: a
     `with torch.autograd.detect_anomaly()` is often around no more than that."""
 
     name = "slow_modes"
@@ -22,7 +23,8 @@ class SlowModesHook:
 
     def __init__(self) -> None:
         self._context: Context | None = None
-        self._anomaly = self._profiled = self._traced = self._deterministic = 0.0  # seconds that they were on
+        self._anomaly = self._profiled = self._traced = 0.0  # seconds that they were on
+        self._deterministic = self._tracemalloc = 0.0
         self._has_tracer = False
         self._looked = self._first = 0.0
 
@@ -51,6 +53,9 @@ class SlowModesHook:
         self._deterministic += (self._looked - before) * torch.are_deterministic_algorithms_enabled()
         if self._deterministic:
             self._context.session.set_meta("deterministic_percent", self._percent(self._deterministic))
+        self._tracemalloc += (self._looked - before) * _tracemalloc.is_tracing()
+        if self._tracemalloc:
+            self._context.session.set_meta("tracemalloc_percent", self._percent(self._tracemalloc))
         if self._profiled:
             self._context.session.set_meta("profiled_percent", self._percent(self._profiled))
 

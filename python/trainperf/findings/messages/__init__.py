@@ -19,6 +19,7 @@ from trainperf.findings.messages import (
     memory,
     run,
     runtime,
+    settings,
     trainer,
     verdict,
 )
@@ -36,6 +37,7 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     memory,
     run,
     runtime,
+    settings,
     trainer,
 )
 

@@ -1,0 +1,233 @@
+"""Settings that make a training slow, or end it: each a row that says when it is wrong here and what it costs.
+
+A price comes from this run: it is the cost of a finding, or that of samples that show the setting at work. Where
+neither is there the price is not known, which is never the same as none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from trainperf.findings import debug_modes, loaders
+from trainperf.findings.debug_modes import ModeCost
+from trainperf.findings.frames import FrameLike
+from trainperf.findings.messages import TEXTS
+from trainperf.findings.messages.catalogue import fill
+from trainperf.findings.model import Finding, Params
+from trainperf.findings.render import terms
+from trainperf.findings.text import Bytes, Count, Names
+from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import json_object
+
+if TYPE_CHECKING:
+    from trainperf.findings.engine import Findings
+    from trainperf.findings.facts import Facts
+
+State = Literal["costs", "unpriced", "risk", "fine", "not seen"]
+
+_SLOW_ISA: Final = re.compile(r"default|sse|compatible", re.IGNORECASE)
+_DRIVERS_OF_THEIR_OWN: Final = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")  # "powersave" holds no clock down
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    wrong: bool | None  # None: its finding alone tells
+    params: Params = field(default_factory=dict)
+
+
+Look = Callable[["Facts"], "Seen | None"]  # None: this run does not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`setting_<id>`, `setting_<id>_why` (no price, or what it risks) and `setting_<id>_fix` are its texts."""
+
+    id: str
+    look: Look
+    findings: tuple[str, ...] = ()  # whose cost is its price: "TP311", or one variant, "TP313.tracer"
+    shows: Callable[[Facts], Callable[[Sequence[FrameLike]], bool]] | None = None  # stacks that show it at work
+    risk: bool = False  # it costs no time, and may end the run
+
+    def price(self, facts: Facts) -> ModeCost | None:
+        """At least; None: too few samples."""
+        if self.shows is None:
+            return None
+        cost = debug_modes.cost_of(facts, self.shows(facts))
+        return cost if cost.samples >= limit("min_samples") else None
+
+    def told_by(self, finding: Finding) -> bool:
+        return any(name in (finding.id, f"{finding.id}.{finding.variant}") for name in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    id: str
+    name: str  # as people write it
+    state: State
+    cost_ns: int | None = None  # of the whole run; None: not known, or none
+    at_least: bool = False
+    finding: str = ""  # the id of that which reports it
+    why: str = ""  # why it has no price, what it risks, or why it was not seen
+    fix: str = ""
+
+
+def check(facts: Facts, found: Findings) -> tuple[Checked, ...]:
+    """The state of each setting in a run, in the table's order."""
+    return tuple(_checked(facts, found, row) for row in TABLE)
+
+
+def _checked(facts: Facts, found: Findings, row: Setting) -> Checked:
+    def text(part: str = "", params: Params | None = None) -> str:
+        return fill(TEXTS.get(f"setting_{row.id}{part}", ""), {**terms(facts), **(params or {})}, TEXTS)
+
+    seen, name = row.look(facts), text()
+    teller = next((f for f in found.findings if row.told_by(f)), None)
+    if teller is not None:
+        why = "" if teller.cost_ns else text("_why", seen.params if seen is not None else None)
+        state: State = "costs" if teller.cost_ns else "unpriced"
+        return Checked(
+            row.id, name, state, teller.cost_ns or None, teller.saves_more, teller.id, why or teller.why, teller.fix
+        )
+    unsure = next((a.why for a in found.abstained if a.id in row.findings), "")
+    if seen is None or (seen.wrong is None and unsure):
+        return Checked(row.id, name, "not seen", why=unsure if seen is not None else TEXTS[_unseen(facts, row)])
+    if not seen.wrong:
+        return Checked(row.id, name, "fine")
+    cost = row.price(facts) if facts.steps else None
+    if cost is not None:
+        return Checked(row.id, name, "costs", cost.ns, at_least=True, fix=text("_fix", seen.params))
+    state = "risk" if row.risk else "unpriced"
+    return Checked(row.id, name, state, why=text("_why", seen.params), fix=text("_fix", seen.params))
+
+
+def _unseen(facts: Facts, row: Setting) -> str:
+    """Why this run does not tell."""
+    if facts.of_trace:
+        return "setting_unseen_in_traces"
+    key = f"setting_{row.id}_unseen"
+    return key if key in TEXTS and "process_settings" in facts.run.meta else "setting_unseen"
+
+
+# -- what a run tells
+
+
+def recorded(facts: Facts) -> Mapping[str, Any]:
+    """What the watch read as it ended; {} of older run files."""
+    text = facts.run.meta.get("process_settings", "")
+    return json_object(text) if text else {}
+
+
+def _of(name: str, wrong: Callable[[Any], bool], params: Callable[[Any], Params] = lambda _: {}) -> Look:
+    def look(facts: Facts) -> Seen | None:
+        value = recorded(facts).get(name)
+        try:
+            return None if value is None else Seen(wrong(value), params(value) if wrong(value) else {})
+        except (TypeError, ValueError, AttributeError, LookupError):  # of a damaged file
+            return None
+
+    return look
+
+
+def _percent(key: str, least: str) -> Look:
+    """For how much of the time it was on, as looks of the watch have it."""
+
+    def look(facts: Facts) -> Seen | None:
+        if facts.of_trace or "torch" not in facts.run.meta:
+            return None
+        percent = facts.number(key)
+        return Seen(percent >= 100 * limit(least), {"percent": f"{percent:.0f}"})
+
+    return look
+
+
+def _if(there: Callable[[Facts], object]) -> Look:
+    return lambda facts: Seen(None) if there(facts) else None
+
+
+def _blocking(facts: Facts) -> Seen | None:
+    if not facts.run.feeds_device or facts.of_trace:
+        return None
+    return Seen(facts.run.meta.get("launch_blocking") == "1")
+
+
+def _shared_memory(facts: Facts) -> Seen | None:
+    read = recorded(facts).get("shared_memory")
+    if not isinstance(read, list) or len(read) != 2 or not all(isinstance(n, int) for n in read):
+        return None
+    free, size = read
+    if not any(map(loaders.num_workers, facts.run.loaders.values())):
+        return Seen(False)
+    wrong = size <= limit("shm_bytes") or free < limit("shm_free_share") * size
+    return Seen(wrong, {"free": Bytes(free), "size": Bytes(size)})
+
+
+def _descriptors(facts: Facts) -> Seen | None:
+    read = recorded(facts).get("descriptors")
+    if not isinstance(read, list) or len(read) != 2 or not all(isinstance(n, int) for n in read):
+        return None
+    opened, most = read
+    by_descriptor = recorded(facts).get("sharing") == "file_descriptor"
+    return Seen(
+        0 < most < opened / limit("descriptors_share"),
+        {"opened": Count(opened), "most": Count(most), "by_descriptor": by_descriptor},
+    )
+
+
+def _tokenizers(facts: Facts) -> Seen | None:
+    chosen = recorded(facts).get("tokenizers_parallelism")
+    if chosen is None:
+        return None
+    forks = any(
+        loaders.num_workers(v) and v.description.get("multiprocessing_context") == "fork"
+        for v in facts.run.loaders.values()
+    )
+    return Seen(not chosen and forks)
+
+
+# -- the table
+
+TABLE: Final = (
+    # Modes for debugging, and builds.
+    Setting("anomaly", _percent("anomaly_percent", "warn_share"), ("TP313.anomaly", "TP313.anomaly_in_lightning")),
+    Setting("tracer", _percent("traced_percent", "warn_share"), ("TP313.tracer",)),
+    Setting("profiler", _percent("profiled_percent", "warn_share"), ("TP309.profiler",)),
+    Setting("deterministic", _percent("deterministic_percent", "warn_share")),
+    Setting("tracemalloc", _percent("tracemalloc_percent", "warn_share")),
+    Setting("launch_blocking", _blocking),
+    Setting("malloc_debug", _of("malloc_debug", bool)),
+    Setting("gc_debug", _of("gc_debug", bool)),
+    Setting("python_debug", _of("debug_build", bool)),
+    Setting("torch_debug", _of("torch_debug", bool)),
+    Setting("torch_logs", _of("logs", bool, lambda names: {"names": Names(map(str, names))})),
+    Setting("distributed_debug", _of("distributed_debug", bool)),
+    # CPUs.
+    Setting("threads", _if(lambda facts: facts.torch_threads), ("TP602",)),
+    Setting("affinity", _if(lambda facts: facts.number("cpus")), ("TP604",)),
+    Setting(
+        "instructions",
+        _of(
+            "instructions",
+            lambda set_: any(_SLOW_ISA.match(value) for value in set_.values()),
+            lambda set_: {"names": Names(f"{name}={value}" for name, value in set_.items() if _SLOW_ISA.match(value))},
+        ),
+    ),
+    Setting("blas", _of("blas", lambda blas: blas in ("generic", "eigen"), lambda blas: {"blas": blas})),
+    Setting("governor", _of("governor", lambda read: read[0] == "powersave" and read[1] not in _DRIVERS_OF_THEIR_OWN)),
+    # Data and memory.
+    Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
+    Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
+    Setting("malloc", _if(lambda facts: not facts.run.feeds_device and not facts.of_trace), ("TP603",)),
+    # Optimizers.
+    Setting("optimizer", _if(lambda facts: "optimizer" in {k for k, _ in facts.run.objects.values()}), ("TP311",)),
+    # Devices.
+    Setting("pin_memory", _if(lambda facts: facts.gpu), ("TP505",)),
+    Setting("tensor_cores", _if(lambda facts: facts.gpu), ("TP512",)),
+    Setting("autotuning", _if(lambda facts: facts.gpu), ("TP514",)),
+    # What may end the run.
+    Setting("shared_memory", _shared_memory, risk=True),
+    Setting("descriptors", _descriptors, risk=True),
+    Setting("tokenizers", _tokenizers, risk=True),
+)

@@ -1,0 +1,197 @@
+"""Settings with a price: each row wrong and fine on runs made by hand, what the watch reads, and how it is shown."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runfiles import RunFile
+from trainperf import process_settings as read
+from trainperf.cli.main import main
+from trainperf.findings.facts import Facts
+from trainperf.findings.messages.settings import TEXTS
+from trainperf.findings.settings import TABLE, Checked, check
+from verdicts import TRAIN, Make
+
+FORMAT = "/x/site-packages/torch/fx/traceback.py:503 format_stack"
+LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
+
+
+def checked(file: RunFile) -> dict[str, Checked]:
+    with file.open() as run:
+        return {c.id: c for c in check(Facts(run), run.judged)}
+
+
+def with_read(make: Make, **settings: Any) -> RunFile:
+    """A run whose watch read these settings as it ended."""
+    return make(process_settings=json.dumps(settings)).steps(100, compute=5.0)
+
+
+# Each row, both ways: what was read, where it is wrong and where it is fine, and the state of a wrong one.
+READ = [
+    ("malloc_debug", {"malloc_debug": True}, {"malloc_debug": False}, "unpriced"),
+    ("gc_debug", {"gc_debug": gc.DEBUG_STATS}, {"gc_debug": 0}, "unpriced"),
+    ("python_debug", {"debug_build": True}, {"debug_build": False}, "unpriced"),
+    ("torch_debug", {"torch_debug": True}, {"torch_debug": False}, "unpriced"),
+    ("torch_logs", {"logs": ["TORCH_LOGS"]}, {"logs": []}, "unpriced"),
+    ("distributed_debug", {"distributed_debug": True}, {"distributed_debug": False}, "unpriced"),
+    (
+        "instructions",
+        {"instructions": {"ATEN_CPU_CAPABILITY": "default"}},
+        {"instructions": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "ALL"}},
+        "unpriced",
+    ),
+    ("blas", {"blas": "generic"}, {"blas": "mkl"}, "unpriced"),
+    ("governor", {"governor": ["powersave", "acpi-cpufreq"]}, {"governor": ["powersave", "intel_pstate"]}, "unpriced"),
+    ("descriptors", {"descriptors": [600, 1024]}, {"descriptors": [60, 1024]}, "risk"),
+]
+
+
+@pytest.mark.parametrize(("id", "wrong", "fine", "state"), READ, ids=[row[0] for row in READ])
+def test_what_was_read_is_wrong_or_fine(
+    make: Make, id: str, wrong: dict[str, Any], fine: dict[str, Any], state: str
+) -> None:
+    found = checked(with_read(make, **wrong))[id]
+    assert (found.state, found.cost_ns) == (state, None) and found.why and found.fix
+    assert checked(with_read(make, **fine))[id].state == "fine"
+    missing = checked(make().steps(100, compute=5.0))[id]
+    assert missing.state == "not seen" and missing.why
+
+
+@pytest.mark.parametrize("value", [None, "x", 3, [], {}, [1], ["a", "b"], {"a": 1}])
+@pytest.mark.parametrize("key", ["governor", "descriptors", "shared_memory", "instructions", "logs", "blas"])
+def test_what_was_damaged_is_no_reason_to_fail(make: Make, key: str, value: Any) -> None:
+    assert len(checked(with_read(make, **{key: value}))) == len(TABLE)
+
+
+@pytest.mark.parametrize("id", ["anomaly", "tracer", "profiler", "deterministic", "tracemalloc"])
+def test_a_mode_is_wrong_when_it_was_on_for_long(make: Make, id: str) -> None:
+    key = {"tracer": "traced", "profiler": "profiled"}.get(id, id) + "_percent"
+    for percent, state in (("0", "fine"), ("9", "fine"), ("40", "unpriced")):
+        assert checked(make(**{key: percent}).steps(100, compute=5.0))[id].state == state
+    assert checked(make(torch="").meta(source="trace").steps(100, compute=5.0))[id].state == "not seen"
+
+
+def test_the_price_is_that_of_the_finding_which_reports_it(make: Make) -> None:
+    file = make(anomaly_percent="100").steps(100, {("forward", "python"): 8.0, ("backward", "native"): 2.0})
+    stack = file.stack(FORMAT, LINEAR, f"{TRAIN}:12 train")
+    file.detail("sample", 800, phase="forward", state="python", stack=stack)
+    found = checked(file)["anomaly"]
+    assert (found.state, found.cost_ns, found.at_least, found.finding) == ("costs", 800_000_000, True, "TP313")
+
+
+def test_launches_block_only_where_there_are_some(make: Make) -> None:
+    for device, on, state in (("1", "1", "unpriced"), ("1", "0", "fine"), ("0", "1", "not seen")):
+        file = make(feeds_device=device, launch_blocking=on).steps(100, compute=5.0)
+        assert checked(file)["launch_blocking"].state == state
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "workers", "state"),
+    [(60e6, 64 << 20, 2, "risk"), (60e6, 64 << 20, 0, "fine"), (8e9, 16e9, 2, "fine"), (1e9, 16e9, 2, "risk")],
+)
+def test_shared_memory_matters_where_there_are_workers(
+    make: Make, free: float, size: float, workers: int, state: str
+) -> None:
+    file = with_read(make, shared_memory=[int(free), int(size)]).object(1, "loader", num_workers=workers)
+    assert checked(file)["shared_memory"].state == state
+
+
+@pytest.mark.parametrize(
+    ("read", "start", "state"),
+    [
+        ({"tokenizers_parallelism": False}, "fork", "risk"),
+        ({"tokenizers_parallelism": True}, "fork", "fine"),
+        ({"tokenizers_parallelism": False}, "spawn", "fine"),
+        ({}, "fork", "not seen"),
+    ],
+)
+def test_tokenizers_matter_where_workers_are_forked(make: Make, read: dict[str, bool], start: str, state: str) -> None:
+    file = with_read(make, **read).object(1, "loader", num_workers=2, multiprocessing_context=start)
+    assert checked(file)["tokenizers"].state == state
+
+
+def test_each_row_has_its_words() -> None:
+    assert len({row.id for row in TABLE}) == len(TABLE)
+    told = {f"setting_{row.id}{part}" for row in TABLE for part in ("", "_why", "_fix", "_unseen")}
+    assert {key for key in TEXTS if key.startswith("setting_")} - told == {
+        "setting_unseen",
+        "setting_unseen_in_traces",
+    }
+    for row in TABLE:
+        assert f"setting_{row.id}" in TEXTS
+        assert row.findings or {f"setting_{row.id}_why", f"setting_{row.id}_fix"} <= TEXTS.keys(), row.id
+
+
+def test_each_row_is_on_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "check.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = {word.strip(" `") for row in rows for word in row.split(",")}
+    assert {row.id for row in TABLE} <= listed
+
+
+# What the watch reads
+
+
+def test_reading_imports_nothing_and_takes_no_time() -> None:
+    program = (
+        "import sys, json\nfrom trainperf import process_settings as p\n"
+        "read = p.process_settings()\n"
+        "print(json.dumps([read, sorted(m for m in sys.modules if m.partition('.')[0] in "
+        "('torch', 'numpy', 'tokenizers', 'multiprocessing'))]))"
+    )
+    environ = {"PYTHONMALLOC": "debug", "TORCH_LOGS": "dynamo", "ATEN_CPU_CAPABILITY": "default"}
+    out = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environ, "PYTHONPATH": str(Path(read.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, modules = json.loads(out.stdout)
+    assert modules == []
+    assert found["malloc_debug"] and found["logs"] == ["TORCH_LOGS"] and found["gc_debug"] == 0
+    assert found["instructions"] == {"ATEN_CPU_CAPABILITY": "default"} and "blas" not in found
+
+
+def test_flags_of_the_garbage_collector_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not read.process_settings()["gc_debug"]
+    monkeypatch.setattr(gc, "get_debug", lambda: gc.DEBUG_SAVEALL)
+    assert read.process_settings()["gc_debug"] == gc.DEBUG_SAVEALL
+
+
+def test_torch_is_asked_without_cuda() -> None:
+    import torch
+
+    found = read.process_settings()
+    assert found["torch_debug"] is False and found["blas"] and found["sharing"]
+    assert not torch.cuda.is_initialized()
+
+
+# How it is shown
+
+
+def test_check_in_a_terminal_and_as_json(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    file = with_read(make, malloc_debug=True, descriptors=[900, 1024], gc_debug=0)
+    file.build()
+    assert main(["check", str(file.path)]) == 0
+    out = capsys.readouterr().out
+    assert "1 wrong, at a price that is not known; 1 risk (100 steps, 5 ms each)" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80 and "\nwrong " in out and "\nrisk " in out and "\nfine " in out
+    assert main(["check", str(file.path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["steps"] == 100 and [s["id"] for s in document["settings"]] == [row.id for row in TABLE]
+    states = {s["id"]: s["state"] for s in document["settings"]}
+    assert (states["malloc_debug"], states["descriptors"], states["gc_debug"]) == ("unpriced", "risk", "fine")
+
+
+def test_a_run_without_steps_is_checked_too(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    file = make(process_settings="{}")
+    file.build()
+    assert main(["check", str(file.path)]) == 0
+    assert "(0 steps)" in capsys.readouterr().out
