@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -20,12 +21,14 @@
 #include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/thread_table.h"
+#include "trainperf/cpython/child_stack.h"
+#include "trainperf/cpython/code_cache.h"
 #include "trainperf/cpython/frame_copies.h"
 #include "trainperf/cpython/frame_reader.h"
 #include "trainperf/cpython/gil_view.h"
 #include "trainperf/cpython/line_table.h"
 #include "trainperf/cpython/offsets.h"
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 #include "trainperf/cpython/thread_state.h"
 #include "trainperf/probe/gil_sampler.h"
 #include "trainperf/probe/gil_waits.h"
@@ -208,10 +211,10 @@ py::dict Threads() {
   return all;
 }
 
-SelfMemory::Way WayOf(const std::string& name) {
-  if (name == "vm_read") return SelfMemory::Way::kVmRead;
-  if (name == "proc_mem") return SelfMemory::Way::kProcMem;
-  return SelfMemory::Way::kNone;
+ProcessMemory::Way WayOf(const std::string& name) {
+  if (name == "vm_read") return ProcessMemory::Way::kVmRead;
+  if (name == "proc_mem") return ProcessMemory::Way::kProcMem;
+  return ProcessMemory::Way::kNone;
 }
 
 // Reads the stack of the thread with that ident `count` times while it runs: stack -> times, 0 for a rejected read; and
@@ -236,6 +239,28 @@ std::pair<std::map<StackId, int>, double> ReadStacks(unsigned long ident, int co
   return {times, static_cast<double>(NowNs() - begin) / count};
 }
 
+// The stack of that process' main thread, `count` times while it runs: stack -> times, 0 for a rejected read; how often
+// it held its GIL; and the time that a read took. After `before_reading`, which is told nothing.
+std::tuple<std::map<StackId, int>, int, double> ReadChild(int pid, int count, const std::string& way,
+                                                          const py::function& before_reading) {
+  ThrowIfError(FrameReader::Create().status());
+  const absl::StatusOr<GilView> gil = GilView::Locate();
+  auto child = ChildStack::Open(pid, gil.ok() ? &*gil : nullptr, WayOf(way));
+  ThrowIfError(child.status());
+  const auto codes = std::make_unique<CodeCache>();
+  before_reading();
+  py::gil_scoped_release release;
+  std::map<StackId, int> times;
+  int held = 0;
+  const int64_t begin = NowNs();
+  for (int i = 0; i < count; ++i) {
+    std::optional<bool> holds_gil;
+    ++times[(*child)->Read(codes.get(), &holds_gil)];
+    held += holds_gil.value_or(false);
+  }
+  return {times, held, static_cast<double>(NowNs() - begin) / count};
+}
+
 int LineOf(const py::bytes& table, int first_line, int64_t offset) {
   const std::string bytes = table;
   const auto format =
@@ -245,7 +270,7 @@ int LineOf(const py::bytes& table, int first_line, int64_t offset) {
 
 // Addresses at which no frame was copied, that lead somewhere all the same: what is no frame has a caller anywhere.
 std::vector<uint64_t> LedAstray() {
-  const SelfMemory memory = SelfMemory::Open();
+  const ProcessMemory memory = ProcessMemory::Open();
   const Pages<char> page(4096);
   const auto begin = reinterpret_cast<uint64_t>(page.get());
   const auto size = static_cast<uint64_t>(tp_python_offsets.frame_read_size);
@@ -350,6 +375,7 @@ PYBIND11_MODULE(gil_truth, m, py::mod_gil_not_used()) {
   m.def("stack", &Stack);
   m.def("threads", &Threads);
   m.def("read_stacks", &ReadStacks);
+  m.def("read_child", &ReadChild, py::arg("pid"), py::arg("count"), py::arg("way"), py::arg("before_reading"));
   m.def("line_of", &LineOf);
   m.def("led_astray", &LedAstray);
   m.def("said_of_other_layouts", &SaidOfOtherLayouts);

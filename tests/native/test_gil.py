@@ -67,6 +67,33 @@ def test_stacks_are_what_the_interpreter_says(python: tuple[str, Path]) -> None:
     assert all(value["equal"] and value["times"] == 200 for value in reads.values()), reads
 
 
+def test_stacks_of_children_are_read_whatever_started_them(python: tuple[str, Path]) -> None:
+    seen = play(python, "children")
+    assert len(seen) == 15
+    for name, value in seen.items():
+        function = name.rpartition(" ")[2]
+        assert value["has_caller"], (name, value)
+        assert value["read"] > 200, (name, value)
+        if function != "recurses":
+            assert value["functions"] == [function], (name, value)
+        if function == "sleeps":
+            assert value["read"] == 300 and value["held"] == 0, (name, value)
+        else:
+            assert value["held"] > 200, (name, value)
+
+
+def test_children_that_end_while_they_are_read_are_rejected(python: tuple[str, Path]) -> None:
+    seen = play(python, "children_that_end")
+    assert all(value["read"] == 0 and value["rejected"] == 300 for value in seen.values()), seen
+
+
+def test_processes_without_this_interpreter_say_so(python: tuple[str, Path]) -> None:
+    assert play(python, "not_a_child") == {
+        "no python": "no main thread of this interpreter in the process",
+        "gone": "the process has ended",
+    }
+
+
 def test_lines_of_the_standard_library(python: tuple[str, Path]) -> None:
     seen = play(python, "lines")
     assert seen["wrong"] == 0

@@ -36,7 +36,8 @@ bool IsTrampoline(std::string_view file) { return file == "<shim>"; }
 
 }  // namespace
 
-CodeCache::CodeCache() : entries_(kEntries), copies_(SelfMemory::kMaxPieces * kLargestCode), scratch_(kLargestTable) {}
+CodeCache::CodeCache()
+    : entries_(kEntries), copies_(ProcessMemory::kMaxPieces * kLargestCode), scratch_(kLargestTable) {}
 
 void CodeCache::ForgetIfTableWasReset() {
   const uint64_t generation = StackTable::Get().generation();
@@ -45,11 +46,11 @@ void CodeCache::ForgetIfTableWasReset() {
   generation_ = generation;
 }
 
-bool CodeCache::Resolve(const SelfMemory& memory, const CodePosition* positions, size_t count, SiteId* sites) {
+bool CodeCache::Resolve(const ProcessMemory& memory, const CodePosition* positions, size_t count, SiteId* sites) {
   ForgetIfTableWasReset();
-  iovec pieces[SelfMemory::kMaxPieces];
+  iovec pieces[ProcessMemory::kMaxPieces];
   const auto size = static_cast<size_t>(tp_python_offsets.code_read_size);
-  if (count > SelfMemory::kMaxPieces || size > kLargestCode) return false;
+  if (count > ProcessMemory::kMaxPieces || size > kLargestCode) return false;
   for (size_t i = 0; i < count; ++i) pieces[i] = {reinterpret_cast<void*>(positions[i].code), size};
   if (memory.ReadPieces(pieces, count, copies_.get()) != count) return false;
   for (size_t i = 0; i < count; ++i) {
@@ -58,13 +59,15 @@ bool CodeCache::Resolve(const SelfMemory& memory, const CodePosition* positions,
   return true;
 }
 
-bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site) {
+bool CodeCache::ResolveOne(const ProcessMemory& memory, const CodePosition& position, const char* copy, SiteId* site) {
   const TpPythonOffsets& offsets = tp_python_offsets;
-  if (At<const void*>(copy, offsets.object_type) != TpCodeTypeAddress() || TpObjectIsInUse(copy) == 0) return false;
+  const uint64_t code_type = reinterpret_cast<uint64_t>(TpCodeTypeAddress()) + memory.shift();
+  if (At<uint64_t>(copy, offsets.object_type) != code_type || TpObjectIsInUse(copy) == 0) return false;
   int64_t offset = 0;
   if (!OffsetOf(memory, position, copy, &offset)) return false;
   const auto identity_size = static_cast<size_t>(offsets.code_identity_end - offsets.code_identity);
-  const uint64_t identity = std::hash<std::string_view>()({copy + offsets.code_identity, identity_size});
+  const uint64_t identity =
+      std::hash<std::string_view>()({copy + offsets.code_identity, identity_size}) ^ memory.shift();
 
   Entry& entry = entries_[(position.code * 0x9E3779B97F4A7C15ull) >> 54];
   static_assert(kEntries == size_t{1} << (64 - 54));
@@ -103,7 +106,7 @@ bool CodeCache::ResolveOne(const SelfMemory& memory, const CodePosition& positio
 
 // In bytes, from the code's first instruction. Of a thread's own copy of the bytecode (free-threaded 3.14 on): false
 // when that lies elsewhere by now.
-bool CodeCache::OffsetOf(const SelfMemory& memory, const CodePosition& position, const char* copy, int64_t* offset) {
+bool CodeCache::OffsetOf(const ProcessMemory& memory, const CodePosition& position, const char* copy, int64_t* offset) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   if (offsets.frame_instr_is_index) {
     *offset = static_cast<int64_t>(position.instruction) * 2;
@@ -124,7 +127,7 @@ bool CodeCache::OffsetOf(const SelfMemory& memory, const CodePosition& position,
 }
 
 // Whether what `copy` was made of still is the same code object, so that what its pointers led to was its own.
-bool CodeCache::IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy) {
+bool CodeCache::IsStillThere(const ProcessMemory& memory, uint64_t code, const char* copy) {
   char now[kLargestCode];
   const auto size = static_cast<size_t>(tp_python_offsets.code_read_size);
   const auto from = static_cast<size_t>(tp_python_offsets.code_identity);
@@ -135,14 +138,14 @@ bool CodeCache::IsStillThere(const SelfMemory& memory, uint64_t code, const char
 
 // The first bytes of an object into scratch_, and of what follows them as much as is sure to be mapped with them:
 // mostly all of it, in one system call. How much; 0 when it cannot be read.
-size_t CodeCache::ReadWithMore(const SelfMemory& memory, uint64_t address, size_t least) {
+size_t CodeCache::ReadWithMore(const ProcessMemory& memory, uint64_t address, size_t least) {
   const uint64_t page_end = (address + least + kSmallestPage - 1) / kSmallestPage * kSmallestPage;
   const size_t size = std::max<size_t>(least, std::min<uint64_t>(kMostInOneRead, page_end - address));
   return memory.Read(address, scratch_.get(), size) ? size : 0;
 }
 
 // A frame that has not begun, or a table that is torn or very long, gives the line of the function itself.
-int32_t CodeCache::LineOf(const SelfMemory& memory, const char* copy, int64_t offset) {
+int32_t CodeCache::LineOf(const ProcessMemory& memory, const char* copy, int64_t offset) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const auto first_line = At<int32_t>(copy, offsets.code_first_line);
   const auto table = At<uint64_t>(copy, offsets.code_linetable);
@@ -164,7 +167,7 @@ int32_t CodeCache::LineOf(const SelfMemory& memory, const char* copy, int64_t of
 }
 
 // A str as UTF-8, at most StackTable::kMaxName bytes of it.
-bool CodeCache::ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size) {
+bool CodeCache::ReadText(const ProcessMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size) {
   const auto header_size = static_cast<size_t>(tp_python_offsets.unicode_read_size);
   int64_t length = 0;
   int kind = 0, data = 0;

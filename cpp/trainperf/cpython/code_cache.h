@@ -1,7 +1,8 @@
 // Call sites of code objects that may be freed while we look: (code object, instruction) -> SiteId.
 //
 // A code object is known again by what never changes in it, so one that has taken a freed one's address is not mistaken
-// for it. One thread at a time. Allocates nothing after construction.
+// for it. So is one of a forked child, which has most of ours, at the same addresses. One thread at a time. Allocates
+// nothing after construction.
 
 #ifndef TRAINPERF_CPYTHON_CODE_CACHE_H_
 #define TRAINPERF_CPYTHON_CODE_CACHE_H_
@@ -11,7 +12,7 @@
 
 #include "trainperf/base/own_heap.h"
 #include "trainperf/base/stack_table.h"
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 namespace trainperf {
 
@@ -26,8 +27,8 @@ class CodeCache {
  public:
   CodeCache();
 
-  // The sites of `count` positions (at most SelfMemory::kMaxPieces). False when one of them is not in a code object.
-  bool Resolve(const SelfMemory& memory, const CodePosition* positions, size_t count, SiteId* sites);
+  // The sites of `count` positions (at most ProcessMemory::kMaxPieces). False when one of them is not in a code object.
+  bool Resolve(const ProcessMemory& memory, const CodePosition* positions, size_t count, SiteId* sites);
 
  private:
   static constexpr size_t kEntries = 1024;
@@ -47,12 +48,12 @@ class CodeCache {
   };
   static_assert(sizeof(Entry) == 64);
 
-  static bool OffsetOf(const SelfMemory& memory, const CodePosition& position, const char* copy, int64_t* offset);
-  bool ResolveOne(const SelfMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
-  size_t ReadWithMore(const SelfMemory& memory, uint64_t address, size_t least);
-  bool IsStillThere(const SelfMemory& memory, uint64_t code, const char* copy);
-  int32_t LineOf(const SelfMemory& memory, const char* copy, int64_t offset);
-  bool ReadText(const SelfMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);
+  static bool OffsetOf(const ProcessMemory& memory, const CodePosition& position, const char* copy, int64_t* offset);
+  bool ResolveOne(const ProcessMemory& memory, const CodePosition& position, const char* copy, SiteId* site);
+  size_t ReadWithMore(const ProcessMemory& memory, uint64_t address, size_t least);
+  bool IsStillThere(const ProcessMemory& memory, uint64_t code, const char* copy);
+  int32_t LineOf(const ProcessMemory& memory, const char* copy, int64_t offset);
+  bool ReadText(const ProcessMemory& memory, uint64_t address, bool keep_end, char* to, size_t* size);
   void ForgetIfTableWasReset();
 
   Pages<Entry> entries_;

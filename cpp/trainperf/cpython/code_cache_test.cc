@@ -85,7 +85,7 @@ class CodeCacheTest : public testing::Test {
     return cache_.Resolve(memory_, &position, 1, &site) ? StackTable::Get().site(site).line : -1;
   }
 
-  const SelfMemory memory_ = SelfMemory::Open();
+  const ProcessMemory memory_ = ProcessMemory::Open();
   CodeCache cache_;
   const Text file_ = {"train.py"};
   const Text name_ = {"step"};

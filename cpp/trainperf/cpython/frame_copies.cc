@@ -6,7 +6,7 @@ namespace trainperf {
 
 void FrameCopies::Clear() { count_ = size_ = last_ = 0; }
 
-bool FrameCopies::Add(const SelfMemory& memory, uint64_t begin, uint64_t end) {
+bool FrameCopies::Add(const ProcessMemory& memory, uint64_t begin, uint64_t end) {
   if (count_ == kMaxPieces || end - begin > kSize - size_) return false;
   if (!memory.Read(begin, pages_.get() + size_, end - begin)) return false;
   last_ = count_;
@@ -15,7 +15,7 @@ bool FrameCopies::Add(const SelfMemory& memory, uint64_t begin, uint64_t end) {
   return true;
 }
 
-const char* FrameCopies::Find(const SelfMemory& memory, uint64_t address) {
+const char* FrameCopies::Find(const ProcessMemory& memory, uint64_t address) {
   if (address % alignof(void*) != 0) return nullptr;
   if (const char* found = First(address); found != nullptr) return found;
   const uint64_t end = address + static_cast<uint64_t>(tp_python_offsets.frame_read_size);
@@ -33,8 +33,8 @@ const char* FrameCopies::Find(const SelfMemory& memory, uint64_t address) {
   return added ? First(address) : nullptr;
 }
 
-bool FrameCopies::ReadTwice(const SelfMemory& memory, const Others& others) {
-  iovec pieces[SelfMemory::kMaxPieces];
+bool FrameCopies::ReadTwice(const ProcessMemory& memory, const Others& others) {
+  iovec pieces[ProcessMemory::kMaxPieces];
   size_t count = 0;
   const auto add_frames = [&] {
     for (size_t i = 0; i < count_; ++i) {

@@ -19,7 +19,7 @@
 #include <tuple>
 
 #include "trainperf/base/own_heap.h"
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 namespace trainperf {
 
@@ -33,10 +33,10 @@ class FrameCopies {
 
   // A copy of the frame at `address`, which lasts until the next one is found; nullptr when it cannot be read, or there
   // is no room for more.
-  const char* Find(const SelfMemory& memory, uint64_t address);
+  const char* Find(const ProcessMemory& memory, uint64_t address);
 
   // At most kOthersSize bytes. False when some of it cannot be read.
-  bool ReadTwice(const SelfMemory& memory, const Others& others);
+  bool ReadTwice(const ProcessMemory& memory, const Others& others);
   const char* others() const { return pages_.get() + size_; }  // one behind the other
 
   // The frame at `address` in the copies; nullptr where it was not found.
@@ -53,9 +53,9 @@ class FrameCopies {
   static constexpr uint64_t kReach = 2048;
   static constexpr size_t kSize = 128 * 1024;
   static constexpr size_t kOthersSize = 512;
-  static constexpr size_t kMaxPieces = (SelfMemory::kMaxPieces - std::tuple_size_v<Others>) / 2;
+  static constexpr size_t kMaxPieces = (ProcessMemory::kMaxPieces - std::tuple_size_v<Others>) / 2;
 
-  bool Add(const SelfMemory& memory, uint64_t begin, uint64_t end);
+  bool Add(const ProcessMemory& memory, uint64_t begin, uint64_t end);
 
   Pages<char> pages_{2 * kSize + kOthersSize};
   Piece pieces_[kMaxPieces];

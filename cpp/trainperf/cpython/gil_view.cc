@@ -86,6 +86,16 @@ iovec GilView::where() const {
   return {const_cast<char*>(begin), static_cast<size_t>(end - begin)};
 }
 
+GilView GilView::In(uint64_t shift) const {
+  GilView other;
+  const auto move = [shift](auto* address) {
+    return reinterpret_cast<decltype(address)>(reinterpret_cast<uint64_t>(address) + shift);
+  };
+  other.last_holder_ = move(last_holder_);
+  other.locked_ = move(locked_);
+  return other;
+}
+
 const void* GilView::HolderIn(const char* copy) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const auto locked = At<int32_t>(copy, offsets.gil_locked - offsets.gil_last_holder);

@@ -36,6 +36,9 @@ class GilView {
 
   // Where it is told who holds it, to be copied together with other memory; and who did when that was copied.
   iovec where() const;
+  // The same in another process that runs this interpreter (ProcessMemory::shift()). Only where() and HolderIn() are of
+  // use.
+  GilView In(uint64_t shift) const;
   static const void* HolderIn(const char* copy);
 
   // How long a taker waits before it asks the holder to let go: sys.getswitchinterval().

@@ -64,7 +64,7 @@ void StackWalk::Forget() {
 
 // Where the frames of the stack lie. `top`: what the thread state knew of the innermost one. False when by now it leads
 // to memory that cannot be read, or to no outermost frame.
-bool StackWalk::Find(const SelfMemory& memory, uint64_t top) {
+bool StackWalk::Find(const ProcessMemory& memory, uint64_t top) {
   copies_.Clear();
   found_count_ = 0;
   uint64_t frame = top;
@@ -82,7 +82,7 @@ bool StackWalk::Find(const SelfMemory& memory, uint64_t top) {
 }
 
 // Instead, where those that were told the last time lie, and the frames of C code between them: most are still there.
-bool StackWalk::FindAgain(const SelfMemory& memory) {
+bool StackWalk::FindAgain(const ProcessMemory& memory) {
   copies_.Clear();
   found_count_ = 0;
   for (size_t i = 0; i < told_count_; ++i) {
@@ -137,7 +137,7 @@ size_t StackWalk::FramesInUse(CodePosition* positions) const {
   return 0;
 }
 
-bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil) {
+bool StackWalk::ReadTwice(const ProcessMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   FrameCopies::Others others{};
   others[0] = {reinterpret_cast<void*>(state.address), static_cast<size_t>(offsets.tstate_read_size)};
@@ -147,14 +147,14 @@ bool StackWalk::ReadTwice(const SelfMemory& memory, const ThreadState& state, ui
   if (gil != nullptr) others[2] = gil->where();
   const int64_t begin_ns = NowNs();
   if (!copies_.ReadTwice(memory, others)) return false;
-  const int64_t longest_ns = memory.way() == SelfMemory::Way::kVmRead ? kLongestPieceNs : kLongestPieceByFileNs;
+  const int64_t longest_ns = memory.way() == ProcessMemory::Way::kVmRead ? kLongestPieceNs : kLongestPieceByFileNs;
   if (NowNs() - begin_ns > longest_ns * static_cast<int64_t>(copies_.pieces())) return false;
   if (offsets.tstate_data_stack >= 0) data_stack_ = At<DataStack>(copies_.others(), offsets.tstate_data_stack);
   return true;
 }
 
-size_t StackWalk::Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions, const GilView* gil,
-                       const void** holder) {
+size_t StackWalk::Read(const ProcessMemory& memory, const ThreadState& state, CodePosition* positions,
+                       const GilView* gil, const void** holder) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const bool has_cframes = offsets.cframe_frame >= 0;
   uint64_t top = state.frame;

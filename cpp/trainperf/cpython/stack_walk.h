@@ -20,7 +20,7 @@
 #include "trainperf/cpython/code_cache.h"
 #include "trainperf/cpython/frame_copies.h"
 #include "trainperf/cpython/gil_view.h"
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 #include "trainperf/cpython/thread_state.h"
 
 namespace trainperf {
@@ -31,8 +31,8 @@ class StackWalk {
 
   // Into `positions`, of kMaxFrames; 0 when the stack cannot be read. `gil`: nullptr, or what tells at the same moment
   // who held the GIL, in `holder`. Where there is none, that is the thread itself while it may run Python.
-  size_t Read(const SelfMemory& memory, const ThreadState& state, CodePosition* positions, const GilView* gil = nullptr,
-              const void** holder = nullptr);
+  size_t Read(const ProcessMemory& memory, const ThreadState& state, CodePosition* positions,
+              const GilView* gil = nullptr, const void** holder = nullptr);
 
   // What was read was of another thread.
   void Forget();
@@ -52,9 +52,9 @@ class StackWalk {
     uint64_t limit;
   };
 
-  bool Find(const SelfMemory& memory, uint64_t top);
-  bool FindAgain(const SelfMemory& memory);
-  bool ReadTwice(const SelfMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil);
+  bool Find(const ProcessMemory& memory, uint64_t top);
+  bool FindAgain(const ProcessMemory& memory);
+  bool ReadTwice(const ProcessMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil);
   size_t FramesFrom(uint64_t frame, CodePosition* positions) const;
   size_t FramesInUse(CodePosition* positions) const;
 

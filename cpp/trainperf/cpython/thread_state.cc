@@ -20,7 +20,7 @@ constexpr size_t kPthreadSearch = 2304;  // sizeof(struct pthread) in glibc 2.31
 std::atomic<int> g_tid_offset{-1};  // within what a pthread_t points to; -1: not known
 
 struct Search {
-  const SelfMemory* memory;
+  const ProcessMemory* memory;
   std::set<int> offsets;
 };
 
@@ -43,7 +43,7 @@ void* FindOwnTid(void* data) {
 
 bool LearnNativeTids() {
   if (tp_python_offsets.tstate_native_tid >= 0 || g_tid_offset.load(std::memory_order_relaxed) >= 0) return true;
-  const SelfMemory memory = SelfMemory::Open();
+  const ProcessMemory memory = ProcessMemory::Open();
   Search here{&memory, {}};
   Search there{&memory, {}};
   FindOwnTid(&here);
@@ -64,7 +64,7 @@ bool IsAttached(const char* copy) {
   return offsets.tstate_state >= 0 && At<int32_t>(copy, offsets.tstate_state) == offsets.tstate_attached;
 }
 
-bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* state) {
+bool ReadThreadState(const ProcessMemory& memory, uint64_t address, ThreadState* state) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   char copy[kLargestRead];
   const auto size = static_cast<size_t>(offsets.tstate_read_size);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 namespace trainperf {
 
@@ -30,7 +30,7 @@ bool LearnNativeTids();
 
 // `address` may be stale: false when it is unmapped; garbage, to be judged by the caller, when the memory has been
 // reused.
-bool ReadThreadState(const SelfMemory& memory, uint64_t address, ThreadState* state);
+bool ReadThreadState(const ProcessMemory& memory, uint64_t address, ThreadState* state);
 
 }  // namespace trainperf
 

@@ -67,7 +67,7 @@ void AskForShortSlice() {
 class Sampler : public GilSampler {
  public:
   explicit Sampler(const GilSamplerOptions& options)
-      : options_(options), pid_(getpid()), memory_(SelfMemory::Open()), ring_(kRingEvents) {}
+      : options_(options), pid_(getpid()), memory_(ProcessMemory::Open()), ring_(kRingEvents) {}
 
   absl::Status Begin();
   ~Sampler() override;
@@ -105,7 +105,7 @@ class Sampler : public GilSampler {
 
   const GilSamplerOptions options_;
   const pid_t pid_;
-  const SelfMemory memory_;
+  const ProcessMemory memory_;
   GilView gil_;
   std::unique_ptr<FrameReader> reader_;  // nullptr: no frames can be read here
   ThreadLook look_;

@@ -46,7 +46,7 @@ bool ThreadLook::Works() {
   return works;
 }
 
-bool ThreadLook::EndsSoon(const SelfMemory& memory, const State& state, int64_t within_ns) {
+bool ThreadLook::EndsSoon(const ProcessMemory& memory, const State& state, int64_t within_ns) {
   timespec until;
   if (state.timeout == 0 || !memory.Read(state.timeout, &until, sizeof(until))) return false;
   timespec now = {0, 0};
@@ -152,7 +152,7 @@ constexpr bool kGompWaitsInLibc = false;
 constexpr bool kGompWaitsInLibc = true;
 #endif
 
-bool ThreadLook::InOpenMp(const SelfMemory& memory, const State& state, int64_t now_ns) {
+bool ThreadLook::InOpenMp(const ProcessMemory& memory, const State& state, int64_t now_ns) {
   if (state.kind != Kind::kAsleep || !IsFutex(state.syscall)) return false;
   const Range* at = Find(state.pc);
   if (at == nullptr && (mappings_read_ns_ == 0 || now_ns - mappings_read_ns_ >= kReadMappingsEveryNs)) {

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "trainperf/base/own_heap.h"
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 namespace trainperf {
 
@@ -44,10 +44,10 @@ class ThreadLook {
 
   // Whether a thread that is asleep in a futex there waits inside an OpenMP runtime: for the other threads of a
   // parallel region. libgomp makes the system call itself, the others through libc, hence the look at who called.
-  bool InOpenMp(const SelfMemory& memory, const State& state, int64_t now_ns);
+  bool InOpenMp(const ProcessMemory& memory, const State& state, int64_t now_ns);
   static bool IsFutex(int64_t syscall);
   // Whether a futex's wait ends by itself within `within_ns`.
-  static bool EndsSoon(const SelfMemory& memory, const State& state, int64_t within_ns);
+  static bool EndsSoon(const ProcessMemory& memory, const State& state, int64_t within_ns);
 
  private:
   enum class Owner : uint8_t { kOther, kLibc, kGomp, kOpenMp };

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 namespace trainperf {
 namespace {
@@ -75,14 +75,14 @@ class EndsSoon : public testing::TestWithParam<Wait> {
  protected:
   void SetUp() override {
     if (!ThreadLook::Works()) GTEST_SKIP() << "this kernel or container shows no system calls";
-    if (memory_.way() == SelfMemory::Way::kNone) GTEST_SKIP() << "this process cannot read its own memory";
+    if (memory_.way() == ProcessMemory::Way::kNone) GTEST_SKIP() << "this process cannot read its own memory";
   }
 
   bool Of(const timespec* timeout) const {
     return ThreadLook::EndsSoon(memory_, Sleeper(GetParam(), timeout).Look(), kSoonNs);
   }
 
-  const SelfMemory memory_ = SelfMemory::Open();
+  const ProcessMemory memory_ = ProcessMemory::Open();
 };
 
 TEST_P(EndsSoon, OnlyWhereTheTimeoutIsDue) {
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Futex, EndsSoon,
                          [](const auto& futex) { return futex.param.name; });
 
 TEST(ThreadLook, ATimeoutThatIsNoTimeIsNotDue) {
-  const SelfMemory memory = SelfMemory::Open();
+  const ProcessMemory memory = ProcessMemory::Open();
   ThreadLook::State state{ThreadLook::Kind::kAsleep, SYS_futex, 0, 0, 0, 0, true, false};
   const timespec garbage[] = {{INT64_MIN, 0}, {INT64_MAX, 0}, {0, INT64_MIN}, {0, INT64_MAX}, {0, -1}};
   for (const timespec& time : garbage) {

@@ -62,7 +62,7 @@ struct Hook {
   std::atomic<const void*> switch_cond{nullptr};
   GilView view;
   FrameReader* reader = nullptr;    // used under the GIL mutex only; nullptr: no frames can be read here
-  SelfMemory* memory = nullptr;     // nullptr: not even identities
+  ProcessMemory* memory = nullptr;  // nullptr: not even identities
   int64_t captures_paid_until = 0;  // under the GIL mutex
   Carry carry{};                    // under the GIL mutex
   uint32_t random = 0x9E3779B9;     // under the GIL mutex
@@ -409,8 +409,8 @@ absl::StatusOr<std::unique_ptr<GilWaits>> GilWaits::Install() {
   if (auto reader = FrameReader::Create(); reader.ok()) g_hook.reader = reader->release();
   delete g_hook.memory;
   g_hook.memory = nullptr;
-  if (SelfMemory memory = SelfMemory::Open(); memory.way() != SelfMemory::Way::kNone) {
-    g_hook.memory = new SelfMemory(std::move(memory));
+  if (ProcessMemory memory = ProcessMemory::Open(); memory.way() != ProcessMemory::Way::kNone) {
+    g_hook.memory = new ProcessMemory(std::move(memory));
   }
   g_hook.view = *view;
   g_hook.captures_paid_until = 0;

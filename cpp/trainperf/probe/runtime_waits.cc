@@ -54,7 +54,7 @@ struct Hook {
   TpStopOffsets stop{};
   uint64_t threads_head = 0;
   uint64_t lock_types[2] = {};  // of the locks that a program takes, where these are PyMutexes
-  SelfMemory* memory = nullptr;
+  ProcessMemory* memory = nullptr;
   std::atomic_flag capturing = ATOMIC_FLAG_INIT;  // guards what follows
   FrameReader* reader = nullptr;                  // nullptr: no frames can be read here
   int64_t captures_paid_until = 0;
@@ -401,11 +401,11 @@ absl::StatusOr<std::unique_ptr<RuntimeWaits>> RuntimeWaits::Install() {
   g_hook.lock_types[1] = TypeOfLocks("RLock");
   delete g_hook.memory;
   g_hook.memory = nullptr;
-  SelfMemory memory = SelfMemory::Open();
-  if (memory.way() == SelfMemory::Way::kNone) {
+  ProcessMemory memory = ProcessMemory::Open();
+  if (memory.way() == ProcessMemory::Way::kNone) {
     return absl::PermissionDeniedError("neither process_vm_readv nor /proc/self/mem may be used here");
   }
-  g_hook.memory = new SelfMemory(std::move(memory));
+  g_hook.memory = new ProcessMemory(std::move(memory));
   delete g_hook.reader;
   g_hook.reader = nullptr;
   if (auto reader = FrameReader::Create(); reader.ok()) g_hook.reader = reader->release();

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
+import children
 import churn
 import cost
 import lives
@@ -16,7 +17,7 @@ import sampler
 import stacks
 import waits
 
-MODULES = (churn, cost, lives, runtime, sampler, stacks, waits)
+MODULES = (children, churn, cost, lives, runtime, sampler, stacks, waits)
 
 if __name__ == "__main__":
     name = sys.argv[2]

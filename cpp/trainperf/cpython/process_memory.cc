@@ -1,14 +1,16 @@
-#include "trainperf/cpython/self_memory.h"
+#include "trainperf/cpython/process_memory.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <utility>
 
 namespace trainperf {
 
-SelfMemory SelfMemory::Open(Way best) {
-  SelfMemory memory;
+ProcessMemory ProcessMemory::Open(Way best) {
+  ProcessMemory memory;
   memory.pid_ = getpid();
   const auto works = [&memory](Way way) {
     memory.way_ = way;
@@ -25,25 +27,43 @@ SelfMemory SelfMemory::Open(Way best) {
   return memory;
 }
 
-SelfMemory::SelfMemory(SelfMemory&& other) noexcept { *this = std::move(other); }
+ProcessMemory ProcessMemory::OpenOther(pid_t pid, Way best) {
+  ProcessMemory memory;
+  memory.pid_ = pid;
+  char byte;
+  const iovec local = {&byte, 1};
+  const iovec remote = {nullptr, 1};  // never mapped: who may read hears of that
+  if (best == Way::kVmRead && (process_vm_readv(pid, &local, 1, &remote, 1, 0) == 1 || errno == EFAULT)) {
+    memory.way_ = Way::kVmRead;
+    return memory;
+  }
+  char path[32];
+  snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+  if (best != Way::kNone) memory.fd_ = open(path, O_RDONLY | O_CLOEXEC);
+  if (memory.fd_ >= 0) memory.way_ = Way::kProcMem;
+  return memory;
+}
 
-SelfMemory& SelfMemory::operator=(SelfMemory&& other) noexcept {
+ProcessMemory::ProcessMemory(ProcessMemory&& other) noexcept { *this = std::move(other); }
+
+ProcessMemory& ProcessMemory::operator=(ProcessMemory&& other) noexcept {
   std::swap(way_, other.way_);
   std::swap(pid_, other.pid_);
+  std::swap(shift_, other.shift_);
   std::swap(fd_, other.fd_);
   return *this;
 }
 
-SelfMemory::~SelfMemory() {
+ProcessMemory::~ProcessMemory() {
   if (fd_ >= 0) close(fd_);
 }
 
-bool SelfMemory::Read(uint64_t address, void* to, size_t size) const {
+bool ProcessMemory::Read(uint64_t address, void* to, size_t size) const {
   const iovec piece = {reinterpret_cast<void*>(address), size};
   return ReadPieces(&piece, 1, to) == 1;
 }
 
-size_t SelfMemory::ReadPieces(const iovec* pieces, size_t count, void* to) const {
+size_t ProcessMemory::ReadPieces(const iovec* pieces, size_t count, void* to) const {
   if (count > kMaxPieces) count = kMaxPieces;
   size_t total = 0;
   for (size_t i = 0; i < count; ++i) total += pieces[i].iov_len;
