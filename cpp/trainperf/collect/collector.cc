@@ -81,7 +81,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
       timeline_(options.timeline, &closed_steps_),
       device_(writer_.get(), &timeline_, options.budget),
       budget_(options.budget),
-      gil_(options.gil, options.sampler_hz),
+      gil_(options.gil, options.sampler_hz, &worker_stacks_),
       path_(writer_->path()) {
   writer_->SetStacks(&StackTable::Get());
   if (host_.throttled_why().empty()) {
@@ -472,6 +472,7 @@ void Collector::WriteOwnCost() {
   writer_->SetDropped("threads_without_ring", static_cast<int64_t>(marks.refused));
   writer_->SetDropped("late_events", timeline_.late_events());
   writer_->SetDropped("threads", static_cast<int64_t>(ThreadTable::Get().refused()));
+  writer_->SetDropped("worker_samples", static_cast<int64_t>(worker_stacks_.dropped()));
   writer_->SetDropped("stacks", static_cast<int64_t>(StackTable::Get().refused()));
   gil_.WriteOwnCost(writer_.get());
 }

@@ -121,7 +121,8 @@ class Collector {
   DeviceFeed device_;
   HostProbe host_;
   HostReadings host_readings_{&host_};
-  LoaderWorkers workers_;
+  WorkerStacks worker_stacks_;  // outlives gil_, whose sampler looks at it
+  LoaderWorkers workers_{&worker_stacks_};
   CpuRooms cpu_rooms_;
   ThreadNames thread_names_;
   Budget budget_;

@@ -39,6 +39,7 @@ void GilProbes::Start(RunWriter* writer) {
     if (waits.ok()) runtime_waits_ = *std::move(waits);
   }
   GilSamplerOptions sampler;
+  sampler.workers = workers_;
   sampler.look_at_gil = tier_ != GilTier::kOff;
   sampler.estimate_waits = sampler.look_at_gil && waits_ == nullptr && tier_ != GilTier::kBusyOnly;
   std::string why_not_sampled = "sampler_hz is 0";

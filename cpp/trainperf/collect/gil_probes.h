@@ -29,7 +29,9 @@ enum class GilTier { kAuto, kExact, kProcfs, kBusyOnly, kOff };
 
 class GilProbes {
  public:
-  GilProbes(GilTier tier, double sampler_hz) : tier_(tier), asked_hz_(sampler_hz), hz_(sampler_hz) {}
+  // `workers`: looked at by the sampler; outlives this.
+  GilProbes(GilTier tier, double sampler_hz, WorkerStacks* workers = nullptr)
+      : tier_(tier), workers_(workers), asked_hz_(sampler_hz), hz_(sampler_hz) {}
 
   void Start(RunWriter* writer);  // Requires GIL.
   void RemoveWaits();             // Requires GIL. Idempotent. Both hooks
@@ -56,6 +58,7 @@ class GilProbes {
                   const std::string& why_not_sampled, RunWriter* writer) const;
 
   const GilTier tier_;
+  WorkerStacks* const workers_;
   const double asked_hz_;
   bool began_without_gil_ = false;
   double hz_;

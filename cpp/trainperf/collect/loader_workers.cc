@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kSoonNs = 100'000'000;
 constexpr int64_t kLatestNs = 1'000'000'000;
+constexpr int kMostTries = 8;  // to find a worker's main thread
 
 }  // namespace
 
@@ -51,10 +52,38 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* 
     std::lock_guard<std::mutex> lock(mutex_);
     const auto gone = [&](const Worker& other) { return other.pid == worker.pid; };
     workers_.erase(std::remove_if(workers_.begin(), workers_.end(), gone), workers_.end());
+    if (stacks_ != nullptr) stacks_->Remove(worker.pid);
   }
   for (const Worker& worker : looked_at) {
     const ProcessWait wait = ReadProcessWait(worker.pid);
     if (wait.known) writer->AddWorkerLook({worker.loader, worker.pid, wait.syscall, wait.shared});
+  }
+  if (stacks_ != nullptr) ReadStacks(writer);
+}
+
+// Those that were looked at since, and has others, at work by now, be looked at from now on.
+void LoaderWorkers::ReadStacks(RunWriter* writer) {
+  stacks_->Drain([&](const WorkerSample& sample) { writer->AddWorkerSample(sample); });
+  std::vector<Worker> fresh;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Worker& worker : workers_) {
+      if (!worker.at_work || worker.tries >= kMostTries) continue;
+      ++worker.tries;
+      fresh.push_back(worker);
+    }
+  }
+  for (const Worker& worker : fresh) {
+    const absl::Status status = stacks_->Add(worker.loader, worker.pid);
+    if (absl::IsNotFound(status)) continue;
+    if (!stacks_known_) {
+      stacks_known_ = true;
+      writer->SetTier("worker_stacks", status.ok() ? "sampled" : "off", std::string(status.message()));
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Worker& known : workers_) {
+      if (known.pid == worker.pid) known.tries = kMostTries;
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainperf/collect/cpu_rooms.h"
+#include "trainperf/probe/worker_stacks.h"
 #include "trainperf/run/run_writer.h"
 
 namespace trainperf {
@@ -20,6 +21,8 @@ namespace trainperf {
 // Thread-safe.
 class LoaderWorkers {
  public:
+  // `stacks`: where those at work are to be looked at for their stacks; nullptr: nowhere.
+  explicit LoaderWorkers(WorkerStacks* stacks = nullptr) : stacks_(stacks) {}
   void Watch(uint32_t loader, int32_t pid, int64_t now_ns);
   // Those that are watched now.
   void AtWork(uint32_t loader, int64_t now_ns);
@@ -36,10 +39,15 @@ class LoaderWorkers {
     int64_t since_ns;
     int64_t due_ns;
     bool at_work;
+    int tries = 0;  // to have its stack read
     int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
   };
 
-  std::mutex mutex_;  // never held while /proc is read: Watch() is called with the GIL held
+  void ReadStacks(RunWriter* writer);
+
+  WorkerStacks* const stacks_;
+  bool stacks_known_ = false;  // whether they can be read
+  std::mutex mutex_;           // never held while /proc is read: Watch() is called with the GIL held
   std::vector<Worker> workers_;
   size_t next_look_ = 0;  // of workers_
 };

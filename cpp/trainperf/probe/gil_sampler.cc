@@ -121,6 +121,7 @@ class Sampler : public GilSampler {
   BesideSigns beside_;
   uint32_t random_ = 0x9E3779B9;
   LookPace pace_;
+  int64_t workers_cpu_ns_ = 0;  // for looks at workers, which have a pace of their own
 
   SpscRing<Event> ring_;
   std::atomic<ThreadId> watched_{0};
@@ -148,6 +149,7 @@ absl::Status Sampler::Begin() {
     LearnNativeTids();  // where it fails, holders on 3.10 are known by their thread state only
     any_tstate_ = reinterpret_cast<uint64_t>(PyThreadState_Get());
     threads_head_ = reinterpret_cast<uint64_t>(TpThreadsHeadAddress());
+    if (options_.workers != nullptr) options_.workers->Begin(options_.look_at_gil ? &gil_ : nullptr);
   } else {
     why_ = absl::StrCat("no stacks: ", std::string(reader.status().message()));
   }
@@ -213,7 +215,8 @@ int64_t Sampler::PeriodNs() {
   if (pace_.first() || samples_.load(std::memory_order_relaxed) % kReadCpuEvery == 0) {
     cpu_ns_.store(ThreadCpuNs(), std::memory_order_relaxed);
   }
-  return pace_.NextNs(period_ns_.load(std::memory_order_relaxed), cpu_ns_.load(std::memory_order_relaxed));
+  const int64_t looks_cpu_ns = cpu_ns_.load(std::memory_order_relaxed) - workers_cpu_ns_;
+  return pace_.NextNs(period_ns_.load(std::memory_order_relaxed), looks_cpu_ns);
 }
 
 void Sampler::Run() {
@@ -231,6 +234,7 @@ void Sampler::Run() {
     // From Py_Finalize on there is nothing to be seen, and thread states are freed by the dozen.
     if (Py_IsInitialized() != 0) {
       Tick(now_ns, std::max(before_ns, now_ns - kMaxGapPeriods * period_ns));
+      if (options_.workers != nullptr) workers_cpu_ns_ += options_.workers->Look(now_ns);
     }
     before_ns = now_ns;
   }

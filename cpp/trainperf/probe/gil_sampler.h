@@ -18,13 +18,15 @@
 
 #include "absl/status/statusor.h"
 #include "trainperf/event/event.h"
+#include "trainperf/probe/worker_stacks.h"
 
 namespace trainperf {
 
 struct GilSamplerOptions {
-  int64_t period_ns = 16'000'000;  // mean; jittered by +-75 %
-  bool estimate_waits = false;     // the exact hook is off: tier procfs
-  bool look_at_gil = true;         // false: there is none to be seen; states and stacks of the watched thread only
+  int64_t period_ns = 16'000'000;   // mean; jittered by +-75 %
+  bool estimate_waits = false;      // the exact hook is off: tier procfs
+  bool look_at_gil = true;          // false: there is none to be seen; states and stacks of the watched thread only
+  WorkerStacks* workers = nullptr;  // looked at beside the watched thread; outlives the sampler
 };
 
 class GilSampler {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "trainperf/run/words.h"
+
 namespace trainperf {
 
 void Loaders::Add(const FetchRecord& f) {
@@ -76,6 +78,17 @@ void Loaders::Add(const WorkerLook& look) {
   worker.unwritten = true;
 }
 
+void Loaders::Add(const WorkerSample& sample) {
+  std::tuple key(sample.loader, sample.stack, sample.state, sample.call);
+  if (stacks_.size() >= kMaxStacks && stacks_.count(key) == 0) {
+    key = {sample.loader, 0, sample.state, sample.state == SampleState::kBlocked ? -1 : 0};
+    if (stacks_.size() >= kMaxStacks + kMaxLoaders && stacks_.count(key) == 0) return;
+  }
+  Samples& samples = stacks_[key];
+  ++samples.count;
+  samples.unwritten = true;
+}
+
 absl::Status Loaders::Write(Database& db) {
   for (const auto& [loader, f] : fetches_) {
     if (!f.unwritten) continue;
@@ -110,15 +123,23 @@ absl::Status Loaders::Write(Database& db) {
                                        static_cast<int64_t>(wait.second), looks));
     }
   }
+  for (const auto& [key, samples] : stacks_) {
+    if (!samples.unwritten) continue;
+    const auto& [loader, stack, state, call] = key;
+    TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO worker_stack VALUES (?, ?, ?, ?, ?)", loader, stack,
+                                     std::string_view(WordOf(kSampleStateNames, state)), call, samples.count));
+  }
   return absl::OkStatus();
 }
 
 void Loaders::Written() {
+  for (auto& [key, samples] : stacks_) samples.unwritten = false;
   for (auto& [loader, f] : fetches_) f.unwritten = false;
   for (Worker& worker : workers_) worker.unwritten = false;
 }
 
 void Loaders::MarkAllUnwritten() {
+  for (auto& [key, samples] : stacks_) samples.unwritten = true;
   for (auto& [loader, f] : fetches_) f.unwritten = true;
   for (Worker& worker : workers_) worker.unwritten = true;
 }

@@ -1,5 +1,5 @@
-// Tables fetch, fetch_ready, fetch_awaited, worker, worker_state and worker_wait: what the DataLoaders and their worker
-// processes did, in sums.
+// Tables fetch, fetch_ready, fetch_awaited, worker, worker_state, worker_wait and worker_stack: what the DataLoaders
+// and their worker processes did, in sums.
 
 #ifndef TRAINPERF_RUN_LOADERS_H_
 #define TRAINPERF_RUN_LOADERS_H_
@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,12 @@ class Loaders : public RunPart {
   static constexpr size_t kMaxWaits = 64;      // system calls of one worker
   static constexpr int kMaxReady = 64;         // this many or more
   static constexpr size_t kMaxAwaited = 1024;  // rows of fetch_awaited of one loader
+  static constexpr size_t kMaxStacks = 16384;  // rows of worker_stack; beyond, new stacks are summed as stack 0
 
   void Add(const FetchRecord& fetch);
   void Add(const WorkerReading& reading);
   void Add(const WorkerLook& look);
+  void Add(const WorkerSample& sample);
   void ClearFetches() { fetches_.clear(); }
   // Readings of workers beyond the table.
   int64_t refused_readings() const { return refused_readings_; }
@@ -68,7 +71,13 @@ class Loaders : public RunPart {
     bool unwritten = true;
   };
 
+  struct Samples {
+    int64_t count = 0;
+    bool unwritten = true;
+  };
+
   std::map<uint32_t, Fetches> fetches_;
+  std::map<std::tuple<uint32_t, StackId, SampleState, int32_t>, Samples> stacks_;  // by loader, ..., and system call
   std::vector<Worker> workers_;
   std::map<std::pair<uint32_t, int32_t>, size_t> latest_worker_;  // by loader and pid; pids are used again
   int64_t refused_readings_ = 0;

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "trainperf/base/name_table.h"
 #include "trainperf/base/stack_table.h"
+#include "trainperf/event/worker_sample.h"
 #include "trainperf/timeline/records.h"
 
 namespace trainperf {
@@ -98,6 +99,7 @@ class RunWriter : public TimelineSink {
   virtual void AddWorkerReading(const WorkerReading& reading) = 0;
   // Of a worker that was read before.
   virtual void AddWorkerLook(const WorkerLook& look) = 0;
+  virtual void AddWorkerSample(const WorkerSample& sample) = 0;
   virtual void AddHostReading(const HostReading& reading) = 0;
   // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".
   virtual void SetOverhead(const std::string& where, int64_t ns) = 0;

@@ -48,7 +48,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 6);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 7);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }
@@ -348,6 +348,30 @@ TEST(RunWriterTest, FetchesByTheWorkerThatTheyWaitedFor) {
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT count FROM fetch"), "6");
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM fetch_awaited"),
               ElementsAre("1|-1|3|1|100", "1|0|1|1|30", "1|0|4|2|170"));
+}
+
+TEST(RunWriterTest, SumsSamplesOfWorkersByLoaderStackAndState) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  writer->AddWorkerSample({7, 3, SampleState::kBlocked, 257});
+  writer->AddWorkerSample({7, 3, SampleState::kPython, 0});
+  ASSERT_TRUE(writer->Commit().ok());
+  writer->AddWorkerSample({7, 3, SampleState::kBlocked, 257});
+  writer->AddWorkerSample({8, 0, SampleState::kUnknown, 0});
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_stack ORDER BY loader, state"),
+              ElementsAre("7|3|blocked|257|2", "7|3|python|0|1", "8|0|unknown|0|1"));
+}
+
+TEST(RunWriterTest, SumsSamplesOfWorkersBeyondTheTableAsNoStack) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  for (StackId stack = 1; stack <= 20000; ++stack) {
+    writer->AddWorkerSample({7, stack, SampleState::kNative, 0});
+  }
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT COUNT(*), SUM(samples), SUM(samples * (stack = 0)) FROM worker_stack"),
+              ElementsAre("16385|20000|3616"));
 }
 
 TEST(RunWriterTest, InWhatAWorkerWaits) {

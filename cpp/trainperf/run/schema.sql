@@ -1,10 +1,10 @@
--- The schema of a run file, version 6. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 7. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -202,6 +202,18 @@ CREATE TABLE worker_wait (
   shared INTEGER NOT NULL,
   looks INTEGER NOT NULL,
   PRIMARY KEY (worker, call, shared)
+) WITHOUT ROWID;
+
+-- Samples of the main threads of a loader's workers at work, some fifty a second over all workers (since version 7). stack: 0:
+-- it could not be read, or there were too many. state: as a step sample's in `detail`; unknown: it ran, in Python or native
+-- code. call: the number of the system call that it waited in; -1: in none, as for a page of memory; 0 where it ran.
+CREATE TABLE worker_stack (
+  loader INTEGER NOT NULL,
+  stack INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  call INTEGER NOT NULL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (loader, stack, state, call)
 ) WITHOUT ROWID;
 
 CREATE TABLE thread (
@@ -477,6 +489,13 @@ SELECT loader, pid, ROUND((last_ns - NULLIF(at_work_ns, 0)) / 1e9, 1) AS seconds
   ROUND(100.0 * (last_cpu_ns - at_work_cpu_ns) / NULLIF(last_ns - NULLIF(at_work_ns, 0), 0), 1) AS cpu_percent,
   (SELECT GROUP_CONCAT(state || ':' || worker_state.readings, ' ') FROM worker_state WHERE worker = worker.id) AS states
 FROM worker ORDER BY loader, pid;
+
+-- What the workers of each loader do, by innermost line; `frames` has the callers.
+CREATE VIEW worker_lines AS
+SELECT loader, state, IIF(state = 'blocked', call, NULL) AS system_call, function, file, line, SUM(samples) AS samples,
+  ROUND(100.0 * SUM(samples) / (SELECT SUM(samples) FROM worker_stack AS whole WHERE whole.loader = worker_stack.loader), 1) AS percent
+FROM worker_stack LEFT JOIN stack ON stack.id = worker_stack.stack LEFT JOIN site ON site.id = stack.site
+GROUP BY loader, state, system_call, site.id ORDER BY SUM(samples) DESC;
 
 CREATE VIEW longest_spans AS
 SELECT kind, step, ROUND((end_ns - start_ns) / 1e6, 3) AS ms, ROUND(cpu_ns / 1e6, 3) AS cpu_ms, object, value,

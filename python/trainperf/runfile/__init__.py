@@ -38,6 +38,7 @@ from trainperf.runfile.records import (
     Thread,
     Tier,
     Worker,
+    WorkerSamples,
 )
 
 __all__ = [
@@ -74,4 +75,5 @@ __all__ = [
     "Thread",
     "Tier",
     "Worker",
+    "WorkerSamples",
 ]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainperf.runfile.records import Awaited, Loader, LoaderFetches, Worker
+from trainperf.runfile.records import Awaited, Loader, LoaderFetches, Worker, WorkerSamples
 from trainperf.runfile.schema import TABLES, RunDatabase
 
 
@@ -18,6 +18,9 @@ def read_loaders(database: RunDatabase, objects: Mapping[int, tuple[str, Mapping
     awaited: defaultdict[int, list[Awaited]] = defaultdict(list)
     for loader, *values in database.rows("fetch_awaited", "iiiii"):
         awaited[loader].append(Awaited(*values))
+    inside: defaultdict[int, list[WorkerSamples]] = defaultdict(list)
+    for loader, stack, state, *counts in database.rows("worker_stack", "iisii"):
+        inside[loader].append(WorkerSamples(stack, state, *counts))
     fetches = {row[0]: row[1:] for row in database.rows("fetch", "i" * 14)}
     ids = sorted(fetches.keys() | {id for id, (kind, _) in objects.items() if kind == "loader"})
     return {
@@ -26,6 +29,7 @@ def read_loaders(database: RunDatabase, objects: Mapping[int, tuple[str, Mapping
             description=objects.get(id, ("", {}))[1],
             fetches=_loader_fetches(fetches.get(id, (0,) * 13), ready[id], awaited[id]),
             workers=workers.get(id, ()),
+            inside=inside[id],
         )
         for id in ids
     }

@@ -127,6 +127,16 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSamples:
+    """What a loader's workers were seen doing at work, in samples of their main threads."""
+
+    stack: int  # 0: not known
+    state: str  # as a Detail's of the training thread; "unknown": it ran, in Python or native code
+    syscall: int  # that it waited in; -1: in none, as for a page of memory; 0 where it ran
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Awaited:
     """Fetches that waited for a batch to be made."""
 
@@ -167,6 +177,7 @@ class Loader:
     ]  # dataset, num_workers, batch_size, pin_memory, persistent_workers, prefetch_factor, ...
     fetches: LoaderFetches
     workers: Sequence[Worker]
+    inside: Sequence[WorkerSamples] = ()  # of all workers together; older runs have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -94,6 +94,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "worker_state": ("worker", "state", "readings"),
     "worker_wait": ("worker", "call", "shared", "looks"),
+    "worker_stack": ("loader", "stack", "state", "call", "samples"),
     "thread": ("id", "native_tid", "name", "role", "gil_wait_ns", "gil_waits"),
     "object": ("id", "kind", "description"),
     "site": ("id", "file", "function", "line"),
@@ -120,6 +121,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
 SINCE_VERSION_4: Final = frozenset({"fetch_awaited"})
 SINCE_VERSION_5: Final = frozenset({"worker_wait"})
+SINCE_VERSION_7: Final = frozenset({"worker_stack"})
 COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the first
     ("host", "faults"): 3,
     ("host", "system_ns"): 3,
@@ -144,7 +146,7 @@ _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
 def columns_of(table: str, version: int) -> tuple[str, ...]:
     """Of a table in files of that version; none where it had no such table."""
-    since = ((SINCE_VERSION_2, 2), (SINCE_VERSION_4, 4), (SINCE_VERSION_5, 5))
+    since = ((SINCE_VERSION_2, 2), (SINCE_VERSION_4, 4), (SINCE_VERSION_5, 5), (SINCE_VERSION_7, 7))
     if any(version < first and table in tables for tables, first in since):
         return ()
     return tuple(c for c in TABLES[table] if version >= COLUMNS_SINCE.get((table, c), 1))
