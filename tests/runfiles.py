@@ -339,6 +339,11 @@ class RunFile(DeviceParts):
             self._add("worker_wait", worker=id, call=call, shared=int(shared), looks=looks)
         return self
 
+    def inside(self, loader: int, samples: int, *frames: str, state: str = "native", call: int = 0) -> RunFile:
+        """Samples of its workers; frames as `stack` takes them."""
+        self._add("worker_stack", loader=loader, stack=self.stack(*frames), state=state, call=call, samples=samples)
+        return self
+
     def tier(self, probe: str, tier: str, why: str = "") -> RunFile:
         self._rows["tier"] = [row for row in self._rows["tier"] if row["probe"] != probe]
         return self._add("tier", probe=probe, tier=tier, why=why)

@@ -97,7 +97,7 @@ class _Function:
         self.lines[at.line] = self.lines.get(at.line, 0) + d.ns
         if at.line not in self.stacks or d.ns > self.stacks[at.line][0]:
             self.stacks[at.line] = (d.ns, stack)
-        leaf = _library_call(stack, at)
+        leaf = library_call(stack, at)
         self.leaves[leaf] = self.leaves.get(leaf, 0) + d.ns
         caller = _caller(stack, at)
         if caller is not None:
@@ -109,7 +109,7 @@ class _Function:
         stack = self.stacks[max(self.lines, key=lambda line: self.lines[line])][1]
         at = frames.user_frame(stack)
         assert at is not None  # only stacks with one are added
-        leaf = _library_call(stack, at)
+        leaf = library_call(stack, at)
         return Spot(
             frame=at,
             leaf=leaf,
@@ -479,7 +479,7 @@ def _caller(stack: Sequence[Frame], at: frames.FrameLike) -> Frame | None:
     return None
 
 
-def _library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
+def library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
     """What the user's line called: the outermost library frame below it, with its module; of a module, its forward."""
     called: Frame | None = None
     for f in stack:

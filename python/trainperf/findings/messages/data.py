@@ -115,6 +115,8 @@ _TOO_SLOW: Final = Message(
         "only {few_looks:snapshot} of the workers",
         "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], "
         "runnable in {running} of {looks:snapshot}",
+        "{line_share} of the workers' busy time is [[calls?in {calls}, called at {line}]][[!calls?at {line}]] "
+        "({spent})",
         "{thread} waits {kept_off} of each step for a CPU that the workers use",
         "{usable:CPU} usable",
     ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainperf.findings import cpus, loaders, source_marks
+from trainperf.findings import cpus, frames, inside_workers, loaders, source_marks
 from trainperf.findings.confidence import confidence
 from trainperf.findings.cpu_use import in_force, usable_cpus, workers_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
@@ -20,6 +20,7 @@ from trainperf.findings.trainer_words import arguments, own_loader
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.inside_workers import Inside
     from trainperf.findings.loaders import WorkerView
     from trainperf.findings.places import Holder
     from trainperf.runfile import Awaited, Loader
@@ -58,6 +59,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     usable = usable_cpus(facts.run)
     # Cheaper samples shorten the training thread's waits for a CPU, too.
     kept_off = facts.waits_for_cpu() if crowded and why.variant in _TAKE_ALL else {}
+    inside = inside_workers.inside(facts, (main, *alike))
     return Diagnosis(
         variant=why.variant,
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
@@ -69,12 +71,13 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             **fetches.params(),
             "further": fetches.few_are_late or 2 * fetches.empty < fetches.total,
             **({} if facts.of_trace else _seen(view)),
+            **_inside(facts, inside),
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
             "usable": Count(usable) if usable else None,
             "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
             **why.params,
         },
-        place=why.place or loaders.dataset_place(main, facts),
+        place=why.place or _place(facts, inside) or loaders.dataset_place(main, facts),
         who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
         affected=fetches.slow_count,
         sure=_sure(facts, view),
@@ -166,6 +169,25 @@ def _seen(view: WorkerView) -> Params:
         "looks": Count(view.looks),
         "several": view.count > 1,
     }
+
+
+def _inside(facts: Facts, inside: Inside) -> Params:
+    """The line that most of the workers' time goes to."""
+    line = inside.main()
+    if line is None:
+        return {}
+    return {
+        "line_share": Share(line.count / inside.busy),
+        "line": frames.label(line.frame, facts.base),
+        "calls": line.calls or None,
+        "spent": line.spent(),
+    }
+
+
+def _place(facts: Facts, inside: Inside) -> str:
+    """Of that line, where it is the user's."""
+    line = inside.main()
+    return frames.place(line.frame, facts.base) if line is not None and frames.is_user_file(line.frame.file) else ""
 
 
 def _sure(facts: Facts, view: WorkerView) -> Sure:

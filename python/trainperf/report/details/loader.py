@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from trainperf.findings import frames, inside_workers
 from trainperf.findings import loaders as of
+from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 6
 _WORKERS: Final = 16
+_LINES: Final = 10
+_ACTIVITIES: Final[dict[inside_workers.Activity, str]] = {
+    "samples": "fetch of samples",
+    "transforms": "transforms",
+    "collate": "collate",
+    "shared memory": "copy into shared memory",
+    "queue": "hand-over to the queue",
+    "idle": "idle, waiting for indices",
+    "other": "other",
+}
 _STATES: Final = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "Z": "ended", "?": "gone"}
 
 
@@ -24,6 +36,24 @@ class WorkerRow:
     cpu_share: float | None
     seconds: float
     states: tuple[tuple[str, float], ...]  # words, share of readings; most often first
+
+
+@dataclass(frozen=True, slots=True)
+class InsideRow:
+    """A line that workers spend time in."""
+
+    share: float  # of the samples
+    activity: str
+    place: str  # "Data.__getitem__ (data.py:88)"
+    calls: str
+    spent: str  # "waiting for a file 60%, CPU 40%"
+
+
+@dataclass(frozen=True, slots=True)
+class InsidePanel:
+    samples: int
+    activities: tuple[tuple[str, float], ...]  # words, share of the samples; largest first
+    rows: tuple[InsideRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +77,7 @@ class LoaderPanel:
     starved: float | None  # share of the fetches that found none; None: not known
     workers: tuple[WorkerRow, ...]
     workers_left_out: int
+    inside: InsidePanel | None  # None: too few samples
     in_process: bool
 
 
@@ -90,7 +121,29 @@ def _panel(loader: Loader, facts: Facts) -> LoaderPanel:
         starved=known.get(0, 0) / sum(known.values()) if sum(known.values()) else None,
         workers=tuple(WorkerRow(w.pid, w.cpu_share, w.seconds, _states(w.states)) for w in loader.workers[:_WORKERS]),
         workers_left_out=max(0, len(loader.workers) - _WORKERS),
+        inside=_inside(loader, facts),
         in_process=of.num_workers(loader) == 0 and not loader.workers,
+    )
+
+
+def _inside(loader: Loader, facts: Facts) -> InsidePanel | None:
+    found = inside_workers.inside(facts, [loader])
+    if not found.told:
+        return None
+    return InsidePanel(
+        samples=found.samples,
+        activities=tuple((_ACTIVITIES[a], n / found.samples) for a, n in found.activities.most_common()),
+        rows=tuple(
+            InsideRow(
+                share=line.count / found.samples,
+                activity=_ACTIVITIES[line.activity],
+                place=frames.label(line.frame, facts.base),
+                calls=line.calls,
+                spent=line.spent(),
+            )
+            for line in found.lines[:_LINES]
+            if line.count >= limit("show_share") * found.samples
+        ),
     )
 
 
