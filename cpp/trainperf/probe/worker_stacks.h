@@ -1,4 +1,4 @@
-// Where the main threads of DataLoader workers are, and whether they run or wait: one worker at a time, in turns.
+// Where the main threads of DataLoader workers are, and whether they run or wait: two workers at a time, in turns.
 //
 //   WorkerStacks stacks;
 //   stacks.Add(loader, pid);                     // the collector's thread
