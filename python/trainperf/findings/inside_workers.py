@@ -99,7 +99,7 @@ def inside(facts: Facts, found: Iterable[Loader]) -> Inside:
         if activity == "idle":
             continue
         frame = _frame(stack)
-        calls = library_call(stack, frame)
+        calls = library_call(stack, frame) if frames.is_users(frame, stack) else ""
         line = lines.setdefault((activity, frame.file, frame.line, calls), Line(activity, frame, calls))
         line.states[_state(sample.state, sample.syscall, facts.machine)] += sample.count
     return Inside(sum(activities.values()), activities, sorted(lines.values(), key=lambda v: -v.count))

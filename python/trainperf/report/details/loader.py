@@ -24,7 +24,7 @@ _ACTIVITIES: Final[dict[inside_workers.Activity, str]] = {
     "collate": "collate",
     "shared memory": "copy into shared memory",
     "queue": "hand-over to the queue",
-    "idle": "idle, waiting for indices",
+    "idle": "idle",
     "other": "other",
 }
 _STATES: Final = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "Z": "ended", "?": "gone"}
@@ -132,7 +132,11 @@ def _inside(loader: Loader, facts: Facts) -> InsidePanel | None:
         return None
     return InsidePanel(
         samples=found.samples,
-        activities=tuple((_ACTIVITIES[a], n / found.samples) for a, n in found.activities.most_common()),
+        activities=tuple(
+            (_ACTIVITIES[a], n / found.samples)
+            for a, n in found.activities.most_common()
+            if n >= limit("show_share") * found.samples
+        ),
         rows=tuple(
             InsideRow(
                 share=line.count / found.samples,
