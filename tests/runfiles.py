@@ -377,12 +377,15 @@ class RunFile(DeviceParts):
         faults: Callable[[int], int] | None = None,
         system: float = -1,
         returned_bytes: int = -1,
+        machine: Mapping[str, float] | None = None,
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
         `process_cpus`, `other_cpus`: as functions, the CPU seconds so far. `throttled`, `system`: ms per second;
-        -1: not known. `faults`: so far, by reading; None: not known.
+        -1: not known. `faults`: so far, by reading; None: not known. `machine`: what its counters grow by a second.
         """
+        for i, name in enumerate(machine or {}):
+            self._add("counter", id=i + 1, name=name)
         for reading in range(seconds + 1):
             second = first + reading * every
             process = process_cpus(second) if callable(process_cpus) else second * process_cpus
@@ -401,6 +404,10 @@ class RunFile(DeviceParts):
                 system_ns=-1 if system < 0 else _ns(second * system),
                 returned_bytes=returned_bytes,
             )
+            for i, each in enumerate((machine or {}).values()):
+                if reading == 0 or each:
+                    at_ns = 1_000_000_000_000 + round(second * 10**9)
+                    self._add("machine", counter=i + 1, at_ns=at_ns, so_far=round(10**9 + second * each))
         return self
 
     # Writing.

@@ -1,4 +1,4 @@
-// Reading the kernel's small text files without allocating.
+// Reading the kernel's small text files.
 
 #ifndef TRAINPERF_BASE_PROC_TEXT_H_
 #define TRAINPERF_BASE_PROC_TEXT_H_
@@ -7,11 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace trainperf {
 
-// The first `count` unsigned decimal numbers of the file behind `fd`, which is read from its start. How many were
-// there.
+// Without allocating: the first `count` unsigned decimal numbers of the file behind `fd`, which is read from its start.
+// How many were there.
 inline int ReadInts(int fd, int64_t* values, int count) {
   char text[256];
   const ssize_t size = pread(fd, text, sizeof(text), 0);
@@ -27,6 +28,9 @@ inline int ReadInts(int fd, int64_t* values, int count) {
   }
   return found;
 }
+
+// The first 64 KiB or so of a file; "" when it cannot be read.
+std::string Slurp(const char* path);
 
 }  // namespace trainperf
 

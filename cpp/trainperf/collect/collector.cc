@@ -328,7 +328,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
   host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
-    host_readings_.Read(now_ns, step_thread, writer_.get());
+    host_readings_.Read(now_ns, step_thread, workers_.Pids(), writer_.get());
     cpu_rooms_.SetQuota(now_ns, host_.ReadQuotaMilli());
     cpu_rooms_.Write(writer_.get());
     WriteThreads();

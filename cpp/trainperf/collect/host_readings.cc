@@ -7,14 +7,14 @@
 namespace trainperf {
 
 void HostReadings::Begin(int64_t now_ns, RunWriter* writer) {
-  Read(now_ns, 0, writer);
+  Read(now_ns, 0, {}, writer);
   const int64_t page_fault_ns = MeasurePageFaultNs();
   if (page_fault_ns < 0) return;
   writer->SetMeta("page_bytes", absl::StrCat(PageBytes()));
   writer->SetMeta("page_fault_ns", absl::StrCat(page_fault_ns));
 }
 
-void HostReadings::Read(int64_t now_ns, ThreadId step_thread, RunWriter* writer) {
+void HostReadings::Read(int64_t now_ns, ThreadId step_thread, const std::vector<int32_t>& workers, RunWriter* writer) {
   const HostFacts facts = host_->Read();
   HostReading reading{};
   reading.at_ns = now_ns;
@@ -30,7 +30,8 @@ void HostReadings::Read(int64_t now_ns, ThreadId step_thread, RunWriter* writer)
   reading.faults = faults.faults;
   reading.system_ns = faults.system_ns;
   reading.returned_bytes = faults.returned_bytes;
-  writer->AddHostReading(reading);
+  machine_.Read(workers, &counters_);
+  writer->AddHostReading(reading, counters_);
 }
 
 }  // namespace trainperf

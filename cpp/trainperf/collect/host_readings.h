@@ -3,7 +3,7 @@
 //   HostReadings readings(&host);
 //   readings.Begin(now_ns, &writer);                   // what does not change, and the first reading
 //   readings.Look();                                   // at each wake-up
-//   readings.Read(now_ns, step_thread, &writer);       // each second
+//   readings.Read(now_ns, step_thread, workers, &writer);  // each second
 //
 // Used by one thread.
 
@@ -11,9 +11,11 @@
 #define TRAINPERF_COLLECT_HOST_READINGS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "trainperf/base/thread_table.h"
 #include "trainperf/probe/host.h"
+#include "trainperf/probe/machine.h"
 #include "trainperf/probe/page_faults.h"
 #include "trainperf/run/run_writer.h"
 
@@ -25,11 +27,14 @@ class HostReadings {
 
   void Begin(int64_t now_ns, RunWriter* writer);
   void Look() { faults_.Look(); }
-  void Read(int64_t now_ns, ThreadId step_thread, RunWriter* writer);  // step_thread 0: not known yet
+  // step_thread 0: not known yet; `workers`: pids of the DataLoader workers that live
+  void Read(int64_t now_ns, ThreadId step_thread, const std::vector<int32_t>& workers, RunWriter* writer);
 
  private:
   const HostProbe* const host_;
   PageFaults faults_;
+  MachineProbe machine_;
+  std::vector<Counter> counters_;
 };
 
 }  // namespace trainperf

@@ -27,6 +27,13 @@ void LoaderWorkers::AtWork(uint32_t loader, int64_t now_ns) {
   }
 }
 
+std::vector<int32_t> LoaderWorkers::Pids() {
+  std::vector<int32_t> pids;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const Worker& worker : workers_) pids.push_back(worker.pid);
+  return pids;
+}
+
 void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms) {
   std::vector<Worker> due, looked_at;
   {

@@ -29,6 +29,8 @@ class LoaderWorkers {
   // Writes what those are doing that were not read of late, or with `all` each, and what some of those at work wait in;
   // `rooms`: which CPUs they may use.
   void Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* rooms = nullptr);
+  // Of those that are watched now.
+  std::vector<int32_t> Pids();
 
  private:
   static constexpr size_t kLooks = 16;  // at a wake-up: they take turns

@@ -12,24 +12,10 @@
 #include <vector>
 
 #include "trainperf/base/clock.h"
+#include "trainperf/base/proc_text.h"
 
 namespace trainperf {
 namespace {
-
-constexpr size_t kEnoughOfFile = 65536;
-
-// Its first 64 KiB or so; "" when the file cannot be read.
-std::string Slurp(const char* path) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  std::string text;
-  char buffer[4096];  // most are smaller; a string of 64 KiB would cost more to clear than they cost to read
-  for (ssize_t n; text.size() < kEnoughOfFile && (n = read(fd, buffer, sizeof(buffer))) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  close(fd);
-  return text;
-}
 
 int64_t TicksToNs(int64_t ticks) {
   static const int64_t ns_per_tick = 1'000'000'000 / sysconf(_SC_CLK_TCK);

@@ -1,5 +1,7 @@
 #include "trainperf/run/facts.h"
 
+#include <algorithm>
+
 namespace trainperf {
 
 void Facts::AddNote(const std::string& text) {
@@ -31,7 +33,7 @@ void Facts::SetThreadGilWait(ThreadId id, int64_t wait_ns, int64_t waits) {
   }
 }
 
-void Facts::AddHostReading(const HostReading& reading) {
+void Facts::AddHostReading(const HostReading& reading, const std::vector<Counter>& machine) {
   if (host_seen_++ % host_stride_ != 0) return;
   if (host_.size() >= kMaxHostReadings) {
     for (size_t i = 0; i < host_.size() / 2; ++i) host_[i] = host_[2 * i];
@@ -41,7 +43,14 @@ void Facts::AddHostReading(const HostReading& reading) {
     host_is_stale_ = true;
     if ((host_seen_ - 1) % host_stride_ != 0) return;
   }
-  host_.push_back(reading);
+  Reading& kept = host_.emplace_back(Reading{reading, {}});
+  for (const Counter& counter : machine) {
+    const int64_t* known = counters_.Find(counter.name);
+    const int64_t id = known != nullptr ? *known : static_cast<int64_t>(counters_.size()) + 1;
+    counters_.Set(counter.name, id);
+    if (counters_.Find(counter.name) != nullptr) kept.machine.emplace_back(id, counter.so_far);
+  }
+  std::sort(kept.machine.begin(), kept.machine.end());
 }
 
 absl::Status Facts::Write(Database& db) {
@@ -66,14 +75,29 @@ absl::Status Facts::Write(Database& db) {
   TRAINPERF_RETURN_IF_ERROR(dropped_.WriteEach([&](const std::string& what, int64_t count) {
     return db.Run("REPLACE INTO dropped VALUES (?, ?)", what, count);
   }));
-  if (host_is_stale_) TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM host"));
+  TRAINPERF_RETURN_IF_ERROR(WriteHost(db));
+  return WriteStacks(db);
+}
+
+absl::Status Facts::WriteHost(Database& db) {
+  TRAINPERF_RETURN_IF_ERROR(counters_.WriteEach(
+      [&](const std::string& name, int64_t id) { return db.Run("REPLACE INTO counter VALUES (?, ?)", id, name); }));
+  if (host_is_stale_) {
+    TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM host"));
+    TRAINPERF_RETURN_IF_ERROR(db.Run("DELETE FROM machine"));
+  }
   for (size_t i = host_unwritten_from_; i < host_.size(); ++i) {
-    const HostReading& r = host_[i];
+    const HostReading& r = host_[i].host;
     TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO host VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", r.at_ns,
                                      r.process_cpu_ns, r.machine_busy_ns, r.machine_idle_ns, r.throttled_ns,
                                      r.rss_bytes, r.threads, r.runnable, r.faults, r.system_ns, r.returned_bytes));
+    for (const auto& [id, so_far] : host_[i].machine) {
+      const std::pair<int64_t, int64_t> same(id, so_far);  // what stands still takes no room
+      if (i > 0 && std::binary_search(host_[i - 1].machine.begin(), host_[i - 1].machine.end(), same)) continue;
+      TRAINPERF_RETURN_IF_ERROR(db.Run("REPLACE INTO machine VALUES (?, ?, ?)", id, r.at_ns, so_far));
+    }
   }
-  return WriteStacks(db);
+  return absl::OkStatus();
 }
 
 absl::Status Facts::WriteStacks(Database& db) {
@@ -107,6 +131,7 @@ void Facts::MarkAll(bool unwritten) {
   objects_.MarkAll(unwritten);
   overhead_.MarkAll(unwritten);
   dropped_.MarkAll(unwritten);
+  counters_.MarkAll(unwritten);
   host_is_stale_ = unwritten;
   host_unwritten_from_ = unwritten ? 0 : host_.size();
   if (unwritten) stacks_written_ = sites_written_ = 0;

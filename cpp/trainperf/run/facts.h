@@ -86,7 +86,7 @@ class Facts : public RunPart {
   void SetObject(uint32_t id, const std::string& kind, const std::string& description) {
     objects_.Set(id, {kind, description});
   }
-  void AddHostReading(const HostReading& reading);
+  void AddHostReading(const HostReading& reading, const std::vector<Counter>& machine);
   void SetOverhead(const std::string& where, int64_t ns) { overhead_.Set(where, ns); }
   void SetDropped(const std::string& what, int64_t count) { dropped_.Set(what, count); }
   void SetStacks(const StackTable* table) { stacks_ = table; }
@@ -128,7 +128,14 @@ class Facts : public RunPart {
   KeyedFacts<std::string, int64_t> overhead_{256};
   KeyedFacts<std::string, int64_t> dropped_{256};
 
-  std::vector<HostReading> host_;
+  struct Reading {
+    HostReading host;
+    std::vector<std::pair<int64_t, int64_t>> machine;  // of a counter, by its id, so far; sorted
+  };
+  absl::Status WriteHost(Database& db);
+
+  KeyedFacts<std::string, int64_t> counters_{256};  // their ids
+  std::vector<Reading> host_;
   int64_t host_seen_ = 0;
   int64_t host_stride_ = 1;
   size_t host_unwritten_from_ = 0;

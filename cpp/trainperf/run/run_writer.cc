@@ -139,7 +139,9 @@ class Writer : public RunWriter {
   void AddWorkerReading(const WorkerReading& reading) override { loaders_.Add(reading); }
   void AddWorkerLook(const WorkerLook& look) override { loaders_.Add(look); }
   void AddWorkerSample(const WorkerSample& sample) override { loaders_.Add(sample); }
-  void AddHostReading(const HostReading& reading) override { facts_.AddHostReading(reading); }
+  void AddHostReading(const HostReading& reading, const std::vector<Counter>& machine) override {
+    facts_.AddHostReading(reading, machine);
+  }
   void SetOverhead(const std::string& where, int64_t ns) override { facts_.SetOverhead(where, ns); }
   void SetDropped(const std::string& what, int64_t count) override { facts_.SetDropped(what, count); }
   void SetStacks(const StackTable* table) override { facts_.SetStacks(table); }

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "trainperf/base/name_table.h"
 #include "trainperf/base/stack_table.h"
+#include "trainperf/event/counter.h"
 #include "trainperf/event/worker_sample.h"
 #include "trainperf/timeline/records.h"
 
@@ -100,7 +101,8 @@ class RunWriter : public TimelineSink {
   // Of a worker that was read before.
   virtual void AddWorkerLook(const WorkerLook& look) = 0;
   virtual void AddWorkerSample(const WorkerSample& sample) = 0;
-  virtual void AddHostReading(const HostReading& reading) = 0;
+  // `machine`: what it did so far; names that are new beyond 256 are left out.
+  virtual void AddHostReading(const HostReading& reading, const std::vector<Counter>& machine = {}) = 0;
   // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".
   virtual void SetOverhead(const std::string& where, int64_t ns) = 0;
   virtual void SetDropped(const std::string& what, int64_t count) = 0;

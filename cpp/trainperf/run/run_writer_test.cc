@@ -48,7 +48,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 7);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 8);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }
@@ -423,6 +423,33 @@ TEST(RunWriterTest, AHostReadingKeepsThePageFaultsOrThatTheyAreNotKnown) {
   const std::string select = "SELECT faults, system_ns, returned_bytes FROM host WHERE at_ns = ";
   EXPECT_EQ(Scalar(folder / "a.tpr", select + "1"), "-1|-1|-1");
   EXPECT_EQ(Scalar(folder / "a.tpr", select + "2"), "11|12|13");
+}
+
+TEST(RunWriterTest, CountersOfTheMachineAreWrittenWhereTheyChange) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  writer->AddHostReading({1, 0, 0, 0, -1, 0, 0, 0}, {{"net", 5}, {"disk", 7}});
+  ASSERT_TRUE(writer->Commit().ok());
+  writer->AddHostReading({2, 0, 0, 0, -1, 0, 0, 0}, {{"disk", 7}, {"net", 6}});
+  writer->AddHostReading({3, 0, 0, 0, -1, 0, 0, 0}, {{"disk", 9}});
+  writer->AddHostReading({4, 0, 0, 0, -1, 0, 0, 0}, {{"disk", 9}, {"net", 6}});
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  const std::string select =
+      "SELECT name, at_ns, so_far FROM machine JOIN counter ON counter.id = machine.counter ORDER BY name, at_ns";
+  EXPECT_THAT(Query(folder / "a.tpr", select), ElementsAre("disk|1|7", "disk|3|9", "net|1|5", "net|2|6", "net|4|6"));
+}
+
+TEST(RunWriterTest, CountersOfTheMachineThinOut) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  for (int i = 0; i < 20'000; ++i) {
+    writer->AddHostReading({i, 0, 0, 0, -1, 0, 0, 0}, {{"disk", i / 16}});
+    if (i % 1000 == 0) {
+      ASSERT_TRUE(writer->Commit().ok());
+    }
+  }
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT COUNT(*), MAX(at_ns), MAX(so_far) FROM machine"), "1250|19984|1249");
 }
 
 TEST(RunWriterTest, NotesThreadsAndNamesThatAreNoText) {

@@ -4,7 +4,7 @@
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 7;
+PRAGMA user_version = 8;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -244,6 +244,15 @@ CREATE TABLE host (
   system_ns INTEGER NOT NULL,  -- of the step thread: CPU time in the kernel
   returned_bytes INTEGER NOT NULL  -- no counter: the most that private memory shrank by in the second before
 );
+
+-- What the machine did so far, at the readings of host; since version 8. No row: as at the reading before.
+CREATE TABLE counter (id INTEGER PRIMARY KEY, name TEXT NOT NULL);  -- "disk_read_bytes:sda": probe/machine.h has all
+CREATE TABLE machine (
+  counter INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  so_far INTEGER NOT NULL,
+  PRIMARY KEY (counter, at_ns)
+) WITHOUT ROWID;
 
 CREATE TABLE tier (probe TEXT PRIMARY KEY, tier TEXT NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE overhead (place TEXT PRIMARY KEY, ns INTEGER NOT NULL) WITHOUT ROWID;

@@ -174,11 +174,15 @@ def _spans(run: Run, canvas: _Canvas) -> Iterator[Event]:
 def _host(run: Run, canvas: _Canvas) -> Iterator[Event]:
     """Counters: what the process and the machine were doing."""
     before = None
-    for reading in run.host:
+    for i, reading in enumerate(run.host):
         values: dict[str, Mapping[str, float]] = {"RSS (MB)": {"value": reading.rss_bytes / 1e6}}
         if before is not None and reading.at_ns > before.at_ns:
             wall = reading.at_ns - before.at_ns
             values["CPUs used by the process"] = {"value": (reading.process_cpu_ns - before.process_cpu_ns) / wall}
+            for counter, so_far in run.machine.items():
+                unit, one = ("MB/s", 1e6) if "_bytes" in counter else ("%", 1e7) if "_ns" in counter else ("/s", 1.0)
+                name = f"{counter.replace('_bytes', '').replace('_ns', '').replace('_', ' ')} ({unit})"
+                values[name] = {"value": max(0, int(so_far[i] - so_far[i - 1])) * 1e9 / wall / one}
         for name, value in values.items():
             yield {"ph": "C", "pid": _PID, "name": name, "ts": canvas.us(reading.at_ns), "args": value}
         before = reading

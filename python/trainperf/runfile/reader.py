@@ -482,6 +482,24 @@ class RunReader:
         """Once a second, in order; in long runs every second, fourth ... of them."""
         return tuple(HostReading(*row) for row in self._database.rows("host", "i" * 11, order="ORDER BY at_ns"))
 
+    @cached_property
+    def machine(self) -> Mapping[str, Int64Array]:
+        """What the machine did so far, by counter, an entry for each reading of host: {"disk_read_bytes:sda": ...}.
+        Disks, networks, stalls (PSI), paging, and what this process and its workers read and wrote. Empty in files
+        before version 8."""
+        names = dict(self._database.rows("counter", "is"))
+        at = np.array([reading.at_ns for reading in self.host], dtype=np.int64)
+        changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for counter, at_ns, so_far in self._database.rows("machine", "iii", order="ORDER BY at_ns"):
+            if counter in names:
+                changes[names[counter]].append((at_ns, so_far))
+        told = {}
+        for name, rows in sorted(changes.items()):
+            times, values = np.array(rows, dtype=np.int64).T
+            # No row: as at the reading before; before its first row it had counted nothing of the run.
+            told[name] = values[np.maximum(np.searchsorted(times, at, side="right") - 1, 0)]
+        return told
+
 
 _UNKNOWN_FRAME: Final = Frame("", "", 0)
 _DETAIL_COLUMNS: Final = (

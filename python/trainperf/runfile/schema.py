@@ -18,7 +18,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -103,6 +103,8 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         *("at_ns", "process_cpu_ns", "machine_busy_ns", "machine_idle_ns", "throttled_ns", "rss_bytes", "threads"),
         *("runnable", "faults", "system_ns", "returned_bytes"),
     ),
+    "counter": ("id", "name"),
+    "machine": ("counter", "at_ns", "so_far"),
     "tier": ("probe", "tier", "why"),
     "overhead": ("place", "ns"),
     "dropped": ("what", "count"),
@@ -118,10 +120,14 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "device_segment": ("step", "device", "seq", "start_ns", "end_ns", "what", "cause", "name"),
     "call": ("thread", "call", "count", "failed", "ns", "max_ns", "steps"),
 }
-SINCE_VERSION_2: Final = frozenset({"device", "device_step", "device_kernel", "device_copy", "device_segment", "call"})
-SINCE_VERSION_4: Final = frozenset({"fetch_awaited"})
-SINCE_VERSION_5: Final = frozenset({"worker_wait"})
-SINCE_VERSION_7: Final = frozenset({"worker_stack"})
+TABLES_SINCE: Final[Mapping[str, int]] = {  # a version after the first
+    **dict.fromkeys(("device", "device_step", "device_kernel", "device_copy", "device_segment", "call"), 2),
+    "fetch_awaited": 4,
+    "worker_wait": 5,
+    "worker_stack": 7,
+    "counter": 8,
+    "machine": 8,
+}
 COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the first
     ("host", "faults"): 3,
     ("host", "system_ns"): 3,
@@ -146,8 +152,7 @@ _LOG_SUFFIXES: Final = ("-wal", "-journal")
 
 def columns_of(table: str, version: int) -> tuple[str, ...]:
     """Of a table in files of that version; none where it had no such table."""
-    since = ((SINCE_VERSION_2, 2), (SINCE_VERSION_4, 4), (SINCE_VERSION_5, 5), (SINCE_VERSION_7, 7))
-    if any(version < first and table in tables for tables, first in since):
+    if version < TABLES_SINCE.get(table, 1):
         return ()
     return tuple(c for c in TABLES[table] if version >= COLUMNS_SINCE.get((table, c), 1))
 

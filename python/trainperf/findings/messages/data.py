@@ -19,6 +19,10 @@ _FETCHED: Final = (
     "non-torch threads of this process use {busy:.1f} CPUs or more",
     "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
 )
+_DISK: Final = (
+    "meanwhile disk {disk} has work {disk_busy} of the time, and reads {disk_moved}/s"
+    "[[: {disk_own} of it for this run]]"
+)
 _STARVED: Final = Message(
     title="data loading runs in {process}",
     why="[[{awaited} is in {awaited_at} while ]]{at} {doing} on {thread}"
@@ -27,6 +31,7 @@ _STARVED: Final = Message(
         "fetching takes {each} of each step's {step}[[; {on_cpu} of it on the CPU, {blocked} blocked]][[ in {call}]]",
         *_FETCHED,
         "num_workers=0, {usable:CPU} usable",
+        _DISK,
     ),
     fix=f"{_FILTER}{{fix:\n}}",
 )
@@ -118,6 +123,7 @@ _TOO_SLOW: Final = Message(
         "{line_share} of the workers' busy time is [[calls?in {calls}, called at {line}]][[!calls?at {line}]] "
         "({spent})",
         "{thread} waits {kept_off} of each step for a CPU that the workers use",
+        _DISK,
         "{usable:CPU} usable",
     ),
     fix=f"{_FILTER}{{fix:\n}}",

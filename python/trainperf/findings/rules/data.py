@@ -18,6 +18,7 @@ from trainperf.findings.fetching import Fetching
 from trainperf.findings.model import Affected, Cell, Claim, Diagnosis, Limits, Outcome, Said, Saves, Sure
 from trainperf.findings.places import function_name
 from trainperf.findings.rule import rule
+from trainperf.findings.storage import busiest_disk
 from trainperf.findings.syscalls import call_of, waiting_kind
 from trainperf.findings.text import Count, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -66,6 +67,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "each_backward": loaders.many_for_a_backward(facts, main),
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
             "fix": todo.fix(main, several=len(own) > 1),
+            **busiest_disk(facts, "read"),
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
         who=(facts.step_thread_name, fetching.who),

@@ -14,6 +14,7 @@ from trainperf.findings.cpu_use import in_force, usable_cpus, workers_cpus
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.gil import in_a_process
+from trainperf.findings.storage import busiest_disk
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trainer_words import arguments, own_loader
@@ -75,6 +76,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
             "usable": Count(usable) if usable else None,
             "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
+            **busiest_disk(facts, "read"),
             **why.params,
         },
         place=why.place or _place(facts, inside) or loaders.dataset_place(main, facts),

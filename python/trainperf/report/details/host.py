@@ -1,14 +1,35 @@
-"""The process and the machine over the run: CPUs, memory, threads, throttling."""
+"""The process and the machine over the run: CPUs, memory, threads, throttling, disks, networks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 if TYPE_CHECKING:
     from trainperf.run import Run
+
+
+# Counters of Run.machine: the name, what it is, its unit, and how much of the counter a second is 1 of that.
+_COUNTERS: Final = {
+    "disk_busy_ns": ("disk", "time in which it had work", "%", 1e7),
+    "disk_read_bytes": ("read from", "by anybody", "MB/s", 1e6),
+    "disk_written_bytes": ("written to", "by anybody", "MB/s", 1e6),
+    "own_read_bytes": ("own reads", "from storage, of this process and its workers", "MB/s", 1e6),
+    "own_written_bytes": ("own writes", "to storage, of this process and its workers", "MB/s", 1e6),
+    "net_received_bytes": ("received by", "network, of all programs", "MB/s", 1e6),
+    "net_sent_bytes": ("sent by", "network, of all programs", "MB/s", 1e6),
+    "psi_cpu_ns": ("CPU pressure", "time in which some task of the machine waited for a CPU", "%", 1e7),
+    "psi_io_ns": ("IO pressure", "time in which some task of the machine waited for storage", "%", 1e7),
+    "psi_memory_ns": ("memory pressure", "time in which some task of the machine waited for memory", "%", 1e7),
+    "major_faults": ("major faults", "pages that were read from storage, of all programs", "/s", 1.0),
+    "swapped_in_bytes": ("swapped in", "by anybody", "MB/s", 1e6),
+    "swapped_out_bytes": ("swapped out", "by anybody", "MB/s", 1e6),
+}
+_SHOWN: Final = {"%": 1.0, "MB/s": 0.1, "/s": 1.0}  # in its highest second: less is noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +38,7 @@ class Series:
 
     name: str
     words: str
-    unit: str  # "CPUs", "GB", "", "ms/s"
+    unit: str  # "CPUs", "GB", "", "ms/s", "%", "MB/s", "/s"
     values: tuple[float, ...]
     top: float  # of its picture
 
@@ -58,7 +79,21 @@ def host(run: Run) -> Host:
         throttled = [1000 * r for r in rate("throttled_ns")]
         if any(throttled):
             series.append(_series("throttled", "by the container's CPU quota", "ms/s", throttled))
-    return Host(len(readings), seconds, tuple(series))
+    return Host(len(readings), seconds, (*series, *_machine(run)))
+
+
+def _machine(run: Run) -> Iterator[Series]:
+    """Of what stood still all the time: nothing."""
+    at = np.array([reading.at_ns for reading in run.host])
+    later = np.diff(at) > 0
+    seconds = np.diff(at)[later] / 1e9
+    for counter, (name, words, unit, scale) in _COUNTERS.items():
+        for key, so_far in run.machine.items():
+            kind, _, device = key.partition(":")
+            rates = np.maximum(np.diff(so_far)[later], 0) / seconds / scale
+            if kind == counter and rates.max() >= _SHOWN.get(unit, 0.0):
+                top = 100.0 if unit == "%" else 0.0
+                yield _series(f"{name} {device}".strip(), words, unit, rates.tolist(), top)
 
 
 def _series(name: str, words: str, unit: str, values: Sequence[float], top: float = 0.0) -> Series:
