@@ -1,7 +1,7 @@
 // What the machine's disks, networks and memory did so far, and how long tasks stalled for want of each (PSI).
 //
 //   MachineProbe machine;
-//   machine.Read(workers, &counters);       // about 0.2 ms; once a second
+//   machine.Read(workers, &counters);       // about 0.1 ms; once a second
 //
 // Each counter grows from reading to reading, and is named by what it counts, its unit, and of which device:
 //   disk_read_bytes:sda  disk_written_bytes:sda  disk_busy_ns:sda     of disks, not of partitions or what lies on disks

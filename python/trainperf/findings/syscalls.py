@@ -14,11 +14,15 @@ Waiting = Literal["lock", "sleep", "file", "socket", "process", "other"]
 _CALLS: Final[dict[Waiting, str]] = {
     "lock": "futex 202 98, futex_waitv 449 449, flock 73 32, fcntl 72 25",
     "sleep": "nanosleep 35 101, clock_nanosleep 230 115, pause 34 -",
-    "file": "read 0 63, pread64 17 67, readv 19 65, preadv 295 69, open 2 -, openat 257 56, "
-    "write 1 64, pwrite64 18 68, writev 20 66, pwritev 296 70, fsync 74 82, fdatasync 75 83, msync 26 227, "
+    "file": "read 0 63, pread64 17 67, readv 19 65, preadv 295 69, preadv2 327 286, "
+    "open 2 -, openat 257 56, openat2 437 437, newfstatat 262 79, statx 332 291, getdents64 217 61, "
+    "io_getevents 208 4, io_uring_enter 426 426, sendfile 40 71, copy_file_range 326 285, "
+    "write 1 64, pwrite64 18 68, writev 20 66, pwritev 296 70, pwritev2 328 287, "
+    "fsync 74 82, fdatasync 75 83, msync 26 227, "
     "rename 82 -, renameat 264 38, renameat2 316 276, unlink 87 -, unlinkat 263 35",
     "socket": "recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, connect 42 203, accept 43 202, "
-    "accept4 288 242, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22",
+    "accept4 288 242, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22, "
+    "epoll_pwait2 441 441",
     "process": "wait4 61 260, waitid 247 95",
 }
 _ROWS: Final = [(kind, row.split()) for kind, rows in _CALLS.items() for row in rows.split(", ")]
