@@ -16,7 +16,7 @@ from trainperf.cli.main import main
 from trainperf.findings.facts import Facts
 from trainperf.findings.messages.settings import TEXTS
 from trainperf.findings.settings import TABLE, Checked, check
-from verdicts import TRAIN, Make
+from verdicts import TRAIN, Make, only, said
 
 FORMAT = "/x/site-packages/torch/fx/traceback.py:503 format_stack"
 LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
@@ -24,7 +24,7 @@ LINEAR = "/x/site-packages/torch/nn/modules/linear.py:134 Linear.forward"
 
 def checked(file: RunFile) -> dict[str, Checked]:
     with file.open() as run:
-        return {c.id: c for c in check(Facts(run), run.judged)}
+        return {c.id: c for c in check(Facts(run), run.judged.findings, run.judged.abstained)}
 
 
 def with_read(make: Make, **settings: Any) -> RunFile:
@@ -114,6 +114,82 @@ def test_shared_memory_matters_where_there_are_workers(
 def test_tokenizers_matter_where_workers_are_forked(make: Make, read: dict[str, bool], start: str, state: str) -> None:
     file = with_read(make, **read).object(1, "loader", num_workers=2, multiprocessing_context=start)
     assert checked(file)["tokenizers"].state == state
+
+
+# Settings that samples give a price: TP314
+
+OPTIMIZER = "/x/site-packages/torch/optim/optimizer.py"
+ZEROING = json.dumps({OPTIMIZER: {"Optimizer.zero_grad": [1069, 1085]}})
+LOOP = f"{TRAIN}:12 train"
+PARALLEL = "/x/site-packages/torch/nn/parallel"
+MODULE = "/x/site-packages/torch/nn/modules/module.py:1779 Module._call_impl"
+AT_WORK = [
+    ("zero_grad", [f"{OPTIMIZER}:1069 Optimizer.zero_grad"], [f"{OPTIMIZER}:1063 Optimizer.zero_grad"]),
+    (
+        "gradcheck",
+        [LINEAR, "/x/site-packages/torch/autograd/gradcheck.py:2053 gradcheck"],
+        ["/home/me/gradcheck.py:3 gradcheck"],
+    ),
+    (
+        "data_parallel",
+        [f"{PARALLEL}/replicate.py:120 replicate", f"{PARALLEL}/data_parallel.py:193 DataParallel.forward", MODULE],
+        [LINEAR, MODULE, f"{PARALLEL}/data_parallel.py:191 DataParallel.forward", MODULE],
+    ),
+    (
+        "torch_logs",
+        ["/usr/lib/python3.11/logging/__init__.py:1113 emit", "/x/site-packages/torch/_dynamo/utils.py:9 log"],
+        ["/usr/lib/python3.11/logging/__init__.py:1113 emit"],
+    ),
+]
+
+
+def at_work(make: Make, *frames: str, ms: float = 300.0) -> RunFile:
+    """100 steps of 10 ms, 300 ms of all in these frames."""
+    read = json.dumps({"logs": ["TORCH_LOGS"]})
+    file = make(zeroing_lines=ZEROING, process_settings=read).steps(100, {("other", "native"): 10.0})
+    file.detail("sample", ms, phase="other", state="native", stack=file.stack(*frames, LOOP))
+    rest = file.stack("/x/site-packages/torch/_tensor.py:5 backward", LOOP)
+    return file.detail("sample", 1000 - ms, phase="other", state="native", stack=rest)
+
+
+@pytest.mark.parametrize(("id", "works", "other"), AT_WORK, ids=[row[0] for row in AT_WORK])
+def test_a_setting_that_samples_show_has_a_price(make: Make, id: str, works: list[str], other: list[str]) -> None:
+    f = next(f for f in said(at_work(make, *works)).findings if f.id == "TP314")
+    assert (f.variant, f.severity, f.cost_ms_per_step, f.where) == (id, "critical", 3.0, "train.py:12")
+    assert f.saves_more
+    row = checked(at_work(make, *works))[id]
+    assert (row.state, row.cost_ns, row.at_least, row.finding) == ("costs", 300_000_000, True, "TP314")
+    elsewhere = at_work(make, *other)
+    assert "TP314" not in [f.id for f in said(elsewhere).findings]
+    assert checked(elsewhere)[id].state == ("unpriced" if id == "torch_logs" else "fine")
+
+
+def test_a_small_price_is_listed_and_no_finding(make: Make) -> None:
+    file = at_work(make, f"{OPTIMIZER}:1085 Optimizer.zero_grad", ms=40.0)
+    assert "TP314" not in [f.id for f in said(file).findings]
+    row = checked(file)["zero_grad"]
+    assert (row.state, row.cost_ns, row.finding) == ("costs", 40_000_000, "")
+
+
+def test_of_two_the_costlier_is_the_finding(make: Make) -> None:
+    file = at_work(make, f"{OPTIMIZER}:1069 Optimizer.zero_grad", ms=200.0)
+    works = file.stack(*AT_WORK[1][1], LOOP)
+    file.detail("sample", 500, phase="other", state="native", stack=works)
+    assert only(file).variant == "gradcheck" and checked(file)["zero_grad"].state == "costs"
+
+
+def test_lines_of_zero_grad_are_those_that_keep_gradients() -> None:
+    import linecache
+
+    import torch
+
+    found = read.zeroing_lines()
+    assert {f for functions in found.values() for f in functions} >= {"Optimizer.zero_grad", "Module.zero_grad"} or (
+        sys.version_info < (3, 11)
+    )
+    assert torch.optim.Optimizer.zero_grad.__module__ == "torch.optim.optimizer"
+    lines = [linecache.getline(file, n) for file, of in found.items() for each in of.values() for n in each]
+    assert any("zero_()" in line for line in lines) and not any("grad = None" in line for line in lines)
 
 
 def test_each_row_has_its_words() -> None:

@@ -38,7 +38,7 @@ examples:
             with working("reading the run"):
                 run = job.runs[straggler(job.runs)]
                 report = model.build(run)
-                checked = check(Facts(run), run.judged)
+                checked = check(Facts(run), report.findings, report.abstained)
             if args.json:
                 json.dump(check_console.to_dict(report, checked), sys.stdout, indent=2, allow_nan=False)
                 sys.stdout.write("\n")

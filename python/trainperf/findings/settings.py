@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trainperf.findings import debug_modes, loaders
 from trainperf.findings.debug_modes import ModeCost
-from trainperf.findings.frames import FrameLike
+from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS
 from trainperf.findings.messages.catalogue import fill
-from trainperf.findings.model import Finding, Params
+from trainperf.findings.model import Abstained, Finding, Params
 from trainperf.findings.render import terms
 from trainperf.findings.text import Bytes, Count, Names
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
-    from trainperf.findings.engine import Findings
     from trainperf.findings.facts import Facts
 
 State = Literal["costs", "unpriced", "risk", "fine", "not seen"]
+
+Stack = Sequence[FrameLike]
 
 _SLOW_ISA: Final = re.compile(r"default|sse|compatible", re.IGNORECASE)
 _DRIVERS_OF_THEIR_OWN: Final = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")  # "powersave" holds no clock down
@@ -48,7 +49,7 @@ class Setting:
     id: str
     look: Look
     findings: tuple[str, ...] = ()  # whose cost is its price: "TP311", or one variant, "TP313.tracer"
-    shows: Callable[[Facts], Callable[[Sequence[FrameLike]], bool]] | None = None  # stacks that show it at work
+    shows: Callable[[Facts], Callable[[Stack], bool]] | None = None  # stacks that show it at work
     risk: bool = False  # it costs no time, and may end the run
 
     def price(self, facts: Facts) -> ModeCost | None:
@@ -67,31 +68,32 @@ class Checked:
     id: str
     name: str  # as people write it
     state: State
-    cost_ns: int | None = None  # of the whole run; None: not known, or none
+    cost_ns: int | None = None  # of the whole run, what the fix saves; None: not known, or none
     at_least: bool = False
     finding: str = ""  # the id of that which reports it
     why: str = ""  # why it has no price, what it risks, or why it was not seen
     fix: str = ""
 
 
-def check(facts: Facts, found: Findings) -> tuple[Checked, ...]:
-    """The state of each setting in a run, in the table's order."""
-    return tuple(_checked(facts, found, row) for row in TABLE)
+def check(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abstained]) -> tuple[Checked, ...]:
+    """The state of each setting in a run, in the table's order, by what the rules said of that run."""
+    return tuple(_checked(facts, findings, abstained, row) for row in TABLE)
 
 
-def _checked(facts: Facts, found: Findings, row: Setting) -> Checked:
+def _checked(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abstained], row: Setting) -> Checked:
     def text(part: str = "", params: Params | None = None) -> str:
         return fill(TEXTS.get(f"setting_{row.id}{part}", ""), {**terms(facts), **(params or {})}, TEXTS)
 
     seen, name = row.look(facts), text()
-    teller = next((f for f in found.findings if row.told_by(f)), None)
+    teller = next((f for f in findings if row.told_by(f)), None)
     if teller is not None:
-        why = "" if teller.cost_ns else text("_why", seen.params if seen is not None else None)
-        state: State = "costs" if teller.cost_ns else "unpriced"
+        cost_ns = round(teller.cost_ns * teller.fix_share)
+        state: State = "costs" if cost_ns else "unpriced"
+        why = "" if cost_ns else text("_why", seen.params if seen is not None else None)
         return Checked(
-            row.id, name, state, teller.cost_ns or None, teller.saves_more, teller.id, why or teller.why, teller.fix
+            row.id, name, state, cost_ns or None, teller.saves_more, teller.id, why or teller.why, teller.fix
         )
-    unsure = next((a.why for a in found.abstained if a.id in row.findings), "")
+    unsure = next((a.why for a in abstained if a.id in row.findings), "")
     if seen is None or (seen.wrong is None and unsure):
         return Checked(row.id, name, "not seen", why=unsure if seen is not None else TEXTS[_unseen(facts, row)])
     if not seen.wrong:
@@ -187,6 +189,65 @@ def _tokenizers(facts: Facts) -> Seen | None:
     return Seen(not chosen and forks)
 
 
+# -- stacks that show a setting at work
+
+_NAMES: Final = {
+    "gradcheck": re.compile(r"[/\\]torch[/\\]autograd[/\\]gradcheck\.py$"),
+    "data_parallel": re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]data_parallel\.py$"),
+    "logging": re.compile(r"[/\\](logging[/\\]__init__|torch[/\\]_logging[/\\]_internal)\.py$"),
+    "compiler": re.compile(r"[/\\]torch[/\\]_(dynamo|inductor|functorch|logging)[/\\]"),
+}
+
+
+def _in(name: str, stack: Stack) -> bool:
+    return any(_NAMES[name].search(f.file) for f in stack)
+
+
+def _of_zeroing(facts: Facts) -> Callable[[Stack], bool]:
+    """zero_grad(set_to_none=False): at the lines of PyTorch's own that True does not come to."""
+    text = facts.run.meta.get("zeroing_lines", "")
+    places = {
+        (file, function, line)
+        for file, functions in (json_object(text) if text else {}).items()
+        if isinstance(functions, dict)
+        for function, lines in functions.items()
+        if isinstance(lines, list)
+        for line in lines
+        if isinstance(line, int)
+    }
+    return lambda stack: any((f.file, f.function, f.line) in places for f in stack)
+
+
+def _of_data_parallel(facts: Facts) -> Callable[[Stack], bool]:
+    """What DataParallel does around the model: it copies it, scatters the batch and gathers the results."""
+
+    def around_model(stack: Stack) -> bool:
+        own = next((i for i, f in enumerate(stack) if _NAMES["data_parallel"].search(f.file)), None)
+        return own is not None and not any(map(calls_module, stack[:own]))
+
+    return around_model
+
+
+def _of_gradcheck(facts: Facts) -> Callable[[Stack], bool]:
+    return lambda stack: _in("gradcheck", stack)
+
+
+def _of_logs(facts: Facts) -> Callable[[Stack], bool]:
+    return lambda stack: _in("logging", stack) and _in("compiler", stack)
+
+
+def _if_sampled(shows: Callable[[Facts], Callable[[Stack], bool]], key: str = "torch") -> Look:
+    """Wrong where samples show it."""
+
+    def look(facts: Facts) -> Seen | None:
+        if facts.off("stacks") is not None or key not in facts.run.meta:
+            return None
+        at_work = shows(facts)
+        return Seen(any(at_work(facts.run.stack(d.stack)) for d in facts.samples(states=("python", "native"))))
+
+    return look
+
+
 # -- the table
 
 TABLE: Final = (
@@ -201,7 +262,13 @@ TABLE: Final = (
     Setting("gc_debug", _of("gc_debug", bool)),
     Setting("python_debug", _of("debug_build", bool)),
     Setting("torch_debug", _of("torch_debug", bool)),
-    Setting("torch_logs", _of("logs", bool, lambda names: {"names": Names(map(str, names))})),
+    Setting(
+        "torch_logs",
+        _of("logs", bool, lambda names: {"names": Names(map(str, names))}),
+        ("TP314.torch_logs",),
+        _of_logs,
+    ),
+    Setting("gradcheck", _if_sampled(_of_gradcheck), ("TP314.gradcheck",), _of_gradcheck),
     Setting("distributed_debug", _of("distributed_debug", bool)),
     # CPUs.
     Setting("threads", _if(lambda facts: facts.torch_threads), ("TP602",)),
@@ -220,7 +287,9 @@ TABLE: Final = (
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
     Setting("malloc", _if(lambda facts: not facts.run.feeds_device and not facts.of_trace), ("TP603",)),
-    # Optimizers.
+    # The model and its optimizer.
+    Setting("zero_grad", _if_sampled(_of_zeroing, "zeroing_lines"), ("TP314.zero_grad",), _of_zeroing),
+    Setting("data_parallel", _if_sampled(_of_data_parallel), ("TP314.data_parallel",), _of_data_parallel),
     Setting("optimizer", _if(lambda facts: "optimizer" in {k for k, _ in facts.run.objects.values()}), ("TP311",)),
     # Devices.
     Setting("pin_memory", _if(lambda facts: facts.gpu), ("TP505",)),

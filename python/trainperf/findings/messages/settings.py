@@ -4,9 +4,44 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainperf.findings.messages.catalogue import Doubts, Messages
+from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 
-MESSAGES: Final[Messages] = {}
+_LOWER_BOUND: Final = "at least {each} of each step's {step} ({samples:sample})"
+
+MESSAGES: Final[Messages] = {
+    "TP314": {
+        "zero_grad": Message(
+            title="zero_grad(set_to_none=False) fills all gradients with zeros",
+            why="[[{place} keeps]][[!place?the loop keeps]] gradients: they are filled with zeros, then added to",
+            evidence=(_LOWER_BOUND, "what backward takes to add to them is not in this cost"),
+            fix="optimizer.zero_grad()  # set_to_none=True: gradients are None until the next backward",
+            will_not_help="more DataLoader workers; a fused optimizer",
+        ),
+        "gradcheck": Message(
+            title="torch.autograd.gradcheck runs in the loop",
+            why="[[{place} compares]][[!place?the loop compares]] gradients with numerical ones: a forward for each "
+            "element of each input",
+            evidence=(_LOWER_BOUND,),
+            fix="# call torch.autograd.gradcheck in a test, not in the loop",
+            will_not_help="a faster model",
+        ),
+        "data_parallel": Message(
+            title="DataParallel copies the model and scatters the batch in each step",
+            why="[[{place} calls]][[!place?the loop calls]] DataParallel, which drives all GPUs from one process",
+            evidence=(_LOWER_BOUND, "GIL contention of its threads, and its part of backward, are not in this cost"),
+            fix="model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])\n"
+            "# torchrun --nproc-per-node=gpu train.py",
+            will_not_help="more GPUs in one process; more DataLoader workers",
+        ),
+        "torch_logs": Message(
+            title="PyTorch's compiler logs while steps run",
+            why="{names} set: the compiler writes what it does",
+            evidence=(_LOWER_BOUND, "what it takes to make the texts of graphs is not in this cost"),
+            fix="unset TORCH_LOGS TORCH_TRACE TORCH_COMPILE_DEBUG",
+            will_not_help="a faster disk",
+        ),
+    },
+}
 
 _NO_SAMPLE: Final = "no stack sample shows"
 _NO_DEVICE: Final = "no work on a GPU was recorded"
@@ -50,6 +85,9 @@ TEXTS: Final = {
     "setting_torch_logs": "logs of PyTorch's compiler",
     "setting_torch_logs_why": "{names} set: too few samples for what the logs cost",
     "setting_torch_logs_fix": "unset TORCH_LOGS TORCH_TRACE TORCH_COMPILE_DEBUG",
+    "setting_gradcheck": "torch.autograd.gradcheck in the loop",
+    "setting_gradcheck_why": "too few samples for its cost",
+    "setting_gradcheck_fix": "# call torch.autograd.gradcheck in a test, not in the loop",
     "setting_distributed_debug": "TORCH_DISTRIBUTED_DEBUG=DETAIL",
     "setting_distributed_debug_why": "each collective is checked on all ranks first, and for how long was not measured",
     "setting_distributed_debug_fix": "unset TORCH_DISTRIBUTED_DEBUG",
@@ -71,6 +109,12 @@ TEXTS: Final = {
     "setting_persistent_workers_unseen": "no DataLoader was seen",
     "setting_malloc": "malloc's return of memory to the OS",
     "setting_malloc_unseen": "not looked at in training on a GPU",
+    "setting_zero_grad": "zero_grad(set_to_none=False)",
+    "setting_zero_grad_why": "too few samples for its cost",
+    "setting_zero_grad_fix": "optimizer.zero_grad()",
+    "setting_data_parallel": "DataParallel",
+    "setting_data_parallel_why": "too few samples for its cost",
+    "setting_data_parallel_fix": "torch.nn.parallel.DistributedDataParallel, one process for each GPU",
     "setting_optimizer": "fused and foreach optimizers on the CPU",
     "setting_optimizer_unseen": "no optimizer was seen",
     "setting_pin_memory": "pin_memory",

@@ -17,6 +17,7 @@ from trainperf.findings.rules import (
     memory,
     run,
     runtime,
+    settings,
     trainer,
     workers,
 )
@@ -28,6 +29,7 @@ ALL: tuple[Rule, ...] = (
     gpu.gpu_warm_up,
     loader_starts.worker_startup,
     host.debug_mode,
+    settings.costly_setting,
     data.skipped_batches,
     machine.pinned_cpus,
     workers.ready_not_delivered,
