@@ -56,8 +56,6 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     # Workers that all run, and get a CPU in turns, are late in turns: their work may be alike.
     unlike = None if crowded and view.all_run else _unlike_work(facts, main, alike)
     why = unlike or _slow(facts, main, view, fetches, cost)
-    known = bool(main.description.get("num_workers_known", True))
-    usable = usable_cpus(facts.run)
     # Cheaper samples shorten the training thread's waits for a CPU, too.
     kept_off = facts.waits_for_cpu() if crowded and why.variant in _TAKE_ALL else {}
     inside = inside_workers.inside(facts, (main, *alike))
@@ -66,16 +64,12 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
         claim=Claim("data_wait", {**claims, **kept_off}),
         params={
-            "name": name,
-            "workers": Count(have) if known else None,
-            "one": have == 1 and known,
+            **_loader(facts, main),
             **fetches.params(),
             "further": fetches.few_are_late or 2 * fetches.empty < fetches.total,
             **({} if facts.of_trace else _seen(view)),
             **_inside(facts, inside),
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
-            "usable": Count(usable) if usable else None,
-            "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
             **busiest_disk(facts, "read"),
             **why.params,
         },
@@ -85,6 +79,18 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
         sure=_sure(facts, view),
         saves=Saves(share=why.saves, finds_out=why.finds_out),
     )
+
+
+def _loader(facts: Facts, main: Loader) -> Params:
+    have, usable = loaders.num_workers(main), usable_cpus(facts.run)
+    known = bool(main.description.get("num_workers_known", True))
+    return {
+        "name": loaders.dataset_name(main),
+        "workers": Count(have) if known else None,
+        "one": have == 1 and known,
+        "usable": Count(usable) if usable else None,
+        "each_backward": loaders.many_for_a_backward(facts, main) if known else None,
+    }
 
 
 def _crowded_by_workers(facts: Facts) -> bool:
