@@ -111,11 +111,10 @@ def version_1(path: Path) -> Path:
     connection = sqlite3.connect(path)
     for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
         connection.execute(f"DROP VIEW {view}")
-    later = schema.SINCE_VERSION_2 | schema.SINCE_VERSION_4
-    for table in later:
+    for table in schema.TABLES_SINCE:
         connection.execute(f"DROP TABLE {table}")
     for table, column in schema.COLUMNS_SINCE:
-        if table not in later:
+        if table not in schema.TABLES_SINCE:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()
