@@ -204,7 +204,7 @@ CREATE TABLE worker_wait (
   PRIMARY KEY (worker, call, shared)
 ) WITHOUT ROWID;
 
--- Samples of the main threads of a loader's workers at work, some forty a second over all workers (since version 7). stack: 0:
+-- Samples of the main threads of a loader's workers at work, 40 to 100 a second over all workers (since version 7). stack: 0:
 -- it could not be read, or there were too many. state: as a step sample's in `detail`; unknown: it ran, in Python or native
 -- code. call: the number of the system call that it waited in; -1: in none, as for a page of memory; 0 where it ran.
 CREATE TABLE worker_stack (
