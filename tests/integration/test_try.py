@@ -165,7 +165,10 @@ def test_processes_of_other_sessions_are_ended_too(folder: Path, tmp_path: Path)
     ("program", "said"),
     [
         ("print(1)", "no training step was seen"),
-        ("x = input()", "the script fails by itself: EOFError: EOF when reading a line (train.py:1)"),
+        (
+            "x = input()",
+            "the script fails by itself: EOFError: EOF when reading a line (train.py:1) (a trial has no stdin: ",
+        ),
         ("import sys; sys.exit('no data here')", "the script fails by itself: it left with no data here"),
     ],
 )

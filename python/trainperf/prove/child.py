@@ -156,7 +156,7 @@ def one_line(error: BaseException) -> str:
         last = max((i for i, line in enumerate(lines) if line.startswith(" ")), default=-1)
         text = " ".join(lines[last + 1 :]) or whole
         frames = [(file, int(line)) for file, line in _FRAME.findall(original)]
-    ours = os.path.dirname(os.path.abspath(__file__))
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     others = ("site-packages", "/lib/python3", ours)
     users = [(file, line) for file, line in frames if not any(part in file for part in others)]
     place = f" ({os.path.basename(users[-1][0])}:{users[-1][1]})" if users else ""

@@ -109,9 +109,7 @@ class Prover:
                 f"less to do first, or a longer --budget{others}"
             )
         if not trial.finished:
-            full = f" (trials write to {tempfile.gettempdir()}: set TMPDIR to a folder with room)"
-            hint = full if os.strerror(errno.ENOSPC) in trial.error else ""
-            raise TrainperfError(f"the script fails by itself: {trial.error}{hint}")
+            raise TrainperfError(f"the script fails by itself: {trial.error}{_hint(trial.error)}")
         plan = measure.plan(trial.record, ended_itself=trial.ended == "script")
         self.trials.may_fork = not trial.record["set_before_torch"]
         with trainperf.open(trial.run_file) as run:
@@ -282,6 +280,15 @@ class Prover:
                 if need > _MEMORY_SHARE * free:
                     return f"{workers} workers may take {need / 2**30:.1f} GiB, over half of the free {what}"
         return ""
+
+
+def _hint(error: str) -> str:
+    """What to do about one that the trial itself brought about."""
+    if os.strerror(errno.ENOSPC) in error:
+        return f" (trials write to {tempfile.gettempdir()}: set TMPDIR to a folder with room)"
+    if error.startswith("EOFError"):
+        return " (a trial has no stdin: give the script its answers as arguments)"
+    return ""
 
 
 def words(evidence: Evidence) -> str:
