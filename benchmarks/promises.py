@@ -27,6 +27,8 @@ TRIED = (
     "tests/programs/workers_too_slow.py", "tests/programs/heap_churn.py",
 )  # fmt: skip
 _OFF = 0.25
+_TICKS = (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24)  # of the plot
+_TICKS = (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24)  # of the plot
 _MEASURED = ("proven", "no_gain", "changes_results")
 
 Row = dict[str, Any]  # a change of --json, and its program
@@ -76,7 +78,7 @@ def plot(rows: Sequence[Row], path: str) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import ScalarFormatter
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     figure, axes = plt.subplots(figsize=(4.5, 4.5))
     most = 1.3 * max(max(row["promised"], row["interval"][1] if row["interval"] else row["gain"]) for row in rows)
@@ -96,8 +98,9 @@ def plot(rows: Sequence[Row], path: str) -> None:
     axes.set(xlabel="promised", ylabel="measured, 95% interval", xscale="log", yscale="log")
     axes.set(xlim=(0.8, most), ylim=(0.8, most))
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= most]))
+        axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(ScalarFormatter())
-        axis.set_minor_formatter(ScalarFormatter())
     axes.legend(frameon=False, loc="upper left")
     figure.savefig(path, dpi=130, bbox_inches="tight")
 
