@@ -11,6 +11,7 @@ namespace trainperf {
 
 void BindMarks(pybind11::module_& module);     // Requires GIL.
 void BindBrackets(pybind11::module_& module);  // Requires GIL.
+void BindCensus(pybind11::module_& module);    // Requires GIL.
 void BindActions(pybind11::module_& module);   // Requires GIL.
 void BindApart(pybind11::module_& module);     // Requires GIL.
 void BindCosts(pybind11::module_& module);     // Requires GIL.

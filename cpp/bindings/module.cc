@@ -27,6 +27,7 @@ PYBIND11_MODULE(_native, module, py::mod_gil_not_used()) {
   module.attr("MECHANISMS") = TupleOf(trainperf::kMechanismNames);
   trainperf::BindMarks(module);
   trainperf::BindBrackets(module);
+  trainperf::BindCensus(module);
   trainperf::BindActions(module);
   trainperf::BindApart(module);
   trainperf::BindCosts(module);

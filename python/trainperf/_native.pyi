@@ -1,5 +1,6 @@
 """The compiled core. Private: use trainperf.watch() and trainperf.open()."""
 
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -235,6 +236,25 @@ def analyze_trace(
     `progress` is called every 100 ms with the share that is done; what it raises ends the work. Gives path, events,
     devices and rank (-1: not known). Raises ValueError for what is no trace, and as Session for both paths.
     """
+
+class Census:
+    """Which lists, dicts, sets and deques got longer between two looks at all that the garbage collector knows. Holds
+    addresses and lengths alone, and runs nothing of the program's."""
+
+    def __init__(self) -> None: ...
+    def take(self) -> int:
+        """The first look. Returns how many objects there are."""
+
+    def grown(self, least: int) -> list[tuple[int, int, int]]:
+        """The second look: (address, length then, length now) of at most 64 that have so many elements more, the most
+        first. An address may be another object's by now."""
+
+def frame_locals(frame: types.FrameType, /) -> dict[str, Any]:
+    """Of a function that runs, as f_locals but without a dict that stays with the frame; {} for a module's or a class's
+    frame. NotImplementedError where this Python's frames are not known."""
+
+def container_length(thing: object, /) -> int:
+    """Of a list, dict, set or deque, also of a class that derives from it, without its __len__; -1 of anything else."""
 
 class Session:
     """A running watch: probes, collector thread, run file. One per process.
