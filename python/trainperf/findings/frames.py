@@ -36,7 +36,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
 _STDLIB = re.compile(r"[/\\]lib(64)?[/\\]python3(\.\d+t?)?[/\\]|python3\d+\.zip[/\\]")
 _OURS = re.compile(
-    r"[/\\]trainperf[/\\]((hooks|watching|cli|integrations|notebook|prove|report|findings)[/\\]"
+    r"[/\\]trainperf[/\\]((hooks|keeping|watching|cli|integrations|notebook|prove|report|findings)[/\\]"
     r"|(watch|run|program|settings)\.py$)"
 )
 _TORCH_CHECKOUT = re.compile(

@@ -31,6 +31,7 @@ from trainperf.hooks.huggingface import (
     SafetensorsHook,
     TransformersHook,
 )
+from trainperf.hooks.kept_memory import KeptMemoryHook
 from trainperf.hooks.late import LateImports
 from trainperf.hooks.loggers import LoggerHook, MlflowHook, TensorBoardHook, TensorBoardXHook, WandbHook
 from trainperf.hooks.module_calls import ModuleCallsHook
@@ -39,6 +40,7 @@ from trainperf.hooks.profiler import CuptiMonitorHook, ProfilerHook
 from trainperf.hooks.slow_modes import SlowModesHook
 from trainperf.hooks.thread_cpu import ThreadCpuHook
 from trainperf.hooks.threads import ThreadNamesHook
+from trainperf.hooks.worker_memory import WorkerMemoryHook
 
 if TYPE_CHECKING:
     from trainperf.hooks.core import Native, Session
@@ -75,6 +77,8 @@ def all_hooks() -> list[Hook]:
         OptimizerHook(),
         BackwardHook(),
         SlowModesHook(),
+        KeptMemoryHook(),
+        WorkerMemoryHook(),
         ModuleCallsHook(),
         CompileHook(),
     ]

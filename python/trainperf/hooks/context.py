@@ -46,6 +46,7 @@ class Context:
         self.objects = Objects(session)
         self.ticker = Ticker(self)
         self.apart = Apart()
+        self.workers: dict[int, type] = {}  # DataLoader workers by pid: the class of the dataset, below its wrappers
         self.saves = Saves(native, self.apart)
         # What a framework's log call is about to write: (trainer, logs). Set by integrations; never raises.
         self.add_figures: Callable[[Any, Any], None] | None = None

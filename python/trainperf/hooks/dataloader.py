@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
-from trainperf.hooks.describe import describe_iterator, describe_loader
+from trainperf.hooks.describe import describe_iterator, describe_loader, innermost
 from trainperf.hooks.patch import AnyFunction
 from trainperf.hooks.workers import Workers
 
@@ -228,6 +228,7 @@ class DataLoaderHook(PatchHook):
             pid = getattr(worker, "pid", None)
             if pid is not None:
                 self._context.session.watch_worker(loader, pid)
+                self._context.workers[pid] = type(innermost(getattr(iterator, "_dataset", None)))
         if getattr(iterator, "_rcvd_idx", 0):
             self._context.session.workers_at_work(loader)
         else:

@@ -141,6 +141,11 @@ def _unwrap(dataset: Any) -> tuple[str, Any]:
     return "(".join(names) + ")" * (len(names) - 1), dataset
 
 
+def innermost(dataset: Any) -> Any:
+    """The dataset below its wrappers."""
+    return _unwrap(dataset)[1]
+
+
 def _where_read(dataset: Any) -> str:
     """file:line of the method that reads: costs nothing, and is where a person would look."""
     methods = ("__iter__", "__next__") if _is_iterable(dataset) else ("__getitems__", "__getitem__", "__iter__")

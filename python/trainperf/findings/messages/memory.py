@@ -23,6 +23,17 @@ _GROWS: Final = Message(
     fix=_FIND,
     will_not_help="gc.collect(), torch.cuda.empty_cache(): what is referenced stays; more memory: it fills",
 )
+_KEEPS: Final = _GROWS.but(
+    title="{keeper} keeps {kept} a step[[early?, so far]]: {held}",
+    why="{thing} holds on to {held}, and is never cleared",
+    evidence=(
+        "in {apart:.1f} s {thing} got {more:element} longer in {in_steps:step}",
+        "also {also.what}: {also.held}",
+        *_GROWS.evidence,
+        "looks at {objects:object} stopped the training thread for {pauses} ms, counted as trainperf's own",
+    ),
+    brief="{keeper} keeps {kept} a step[[early?, so far]]",
+)
 _RUN_ON: Final = f"# run for a few minutes: settling stops; if it still grows:\n{_FIND}"
 
 MESSAGES: Final[Messages] = {
@@ -30,6 +41,43 @@ MESSAGES: Final[Messages] = {
         "leak": _GROWS,
         "with_work": _GROWS.but(
             title=f"{_GROWS.title}, along with the work per step", why=f"the inputs grow, or {_KEPT}", fix=_RUN_ON
+        ),
+        "kept_graphs": _KEEPS.but(
+            why="each tensor in {thing} keeps the graph that computed it",
+            fix="[[{instead}]][[!instead?# keep .item() or .detach() of what is added: its graph can then go]]"
+            "[[!scalar?\n# and bound {own}: the tensors themselves stay]]",
+        ),
+        "kept_sum": _KEEPS.but(why="each step adds its graph to all that came before", fix="{instead}"),
+        "kept_chain": _KEEPS.but(
+            why="each step goes on from the one before, and was never cut off from it",
+            fix="{own} = {own}.detach()  # before the next step uses it",
+        ),
+        "kept_hooks": _KEEPS.but(
+            fix="# register it once, before the loop; or after each step:\nhandle.remove()  # handle: what registering "
+            "returned",
+            why="{thing} has a hook more after each step, with all that its function can see",
+        ),
+        "kept_cache": _KEEPS.but(
+            fix="@functools.lru_cache(maxsize=128)  # of {function}; the least recently used are forgotten"
+        ),
+        "kept_array": _KEEPS.but(
+            fix="# keep a sum or a count in its place, or write it to a file in parts: {own} is copied in each step"
+        ),
+        "kept_elements": _KEEPS.but(
+            fix="# write to a file what is not needed again, and clear {own}; or keep the last ones alone:\n"
+            "collections.deque(maxlen=1000)  # the older ones are lost"
+        ),
+        "workers": Message(
+            title="the DataLoader workers' memory grows by {each} a step[[early?, so far]]",
+            why="[[`{text}` adds to the dataset in each worker, and each has a copy of its own]]"
+            "[[!text?something in each worker is kept from batch to batch (not identified)]]",
+            evidence=(
+                "from {before} to {after} in {seconds:.0f} s, {workers:worker} together: {minute} a minute",
+                "steady over {readings:reading} of these workers, without the first quarter and mapped files",
+                "{text} is the only line of {dataset} that adds to what it has; workers themselves are not looked into",
+            ),
+            fix="# bound what the dataset[[ {dataset}]] keeps, or keep it in a file that workers share (numpy.memmap)",
+            will_not_help="fewer workers: each keeps more then; persistent_workers=True: they never end",
         ),
         "early": _GROWS.but(title=f"{_GROWS.title}, so far", why=f"the allocator is settling, or {_KEPT}", fix=_RUN_ON),
     },
@@ -57,6 +105,21 @@ TEXTS: Final = {
     "grows_with_work": "the steps take {works:.1f} times the work by then: longer inputs may need more memory with "
     "nothing kept",
     "grows_early": "{readings} readings in {steps:step}: so early it may be the allocator settling",
+    "keeps_line": "`{text}`",
+    "keeps_cache": "the lru_cache of `{function}`",
+    "keeps_hooks": "a hook registered again and again",
+    "keeps_local": "`{name}` ({type} in {owner})",
+    "keeps_global": "`{name}` (global {type})",
+    "keeps_attribute": "`{name}` of {owner} ({type})",
+    "keeps_unnamed": "an unnamed {type}",
+    "holds_graphs": "tensors with their graphs",
+    "holds_tensors": "tensors",
+    "holds_arrays": "arrays",
+    "holds_objects": "Python objects",
+    "holds_hooks": "functions and what they hold",
+    "holds_results": "a result for each new argument",
+    "holds_chain": "the graph of every step so far",
+    "holds_array": "one {type} that gets larger",
     "by_pages": "pages times the cost of one",
 }
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainperf.findings.growth import trend
-from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Said, Sure, Unsure
+from trainperf.findings.growth import Floats, trend
+from trainperf.findings.kept_memory import Keeper, Looks, looks, workers_memory
+from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Said, Sure, Unsure
 from trainperf.findings.rule import rule
-from trainperf.findings.text import Bytes, Count, Number, Seconds, Share
+from trainperf.findings.text import Bytes, Count, Names, Number, Seconds, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import CAUSES
 
@@ -41,8 +42,12 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
     held = np.array([float(h.rss_bytes) for h in kept])
     grows = trend(seconds, held)
     base = float(np.median(held[: max(2, len(held) // 4)]))
-    if not grows.steady or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
-        return None
+    seen = looks(facts)
+    keeper = seen.keepers[0] if seen is not None and seen.keepers else None
+    # What slows the steps down as well, as hooks do that pile up, grows ever more slowly.
+    goes_on = grows.steady or (keeper is not None and keeper.sure and _still_grows(seconds, held, grows.rise))
+    if not goes_on or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
+        return _workers_grow(facts, limits)
     room = facts.number("memory_limit") - held[-1]
     left = room / grows.per_second if room > 0 else 0.0
     late = float(np.median(held[-max(2, len(held) // 4) :]))
@@ -50,31 +55,117 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
     count = Count(len(kept))
     variant, sure = "leak", Sure(level="high", doubts=(Said("readings", {"readings": count}),))
     # What a step makes grows no faster than the work that makes it.
-    if works - 1 >= limit("half_share") * (late / base - 1):
+    if keeper is None and works - 1 >= limit("half_share") * (late / base - 1):
         variant, doubt = "with_work", Said("grows_with_work", {"works": Number(works)})
         sure = Sure(level="low", doubts=(doubt,))
     elif len(kept) < limit("memory_good_readings") or facts.steps < limit("critical_min_steps"):
-        variant, doubt = "early", Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
-        sure = Sure(level="low", doubts=(doubt,))
+        doubt = Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
+        if keeper is None or not keeper.sure:
+            variant, sure = "early", Sure(level="low", doubts=(doubt,))
+        else:
+            sure = Sure(level="medium", doubts=(Said("readings", {"readings": count}),))
     soon = 0 < left < (end - start) / 1e9
+    params: dict[str, Param] = {
+        "each": Bytes(grows.per_second * facts.wall_ns / facts.steps / 1e9),
+        "before": Bytes(held[0]),
+        "after": Bytes(held[-1]),
+        "seconds": Number(seconds[-1]),
+        "minute": Bytes(grows.per_second * 60),
+        "readings": count,
+        "limit": Bytes(facts.number("memory_limit")),
+        "left": Seconds(left) if left and variant == "leak" else None,
+        "inference": facts.inference,
+        "early": variant == "early",
+    }
+    if seen is not None and keeper is not None:
+        each = grows.per_second * facts.wall_ns / facts.steps / 1e9
+        params |= {**_keeps(seen, keeper), "kept": Bytes(min(each, keeper.known_bytes / max(1, seen.steps) or each))}
     return Diagnosis(
-        variant=variant,
+        variant=variant if keeper is None else _kept_variant(keeper),
         severity="info" if variant != "leak" else "critical" if soon else "warning",
+        claim=Claim("", by_device=False),
+        params=params,
+        place=keeper.place if keeper is not None else "",
+        who=(facts.step_thread_name,),
+        sure=sure,
+    )
+
+
+def _still_grows(seconds: Floats, held: Floats, rise: float) -> bool:
+    """Whether the second half of the readings has a notable part of the rise."""
+    half = len(held) // 2
+    return rise > 0 and trend(seconds[half:], held[half:]).rise >= limit("half_share") * rise / 2
+
+
+def _workers_grow(facts: Facts, limits: Limits) -> Diagnosis | None:
+    """Of readings of the workers that ran to the end, the first quarter left out."""
+    seen = workers_memory(facts)
+    kept = len(seen.seconds) // 4 if seen is not None else 0
+    if seen is None or len(seen.seconds) - kept < limit("memory_min_readings"):
+        return None
+    seconds, held = np.array(seen.seconds[kept:]), np.array(seen.bytes[kept:], dtype=np.float64)
+    grows = trend(seconds, held)
+    if not grows.steady or grows.rise < max(limits.warn * held[0], limit("memory_growth_bytes")):
+        return None
+    readings = Count(len(seconds))
+    early = bool(seconds[-1] - seconds[0] < limit("memory_good_readings") - 1)
+    doubt = Said("grows_early" if early else "readings", {"readings": readings, "steps": Count(facts.steps)})
+    return Diagnosis(
+        variant="workers",
+        severity="info" if early else "warning",
         claim=Claim("", by_device=False),
         params={
             "each": Bytes(grows.per_second * facts.wall_ns / facts.steps / 1e9),
             "before": Bytes(held[0]),
             "after": Bytes(held[-1]),
-            "seconds": Number(seconds[-1]),
+            "seconds": Number(seconds[-1] - seconds[0]),
             "minute": Bytes(grows.per_second * 60),
-            "readings": count,
-            "limit": Bytes(facts.number("memory_limit")),
-            "left": Seconds(left) if left and variant == "leak" else None,
-            "inference": facts.inference,
+            "readings": readings,
+            "workers": Count(seen.workers),
+            "dataset": seen.dataset or None,
+            "text": seen.text or None,
+            "early": early,
         },
+        place=seen.place,
         who=(facts.step_thread_name,),
-        sure=sure,
+        sure=Sure(level="low" if early else "high", doubts=(doubt,)),
     )
+
+
+def _kept_variant(keeper: Keeper) -> str:
+    """By what is to be done."""
+    if keeper.kind == "graph":
+        return "kept_sum" if "=" in keeper.text and keeper.argument else "kept_chain"
+    if keeper.kind == "container" and keeper.holds in ("graphs", "hooks"):
+        return f"kept_{keeper.holds}"
+    return {"cache": "kept_cache", "array": "kept_array"}.get(keeper.kind, "kept_elements")
+
+
+def _keeps(seen: Looks, keeper: Keeper) -> dict[str, Param]:
+    short = keeper.argument and f"{keeper.argument}.{'item' if keeper.scalar else 'detach'}()"
+    own = f"self.{keeper.name}" if keeper.of == "attribute" else keeper.name
+    return {
+        "keeper": keeper.said,
+        "thing": keeper.thing,
+        "held": keeper.held,
+        "more": Count(keeper.elements) if keeper.elements and keeper.kind != "array" else None,
+        "in_steps": Count(seen.steps),
+        "apart": Number(seen.seconds),
+        "own": own or keeper.type,
+        "function": keeper.function,
+        "bounded": keeper.bound is not None,
+        "scalar": keeper.scalar,
+        "instead": _replaced(keeper.text, keeper.argument, short) if short else None,
+        "also": tuple({"what": other.said, "held": other.held} for other in seen.keepers[1:]),
+        "objects": Count(seen.objects),
+        "pauses": Names(f"{ms:.0f}" for ms in seen.pauses_ms),
+    }
+
+
+def _replaced(text: str, argument: str, by: str) -> str:
+    """The last of the text that is the argument."""
+    head, _, tail = text.rpartition(argument)
+    return f"{head}{by}{tail}"
 
 
 def _works_more(facts: Facts, start_ns: int, end_ns: int) -> float:

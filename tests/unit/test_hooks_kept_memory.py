@@ -1,0 +1,186 @@
+"""When the training thread stops for a look at what keeps memory, and what the run has of it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from trainperf import _native
+from trainperf.hooks import kept_memory, worker_memory
+from trainperf.hooks.context import Ticker
+from trainperf.hooks.kept_memory import KeptMemoryHook, rises
+from trainperf.hooks.worker_memory import WorkerMemoryHook
+
+MB = 10**6
+
+
+class Watch:
+    """A hook in a loop of ten steps a second, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, hook: Any, module: Any) -> None:
+        self.now = 1000.0
+        self.steps = 0
+        self.meta: dict[str, Any] = {}
+        self.tiers: dict[str, tuple[str, str]] = {}
+        self.overhead: dict[str, int] = {}
+        self.failed: list[str] = []
+        context: Any = SimpleNamespace(native=_native, workers={}, session=SimpleNamespace())
+        self.context = context
+        session = context.session
+        session.set_meta = lambda key, value: self.meta.update({key: json.loads(value)})
+        session.set_tier = lambda probe, tier, why="": self.tiers.update({probe: (tier, why)})
+        session.set_overhead = self.overhead.__setitem__
+        session.step_totals = lambda: (self.steps, 0, (), (0, 0, 0))
+        self.context.fail = lambda name, error: self.failed.append(f"{name}: {error!r}")
+        context.ticker = self.ticker = Ticker(context)
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: self.now}))
+        self.hook = hook
+        hook.install(self.context)
+
+    def train(self, seconds: int, step: Callable[[], object] = int) -> None:
+        for _ in range(10 * seconds):
+            self.now += 0.1
+            self.steps += 1
+            step()
+            self.ticker.tick()
+        assert not self.failed
+
+
+class Memory(Watch):
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.resident = 400.0 * MB
+        monkeypatch.setattr(kept_memory, "own_memory", lambda: int(self.resident))
+        # The pauses are real, and as long as they are here.
+        monkeypatch.setattr(kept_memory, "_PAUSE_S", 60.0)
+        monkeypatch.setattr(kept_memory, "_LONGEST_S", 60.0)
+        monkeypatch.setattr(kept_memory, "_SHARE", 1e3)
+        super().__init__(monkeypatch, KeptMemoryHook(), kept_memory)
+
+    def grow(self, each: float) -> None:
+        self.resident += each
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    watch = Memory(monkeypatch)
+    yield watch
+    watch.hook.remove()
+
+
+def test_what_keeps_memory_is_in_the_run(memory: Memory) -> None:
+    kept: list[bytes] = []
+
+    def step() -> None:
+        kept.append(bytes(50_000))
+        memory.grow(50_000 * 1.1)
+
+    memory.train(40, step)
+    told = memory.meta["kept_memory"]
+    assert told["steps"] >= 5 and told["seconds"] >= 3 and told["objects"] > 10_000
+    (row,) = told["kept"]
+    assert (row["name"], row["owner"].rpartition(".")[2]) == ("kept", "test_what_keeps_memory_is_in_the_run")
+    assert (row["text"], row["line"] > 0, row["elements"]) == ("kept.append(bytes(...))", True, told["steps"])
+    assert 50_000 <= row["bytes"] <= 50_100
+    pauses = memory.meta["kept_memory_pauses"]
+    assert 2 <= len(pauses) <= 4  # one may be an import
+    assert memory.overhead["kept_memory"] == pytest.approx(1e6 * sum(pauses), abs=1e6)
+    assert gc.isenabled() and memory.tiers["kept_memory"] == ("on", "")
+    before = len(pauses)
+    memory.train(100, step)
+    assert len(memory.meta["kept_memory_pauses"]) == before  # once in a run
+
+
+def test_memory_that_does_not_rise_is_not_looked_at(memory: Memory) -> None:
+    memory.train(60)
+    memory.grow(100 * MB)
+    memory.train(60)
+    assert memory.meta == {} and memory.overhead == {}
+
+
+def test_no_look_in_the_first_seconds(memory: Memory) -> None:
+    memory.train(4, lambda: memory.grow(5 * MB))
+    assert memory.meta == {}
+
+
+def test_memory_that_stops_rising_after_the_first_look(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_memory, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(KeptMemoryHook, "_pause", KeptMemoryHook._book)
+    while "kept_memory_pauses" not in memory.meta or memory.hook._census is None:
+        memory.train(1, lambda: memory.grow(2 * MB))
+    memory.train(60)
+    assert memory.tiers["kept_memory"] == ("off", "memory stopped growing between two looks")
+    assert "kept_memory" not in memory.meta and memory.hook._census is None
+
+
+def test_a_look_that_takes_too_long_is_the_last(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_memory, "_LONGEST_S", 0.0)
+    memory.train(30, lambda: memory.grow(2 * MB))
+    tier, why = memory.tiers["kept_memory"]
+    assert tier == "off" and why.startswith("a look at ") and "kept_memory" not in memory.meta
+
+
+def test_all_pauses_together_take_a_hundredth_of_the_time(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_memory, "_SHARE", 0.01)
+    memory.train(60, lambda: memory.grow(2 * MB))  # a minute, of which one pause may be all that is allowed
+    assert memory.meta == {}
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "so"),
+    [
+        ([400, 404, 408, 412, 416, 420], True),
+        ([400, 410, 408, 421, 419, 430], False),
+        ([400, 400, 400, 440, 440, 440], False),
+        ([400, 401, 402, 403, 404, 405], False),
+        ([400, 430, 445, 447, 448, 449], False),
+        ([440, 430, 420, 410, 400], False),
+        ([400, 440], False),
+    ],
+)
+def test_a_steady_rise(megabytes: list[int], so: bool) -> None:
+    assert rises([(float(s), m * MB) for s, m in enumerate(megabytes)]) is so
+
+
+class Dataset:
+    def __init__(self) -> None:
+        self.cache: dict[int, bytes] = {}
+
+    def __getitem__(self, index: int) -> bytes:
+        self.cache[index] = bytes(1)
+        return self.cache[index]
+
+
+def test_the_memory_of_workers_and_the_line_that_adds_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {11: 100 * MB, 12: 100 * MB}
+    monkeypatch.setattr(worker_memory, "own_memory", held.get)
+    watch = Watch(monkeypatch, WorkerMemoryHook(), worker_memory)
+    watch.train(3)
+    assert watch.meta == {}
+    watch.context.workers.update({11: Dataset, 12: Dataset})
+    watch.train(20, lambda: held.update({pid: size + MB for pid, size in held.items()}))
+    told = watch.meta["worker_memory"]
+    assert (told["workers"], told["dataset"], told["text"]) == (2, "Dataset", "self.cache[...] = bytes(...)")
+    first, last = told["readings"][0], told["readings"][-1]
+    assert last[1] - first[1] == pytest.approx(20 * MB * (last[0] - first[0]), rel=0.1)
+    del held[12]
+    watch.train(20)
+    watch.hook.remove()
+    told = watch.meta["worker_memory"]
+    assert told["workers"] == 1 and "text" not in told and {size for _, size in told["readings"]} == {held[11]}
+
+
+def test_memory_of_a_process() -> None:
+    own = kept_memory.own_memory()
+    assert own is not None and own > MB
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert kept_memory.own_memory(child.pid) is not None
+        child.kill()
+    assert kept_memory.own_memory(child.pid) is None and os.getpid()
