@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -55,6 +57,20 @@ class Classifier:
         loss = self.backward(inputs, labels)
         self.optimizer.step()
         return loss
+
+
+def for_seconds(seconds: float = 30.0) -> Iterator[int]:
+    """Steps for so long, since memory is read once a second; counted."""
+    end = time.monotonic() + seconds
+    for step in itertools.count():
+        if time.monotonic() >= end:
+            return
+        yield step
+
+
+def tell_growth() -> None:
+    """That memory grows: an info where it is sure of it only in a longer run."""
+    print("TRUTH " + json.dumps({"finding": None} if FIXED else {"finding": "memory-growth", "also": [""]}))
 
 
 def delay_ns() -> int:
