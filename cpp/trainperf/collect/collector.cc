@@ -296,6 +296,10 @@ void Collector::Loop() {
     const int64_t now = NowNs();
     Tick(now, last);
     const bool flushed = last || host_watermark_ns_ >= flush_asked_ns;  // else once more: a look takes long
+    if (flushing && flushed && !last) {
+      timeline_.WriteWaiting();
+      steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
+    }
     const bool commit = (flushing && flushed) || pace.Due(now) || last;
     const int64_t cpu_ns = ThreadCpuNs();
     collector_cpu_ns_.store(cpu_ns, std::memory_order_relaxed);

@@ -93,6 +93,26 @@ TEST(SampleSplit, AReadingOfTheCgroupDoesNotEndTheWaitForTheFirstSample) {
   for (const Step& step : loop.steps()) ASSERT_EQ(step.mechanism(Mechanism::kUnknown), 0) << step.index;
 }
 
+TEST(SampleSplit, StepsThatSomebodyWantsDoNotWaitAndLaterOnesDo) {
+  Script loop;
+  loop.timeline().AwaitSample();
+  int64_t before = -1, after = -1;
+  Loop(loop, 200, [&](int i) {
+    loop.Cpu(1_ms);
+    if (i == 100) {
+      before = loop.timeline().steps_closed();
+      loop.timeline().WriteWaiting();
+      after = loop.timeline().steps_closed();
+    }
+    if (i == 150) loop.Sample(SampleState::kNative);
+  });
+  EXPECT_EQ(before, 0);
+  EXPECT_GE(after, 50);
+  ASSERT_EQ(loop.steps().size(), 200u);
+  EXPECT_GE(loop.steps()[5].mechanism(Mechanism::kUnknown), 1_ms);
+  for (size_t i = 101; i < 200; ++i) EXPECT_EQ(loop.steps()[i].mechanism(Mechanism::kUnknown), 0) << i;
+}
+
 TEST(SampleSplit, StepsWaitTwoSecondsAndNoneLaterWhereNoSampleComes) {
   Script loop;
   loop.timeline().AwaitSample();

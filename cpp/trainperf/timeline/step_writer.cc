@@ -153,6 +153,10 @@ void StepWriter::AdvanceTo(int64_t watermark_ns) {
 
 void StepWriter::Flush() {
   awaits_sample_ = false;
+  WriteWaiting();
+}
+
+void StepWriter::WriteWaiting() {
   while (!waiting_.empty()) {
     Waiting first = std::move(waiting_.front());
     waiting_.pop_front();
@@ -188,7 +192,7 @@ void StepWriter::HostReading(int64_t at_ns, int64_t throttled_ns, const std::vec
   if (marked_ns > reading_ns_) credit_ns_ = std::min(credit_ns_, here_ns);
   reading_ns_ = at_ns;
   throttled_ns_ = now_ns;
-  if (!awaits_sample_) Flush();
+  if (!awaits_sample_) WriteWaiting();
 }
 
 uint32_t StepWriter::Flags(const Piece& piece) const {

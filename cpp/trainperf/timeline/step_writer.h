@@ -39,7 +39,8 @@ class StepWriter {
   void AwaitSample() { asked_for_sample_ = awaits_sample_ = true; }
   void SawSample(SampleState state, int64_t ns);
   void AdvanceTo(int64_t watermark_ns);
-  void Flush();
+  void Flush();  // from here on, too, no step waits for the first sample
+  void WriteWaiting();
   // The device's lane has come further: writes what waited for it.
   void WriteSettled();
   // A device came into use: the lane learns where steps may end.

@@ -106,6 +106,7 @@ class Timeline::Impl {
 
   void SetNames(const NameTable* names) { device_.SetNames(names); }
   void AwaitSample() { writer_.AwaitSample(); }
+  void WriteWaiting() { writer_.WriteWaiting(); }
   void MarkDeviceIncomplete(uint32_t device) { device_.MarkIncomplete(device); }
 
   void AdvanceTo(int64_t watermark_ns) {
@@ -356,6 +357,9 @@ void Timeline::Add(const DeviceOp& op) {
 }
 void Timeline::SetNames(const NameTable* names) { impl_->SetNames(names); }
 void Timeline::AwaitSample() { impl_->AwaitSample(); }
+void Timeline::WriteWaiting() {
+  if (!impl_->finished()) impl_->WriteWaiting();
+}
 void Timeline::MarkDeviceIncomplete(uint32_t device) {
   if (!impl_->finished()) impl_->MarkDeviceIncomplete(device);
 }

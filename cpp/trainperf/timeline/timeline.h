@@ -44,6 +44,8 @@ class Timeline {
   void SetNames(const NameTable* names);
   // There will be samples: the first steps wait for one, up to two seconds.
   void AwaitSample();
+  // Somebody wants all steps so far: those that wait are written with what is known of them.
+  void WriteWaiting();
   void AdvanceTo(int64_t watermark_ns);
   void Finish(int64_t end_ns);
   // Events were lost on the way here: the step that is open now is kIncomplete.
