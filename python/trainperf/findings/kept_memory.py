@@ -1,4 +1,4 @@
-"""What was seen to keep memory, as the run has it (hooks/kept_memory.py), and how it is told."""
+"""What keeps memory, as the run has it (hooks/kept_memory.py), and its words."""
 
 from __future__ import annotations
 
