@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.frames import FrameLike
-from trainperf.findings.model import Cell
 from trainperf.findings.thresholds import limit
 from trainperf.findings.vocabulary import MECHANISM_OF
+from trainperf.findings.weights import NOTHING, Part
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail
 
 _ANOMALY = re.compile(r"[/\\]torch[/\\]fx[/\\]traceback\.py$")
 _MECHANISMS = ("python", "native", "blocked")
-
-
-@dataclass(frozen=True, slots=True)
-class ModeCost:
-    claims: dict[Cell, int]
-    details: tuple[Detail, ...]
-
-    @property
-    def ns(self) -> int:
-        return sum(self.claims.values())
-
-    @property
-    def samples(self) -> int:
-        return sum(d.count for d in self.details)
 
 
 def in_anomaly(stack: Sequence[FrameLike]) -> bool:
@@ -39,12 +25,12 @@ def in_anomaly(stack: Sequence[FrameLike]) -> bool:
     return any(_ANOMALY.search(f.file) and f.function == "format_stack" for f in stack)
 
 
-def anomaly_cost(facts: Facts) -> ModeCost:
+def anomaly_cost(facts: Facts) -> Part:
     """What is seen of it: not the conversion to C++ strings, nor the checks of gradients in backward."""
-    return cost_of(facts, in_anomaly) if facts.run.anomaly_percent else ModeCost({}, ())
+    return cost_of(facts, in_anomaly) if facts.run.anomaly_percent else NOTHING
 
 
-def tracer_cost(facts: Facts) -> ModeCost:
+def tracer_cost(facts: Facts) -> Part:
     """What a trace function written in Python takes itself; that of C has no frame."""
     return cost_of(facts, in_reported_tracer(facts))
 
@@ -57,7 +43,7 @@ def in_reported_tracer(facts: Facts) -> Callable[[Sequence[FrameLike]], bool]:
     return lambda stack: any(f.file == file and f.function == function for f in stack)
 
 
-def cost_of(facts: Facts, shows: Callable[[Sequence[FrameLike]], bool]) -> ModeCost:
+def cost_of(facts: Facts, shows: Callable[[Sequence[FrameLike]], bool]) -> Part:
     """The exact time that the samples of some stacks stand for."""
     claims: dict[Cell, int] = {}
     found: list[Detail] = []
@@ -71,4 +57,4 @@ def cost_of(facts: Facts, shows: Callable[[Sequence[FrameLike]], bool]) -> ModeC
         if mine and whole:
             claims[cell] = exact * sum(d.ns for d in mine) // whole
             found += mine
-    return ModeCost(claims, tuple(found))
+    return Part(claims, tuple(found))

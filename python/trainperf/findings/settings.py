@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trainperf.findings import debug_modes, loaders
-from trainperf.findings.debug_modes import ModeCost
 from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS
 from trainperf.findings.messages.catalogue import fill
@@ -20,6 +19,7 @@ from trainperf.findings.model import Abstained, Finding, Params
 from trainperf.findings.render import terms
 from trainperf.findings.text import Bytes, Count, Names
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import Part
 from trainperf.runfile.schema import json_object
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Setting:
     shows: Callable[[Facts], Callable[[Stack], bool]] | None = None  # stacks that show it at work
     risk: bool = False  # it costs no time, and may end the run
 
-    def price(self, facts: Facts) -> ModeCost | None:
+    def price(self, facts: Facts) -> Part | None:
         """At least; None: too few samples."""
         if self.shows is None:
             return None

@@ -32,6 +32,7 @@ from trainperf.findings.model import (
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Ns, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.weights import NOTHING, Part
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -345,7 +346,7 @@ def _tracer(facts: Facts, limits: Limits) -> Diagnosis | None:
     severity = _priced(facts, cost, limits)
     python = facts.share(facts.cause_ns("python"))
     if severity is None:
-        cost = debug_modes.ModeCost({}, ())
+        cost = NOTHING
     # A tracer slows all Python: where that is much of the step, the mode comes before what else is said of it.
     unpriced: Severity = "warning" if python >= limit("critical_share") else "info"
     name, how = facts.run.meta.get("tracer", "").rpartition(":")[2], _tracer_kind(facts)
@@ -378,7 +379,7 @@ def _tracer_kind(facts: Facts) -> str:
     return facts.run.meta.get("tracer_kind", "sys.settrace")
 
 
-def _priced(facts: Facts, cost: debug_modes.ModeCost, limits: Limits) -> Severity | None:
+def _priced(facts: Facts, cost: Part, limits: Limits) -> Severity | None:
     return facts.grade(cost.ns, limits) if cost.samples >= limit("min_samples") else None
 
 
