@@ -1,7 +1,7 @@
 // The locals of a frame that runs, by name.
 //
-// Until Python 3.12 frame.f_locals is a dict that stays with the frame: it would keep what is in there alive, and change
-// what the program has of its own locals() call. So they are read where the interpreter has them.
+// Until Python 3.12 frame.f_locals is a dict that stays with the frame: it would keep what is in there alive, and
+// change what the program has of its own locals() call. So they are read where the interpreter has them.
 
 #ifndef TRAINPERF_CPYTHON_FRAME_LOCALS_H_
 #define TRAINPERF_CPYTHON_FRAME_LOCALS_H_
