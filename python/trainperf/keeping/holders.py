@@ -61,32 +61,33 @@ class _Search:
         self._reader = reader
         self._lengths = lengths
         self._met: dict[int, _Edge] = {}
-        self._queue: deque[Any] = deque()
         self.found: dict[int, list[_Edge]] = {}
 
     def run(self, until: float) -> None:
-        for name, value in self._roots():
-            self._meet(_Edge(value, None, name))
-        for edge in list(self._met.values()):
-            self._queue.append(edge.child)
+        """Breadth first from each group of roots, all in turns: a program of many modules has so many globals that what
+        the loop's own variables hold would not be reached after them."""
+        met: Iterator[deque[Any]] = (
+            deque(value for name, value in group if self._meet(_Edge(value, None, name))) for group in self._roots()
+        )
+        queues = list(met)
         looked = 0
-        while self._queue:
-            looked += 1
-            if looked % _EACH == 0 and time.thread_time() > until:
-                break
-            for edge in self._children(self._queue.popleft()):
-                if self._meet(edge):
-                    self._queue.append(edge.child)
+        while any(queues):
+            for queue in filter(None, queues):
+                looked += 1
+                if looked % _EACH == 0 and time.thread_time() > until:
+                    return
+                for edge in self._children(queue.popleft()):
+                    if self._meet(edge):
+                        queue.append(edge.child)
 
-    def _roots(self) -> Iterator[tuple[Name, Any]]:
+    def _roots(self) -> Iterator[Iterator[tuple[Name, Any]]]:
+        """The locals of the program's running functions, its globals, the locals of others'."""
         running = frames()
         ours = [frame for frame in running if is_programs(frame.f_code.co_filename)]
-        for frame in ours:
-            yield from local_values(self._reader, frame)
-        yield from global_values()
-        for frame in running:
-            if frame not in ours:
-                yield from local_values(self._reader, frame)
+        others = [frame for frame in running if frame not in ours]
+        yield (at for frame in ours for at in local_values(self._reader, frame))
+        yield global_values()
+        yield (at for frame in others for at in local_values(self._reader, frame))
 
     def _meet(self, edge: _Edge) -> bool:
         """Whether it is met for the first time."""
