@@ -245,8 +245,8 @@ _UNPACKING: Final = Message(
     title="batch deserialization is significant at this step length",
     why="deserializing a ready batch takes {each}",
     evidence=(
-        "{count:fetch|fetches} found a batch ready and took {each} each[[, beside {late} for busy workers]]: "
-        "deserialization, not starvation",
+        "{count:fetch|fetches} found a batch ready and took {each} each[[, not counting the {late} that busy workers "
+        "add]]: deserialization, not starvation",
     ),
     fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # faster, unless "
     "making a batch also waits: it takes a worker {making} of CPU]]",

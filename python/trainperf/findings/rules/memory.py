@@ -31,9 +31,7 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
     """Memory grows steadily, step by step: something keeps what each step makes."""
     if facts.of_trace:
         return Unsure("memory_of_trace")
-    table = facts.run.steps
-    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
-    readings = [h for h in facts.run.host if start <= h.at_ns <= end and h.rss_bytes > 0]
+    readings = _of_the_steps(facts)
     if len(readings) < limit("memory_min_readings"):
         return Unsure("memory_few_readings", {"readings": Count(len(readings))})
     # Caches fill and allocators settle in the first steps.
@@ -48,47 +46,62 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
     goes_on = grows.steady or (keeper is not None and keeper.sure and _still_grows(seconds, held, grows.rise))
     if not goes_on or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
         return _workers_grow(facts, limits)
-    room = facts.number("memory_limit") - held[-1]
-    left = room / grows.per_second if room > 0 else 0.0
-    late = float(np.median(held[-max(2, len(held) // 4) :]))
-    works = _works_more(facts, kept[0].at_ns, kept[-1].at_ns)
-    count = Count(len(kept))
-    variant, sure = "leak", Sure(level="high", doubts=(Said("readings", {"readings": count}),))
-    # What a step makes grows no faster than the work that makes it.
-    if keeper is None and works - 1 >= limit("half_share") * (late / base - 1):
-        variant, doubt = "with_work", Said("grows_with_work", {"works": Number(works)})
-        sure = Sure(level="low", doubts=(doubt,))
-    elif len(kept) < limit("memory_good_readings") or facts.steps < limit("critical_min_steps"):
-        doubt = Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
-        if keeper is None or not keeper.sure:
-            variant, sure = "early", Sure(level="low", doubts=(doubt,))
-        else:
-            sure = Sure(level="medium", doubts=(Said("readings", {"readings": count}),))
-    soon = 0 < left < (end - start) / 1e9
+    left = max(0.0, facts.number("memory_limit") - held[-1]) / grows.per_second
+    grown = float(np.median(held[-max(2, len(held) // 4) :])) / base - 1
+    more_work = _works_more(facts, kept[0].at_ns, kept[-1].at_ns) - 1
+    variant, sure = _how_sure(facts, keeper, len(kept), grown, more_work)
+    each = grows.per_second * facts.wall_ns / facts.steps / 1e9
     params: dict[str, Param] = {
-        "each": Bytes(grows.per_second * facts.wall_ns / facts.steps / 1e9),
+        "each": Bytes(each),
         "before": Bytes(held[0]),
         "after": Bytes(held[-1]),
         "seconds": Number(seconds[-1]),
         "minute": Bytes(grows.per_second * 60),
-        "readings": count,
+        "readings": Count(len(kept)),
         "limit": Bytes(facts.number("memory_limit")),
         "left": Seconds(left) if left and variant == "leak" else None,
         "inference": facts.inference,
         "early": variant == "early",
     }
     if seen is not None and keeper is not None:
-        each = grows.per_second * facts.wall_ns / facts.steps / 1e9
-        params |= {**_keeps(seen, keeper), "kept": Bytes(min(each, keeper.known_bytes / max(1, seen.steps) or each))}
+        params |= _keeps(seen, keeper, each)
     return Diagnosis(
         variant=variant if keeper is None else _kept_variant(keeper),
-        severity="info" if variant != "leak" else "critical" if soon else "warning",
+        severity="info" if variant != "leak" else "critical" if 0 < left < _seconds(facts) else "warning",
         claim=Claim("", by_device=False),
         params=params,
         place=keeper.place if keeper is not None else "",
         who=(facts.step_thread_name,),
         sure=sure,
     )
+
+
+def _of_the_steps(facts: Facts) -> list[HostReading]:
+    """The readings of memory between the first step's start and the last one's end."""
+    table = facts.run.steps
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    return [h for h in facts.run.host if start <= h.at_ns <= end and h.rss_bytes > 0]
+
+
+def _seconds(facts: Facts) -> float:
+    """From the first step's start to the last one's end."""
+    table = facts.run.steps
+    return float(table.start_ns[-1] + table.wall_ns[-1] - table.start_ns[0]) / 1e9
+
+
+def _how_sure(facts: Facts, keeper: Keeper | None, readings: int, grown: float, more_work: float) -> tuple[str, Sure]:
+    """Which variant of a growth it is. `grown`, `more_work`: by which part memory and the work of a second rose."""
+    count = Count(readings)
+    doubt = Said("readings", {"readings": count})
+    # What a step makes grows no faster than the work that makes it.
+    if keeper is None and more_work >= limit("half_share") * grown:
+        return "with_work", Sure(level="low", doubts=(Said("grows_with_work", {"works": Number(more_work + 1)}),))
+    if readings >= limit("memory_good_readings") and facts.steps >= limit("critical_min_steps"):
+        return "leak", Sure(level="high", doubts=(doubt,))
+    if keeper is not None and keeper.sure:
+        return "leak", Sure(level="medium", doubts=(doubt,))
+    early = Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
+    return "early", Sure(level="low", doubts=(early,))
 
 
 def _still_grows(seconds: Floats, held: Floats, rise: float) -> bool:
@@ -141,12 +154,14 @@ def _kept_variant(keeper: Keeper) -> str:
     return {"cache": "kept_cache", "array": "kept_array"}.get(keeper.kind, "kept_elements")
 
 
-def _keeps(seen: Looks, keeper: Keeper) -> dict[str, Param]:
+def _keeps(seen: Looks, keeper: Keeper, each: float) -> dict[str, Param]:
+    """`each`: bytes that memory grows by in a step."""
     short = keeper.argument and f"{keeper.argument}.{'item' if keeper.scalar else 'detach'}()"
     own = f"self.{keeper.name}" if keeper.of == "attribute" else keeper.name
     return {
         "keeper": keeper.said,
         "thing": keeper.thing,
+        "kept": Bytes(min(each, keeper.known_bytes / max(1, seen.steps) or each)),
         "held": keeper.held,
         "more": Count(keeper.elements) if keeper.elements and keeper.kind != "array" else None,
         "in_steps": Count(seen.steps),
