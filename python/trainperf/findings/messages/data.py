@@ -104,6 +104,9 @@ _UNPIN: Final = (
 _SAME_CPUS: Final = "more workers: they would wait for the same CPUs"
 
 _NOT_SEEN: Final = "is not clear from so few snapshots"
+_INSIDE: Final = (
+    "{line_share} of the workers' busy time is [[calls?in {calls}, called at {line}]][[!calls?at {line}]] ({spent})"
+)
 _TOO_SLOW: Final = Message(
     title="the DataLoader's workers are too slow",
     why=f"{_WHO} [[one?is]][[!one?are]] too slow; whether [[one?it computes or waits]][[!one?they compute or wait]] "
@@ -120,8 +123,7 @@ _TOO_SLOW: Final = Message(
         "only {few_looks:snapshot} of the workers",
         "{count:worker}, [[several?each ]]on the CPU {cpu} of the time[[several? (the busiest {slowest})]], "
         "runnable in {running} of {looks:snapshot}",
-        "{line_share} of the workers' busy time is [[calls?in {calls}, called at {line}]][[!calls?at {line}]] "
-        "({spent})",
+        _INSIDE,
         "{thread} waits {kept_off} of each step for a CPU that the workers use",
         _DISK,
         "{usable:CPU} usable",
@@ -131,7 +133,13 @@ _TOO_SLOW: Final = Message(
     "[[!further?, or a larger prefetch_factor: the queue is empty]]",
 )
 _BY_CALL: Final = f"{_FILTER}{{call}}"
-_BOUND: Final = _TOO_SLOW.but(title="the DataLoader's workers are CPU-bound")
+# Of variants that say in the first sentence at which line their time goes.
+_AT_LINE: Final = (
+    "[[calls?; {line_share} of the work is in {calls}, called at {line}]]"
+    "[[!calls?; {line_share} of the work is at {line}]]"
+)
+_BUSY: Final = _TOO_SLOW.but(evidence=tuple("at {line}: {spent}" if e == _INSIDE else e for e in _TOO_SLOW.evidence))
+_BOUND: Final = _BUSY.but(title="the DataLoader's workers are CPU-bound")
 _OF_WORKERS: Final = {
     "unseen": _TOO_SLOW,
     "untraced": _TOO_SLOW.but(
@@ -158,38 +166,43 @@ _OF_WORKERS: Final = {
         "shared one (fcntl.LOCK_SH)\n# or split the data into one file per worker",
         will_not_help="one handle per worker: all lock the same file; more workers, or a larger prefetch_factor",
     ),
-    "waiting": _TOO_SLOW.but(
+    "waiting": _BUSY.but(
         title="the DataLoader's workers are blocked",
-        why=f"{_WHO} [[one?waits]][[!one?wait]] for storage, network or a lock (on the CPU only {{cpu}} of the time)",
+        why=f"{_WHO} [[one?waits]][[!one?wait]] for storage, network or a lock (on the CPU only {{cpu}} of the time)"
+        f"{_AT_LINE}",
         fix=_BY_CALL,
         will_not_help="cheaper transforms[[!few_are_late?, or a larger prefetch_factor]]: the workers do not compute, "
         "they wait",
     ),
-    "partly": _TOO_SLOW.but(
+    "partly": _BUSY.but(
         why=f"{_COMPUTE} for {{cpu}} of the time, and [[one?waits]][[!one?wait]] for the rest (for storage, network, "
-        "a lock, a CPU or the next request)",
+        f"a lock, a CPU or the next request){_AT_LINE}",
         fix=_BY_CALL,
     ),
-    "partly_no_room": _TOO_SLOW.but(
-        why=f"{_COMPUTE} for {{cpu}} of the time, and {_NO_ROOM}", fix=_OR_STOP_OTHERS, will_not_help=_SAME_CPUS
+    "partly_no_room": _BUSY.but(
+        why=f"{_COMPUTE} for {{cpu}} of the time, and {_NO_ROOM}{_AT_LINE}",
+        fix=_OR_STOP_OTHERS,
+        will_not_help=_SAME_CPUS,
     ),
-    "computing": _BOUND.but(why=f"{_COMPUTE} all the time (on the CPU {{cpu}})", fix=_BY_CALL),
+    "computing": _BOUND.but(why=f"{_COMPUTE} all the time (on the CPU {{cpu}}){_AT_LINE}", fix=_BY_CALL),
     "no_room": _BOUND.but(
-        why=f"{_COMPUTE} all the time (on the CPU {{cpu}}), and {_NO_ROOM}",
+        why=f"{_COMPUTE} all the time (on the CPU {{cpu}}), and {_NO_ROOM}{_AT_LINE}",
         fix=_OR_STOP_OTHERS,
         will_not_help=_SAME_CPUS,
     ),
     "all_cpus": _BOUND.but(
-        why=f"{_COMPUTE} [[short?whenever they get one]][[!short?all the time]] (on the CPU {{cpu}}), on {{cpus:CPU}}",
+        why=f"{_COMPUTE} [[short?whenever they get one]][[!short?all the time]] (on the CPU {{cpu}}), on {{cpus:CPU}}"
+        f"{_AT_LINE}",
         fix=_CHEAPER,
         will_not_help="more workers: {workers:worker} and {training} already use all {cpus:CPU}",
     ),
     "crowded": _BOUND.but(
-        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: other work occupies the CPUs",
+        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: other work occupies the CPUs"
+        f"{_AT_LINE}",
         fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes",
         will_not_help=_SAME_CPUS,
     ),
-    "pinned": _BOUND.but(
+    "pinned": _TOO_SLOW.but(
         title="the DataLoader's workers are pinned to too few CPUs",
         why="{workers:worker} of {name} may use only {have:CPU} (CPU {allowed:,}) of the {possible} that {thread} may "
         "use: they set their own affinity",
@@ -197,7 +210,7 @@ _OF_WORKERS: Final = {
         will_not_help="more workers: they would wait for the same [[several_cpus?CPUs]][[!several_cpus?CPU]]",
     ),
     "kept_off": _BOUND.but(
-        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time",
+        why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time{_AT_LINE}",
         fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there",
         will_not_help=_SAME_CPUS,
     ),
