@@ -196,7 +196,7 @@ def test_the_verdict_of_an_info_as_large_as_a_warning_says_where_and_what_to_do(
     with file.open() as run:
         text = console.summary(run)
     assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\) called by train", text, re.M)
-    assert re.search(r"^Next  a loss, a model, an average of the weights: of all at once", text, re.M)
+    assert re.search(r"^Next  a loss, a model, an average of the weights: vectorize it", text, re.M)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ _VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sleep": ("sleeps", "# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
     "file": (
         "waits for a file[[or_pipe? or pipe]]",
-        "# read it once and keep it, or ahead in a DataLoader worker"
+        "# cache it after the first read, or prefetch it in a DataLoader worker"
         "[[opened?\n# if it is opened to be written anew: less often, or from a thread]]",
     ),
     "written_file": (
@@ -131,7 +131,9 @@ _LOOKS: Final = {
 }
 
 
-def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: the loop is asleep") -> Message:
+def _message(
+    variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: the training thread waits"
+) -> Message:
     look = f"[[timed?# if its timeout ends the wait: a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
     return Message(
         title=f"{{thread}} {does}",

@@ -72,7 +72,8 @@ MESSAGES: Final[Messages] = {
         # QueueHandler formats a record before it hands it over; a thread that formats would take the GIL from training.
         "formats": _LOGS.but(
             fix="# log every N steps, and less of it: a few numbers instead of whole tensors\nif step % 50 == 0: ...",
-            will_not_help=f"{_LOGS.will_not_help}; a faster disk, a thread: it mostly formats, on the CPU",
+            will_not_help=f"{_LOGS.will_not_help}; a faster disk or a logging thread: most of it is CPU time for "
+            "formatting",
         ),
     },
     "TP306": {

@@ -460,8 +460,8 @@ TEXTS: Final = {
     "more_than_now": "DataLoader(..., num_workers=...)  # more than it has now",
     "look_longer": "# run longer to see whether the workers compute or wait\n# if they wait, or CPUs are free:",
     "run_ahead": "# let the workers prefetch more (prefetch_factor); if they wait, or CPUs are free, also add workers:",
-    "any_order": "DataLoader(..., in_order=False)  # returned as soon as made: [[stream?faster workers return more, ]]"
-    "the order varies between runs",
+    "any_order": "DataLoader(..., in_order=False)  # a batch comes as soon as it is ready: "
+    "[[stream?faster workers return more, ]]the order varies between runs",
     "its_sampler": "its sampler",
     # Which of a loader's workers still read.
     "so_many": "{fewest} of {workers}",

@@ -41,7 +41,7 @@ MESSAGES: Final[Messages] = {
         "feeding": _HOG.but(
             evidence=(
                 *_HOG.evidence[:-1],
-                "{holder} fills a queue that the loop drains: one process instead would be as slow",
+                "{holder} fills a queue that the loop drains: moving it to one process would not be faster",
                 DEVICE_WAITS,
             ),
             will_not_help=_HOG.will_not_help.replace(

@@ -112,7 +112,7 @@ _LOADING: Final = Message(
     why="the driver loads kernels that were not used before[[, for {place}]]",
     evidence=(
         "{gpu} was idle {each} a step because of it",
-        "{loads:module} loaded ({load}), {jits} compiled ({jit})",
+        "{loads:CUDA module} loaded ({load}), {jits:kernel} JIT-compiled ({jit})",
         _WARM_UP,
     ),
     fix="# pad to fewer shapes; torch.compile(model, dynamic=True); torch.backends.cudnn.benchmark = False",
@@ -154,7 +154,7 @@ _PRODUCTS: Final = Message(
     ),
     fix='torch.set_float32_matmul_precision("high")  # TF32; and, for more:\n'
     'with torch.autocast("cuda", dtype=torch.bfloat16): ...  # and sizes that are multiples of 8',
-    will_not_help="more launches in flight, CUDA graphs: the kernels themselves are slow",
+    will_not_help="CUDA graphs, fewer launches: the kernels themselves are slow",
 )
 _WARMED_UP: Final = Message(
     title="{gpu} warmed up in {first}",

@@ -44,7 +44,7 @@ _FORWARD: Final = Message(
     will_not_help="anything that makes training steps faster; DataLoader workers",
 )
 _ANOMALY: Final = Message(
-    title="autograd anomaly detection is on (minimum cost, without NaN checks)",
+    title="autograd anomaly detection is on (lower bound: NaN checks are not counted)",
     why="autograd stores the Python stack of every operation, and checks every gradient for NaN",
     evidence=(
         "at least {each}/step formats Python stacks ({samples:sample})",
@@ -132,7 +132,7 @@ TEXTS: Final = {
     "optimizer_fused": "torch.optim.{name}(..., fused=True)  # or a larger batch",
     "optimizer_foreach": "torch.optim.{name}(..., foreach=True)  # or a larger batch",
     "optimizer_as_it_is": "# a larger batch, or gradient accumulation: fewer optimizer steps",
-    "optimizer_unknown": "# fused=True (Adam, AdamW, SGD) or foreach=True of the optimizer; or a larger batch",
+    "optimizer_unknown": "# pass fused=True (Adam, AdamW, SGD) or foreach=True to the optimizer; or use a larger batch",
     "forward_outside": "no backward follows it",
     "forward_untrained": "counted as forward, {times:.1f} times as long as all of backward, which covers little of it",
     "forward_in_few": "in {few} of {steps} steps, {longer} each, forward is longer by so much than in most, and "

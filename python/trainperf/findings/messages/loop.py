@@ -14,8 +14,8 @@ _IF_SELDOM: Final = "if step % 50 == 0: ..."
 _SELDOM_OR: Final = f"# compute metrics every N steps; if every step needs it, {{}}\n{_IF_SELDOM}"
 _SELDOM: Final = f"# compute metrics, statistics and plots every N steps: {_IF_SELDOM}"
 _OF_WEIGHTS: Final = (
-    "[[weights?# of each weight or gradient by itself: of all at once (clip_grad_norm_, torch._foreach_lerp_); "
-    "a copy of them: more rarely\n]]"
+    "[[weights?# it works on one weight or gradient at a time: do all at once (clip_grad_norm_, torch._foreach_lerp_); "
+    "copy them more rarely\n]]"
 )
 _APPEND: Final = (
     "# append the new row instead of rewriting the whole file each time; or write every N steps:\n"
@@ -39,7 +39,7 @@ _NATIVE: Final = (
 )
 _UNREAD: Final = "{unread} of the samples could not be read: functions called each other too fast"
 _EARLY: Final = (
-    "early? it runs before the model is called, not in it: that counts as forward, whose end is the backward"
+    "early? it runs before the model is called, but counts in the forward phase, which lasts until backward starts"
 )
 _PYTHON: Final = Message(
     title="the loop's own Python code takes much of [[few?some steps]][[!few?the step]]",
@@ -109,18 +109,18 @@ _FILES: Final = _native(
     will_not_help="a faster disk: it is the kernel on the CPU; more DataLoader workers",
 )
 _beside_model = partial(_native, will_not_help="a faster model")
-_BESIDE_EVIDENCE: Final = f"{_EACH}[[!few? is]] in functions of yours that no module calls"
+_BESIDE_EVIDENCE: Final = f"{_EACH}[[!few? is]] in your functions that no module calls"
 _BESIDE: Final = Message(
     title="the loop computes outside of any module",
     why=f"{{thread_name}} computes {_IN}",
     evidence=(
-        f"{_BESIDE_EVIDENCE}, most of it in what counts as forward: all that ends with a backward",
+        f"{_BESIDE_EVIDENCE}, most of it in the forward phase, which lasts until backward starts",
         _SPOTS,
-        "a loss, or a part of the model that is a plain function, is needed there; a metric or an average "
-        "of the weights is not needed in each step, and a batch can be made before, in a DataLoader worker",
+        "a loss, or a part of the model that is a plain function, must run in every step; a metric or an average of "
+        "the weights need not, and a batch can be made in a DataLoader worker",
     ),
-    fix="[[{fused}]][[!fused?# a loss, a model, an average of the weights: of all at once, in fewer operations\n"
-    f"{_SELDOM}\n# the batch: in Dataset.__getitem__, by workers]]",
+    fix="[[{fused}]][[!fused?# a loss, a model, an average of the weights: vectorize it (batched or "
+    f"torch._foreach operations)\n{_SELDOM}\n# the batch: in Dataset.__getitem__, by workers]]",
     will_not_help="a faster model",
 )
 
@@ -160,7 +160,7 @@ MESSAGES: Final[Messages] = {
             why="{thread_name} runs {functions:function} that the loop calls: {first}, {first_share} of that time, "
             "{second}, {second_share}, and others",
             evidence=(
-                f"{_EACH} {{thread}} runs {{functions:function}} of yours, with what these call: none of them is "
+                f"{_EACH} {{thread}} runs {{functions:function}} of yours, with all that they call: none is "
                 "notable by itself",
                 _SPOTS,
                 _UNREAD,
@@ -247,9 +247,13 @@ MESSAGES: Final[Messages] = {
         ),
         "may_be_a_loss": _BESIDE,
         "without_training": _BESIDE.but(
-            evidence=(_BESIDE_EVIDENCE, _SPOTS, "a part of the model that is a plain function is needed there"),
-            fix="[[{fused}]][[!fused?# the batch: in Dataset.__getitem__, by workers; results: of all of the batch at "
-            "once, in fewer operations]]",
+            evidence=(
+                _BESIDE_EVIDENCE,
+                _SPOTS,
+                "a part of the model that is a plain function must run for every batch",
+            ),
+            fix="[[{fused}]][[!fused?# the batch: in Dataset.__getitem__, by workers; results: vectorize over "
+            "the batch]]",
         ),
         "loss_in_pieces": _BESIDE.but(
             title="the loop computes outside of any module, in operations that make backward long",

@@ -190,7 +190,8 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
-    "cpu_load": "CPUs used[[in_waits? meanwhile]]: this process {own:.1f}[[ ({own_threads:.1f} in own threads)]]"
+    "cpu_load": "CPUs used[[in_waits? meanwhile]]: this process {own:.1f}"
+    "[[ (of which {own_threads:.1f} by its other threads)]]"
     "[[, its workers {workers:.1f}{mean}]][[, the other ranks {ranks:.1f}{mean}]]"
     "[[, other child processes {children:.1f}{mean}]][[, others{on_these} {others:.1f}{or_more}]]",
     "on_these_cpus": " on these CPUs",

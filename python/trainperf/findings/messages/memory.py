@@ -88,10 +88,11 @@ MESSAGES: Final[Messages] = {
             evidence=(
                 "{thread_name} takes {pages:page} ({taken}) a step from the kernel, which zeroes each: {page_us:.2g} "
                 "us a page, measured at start",
-                "at most {kernel} of the time: that is all of this thread's kernel time",
+                "capped at this thread's total system (kernel) time, {kernel}",
                 "private memory shrank by {returned} within a second (median of {seconds:second}, several "
                 "readings in each)",
-                "not in this cost: returning the pages, and caches that zeroing evicts; trials saved 50% to 160% of it",
+                "excludes returning the pages, and cache lines that zeroing evicts; in trials the fix saved 50% to "
+                "160% of it",
             ),
             fix="{command}  # glibc's malloc reads them as Python starts",
             will_not_help="MALLOC_TRIM_THRESHOLD_ alone: more tensors are then mmapped anew each time; stock "

@@ -30,7 +30,7 @@ _UNEVEN: Final = Message(
 
 _HISTORY: Final = (
     "total += value; best = min(best, value)  # a running result, instead of a pass over the history\n"
-    "recent = collections.deque(maxlen=100)  # forgets older steps: only where those need not count"
+    "recent = collections.deque(maxlen=100)  # drops older steps: only if they are not needed"
 )
 _GRAPH: Final = (
     "total += loss.detach()  # summed or listed losses keep every graph; recurrent state: state = "

@@ -18,8 +18,8 @@ _STOPS: Final = Message(
         "{pauses:pause} of {pause} on average",
         "{stoppers.name} caused {stoppers.share} of it[[, {stoppers.at}]]",
     ),
-    fix=f"{_COLLECT_RARELY}[[\n# gc.disable() stops automatic collections: remove gc.collect() from {{stopper}}, if it "
-    "is there]]",
+    fix=f"{_COLLECT_RARELY}[[\n# gc.disable() stops only automatic collections: if {{stopper}} calls gc.collect(), "
+    "remove that call]]",
     will_not_help="more threads: each must be stopped before a pause begins",
 )
 _LOCK: Final = Message(

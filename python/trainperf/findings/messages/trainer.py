@@ -110,7 +110,7 @@ MESSAGES: Final[Messages] = {
             title="the validation loader restarts its worker processes each time",
             why="each validation begins with iter(loader), which starts {workers:worker}",
             evidence=(
-                "{starts:start} of {workers:worker}, {each} each to the first batch",
+                "{starts:start} of {workers:worker}, {each} each, up to the first batch",
                 "persistent_workers=False",
             ),
             fix="DataLoader(..., num_workers={workers}, persistent_workers=True)  # for the validation data",
