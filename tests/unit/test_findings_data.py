@@ -88,6 +88,15 @@ def test_many_batches_for_a_backward_may_be_a_filter(make: Make, batches: int, w
     assert fix.startswith("# 6 batches are fetched for each backward") == (batches == 6), fix
 
 
+def test_where_nothing_trains_no_batch_is_said_to_lack_a_backward(make: Make) -> None:
+    file = make()
+    for _ in range(100):
+        file.step({("fetch", "python"): 5.0}, compute=5.0, fetches=1, backwards=0, optimizer_steps=0)
+    file.loader(1, fetches=100, wait=500, dataset="Slow")
+    f = next(f for f in said(file).findings if f.id == "TP101")
+    assert "backward" not in f.fix
+
+
 def _skips(
     file: RunFile, fetches: int, *, backwards: int = 1, compute: float = 3.0, num_workers: int = 0, kind: str = "map"
 ) -> RunFile:

@@ -208,10 +208,11 @@ def with_workers(
 
 def many_for_a_backward(facts: Facts, main: Loader | None) -> Number | None:
     """The batches that are fetched for each, where the loop may drop most of them, such as of a filter: not told from
-    losses summed over several."""
-    if main is None or told_skipped(facts):
+    losses summed over several. None where nothing trains."""
+    backwards = int(facts.run.steps.backwards.sum())
+    if main is None or not backwards or told_skipped(facts):
         return None
-    each = (main.fetches.count + main.fetches.first_count) / max(1, int(facts.run.steps.backwards.sum()))
+    each = (main.fetches.count + main.fetches.first_count) / backwards
     return Number(each) if each >= limit("dropped_ratio") else None
 
 
