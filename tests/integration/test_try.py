@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -111,19 +113,139 @@ def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
     assert change["verdict"] == "changes_results" and change["reason"].startswith("the loss of step 2 is ")
 
 
-@pytest.mark.parametrize(("number", "midst"), [(signal.SIGTERM, "prove/child.py"), (signal.SIGINT, "prove/zygote.py")])
-def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, midst: str) -> None:
-    """In the midst of the first run, and as the trials begin."""
+@pytest.mark.parametrize(("number", "trial"), [(signal.SIGTERM, 1), (signal.SIGHUP, 3), (signal.SIGINT, 4)])
+def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, trial: int) -> None:
+    """In the midst of the first run and of later ones, of which one has workers."""
     tmp = tmp_path / "tmp"
-    child = subprocess.Popen([*TRY, "--", "train.py"], cwd=folder, env=environment(tmp), stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not any(midst in p for p in processes(tmp)):
+    words = [*TRY, "--change", "num_workers=2", "--", "train.py"]
+    child = subprocess.Popen(words, cwd=folder, env=environment(tmp), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not list(tmp.glob(f"trainperf-try-*/{trial}.spec")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    time.sleep(0.5)  # into it, as far as that goes
     child.send_signal(number)
     _, error = child.communicate(timeout=30)
     assert child.returncode in (128 + number, 130) and b"Traceback" not in error
     assert leftovers(tmp) == []
+
+
+def test_the_end_of_the_process_that_forks_trials_is_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the midst of a trial, and before the next one."""
+    from trainperf.errors import TrainperfError
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    tmp = tmp_path / "tmp"
+    for name, value in environment(tmp).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    with Trials(Command("train.py")) as trials:
+        for _ in range(2):
+            with pytest.raises(TrainperfError, match=r"the process that starts the trials was killed by SIGKILL"):
+                trials.run(Asked(batches=5))
+    assert leftovers(tmp) == []
+
+
+@pytest.mark.parametrize("room", ["20k", "300k"])  # for nothing at all, and for a part of a run file
+def test_a_full_disk_is_one_line(folder: Path, tmp_path: Path, room: str) -> None:
+    alone = ["unshare", "--mount", "--map-root-user"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    before = set(Path("/tmp").glob("trainperf-*.tpr"))
+    tmp = tmp_path / "tmp"
+    script = f'mount -t tmpfs -o size={room} tmpfs {tmp} && {{ "$@"; code=$?; ls -A {tmp}; exit $code; }}'
+    done = subprocess.run(
+        [*alone, "sh", "-c", script, "sh", *TRY, "--", "train.py"],
+        cwd=folder,
+        env=environment(tmp),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    said = f"trainperf try: trials write to {tmp}, which is full: set TMPDIR to a folder with room"
+    assert done.stderr.splitlines()[-1] == said
+    assert set(done.stdout.split()) <= {"torchinductor_root"} and leftovers(tmp) == []
+    assert set(Path("/tmp").glob("trainperf-*.tpr")) <= before
+
+
+def test_two_at_once_do_not_meet(folder: Path, tmp_path: Path) -> None:
+    words = [*TRY, "--json", "--change", "prefetch_factor=3", "--", "train.py"]
+    tmps = [tmp_path / "one", tmp_path / "two"]
+    both = [subprocess.Popen(words, cwd=folder, env=environment(tmp), stdout=subprocess.PIPE) for tmp in tmps]
+    for child, tmp in zip(both, tmps, strict=True):
+        answer, _ = child.communicate(timeout=200)
+        (change,) = json.loads(answer)["changes"]
+        assert child.returncode == 5 and change["reason"].startswith("ValueError: prefetch_factor")
+        assert leftovers(tmp) == []
+
+
+def test_a_port_is_free_again_for_the_next_trial(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainperf.prove.changes import Change
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    group = (
+        f"import torch\ntorch.distributed.init_process_group('gloo', 'tcp://127.0.0.1:{port}', rank=0, world_size=1)\n"
+    )
+    source = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(source.replace("def main():\n", group + "\ndef main():\n"))
+    monkeypatch.chdir(folder)
+    with Trials(Command("train.py")) as trials:
+        first = trials.run(Asked(batches=5))
+        for workers in (1, 0, 1):  # which inherit it
+            trial = trials.run(Asked(Change.parse(f"num_workers={workers}"), first.loader, batches=5))
+            assert trial.ended == "steps", trial.error
+
+
+@pytest.mark.parametrize(
+    ("crash", "said"),
+    [
+        ("if get_worker_info(): os.abort()", "RuntimeError: DataLoader worker (pid"),
+        ("if get_worker_info(): os.kill(os.getppid(), 11)", "it was killed by SIGSEGV"),
+        ("if get_worker_info(): raise ValueError('not here')", "ValueError: not here (train.py:"),
+    ],
+)
+def test_a_script_that_crashes_under_a_change_says_how(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str, said: str
+) -> None:
+    """And leaves nothing that the next trial would meet."""
+    from trainperf.prove.changes import Change
+    from trainperf.prove.trial import Asked, Command, Trials
+
+    monkeypatch.chdir(folder)
+    source = (folder / "train.py").read_text().replace("time.sleep(0.001)", crash)
+    (folder / "train.py").write_text(f"import os\nfrom torch.utils.data import get_worker_info\n{source}")
+    tmp = tmp_path / "tmp"
+    for name, value in environment(tmp).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with Trials(Command("train.py")) as trials:
+        first = trials.run(Asked(batches=5))
+        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5, timeout_s=60))
+        assert trial.ended == "error" and trial.error.startswith(said), trial.error
+        assert trials.run(Asked(batches=5)).ended == "steps"
+    assert leftovers(tmp) == []
+
+
+def test_a_script_that_ends_after_fewer_steps_than_before_is_one_line(folder: Path, tmp_path: Path) -> None:
+    """In each trial but the first run, which no process forks."""
+    source = (folder / "train.py").read_text()
+    forked = "int('zygote' in open(f'/proc/{os.getppid()}/cmdline').read())"
+    less = source.replace("return 3200", f"return (3200, 40)[{forked}]").replace("range(3)", "range(1)")
+    (folder / "train.py").write_text(f"import os\n{less}")
+    words = [*TRY, "--change", "num_workers=1", "--", "train.py"]
+    env = environment(tmp_path / "tmp")
+    done = subprocess.run(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and leftovers(tmp_path / "tmp") == []
+    said = "trainperf try: the script ends after fewer steps than before: give it a fixed number of them"
+    assert done.stderr.splitlines()[-1] == said
 
 
 def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
 from trainperf.prove import measure, prover, sandbox
-from trainperf.prove.attempt import Result
+from trainperf.prove.attempt import Result, attempt
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
 from trainperf.prove.changes import Change
 from trainperf.prove.child import one_line
@@ -359,6 +359,22 @@ def result(*verdicts: Any) -> Result:
         Outcome(Change.parse("num_workers=2"), v, "why it is", evidence if v == "proven" else None) for v in verdicts
     ]
     return Result(made)
+
+
+def test_what_is_proven_stays_where_a_later_trial_cannot_be_run() -> None:
+    def judged(change: Change, *_: Any, **__: Any) -> Outcome:
+        if change == changes[1]:
+            raise TrainperfError("the disk is full")
+        return Outcome(change, "proven")
+
+    first = SimpleNamespace(advised=(), untried=(), trial=SimpleNamespace(loader=None))
+    fake: Any = SimpleNamespace(watch=lambda: first, plan_said=lambda *_: None, prove=judged, began=0.0, left_s=1.0)
+    changes = [Change.parse(text) for text in ("num_workers=2", "gc=freeze", "threads=1")]
+    found = attempt(fake, changes)
+    assert [(o.verdict, o.reason) for o in found.outcomes] == [("proven", ""), ("undecided", "the disk is full")]
+    assert found.accepted == changes[0]
+    with pytest.raises(TrainperfError, match="the disk is full"):
+        attempt(fake, changes[1:])
 
 
 def test_exit_codes() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainperf.errors import TrainperfError
 from trainperf.prove.changes import Change
 from trainperf.prove.prover import Outcome, Prover
 from trainperf.prove.sequential import ALPHA
@@ -25,7 +26,8 @@ class Result:
 def attempt(prover: Prover, asked: Sequence[Change] = ()) -> Result:
     """`asked`: changes to try in place of those that the findings advise. What is proven stays on for the next one.
 
-    Raises TrainperfError where the script itself cannot be tried. Ctrl-C ends it with what is proven so far.
+    Raises TrainperfError where the script itself cannot be tried. Ctrl-C, or a trial that cannot be run, ends it with
+    what is proven so far.
     """
     first = prover.watch()
     changes = list(asked) or list(first.advised)
@@ -34,7 +36,13 @@ def attempt(prover: Prover, asked: Sequence[Change] = ()) -> Result:
     try:
         for number, change in enumerate(changes):
             until = time.monotonic() + prover.left_s / (len(changes) - number)
-            outcome = prover.prove(change, first, base=result.accepted, until=until, alpha=ALPHA / len(changes))
+            try:
+                outcome = prover.prove(change, first, base=result.accepted, until=until, alpha=ALPHA / len(changes))
+            except TrainperfError as error:
+                if not result.outcomes:
+                    raise
+                result.outcomes.append(Outcome(change, "undecided", str(error)))
+                break
             result.outcomes.append(outcome)
             if outcome.verdict == "proven" and not (change.against or change.patch):
                 result.accepted = change.on(result.accepted)

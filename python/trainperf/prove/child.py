@@ -6,6 +6,7 @@ steps, by os._exit: no `finally` of the script's runs, no atexit, nothing is sav
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import multiprocessing
@@ -36,7 +37,8 @@ class Trial:
         from trainperf.prove.writes import Guard
 
         self._spec = spec
-        self._watch: Any = None
+        self._own: Any = None  # the watch that we begin
+        self._watch: Any = None  # the one that counts, which may be the script's
         self._recorder = Recorder(
             batches=spec["batches"],
             seconds=spec["seconds"],
@@ -73,7 +75,7 @@ class Trial:
                     LateImports([module], self._imported).install()
             if self._guard is not None:
                 self._guard.install()
-            watch = trainperf.watch(self._spec["run_file"], verbose=False)
+            self._own = watch = trainperf.watch(self._spec["run_file"], verbose=False)
             watch.gives_way = True
             Patch(process, "begin", self._begins)
             watch.__enter__()
@@ -82,7 +84,8 @@ class Trial:
             if leaving.code not in (None, 0):
                 self.finish("error", f"it left with {leaving.code}")
         except BaseException as error:
-            traceback.print_exc()  # to the trial's log
+            with contextlib.suppress(OSError):
+                traceback.print_exception(error)  # to the trial's log
             self.finish("error", one_line(error))
         self.finish("script")
 
@@ -103,7 +106,7 @@ class Trial:
     def _begins(self, original: AnyFunction) -> AnyFunction:
         def begin(watch: Any) -> None:
             original(watch)
-            self._watch = watch  # ours, or the script's own, which ours gives way to
+            self._watch = watch
 
         return begin
 
@@ -117,7 +120,7 @@ class Trial:
         self._ended = True
         if self._guard is not None:
             self._guard.off()
-        code = 0
+        code = 70
         try:
             record = self._recorder.record()
             record |= {
@@ -135,15 +138,20 @@ class Trial:
             with open(self._spec["record"] + "~", "w") as file:
                 json.dump(record, file)
             os.rename(self._spec["record"] + "~", self._spec["record"])
-        except BaseException:
-            traceback.print_exc()
-            code = 70
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue
-        os._exit(code)
+            code = 0
+        except BaseException as failure:
+            with contextlib.suppress(OSError):
+                traceback.print_exception(failure)
+        finally:
+            for last in (self._remove_private, sys.stdout.flush, sys.stderr.flush):
+                with contextlib.suppress(OSError, ValueError):
+                    last()
+            os._exit(code)
+
+    def _remove_private(self) -> None:
+        """The run file that our watch made elsewhere, where the disk was full."""
+        if self._own is not None and self._own.path not in ("", self._spec["run_file"]):
+            os.unlink(self._own.path)
 
 
 def one_line(error: BaseException) -> str:

@@ -172,7 +172,10 @@ class Prover:
 
         def without() -> Measured:
             kept["without"] = trial = self._baseline(asked)
-            return measured(trial)
+            figure = measured(trial)
+            if figure.rate <= 0:
+                raise TrainperfError("the script ends after fewer steps than before: give it a fixed number of them")
+            return figure
 
         def with_it() -> Measured:
             trial = self.trials.run(replace(asked, change=whole))
@@ -214,10 +217,14 @@ class Prover:
         if not self._keep or len(kept) < 2:
             return
         self._kept += 1
-        os.makedirs(self._keep, exist_ok=True)
         names = {side: os.path.join(self._keep, f"{self._kept}-{side}.tpr") for side in kept}
-        for side, trial in kept.items():
-            shutil.copyfile(trial.run_file, names[side])
+        try:
+            os.makedirs(self._keep, exist_ok=True)
+            for side, trial in kept.items():
+                shutil.copyfile(trial.run_file, names[side])
+        except OSError as error:  # no reason to lose what was found
+            self.say(f"{change}: its runs are not kept: {error}")
+            return
         self.say(f"{change}: trainperf compare {names['without']} {names['with']}")
 
     def _baseline(self, asked: Asked) -> Trial:

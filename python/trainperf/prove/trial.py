@@ -8,6 +8,7 @@ with Trials(command) as trials:
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -33,6 +34,8 @@ _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _MARK = "_TRAINPERF_TRIAL"  # in the environment of every process of these trials: whose they are
 _LONGEST_SOCKET = 107  # bytes, of the name of a Unix socket
+_FULL = 1 << 20  # bytes that are left: a run file alone takes some hundred thousand
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +167,11 @@ class Trials:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
-        if self._zygote is not None:
-            self._zygote.close()
-        self._remove_folders()
+        with _uninterrupted():
+            self._end()
+            if self._zygote is not None:
+                self._zygote.close()
+            self._remove_folders()
 
     def _remove_folders(self) -> None:
         for folder in (self._folder, self._of_workers):
@@ -193,9 +197,17 @@ class Trials:
             )
 
     def run(self, asked: Asked) -> Trial:
-        """One trial. What the script writes that is outside of the sandbox makes that larger, and it is run again."""
+        """One trial. What the script writes that is outside of the sandbox makes that larger, and it is run again.
+
+        Raises TrainperfError where no trial can be run at all.
+        """
         while True:
-            trial = self._once(asked)
+            try:
+                trial = self._once(asked)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise self._full() from None
+                raise
             if trial.ended != "overwrite" or not self.sandboxed:
                 return trial
             try:
@@ -249,10 +261,18 @@ class Trials:
                 code = self._end()
         took = time.monotonic() - began
         self.seconds.append(took)
+        full = _free_bytes(self._folder) < _FULL  # while what the script wrote is there
         shutil.rmtree(scratch, ignore_errors=True)
-        text = Path(f"{stem}.log").read_text(errors="replace")
         if hung:
-            return Trial("hung", f"no end after {took:.0f} s", seconds=took, log=text, started=started)
+            trial = Trial("hung", f"no end after {took:.0f} s", seconds=took, started=started)
+        else:
+            trial = self._seen(stem, code, took)
+        if full and trial.ended in ("hung", "error"):
+            raise self._full()
+        return trial
+
+    def _seen(self, stem: str, code: int, took: float) -> Trial:
+        text = Path(f"{stem}.log").read_text(errors="replace")
         try:
             record = json.loads(Path(f"{stem}.json").read_text())
         except FileNotFoundError:
@@ -260,6 +280,10 @@ class Trials:
         if self._writes != "allow":
             _remove(record["made"])  # each trial begins as the first did
         return Trial(record["ended"], record["error"], record, f"{stem}.tpr", took, text)
+
+    def _full(self) -> TrainperfError:
+        where = os.path.dirname(self._folder)
+        return TrainperfError(f"trials write to {where}, which is full: set TMPDIR to a folder with room")
 
     def _start(self, command: Command, spec: str, log: IO[bytes], asked: Asked) -> subprocess.Popen[bytes] | Forked:
         if not asked.fresh and self.may_fork and command.python == self._command.python:
@@ -309,6 +333,11 @@ class Trials:
         return found
 
 
+def _free_bytes(folder: str) -> int:
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
 def _remove(made: Sequence[str]) -> None:
     """What a trial made that is in no sandbox, innermost first; folders only if they are empty."""
     for path in reversed(made):
@@ -326,9 +355,10 @@ def _last_words(log: str, code: int) -> str:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """SIGTERM and Ctrl-C wait until the block is left: between the start of a process and knowing it."""
+    """Signals that end us wait until the block is left: between the start of a process and knowing it."""
     came: list[int] = []
-    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in numbers}
     try:
         yield
     finally:
@@ -340,13 +370,15 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """SIGTERM leaves by an exception, so that trials and their files are removed on the way out."""
+    """SIGTERM, and a terminal that is closed, leave by an exception: trials and their files are removed on the way."""
 
     def leave(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]  # as by nohup
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

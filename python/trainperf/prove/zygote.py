@@ -19,27 +19,28 @@ import sys
 from collections.abc import Mapping
 from typing import IO
 
+from trainperf.errors import TrainperfError
+
 _LONGEST = 1 << 16
 
 
 class Forked:
     """A trial that the zygote forked, and waits for."""
 
-    def __init__(self, control: socket.socket, pid: int) -> None:
-        self._control = control
+    def __init__(self, zygote: Zygote, pid: int) -> None:
+        self._zygote = zygote
         self.pid = pid
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        """Its exit code, negative for a signal. Raises subprocess.TimeoutExpired; TrainperfError once when the zygote
+        has ended, and this trial with it."""
         if self._code is None:
-            self._control.settimeout(timeout)
             try:
-                self._code = int(self._control.recv(64) or b"-9")
-            except TimeoutError:
-                raise subprocess.TimeoutExpired("trial", timeout or 0.0) from None
-            finally:
-                self._control.settimeout(None)
+                self._code = self._zygote.answer(timeout)
+            except TrainperfError:
+                self._code = -signal.SIGKILL
+                raise
         return self._code
 
 
@@ -62,12 +63,32 @@ class Zygote:
         return self._process.pid
 
     def fork(self, spec: str, log: IO[bytes]) -> Forked:
-        """Raises OSError when the zygote is gone."""
-        socket.send_fds(self._control, [spec.encode()], [log.fileno()])
-        answer = self._control.recv(64)
-        if not answer:
-            raise OSError("the process that forks trials has ended")
-        return Forked(self._control, int(answer))
+        """Raises TrainperfError when the zygote has ended."""
+        try:
+            socket.send_fds(self._control, [spec.encode()], [log.fileno()])
+        except ConnectionError:
+            raise self._ended() from None
+        return Forked(self, self.answer(None))
+
+    def answer(self, timeout: float | None) -> int:
+        """The next number that it sends. Raises subprocess.TimeoutExpired; TrainperfError when it has ended."""
+        self._control.settimeout(timeout)
+        try:
+            message = self._control.recv(64)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired("trial", timeout or 0.0) from None
+        except ConnectionError:
+            message = b""
+        finally:
+            self._control.settimeout(None)
+        if not message:
+            raise self._ended()
+        return int(message)
+
+    def _ended(self) -> TrainperfError:
+        code = self._process.wait()
+        why = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return TrainperfError(f"the process that starts the trials {why}; the system does that when memory is short")
 
     def close(self) -> None:
         self._control.close()
