@@ -13,9 +13,8 @@ from typing import Any
 
 from trainperf.findings import messages
 from trainperf.findings.messages import general
-from trainperf.findings.messages.catalogue import Doubt, fill, lines
 from trainperf.findings.model import Params, Said
-from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Seconds, Share, Times
+from trainperf.findings.text import Bytes, Count, Doubt, Names, Ns, Number, Seconds, Share, Times, fill, lines
 
 FOLDER = Path(__file__).parent / "unit" / "texts"
 _TYPES = {kind.__name__: kind for kind in (Ns, Seconds, Share, Count, Number, Bytes, Names, Times)}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from trainperf.findings import facts, messages, model, rules, text
-from trainperf.findings.messages.catalogue import Message
 from trainperf.findings.rule import rule
+from trainperf.findings.text import Message
 from trainperf.findings.thresholds import limit
 from trainperf.runfile import Frame
 from verdicts import Make, only, said

@@ -19,8 +19,8 @@ from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.comparison.bootstrap import Floats, draw, mean_per_step, ratio_interval, replicates
 from trainperf.comparison.sample import rows_of, sample
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.compare_html import render
+from trainperf.runfile.schema import CAUSES
 
 # What is told
 

@@ -17,9 +17,9 @@ import trainperf
 from runfiles import RunFile
 from trainperf.cli.main import main
 from trainperf.errors import RunFileError
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.report import console
 from trainperf.runfile import schema
+from trainperf.runfile.schema import CAUSES
 
 
 def starved(path: Path, *, merge: int = 1) -> RunFile:

@@ -22,9 +22,9 @@ from trainperf.errors import TrainperfError
 from trainperf.export import FORMATS, choose
 from trainperf.export.metrics import per_step
 from trainperf.export.table import columns
-from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.opened import OpenedRun
 from trainperf.run import Run
+from trainperf.runfile.schema import CAUSES, PHASES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 from devices import maker
 from trainperf.findings.engine import find
 from trainperf.findings.rules import ALL
-from trainperf.findings.vocabulary import CAUSES, MECHANISMS, PHASES
+from trainperf.runfile.schema import CAUSES, MECHANISMS, PHASES
 from verdicts import TRAIN, Make, abstained, loud, only, said, unsure
 
 DEVICE_RULES = {f"TP5{i:02}" for i in range(1, 15)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from runfiles import RunFile
 from trainperf.findings.facts import Facts
-from trainperf.findings.inside_workers import activity_of, inside
+from trainperf.findings.loaders import activity_of, inside
 from trainperf.runfile import Frame
 from verdicts import TRAIN, Make, only
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from runfiles import RunFile
 from trainperf.cli.main import main
+from trainperf.findings.cpus import busiest_disk
 from trainperf.findings.facts import Facts
-from trainperf.findings.storage import busiest_disk
 from trainperf.report.details.host import host
 from trainperf.run import Run
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from trainperf.findings import messages
-from trainperf.findings.messages.catalogue import fill, lines
 from trainperf.findings.model import Diagnosis, Params, Said, Unsure
 from trainperf.findings.rules import ALL
-from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
+from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share, fill, lines
 
 RULES = Path(__file__).resolve().parents[2] / "python" / "trainperf" / "findings" / "rules"
 

@@ -6,13 +6,13 @@ import io
 import json
 
 import pytest
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.prove.changes import Change
 from trainperf.prove.lab import _ARITHMETIC, _LIMITS, Lab, Run, sentence
 from trainperf.prove.prover import Outcome
 from trainperf.prove.sequential import judge
 from trainperf.prove.sweep import Costs, Point, Sweep, first_tried, predicted
 from trainperf.report import console, lab_console, sweep_console, try_json
+from trainperf.runfile.schema import CAUSES
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 

@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.report.svg import bars, distribution, flame, palette, spark, stack, steps
 from trainperf.report.svg.base import duration, num, short, ticks
+from trainperf.runfile.schema import CAUSES, PHASES
 
 NASTY = '"><script>&\0\x1b' + "é" * 500
 

@@ -14,8 +14,8 @@ from runfiles import RunFile
 from trainperf import process_settings as read
 from trainperf.cli.main import main
 from trainperf.findings.facts import Facts
-from trainperf.findings.messages.settings import TEXTS
-from trainperf.findings.settings import TABLE, Checked, check
+from trainperf.findings.messages import TEXTS
+from trainperf.findings.rules.settings import TABLE, Checked, check
 from verdicts import TRAIN, Make, only, said
 
 FORMAT = "/x/site-packages/torch/fx/traceback.py:503 format_stack"

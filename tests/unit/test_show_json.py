@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
 from trainperf.cli.main import main
-from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.report import json as as_json
+from trainperf.runfile.schema import CAUSES, PHASES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "show-json.md"
 

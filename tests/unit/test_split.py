@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from runfiles import RunFile
 from trainperf.comparison import Comparison, compare
-from trainperf.findings.unexplained import Unsplit
+from trainperf.findings.verdict import Unsplit
 from trainperf.report import charts, compare_console, compare_html, console, details
 from trainperf.report.model import build
 from verdicts import TRAIN, Make, said

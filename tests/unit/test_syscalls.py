@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainperf.findings.syscalls import call_of
+from trainperf.findings.waits import call_of
 from trainperf.runfile import Detail
 
 FUTEX, FSYNC = 202, 74

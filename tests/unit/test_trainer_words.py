@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainperf.findings.trainer_words import arguments, in_its_words
+from trainperf.findings.framework import arguments, in_its_words
 
 HF = {"transformers": '{"version": "5.0", "save_steps": 10}'}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainperf.findings.weights import weighed
+from trainperf.findings.places import weighed
 from verdicts import TRAIN, Make
 
 

@@ -29,7 +29,7 @@ examples:
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trainperf.cli.progress import working
         from trainperf.findings.facts import Facts
-        from trainperf.findings.settings import check
+        from trainperf.findings.rules.settings import check
         from trainperf.ranks import open_job, straggler
         from trainperf.report import check_console, console, model
         from trainperf.report.text import clean

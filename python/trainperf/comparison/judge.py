@@ -16,9 +16,9 @@ from trainperf.comparison.bootstrap import Floats, draw, interval, ratio_interva
 from trainperf.comparison.model import Change, Comparison, Kind, RankChange, Relative, Side
 from trainperf.comparison.sample import MACHINE, Rows, Sample, row_name, rows_of, sample
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import PHASES
 from trainperf.ranks import Job, ranks, same_ranks, straggler
 from trainperf.run import Run
+from trainperf.runfile.schema import PHASES
 
 _LONGEST_NAME: Final = 200
 _TINY_MS: Final = 1e-9

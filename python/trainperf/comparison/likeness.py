@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainperf.comparison.sample import MACHINE
-from trainperf.findings.cpu_use import cpu_use, usable_cpus
+from trainperf.findings.cpus import cpu_use, usable_cpus
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.ranks import ranks_in_words

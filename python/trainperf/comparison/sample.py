@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainperf.comparison.bootstrap import Floats
-from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.run import Run
 from trainperf.runfile import WARM_UP
+from trainperf.runfile.schema import CAUSES, PHASES
 
 MACHINE = ("descheduled", "throttled")  # what the machine does to a loop, not the loop
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from trainperf.findings import render
 from trainperf.findings.facts import Facts
 from trainperf.findings.ledger import Share as Left
+from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import Abstained, Finding, Said, Severity, Standing, Unsure
 from trainperf.findings.rule import Rule
 from trainperf.findings.text import Names, Ns, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.unexplained import Unsplit, unsplit
-from trainperf.findings.verdict import Kind, Verdict, cost_text, judge, worth_a_look
-from trainperf.findings.vocabulary import MACHINE, ON_CPU
+from trainperf.findings.verdict import Kind, Unsplit, Verdict, cost_text, judge, unsplit, worth_a_look
+from trainperf.runfile.schema import MACHINE, ON_CPU
 
 if TYPE_CHECKING:
     from trainperf.runfile import RunReader
@@ -114,7 +114,10 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         share=facts.share(cost),
         cost_ms_per_step=facts.ms_per_step(cost),
         severity="info" if once else regraded,
-        evidence=(*finding.evidence, *(render.text(facts, line) for line in lines if line is not None)),
+        evidence=(
+            *finding.evidence,
+            *(words(facts, TEXTS[line.key], line.params) for line in lines if line is not None),
+        ),
         idle_ns=sum(left.idle.values()) if left.idle is not None else None,
         told_ns=taken,
         waits_apart=waits_apart,

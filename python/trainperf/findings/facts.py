@@ -13,11 +13,11 @@ import numpy as np
 
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
-from trainperf.findings.model import Affected, Cell, Limits, Params, Said, Severity, Standing
-from trainperf.findings.places import Places, Spot
+from trainperf.findings.model import Affected, Cell, Confidence, Limits, Params, Said, Severity, Standing
+from trainperf.findings.places import Part, Places, Spot, total
 from trainperf.findings.text import Count, Ns, Share, plural
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
+from trainperf.runfile.schema import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
 
 __all__ = ["Facts", "Spot"]
 
@@ -130,6 +130,19 @@ class Facts(Places):
             claims[cell] = claims.get(cell, 0) + d.ns
         return {cell: ns for cell, n in claims.items() if (ns := min(n, self.ledger.left(cell))) > 0}
 
+    def part_of(self, cells: Iterable[Cell], is_it: Callable[[Detail], bool]) -> Part:
+        """Of the exact time of each cell as much as of its samples."""
+        claims: dict[Cell, int] = {}
+        details: list[Detail] = []
+        for phase, mechanism in cells:
+            samples = self.samples(phases=[phase], states=[s for s, of in MECHANISM_OF.items() if of == mechanism])
+            mine = [d for d in samples if is_it(d)]
+            ns = self.matrix[phase, mechanism] * total(mine) // max(1, total(samples))
+            if ns:
+                claims[phase, mechanism] = ns
+                details += mine
+        return Part(claims, tuple(details))
+
     def cause_ns(self, cause: str) -> int:
         return sum(self.cells(cause).values())
 
@@ -159,6 +172,11 @@ class Facts(Places):
         """Whether fewer steps than a warning needs are left without the first, and one that an exception cut short."""
         left_out = 0 if self.of_trace else 1 + (self.run.ended == "exception")
         return self.steps - left_out < limit("warn_min_steps")
+
+    @property
+    def level(self) -> Confidence:
+        """How sure so few steps make it at most."""
+        return "high" if self.steps >= limit("critical_min_steps") else "medium" if self.steps >= 5 else "low"
 
     @property
     def is_short(self) -> bool:

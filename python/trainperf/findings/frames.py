@@ -15,8 +15,12 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from trainperf.runfile import Frame
 
 
 class FrameLike(Protocol):
@@ -88,6 +92,7 @@ _MODULE_CALL = re.compile(r"_call_impl|_slow_forward|(^|\.)(inner|__call__)$")  
 _METRIC = re.compile(r"[/\\]torchmetrics[/\\](metric|collections)\.py$")
 _AVERAGE = re.compile(r"[/\\]torch[/\\]optim[/\\]swa_utils\.py$")
 _PROFILER = re.compile(r"[/\\]torch[/\\](profiler[/\\]\w+|autograd[/\\]profiler)\.py$")
+_ANOMALY = re.compile(r"[/\\]torch[/\\]fx[/\\]traceback\.py$")
 _CLIENTS = {  # a database's before HTTP: some are asked over it
     "database": re.compile(
         r"[/\\](psycopg\w*|pymysql|MySQLdb|mysql|redis|pymongo|sqlalchemy|asyncpg|cassandra|clickhouse\w*|elasticsearch)[/\\]"
@@ -334,6 +339,11 @@ def in_profiler(frames: Sequence[FrameLike]) -> bool:
     return any(_PROFILER.search(f.file) and not f.function.startswith("record_function") for f in frames)
 
 
+def in_anomaly(frames: Sequence[FrameLike]) -> bool:
+    """Autograd's anomaly detection formats the Python stack of an operation, to be shown when its gradient is NaN."""
+    return any(_ANOMALY.search(f.file) and f.function == "format_stack" for f in frames)
+
+
 def calls_module(frame: FrameLike) -> bool:
     """PyTorch's frame that runs a module's forward, and its hooks."""
     return _calls_module(frame.file, frame.function)
@@ -496,3 +506,80 @@ def place(frame: FrameLike, base: str = "") -> str:
 def label(frame: FrameLike, base: str = "") -> str:
     """ "Slow.__getitem__ (train.py:41)"."""
     return f"{short_function(frame.function)} ({place(frame, base)})"
+
+
+@dataclass(frozen=True)
+class Label:
+    """Of one stack, innermost frame first."""
+
+    stack: tuple[Frame, ...]
+
+    @cached_property
+    def users(self) -> tuple[Frame, ...]:
+        return tuple(f for f in self.stack if is_users(f, self.stack))
+
+    @property
+    def at(self) -> Frame | None:
+        """The innermost frame of the user's."""
+        return self.users[0] if self.users else None
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """Those of the user's, innermost first."""
+        return tuple(map(function_of, self.users))
+
+    @property
+    def function(self) -> Function:
+        return self.functions[0] if self.functions else NO_FUNCTION
+
+    @cached_property
+    def below(self) -> Sequence[FrameLike]:
+        """What the innermost function of the user's calls; all where there is none."""
+        return below_users(self.stack)
+
+    @cached_property
+    def asks_for(self) -> str:
+        """What the user's code asks a library for that is no training: "text" of a tensor, "metrics", an "average" of
+        the weights; or ""."""
+        if makes_text(self.stack):
+            return "text"
+        if of_metric(self.stack):
+            return "metrics"
+        return "average" if of_average(self.stack) else ""
+
+    @cached_property
+    def in_module(self) -> bool:
+        return in_module(self.stack)
+
+    @cached_property
+    def in_autograd(self) -> bool:
+        return in_autograd_function(self.stack)
+
+    @property
+    def in_model(self) -> bool:
+        """A function with a backward of its own is a part of it."""
+        return self.in_module or self.in_autograd
+
+    @cached_property
+    def runs_layer(self) -> bool:
+        return runs_layer(self.stack)
+
+    @cached_property
+    def is_the_loops(self) -> bool:
+        return is_the_loops(self.stack)
+
+    @cached_property
+    def of_training(self) -> tuple[FrameLike, ...]:
+        """What the user's function calls of PyTorch's for training: clipping gradients, a loss, an optimizer."""
+        return tuple(f for f in self.below if is_trainings_own(f))
+
+    @property
+    def beside_training(self) -> bool:
+        """It is what the user's function calls that counts: Lightning calls all of a training_step within the
+        optimizer's step."""
+        return bool(self.asks_for) or not (self.in_model or self.of_training)
+
+    @property
+    def outside_training(self) -> bool:
+        """Likewise between the phases: no backward goes through PyTorch's functions of layers there."""
+        return bool(self.asks_for) or not (self.in_model or not all(map(is_functional, self.of_training)))

@@ -1,24 +1,54 @@
 """What the parts of a framework's loop cost, as its integration measured them: callbacks, hooks of the module, loggers,
-its own chores."""
+its own chores; and fixes in its words."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainperf.findings import debug_modes, frames, trainer_words
+from trainperf.findings import frames
+from trainperf.findings.frames import FrameLike, is_framework, is_users
 from trainperf.findings.loaders import spread
-from trainperf.findings.model import Cell, Limits
+from trainperf.findings.model import Cell, Limits, Severity
+from trainperf.findings.places import weighed
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import KEEP_NAME, MECHANISM_OF
-from trainperf.findings.weights import weighed
+from trainperf.runfile.schema import KEEP_NAME, MECHANISM_OF, described
 from trainperf.runfile.steps import MAX_NS
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
+    from trainperf.runfile import Detail
+
+_LOADER = re.compile(r"DataLoader\(\.\.\., ([^()]*)\)")
+_KNOWN = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last")
+
+
+def arguments(meta: Mapping[str, str]) -> Mapping[str, Any]:
+    """The Trainer's arguments as the callback noted them; empty when it was no training of its."""
+    return described(meta, "transformers")
+
+
+def own_loader(meta: Mapping[str, str]) -> str:
+    """The method, "Mine.get_train_dataloader", in which a Trainer of the user's makes it; "" where none does."""
+    own = arguments(meta).get("own_loader")
+    return own if isinstance(own, str) else ""
+
+
+def in_its_words(meta: Mapping[str, str], fix: str) -> str:
+    """DataLoader(..., num_workers=4) -> TrainingArguments(dataloader_num_workers=4)."""
+    if "DataLoader(" not in fix or not arguments(meta):
+        return fix
+
+    def said(match: re.Match[str]) -> str:
+        options = match[1].split(", ")
+        if not all(option.partition("=")[0] in _KNOWN for option in options):
+            return match[0]
+        return f"TrainingArguments({', '.join(f'dataloader_{option}' for option in options)})"
+
+    return _LOADER.sub(said, fix)
+
 
 MONITORS = ("ThroughputMonitor", "DeviceStatsMonitor")  # Lightning's callbacks that measure the training
 # What Lightning does at each batch, as our integration calls it.
@@ -136,7 +166,7 @@ def loggers(facts: Facts) -> list[Part]:
     found = parts(facts, "logger")
     for part in parts(facts, "callback"):
         own = tuple(hook for hook in part.hooks if hook.name == "on_log" and hook.own_ns)
-        if own and trainer_words.arguments(facts.run.meta):
+        if own and arguments(facts.run.meta):
             found.append(replace(part, hooks=own))
     return sorted(found, key=lambda part: -part.own_ns)
 
@@ -171,8 +201,16 @@ def told_hook_holders(facts: Facts) -> list[Part]:
 def in_told_hook(facts: Facts) -> Callable[[str, Sequence[frames.FrameLike]], bool]:
     """Whether a stack, seen in that phase, is in the hooks that TP701 reports, or in the trace function that TP313
     does."""
-    hook, tracer = _in_told_hook(facts), debug_modes.in_reported_tracer(facts)
+    hook, tracer = _in_told_hook(facts), in_reported_tracer(facts)
     return lambda phase, stack: hook(phase, stack) or tracer(stack)
+
+
+def in_reported_tracer(facts: Facts) -> Callable[[Sequence[frames.FrameLike]], bool]:
+    """Whether a stack is in a trace function that was set for most of the run."""
+    file, _, function = facts.run.meta.get("tracer", "").rpartition(":")
+    if not file or facts.run.traced_percent < 100 * limit("half_share"):
+        return lambda stack: False
+    return lambda stack: any(f.file == file and f.function == function for f in stack)
 
 
 def _in_told_hook(facts: Facts) -> Callable[[str, Sequence[frames.FrameLike]], bool]:
@@ -208,11 +246,7 @@ def _count(value: object) -> int:
 
 def trainer(facts: Facts) -> Mapping[str, Any]:
     """Lightning's settings, as the run was begun; empty when it is no run of Lightning's."""
-    try:
-        read = json.loads(facts.run.meta.get("lightning", "{}"))
-    except (ValueError, RecursionError):
-        read = {}
-    return read if isinstance(read, dict) else {}
+    return described(facts.run.meta, "lightning")
 
 
 class Hooks:
@@ -344,3 +378,61 @@ def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "
         for cell, amount in claims_of(facts, part, ns, phase, claims).items():
             claims[cell] = claims.get(cell, 0) + amount
     return claims
+
+
+# -- what Lightning's self.log costs where the program calls it
+
+LOG_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
+FEWER = "# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)"
+
+_LOGS = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
+_LOG_CAUSES = ("python", "compute", "launch")  # of validation, of a hook or a logger others tell
+
+
+@dataclass(frozen=True, slots=True)
+class LogCalls:
+    claims: dict[Cell, int]
+    details: tuple[Detail, ...]
+    severity: Severity | None  # None: too little to speak of
+
+
+def is_log_call(stack: Sequence[FrameLike]) -> bool:
+    """Lightning's own code below a self.log that the user's code called, of no callback."""
+    calls = next((i for i, f in enumerate(stack) if is_users(f, stack)), None)
+    if calls is None or any(f.function == "_call_callback_hooks" and is_framework(f.file) for f in stack):
+        return False
+    return any(_LOGS.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls])
+
+
+def log_calls(facts: Facts) -> LogCalls:
+    """What the calls took of each cell, and the samples in them: native code only where it is no wait for a device that
+    was not seen. A stack that changed while it was read is lost, which is likeliest where functions are short, as these
+    are: the lost ones are shared out like the others."""
+    mechanisms = ("python",) if facts.run.feeds_device and facts.gpu is None else ("python", "native")
+    claims: dict[Cell, int] = {}
+    found: list[Detail] = []
+    for cell, exact in facts.matrix.items():
+        if exact <= 0 or cell[1] not in mechanisms or facts.cause_of(cell) not in _LOG_CAUSES:
+            continue
+        read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
+        calls = [
+            d
+            for d in read
+            if is_log_call(stack := facts.run.stack(d.stack)) and not facts.once(in_told_hook)(d.phase, stack)
+        ]
+        whole = sum(d.ns for d in read)
+        if calls and whole:
+            claims[cell] = exact * sum(d.ns for d in calls) // whole
+            found += calls
+    return LogCalls(claims, tuple(found), _severity_of_logs(facts, claims, found))
+
+
+def _severity_of_logs(facts: Facts, claims: dict[Cell, int], details: Sequence[Detail]) -> Severity | None:
+    cost = sum(claims.values())
+    severity = facts.grade(cost, LOG_LIMITS)
+    if severity is None or sum(d.count for d in details) < limit("min_samples"):
+        return None
+    if facts.ms_per_step(cost) >= limit("metric_calls_ms"):
+        return severity
+    # A few calls, in a short step.
+    return "info" if facts.loop_share(cost) >= limit("framework_share") else None

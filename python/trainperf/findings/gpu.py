@@ -13,7 +13,7 @@ import numpy as np
 from trainperf.findings.model import Said
 from trainperf.findings.text import Count, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.runfile import Call, Copy, Device, Int64Array, Kernel, RunReader

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trainperf.findings.frames import calls_module, function_of, is_functional, is_users, user_frame
 from trainperf.findings.thresholds import limit
 from trainperf.runfile import Frame
-from trainperf.runfile.schema import json_object
+from trainperf.runfile.schema import described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.frames import Function
-    from trainperf.findings.stacks import Label
+    from trainperf.findings.frames import Function, Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class ModuleCalls:
     """Empty where nothing was looked at: with an older trainperf, or where something was compiled."""
 
     def __init__(self, facts: Facts) -> None:
-        described = json_object(facts.run.meta.get("module_calls", "{}")).get("calls")
-        calls = (_call(one) for one in (described if isinstance(described, list) else ()) if isinstance(one, dict))
+        found = described(facts.run.meta, "module_calls").get("calls")
+        calls = (_call(one) for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
         seen = [call for call in calls if user_frame(call.callers) is not None]
         self._calls = [call for call in seen if call.calls]
         training = [call for call in self._calls if call.may_train]

@@ -1,4 +1,4 @@
-"""Who did it, and where: threads, and the user's functions that samples were seen in."""
+"""Who did it, and where: threads, the user's functions that samples were seen in, and the exact times of samples."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainperf.findings import frames
+from trainperf.findings.frames import Label
 from trainperf.findings.model import Said
-from trainperf.findings.stacks import Label
 from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import MECHANISM_OF
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Cell, Params
@@ -390,6 +391,49 @@ class Places:
         spots = self.spots(group)
         spot = spots[0] if spots else None
         return Holder(self.thread_name(group[0].thread), group[0].thread, ns, 0, ns / whole, spot)
+
+
+def total(details: Iterable[Detail]) -> int:
+    """ns"""
+    return sum(d.ns for d in details)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The exact time that samples tell is of one kind, and these."""
+
+    claims: dict[Cell, int]
+    details: tuple[Detail, ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def samples(self) -> int:
+        return sum(d.count for d in self.details)
+
+
+NOTHING = Part({}, ())
+
+
+def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail]:
+    """Those that tell what the thread did, with ns of which those of a phase and mechanism sum to its exact time, in
+    `cells`. Where they are too few they keep the weight that they have among all, and sum to that at most."""
+    known = [d for d in samples if d.state in MECHANISM_OF]
+    ns: dict[Cell, int] = {}
+    count: dict[Cell, int] = {}
+    for d in known:
+        cell = (d.phase, MECHANISM_OF[d.state])
+        ns[cell] = ns.get(cell, 0) + d.ns
+        count[cell] = count.get(cell, 0) + d.count
+    overall = sum(cells.get(cell, 0) for cell in ns) / max(1, sum(ns.values()))
+    weights = {
+        cell: exact if count[cell] >= limit("min_samples") else min(exact, overall)
+        for cell in ns
+        for exact in [cells.get(cell, 0) / max(1, ns[cell])]
+    }
+    return [replace(d, ns=round(d.ns * weights[d.phase, MECHANISM_OF[d.state]])) for d in known]
 
 
 @dataclass(frozen=True, slots=True)

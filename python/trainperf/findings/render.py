@@ -1,16 +1,14 @@
-"""Puts what rules diagnose into the words of messages/."""
+"""Puts what rules diagnose into the words of messages/, and says how sure it is, and why."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from trainperf.findings import framework, loaders, trainer_words
-from trainperf.findings.confidence import confidence
-from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE
-from trainperf.findings.messages.catalogue import Doubt, fill, lines
-from trainperf.findings.messages.general import TERMS
-from trainperf.findings.model import Abstained, Affected, Diagnosis, Finding, Params, Said, Unsure
+from trainperf.findings import framework, loaders
+from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE, terms, words
+from trainperf.findings.model import Abstained, Affected, Confidence, Diagnosis, Finding, Said, Sure, Unsure
+from trainperf.findings.text import Count, Doubt, fill, lines
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -22,17 +20,14 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     message = MESSAGES[rule.id][d.variant]
     params = {**terms(facts), **d.params}
 
-    def words(template: str, more: Params | None = None) -> str:
-        return fill(template, {**params, **(more or {})}, TEXTS)
-
     claim, by_cause = d.claim, facts.by_cause(d.claim.cells)
     claimed = sum(by_cause.values())
     cost = claimed if claim.idle is None else sum(claim.idle.values()) + claim.exposed_ns
     affected = d.affected if isinstance(d.affected, Affected) else Affected(d.affected or facts.steps, 1.0)
     if 2 * affected.steps >= facts.steps:
         affected = Affected(facts.steps, 1.0)
-    sure, why_sure = confidence(facts.steps, d.sure)
-    who = (w if isinstance(w, str) else words(TEXTS[w.key], w.params) for w in d.who)
+    sure, why_sure = _confidence(facts, d.sure)
+    who = (w if isinstance(w, str) else words(facts, TEXTS[w.key], {**d.params, **w.params}) for w in d.who)
     return _adapted(
         facts,
         Finding(
@@ -43,8 +38,8 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             params=d.params,
             severity=d.severity,
             cause=claim.cause,
-            title=words(message.title),
-            brief=words(message.brief),
+            title=words(facts, message.title, d.params),
+            brief=words(facts, message.brief, d.params),
             cost_ns=cost,
             share=facts.share(cost),
             cost_ms_per_step=facts.ms_per_step(cost),
@@ -56,9 +51,9 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             evidence=tuple(filter(None, lines(message.evidence, params, TEXTS))),
             who=tuple(dict.fromkeys(filter(None, who))),
             where=d.place,
-            why=words(message.why),
-            fix=words(message.fix),
-            will_not_help=words(message.will_not_help),
+            why=words(facts, message.why, d.params),
+            fix=words(facts, message.fix, d.params),
+            will_not_help=words(facts, message.will_not_help, d.params),
             docs=f"docs/findings/{rule.id}.md",
             claims=dict(claim.cells),
             also_causes=tuple(
@@ -86,24 +81,44 @@ def _adapted(facts: Facts, finding: Finding) -> Finding:
         who = tuple(dict.fromkeys((*finding.who, hook)))
         why = f"{finding.why}, called by {hook}" if finding.why else ""
         return dataclasses.replace(finding, who=who, why=why, fix=loaders.read_by(finding.fix, hook))
-    own = trainer_words.own_loader(meta) if waits else ""
-    fix = loaders.made_in(finding.fix, own) if own else trainer_words.in_its_words(meta, finding.fix)
+    own = framework.own_loader(meta) if waits else ""
+    fix = loaders.made_in(finding.fix, own) if own else framework.in_its_words(meta, finding.fix)
     return dataclasses.replace(finding, fix=fix)
 
 
 def abstained(facts: Facts, rule: Rule, unsure: Unsure) -> Abstained:
     told = UNSURE[unsure.variant]
-    params = {**terms(facts), **unsure.params}
     if isinstance(told, str):
         told = Doubt(why=told, whose="")
-    why, whose, unknown = (fill(text, params, TEXTS) for text in (told.why, told.whose, told.unknown))
+    why, whose, unknown = (words(facts, text, unsure.params) for text in (told.why, told.whose, told.unknown))
     return Abstained(rule.id, rule.slug, why, whose, unsure.cause, unsure.ns, unknown, unsure.variant, unsure.params)
 
 
-def text(facts: Facts, said: Said) -> str:
-    return fill(TEXTS[said.key], {**terms(facts), **said.params}, TEXTS)
+def _confidence(facts: Facts, sure: Sure) -> tuple[Confidence, str]:
+    """And why it is no other."""
+    if sure.level is not None:
+        return sure.level, _reasons(sure.doubts)
+    reasons: list[Said] = []
+    steps, level = facts.steps, facts.level
+    if level != "high":
+        reasons.append(Said("few_steps", {"steps": Count(steps)}))
+    if sure.tier and sure.tier != "exact":
+        level = "medium" if level == "high" else level
+        reasons.append(Said("estimated", {"tier": sure.tier}))
+    samples = sure.samples
+    if samples == 0:  # no place is named that could be wrong
+        level = "medium" if level == "high" else level
+        reasons.append(Said("no_place"))
+    elif samples is not None and samples < limit("good_samples"):
+        few = samples < limit("min_samples")
+        level = "low" if few else ("medium" if level == "high" else level)
+        reasons.append(Said("few_samples", {"samples": Count(samples)}))
+    if not reasons:
+        reasons.append(Said("exact", {"steps": Count(steps), "samples": Count(samples) if samples else None}))
+    if sure.doubts and level == "high":
+        level = "medium"
+    return level, _reasons((*reasons, *sure.doubts))
 
 
-def terms(facts: Facts) -> Params:
-    words = {name: of[facts.inference] for name, of in TERMS.items()}
-    return {**words, "gpu": facts.gpu.name if facts.gpu is not None else None}
+def _reasons(said: tuple[Said, ...]) -> str:
+    return fill("{said}", {"said": said}, TEXTS)

@@ -20,9 +20,9 @@ from trainperf.findings.frames import (
     short_path,
     user_frame,
 )
-from trainperf.findings.syscalls import syscall_name, waiting_kind
+from trainperf.findings.places import NOTHING, Part
 from trainperf.findings.thresholds import limit
-from trainperf.findings.weights import NOTHING, Part, part_of
+from trainperf.findings.waits import syscall_name, waiting_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def beside_saves(facts: Facts) -> Part:
     on any line; else what its own lines from torch.save on do, alone or by the standard library."""
     lines = _lines_of_saves(facts)
     cells = [("other", state) for state in ("python", "native", "blocked")] if lines else []
-    found = part_of(facts, cells, lambda d: _is_saving(facts, d, lines))
+    found = facts.part_of(cells, lambda d: _is_saving(facts, d, lines))
     return found if found.samples >= limit("min_samples") else NOTHING
 
 

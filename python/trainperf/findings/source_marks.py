@@ -3,7 +3,6 @@ functions keep a log."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainperf.findings.frames import short_function, short_path
 from trainperf.findings.model import Said
+from trainperf.runfile.schema import described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -68,11 +68,7 @@ def _kind(facts: Facts, spot: Spot) -> str:
 
 
 def _recorded(facts: Facts) -> Mapping[str, Any]:
-    try:
-        read = json.loads(facts.run.meta.get("source_marks", "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return {file: _loops(loops) for file, loops in read.items()} if isinstance(read, dict) else {}
+    return {file: _loops(loops) for file, loops in described(facts.run.meta, "source_marks").items()}
 
 
 def _loops(read: object) -> list[tuple[int, int, str]]:

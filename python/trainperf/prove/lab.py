@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import trainperf
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.prove import measure
 from trainperf.prove.changes import Change
 from trainperf.prove.prover import First, Prover
 from trainperf.prove.trial import Asked, Trial
+from trainperf.runfile.schema import CAUSES
 
 _AMP: Final = 0.20  # a gain by bf16 below which precision is not the limit
 _NOTHING: Final = 0.05  # a difference that three trials may show by chance

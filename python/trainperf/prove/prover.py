@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import trainperf
 from trainperf.errors import TrainperfError
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.prove import measure, same_training
 from trainperf.prove.candidates import candidates
 from trainperf.prove.changes import Change
@@ -23,6 +22,7 @@ from trainperf.prove.same_training import Sameness
 from trainperf.prove.schedule import Measured, Proof, Stop, prove
 from trainperf.prove.sequential import MIN_PAIRS, Evidence
 from trainperf.prove.trial import Asked, Trial, Trials
+from trainperf.runfile.schema import CAUSES
 
 Verdict = Literal["proven", "no_gain", "changes_results", "not_applied", "failed", "undecided"]
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import trainperf
 from trainperf.errors import TrainperfError
-from trainperf.findings.vocabulary import MECHANISMS, PHASES
 from trainperf.prove import measure
 from trainperf.prove.changes import Change
 from trainperf.prove.prover import First, Outcome, Prover
 from trainperf.prove.sequential import ALPHA, LEAST_GAIN
 from trainperf.prove.trial import Asked, Trial
+from trainperf.runfile.schema import MECHANISMS, PHASES
 
 _CACHED = 8  # batches
 _WORTH = 0.05  # of the step: less headroom is not looked into

@@ -10,9 +10,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, MACHINE
 from trainperf.ranks.files import number, ranks_in_words, told_number
 from trainperf.ranks.waits import waits
+from trainperf.runfile.schema import CAUSES, MACHINE
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Standing

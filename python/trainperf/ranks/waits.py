@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from trainperf.findings.frames import is_stdlib_file, is_user_file
-from trainperf.findings.vocabulary import MECHANISMS, PHASES
+from trainperf.runfile.schema import MECHANISMS, PHASES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trainperf.findings.settings import Checked
+from trainperf.findings.rules.settings import Checked
 from trainperf.findings.text import plural
 from trainperf.report.model import ReportModel
 from trainperf.report.text import Line, clean, wrap

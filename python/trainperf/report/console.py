@@ -14,7 +14,6 @@ from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import MACHINE
 from trainperf.report.model import ReportModel, build, phase_words
 from trainperf.report.text import (
     INDENT,
@@ -29,6 +28,7 @@ from trainperf.report.text import (
     wrap,
 )
 from trainperf.report.tiers import is_amiss
+from trainperf.runfile.schema import MACHINE
 
 if TYPE_CHECKING:
     from trainperf.run import Run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from trainperf.findings.vocabulary import CAUSES, PHASES
 from trainperf.report.model import DevicePart, Part, ReportModel
+from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding

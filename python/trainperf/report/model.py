@@ -12,8 +12,8 @@ from trainperf.findings import engine
 from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
-from trainperf.findings.unexplained import Unsplit
-from trainperf.findings.vocabulary import CAUSES, PHASES
+from trainperf.findings.verdict import Unsplit
+from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

@@ -54,6 +54,24 @@ CAUSES: Final = (
         "unknown",
     ),
 )
+# These keep their name in every phase; the rest of an OWNED phase takes the phase's cause.
+KEEP_NAME: Final = frozenset({"gil_wait", "stop_the_world", "object_lock", "gc", "descheduled", "throttled"})
+MACHINE: Final = ("descheduled", "throttled")  # none of the loop's doing
+ON_CPU: Final = ("python", "native", "gc", "copy")  # mechanisms of a thread that works
+# Of a sample's state, for those that tell what the thread did.
+MECHANISM_OF: Final = {"python": "python", "native": "native", "parallel": "native", "blocked": "blocked"}
+OWNED: Final = {
+    "fetch": "data_wait",
+    "transfer": "h2d_copy",
+    "checkpoint": "checkpoint",
+    "validation": "validation",
+    "logging": "logging",
+}
+_BY_MECHANISM: Final = {
+    "copy": "h2d_copy",
+    "blocked": "blocked_io",
+    "python": "python",
+}
 DETAIL_KINDS: Final = (
     *("gil_wait", "sample", "hold", "gc", "call", "idle_gil_wait", "beside", "stop_the_world", "object_lock"),
 )
@@ -292,11 +310,38 @@ def too_deep(text: str) -> bool:
 
 def json_object(text: str) -> Mapping[str, Any]:
     """A description, as the core wrote it."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    value = _json(text)
     return value if isinstance(value, dict) else {"text": text}
+
+
+def described(meta: Mapping[str, str], key: str) -> dict[str, Any]:
+    """A description among the facts about a run; {} where there is none, or none that can be read."""
+    found = _json(meta.get(key, ""))
+    return found if isinstance(found, dict) else {}
+
+
+def listed(meta: Mapping[str, str], key: str) -> list[Any]:
+    """Likewise a list."""
+    found = _json(meta.get(key, ""))
+    return found if isinstance(found, list) else []
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def cause_of(phase: str, mechanism: str, *, feeds_device: bool) -> str:
+    """What a phase and a mechanism are told as: the table of cpp/trainperf/event/names.h; a test compares the two."""
+    if mechanism in KEEP_NAME:
+        return mechanism
+    if phase in OWNED:
+        return OWNED[phase]
+    if mechanism == "native":
+        return "launch" if feeds_device else "compute"
+    return _BY_MECHANISM.get(mechanism, mechanism)
 
 
 def not_one_run(folder: Path) -> RunFileError:

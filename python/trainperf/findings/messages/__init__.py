@@ -4,52 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from trainperf.findings.messages import (
-    blocked,
-    chores,
-    data,
-    general,
-    gil,
-    gpu,
-    host,
-    loop,
-    machine,
-    memory,
-    run,
-    runtime,
-    settings,
-    trainer,
-    verdict,
-)
-from trainperf.findings.messages.catalogue import Doubt, Message
+from trainperf.findings.messages import data, general, gpu, host, loop, machine, run, trainer, waits
+from trainperf.findings.text import Doubt, Message, fill
 
-FAMILIES: Final[tuple[ModuleType, ...]] = (
-    blocked,
-    chores,
-    data,
-    gil,
-    gpu,
-    host,
-    loop,
-    machine,
-    memory,
-    run,
-    runtime,
-    settings,
-    trainer,
-)
+if TYPE_CHECKING:
+    from trainperf.findings.facts import Facts
+    from trainperf.findings.model import Params
 
-MESSAGES: Final[Mapping[str, Mapping[str, Message]]] = {
-    id: of for family in FAMILIES for id, of in family.MESSAGES.items()
-}
-TEXTS: Final[Mapping[str, str]] = {
-    **general.TEXTS,
-    **verdict.TEXTS,
-    **{k: text for family in FAMILIES for k, text in family.TEXTS.items()},
-}
-UNSURE: Final[Mapping[str, Doubt | str]] = {
-    **general.UNSURE,
-    **{k: text for family in FAMILIES for k, text in family.UNSURE.items()},
-}
+FAMILIES: Final[tuple[ModuleType, ...]] = (data, gpu, host, loop, machine, run, trainer, waits)
+
+
+def _all(kind: str) -> dict[str, Any]:
+    return {key: text for family in (general, *FAMILIES) for key, text in getattr(family, kind, {}).items()}
+
+
+MESSAGES: Final[Mapping[str, Mapping[str, Message]]] = _all("MESSAGES")
+TEXTS: Final[Mapping[str, str]] = _all("TEXTS")
+UNSURE: Final[Mapping[str, Doubt | str]] = _all("UNSURE")
+
+
+def terms(facts: Facts) -> Params:
+    """What every text may name."""
+    words = {name: of[facts.inference] for name, of in general.TERMS.items()}
+    return {**words, "gpu": facts.gpu.name if facts.gpu is not None else None}
+
+
+def words(facts: Facts, template: str, params: Params) -> str:
+    return fill(template, {**terms(facts), **params}, TEXTS)

@@ -1,4 +1,5 @@
-"""What all messages may use: words for a run that trains and for one that does not, and what the engine adds."""
+"""What all messages may use: words for a run that trains and for one that does not, what the engine adds, and the
+verdict."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ TERMS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 NOTHING: Final = "# no action needed: one-time cost"  # a fix that saves nothing: Saves(share=0.0)
+
+_MARK: Final = "call trainperf.step() after each step"
 
 TEXTS: Final[Mapping[str, str]] = {
     # Where something is.
@@ -44,6 +47,68 @@ TEXTS: Final[Mapping[str, str]] = {
     "reported as that",
     "idled_as_known": "{gpu} was idle only {each} a step because of it, as far as its idle time has a known cause",
     "had_work": "{gpu} had work meanwhile: it was idle only {each} a step because of it",
+    # -- the verdict: its clauses, and what they are made of
+    # No step.
+    "nothing_yet": "no step has ended yet",
+    "killed": "the run was killed, or still runs: nothing of its steps was written yet",
+    "no_step": "no training step was seen: no backward, no optimizer step and no loop over a DataLoader ran in this "
+    f"process: {_MARK}, or watch the process that trains",
+    "no_torch": "no training step was seen: PyTorch was never imported in this process: watch the one that trains, "
+    f"or {_MARK}",
+    # About a finding.
+    "top": "[[{idle}: ]][[{paid}; in addition, ]]{slug}[[, {cost}]]: {title}",
+    "idle": "GPU idle {share}[[, {unseen} for an unidentified reason]]",
+    "paid": "{title}: {share} of step time",
+    "slow_part": "{part} is slow because of it",
+    "more_untold": "more, {share}, is {cause}: unexplained",
+    "more_unseen": "more, {share}, is {cause}: its cause was not seen",
+    "larger": "in addition, {slug} costs {share}",
+    "of_others": "in addition, {brief}: {share}",
+    # What a finding costs.
+    "costs_told": "costs {told} in all, reported by {by}",
+    "other_findings": "other findings",
+    "costs_in_few": "{affected} of {steps} steps, {each}[[several? each]] ({share} of the run)",
+    "costs": "{each}/step ({share})",
+    # Too few steps.
+    "too_few": "only {steps:step} seen: too few for a verdict",
+    "few_idle": "the GPU is idle {share} of it",
+    "unsampled": "{share} of it unknown: {why}",
+    "too_short": "too short for a sample of what ran",
+    "run_more": "run more[[plain?, or call run.step() after each: else the first begins at its backward]]",
+    "swallowed": "{steps} optimizer steps ran in [[alone?it]][[!alone?one of them]]: once run.step() is called, it "
+    "alone says where steps end",
+    # About the device, without a finding.
+    "gpu_bound": "GPU-bound: the GPU is busy {share} of the time",
+    "idle_unclear": "{idle}: no clear verdict",
+    "gpu_idle": "GPU idle {share}, busy {busy}: {rest}[[ (most: {most:,})]]",
+    "info_on_device": "{title}, {share} of step time",
+    "between": "gaps between kernels",
+    # About the host, without a finding.
+    "unclear": "no clear verdict: step time is {parts}, which is unexplained",
+    "unclear_parts": "no clear verdict: step time is {share} {most}; {parts} [[several?are]][[!several?is]] "
+    "unexplained",
+    "info": "{title}: {share} of step time[[, most of it {cause}]]",
+    "on_cpu": "on the CPU: {share} of step time; too few samples to tell Python from {native}",
+    "bound": "{name}: {share} of step time is {cause}[[, most of it in {phase}]][[beyond?, most of it outside of "
+    "forward, backward and optimizer]]",
+    "compute": "compute-bound",
+    "gpu_wait": "GPU-bound",
+    "launch": "launch-bound",
+    "mostly": "mostly {cause}",
+    # That nothing was found, or what there is besides.
+    "no_trouble": "no trouble found above {share}",
+    "no_other_trouble": "no other trouble found above {share}",
+    "no_warning": "no warning, but {costs: and }",
+    "info_costs": "{slug} costs {share}",
+    "usual": "validation is {share}",
+    "nobodys": "too few samples to attribute {shares}: run longer",
+    "unclear_whose": "{share} is {whose}: it is unclear {unknown}",
+    # What was not seen.
+    "gpu_not_seen": "the GPU was not seen ({why})",
+    "gil_unmeasured": "the GIL was not measured",
+    "unknown": "for {share} of the time the cause is not known",
+    "anomaly": "anomaly detection was on: how much of forward and backward it took is not known",
+    "profiled": "PyTorch's profiler was on: how much of each operation it took is not known",
 }
 
 # Reasons to be unsure that several rules have.

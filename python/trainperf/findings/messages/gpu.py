@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainperf.findings.messages import gil
-from trainperf.findings.messages.catalogue import Doubts, Message, Messages
+from trainperf.findings.messages import waits
 from trainperf.findings.messages.general import NOTHING
+from trainperf.findings.text import Doubts, Message, Messages
 
 _SIZES: Final = (
     "{kernels:,.0f} kernels a step of {kernel_us:.0f} us on average; "
@@ -188,18 +188,18 @@ MESSAGES: Final[Messages] = {
             title="{gpu} waits for {holder}, which holds the GIL",
             why="{holder} holds the GIL[[ {at}]], so no thread launches work",
             evidence=(
-                gil.DEVICE_WAITS,
+                waits.DEVICE_WAITS,
                 "these are the GIL waits of all threads that launch work on {gpu}, including {thread}",
             ),
             fix="{fix}",
-            will_not_help=gil.WILL_NOT_HELP,
+            will_not_help=waits.WILL_NOT_HELP,
         ),
         "unread": Message(
             title="{gpu} waits for another thread, which holds the GIL",
             why="another thread holds the GIL, so no thread launches work",
             evidence=("{gpu} waited {each} a step for the GIL's holder",),
             fix="# find the thread, and run its work in a process (threads share one GIL):\npy-spy top --gil --pid PID",
-            will_not_help=gil.WILL_NOT_HELP,
+            will_not_help=waits.WILL_NOT_HELP,
         ),
     },
     "TP503": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from trainperf.findings.messages.catalogue import Doubt, Doubts, Message, Messages
+from trainperf.findings.text import Doubt, Doubts, Message, Messages
 
 _EACH: Final = "[[{few} of {steps} steps, {few_each} each:]][[!few?{each} of each step's {step}]]"
 _SPOTS: Final = "{spots.share} of {samples:sample} of it in {spots.place}"

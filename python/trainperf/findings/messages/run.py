@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainperf.findings.messages.catalogue import Doubts, Message, Messages
 from trainperf.findings.messages.general import NOTHING
+from trainperf.findings.text import Doubts, Message, Messages
 
 # To a file that is rewritten whole.
 APPEND: Final = (

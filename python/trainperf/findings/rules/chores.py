@@ -9,17 +9,16 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks, trainer_words
-from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks
+from trainperf.findings.cpus import usable_cpus
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
 from trainperf.findings.own_code import functions_that_call_modules
-from trainperf.findings.places import said_thread
+from trainperf.findings.places import said_thread, weighed
 from trainperf.findings.rule import rule
 from trainperf.findings.rules.trainer import validation_workers
-from trainperf.findings.syscalls import call_of, syscall_name, waiting_kind
 from trainperf.findings.text import Bytes, Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.weights import weighed
+from trainperf.findings.waits import call_of, syscall_name, waiting_kind
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
@@ -214,7 +213,7 @@ def _less_saving(facts: Facts, top: Spot | None, saver: str, every: int, *, whol
     now: Params = {"now": Count(every), "each_step": every == 1, "rarely": rarely, "callback": callback or None}
     if not callback and framework.trainer(facts):
         return Said("save_by_lightning", now), 1 - every / rarely
-    if not callback and trainer_words.arguments(facts.run.meta):
+    if not callback and framework.arguments(facts.run.meta):
         return Said("save_by_hugging_face", now), 1 - every / rarely
     # Of a training of Lightning's a state_dict alone would lack what its own checkpoint has.
     if framework.trainer(facts) and top is not None and saving.saves_by_trainer(top.frames):
@@ -406,7 +405,7 @@ def _where(facts: Facts, found: _Validations) -> Params:
 
 
 def _by_trainer(facts: Facts) -> bool:
-    return bool(framework.trainer(facts) or trainer_words.arguments(facts.run.meta))
+    return bool(framework.trainer(facts) or framework.arguments(facts.run.meta))
 
 
 def _times(facts: Facts) -> int:
@@ -457,7 +456,7 @@ def _workers_help(facts: Facts, waits_ns: int) -> bool:
     if not asleep and (cpus.once_free(facts) or 0 < usable <= facts.torch_threads):
         return False
     taken_ns = _ready_ns(facts, validating=True)
-    if trainer_words.arguments(facts.run.meta):
+    if framework.arguments(facts.run.meta):
         taken_ns += _ready_ns(facts, validating=False)
     return limit("half_share") * waits_ns > taken_ns
 
@@ -487,7 +486,7 @@ def _less_often(facts: Facts, callback: str, every: int) -> Said:
         if isinstance(interval, int) and not isinstance(interval, bool):
             return Said("validate_by_lightning", {"interval": 2 * interval, "now": Count(interval)})
         return Said("validate_by_lightning", {"interval": 2 * every})
-    if trainer_words.arguments(facts.run.meta):
+    if framework.arguments(facts.run.meta):
         return Said("validate_by_hugging_face", {"interval": 2 * every})
     return Said("validate_less_often")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import gpu, loaders
-from trainperf.findings.cpu_use import usable_cpus
+from trainperf.findings.cpus import usable_cpus
 from trainperf.findings.model import (
     ALL,
     Cell,
@@ -27,10 +27,10 @@ from trainperf.findings.model import (
     Unsure,
 )
 from trainperf.findings.rule import device_rule, seen_device
-from trainperf.findings.rules.gil import device_waits, holder_at, in_a_process
+from trainperf.findings.rules.waits import device_waits, holder_at, in_a_process
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot

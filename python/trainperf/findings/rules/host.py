@@ -1,13 +1,18 @@
-"""TP309, TP311 and TP313: what the training thread runs on the CPU besides the program's own code."""
+"""TP309, TP311 and TP312: what the training thread runs on the CPU besides the program's own code."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from trainperf.findings import debug_modes, loaders, log_calls
+import numpy as np
+
+from trainperf.findings import frames, framework, loaders
+from trainperf.findings.cpus import usable_cpus
 from trainperf.findings.frames import (
     FrameLike,
     in_module,
@@ -17,28 +22,21 @@ from trainperf.findings.frames import (
     is_framework,
     is_the_loops,
 )
-from trainperf.findings.model import (
-    Claim,
-    Diagnosis,
-    Limits,
-    Outcome,
-    Params,
-    Said,
-    Saves,
-    Severity,
-    Sure,
-    Unsure,
-)
+from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
+from trainperf.findings.module_calls import ModuleCalls
+from trainperf.findings.places import Functions, total, weighed
 from trainperf.findings.rule import rule
-from trainperf.findings.text import Count, Ns, Share
+from trainperf.findings.text import Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.weights import NOTHING, Part
+from trainperf.runfile.schema import PHASES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
+    from trainperf.findings.frames import Function, Label
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Frame
 
+    Line = tuple[Function, int]
 
 # -- the Python of PyTorch
 
@@ -76,11 +74,11 @@ def framework_python(facts: Facts, limits: Limits) -> Outcome:
 
 def _of_frameworks(facts: Facts, samples: Sequence[Detail]) -> list[Detail]:
     """A stack that was not read, or of libraries alone, is nobody's: whose it is cannot be told."""
-    told = set(calls.details) if (calls := log_calls.log_calls(facts)).severity is not None else set()
+    told = set(calls.details) if (calls := framework.log_calls(facts)).severity is not None else set()
 
     def is_one(stack: Sequence[Frame]) -> bool:
         theirs = not is_the_loops(stack) and any(is_framework(f.file) for f in stack)
-        return theirs and not debug_modes.in_anomaly(stack)  # TP313
+        return theirs and not frames.in_anomaly(stack)  # TP313
 
     return [d for d in samples if d not in told and is_one(facts.run.stack(d.stack))]
 
@@ -145,7 +143,7 @@ def _part_of_most(facts: Facts, theirs: Sequence[Detail]) -> tuple[str, float]:
     for d in theirs:
         stack = facts.run.stack(d.stack)
         of_model = d.phase == "backward" or in_module(stack)
-        part = "log" if log_calls.is_log_call(stack) else "model" if of_model else d.phase
+        part = "log" if framework.is_log_call(stack) else "model" if of_model else d.phase
         ns[part] += d.ns
         counts[part] += d.count
     most = max(ns, key=lambda part: ns[part])
@@ -303,102 +301,281 @@ def _read(description: Mapping[str, Any]) -> _Optimizer | None:
     return _Optimizer(str(description.get("class")), groups, parameters, foreach, fused)
 
 
-# -- modes for debugging
+# -- TP312: models that run outside of the training step: evaluation that no switch of mode shows, a second forward
+
+_STATES: Final = ("native", "python")
+_MOST_PLACES: Final = 8
 
 
-@rule("TP313", "debug-mode", Limits(limit("warn_share"), limit("critical_share")))
-def debug_mode(facts: Facts, limits: Limits) -> Outcome:
-    """A mode for debugging was left on: autograd's anomaly detection, or a trace function of Python's."""
-    found = [d for d in (_anomaly(facts, limits), _tracer(facts, limits)) if d is not None]
-    if found:
-        return max(found, key=lambda d: sum(d.claim.cells.values()))
-    unpriced = (*_too_few_samples(facts), *_without_price(facts))
-    return Unsure("modes_without_price", {"modes": unpriced}) if unpriced else None
-
-
-def _anomaly(facts: Facts, limits: Limits) -> Diagnosis | None:
-    cost = debug_modes.anomaly_cost(facts)
-    severity = _priced(facts, cost, limits)
+@rule("TP312", "extra-forward", Limits(limit("validation_info_share"), None), needs=("stacks",))
+def extra_forward(facts: Facts, limits: Limits) -> Outcome:
+    """A model runs that no backward goes through, or hardly any: evaluation, rollouts, a frozen one."""
+    mine = _extra_forwards(facts) if not facts.inference else None
+    if mine is None or mine.samples < limit("min_samples"):
+        return None
+    # As a part of a loss it is needed (a teacher), and what is done now and then was asked for.
+    severity = (facts.grade if mine.each_step else facts.grade_of_asked_work)(mine.ns, limits)
     if severity is None:
         return None
-    lightning = "lightning" in facts.run.meta.get("framework", "")
+    top, cause = mine.spots[0], facts.main_cause(mine.claims)
+    params: Params = {**facts.of_step(mine.ns), "place": facts.label(top)}
+    if mine.may_train:
+        return Unsure("may_train", params, cause, mine.ns)
+    variant = "hardly_trained" if mine.within_step else "outside"
+    if mine.frozen:  # the model is trained, with these layers as they are: that was asked for
+        variant, severity = "frozen_layers", "info"
     return Diagnosis(
-        variant="anomaly_in_lightning" if lightning else "anomaly",
+        variant=variant,
         severity=severity,
-        claim=Claim(facts.main_cause(cost.claims), cost.claims),
+        claim=Claim(cause, mine.claims),
         params={
-            "each": Ns(cost.ns / facts.steps),
-            "samples": Count(cost.samples),
-            "percent": facts.run.anomaly_percent,
-            "modes": tuple({"said": said} for said in _without_price(facts)),
+            **params,
+            "reason": mine.why,
+            "samples": Count(mine.samples),
+            "spots": mine.rows(facts),
+            "layers": Names(filter(None, mine.frozen)) or None,
         },
+        place=facts.where(top),
         who=(facts.step_thread_name,),
-        sure=Sure(cost.samples),
-        saves=Saves(more=True),
+        affected=mine.steps or None,
+        sure=Sure(mine.samples, doubts=(Said("later_backward"),) if mine.each_step else ()),
+        saves=Saves(share=1 - mine.needed_ns / mine.ns),
     )
 
 
-def _tracer(facts: Facts, limits: Limits) -> Diagnosis | None:
-    percent = facts.run.traced_percent
-    if percent < 100 * limit("half_share") or facts.too_few:
+@dataclass(frozen=True, slots=True)
+class _ExtraForwards(Functions):
+    """Those that call modules that no backward goes through, and the time in these."""
+
+    may_train: bool  # backward is as long as if it went through these modules too
+    why: Said  # no backward is thought to
+    steps: int = 0  # in few steps only; 0: in all
+    needed_ns: int = 0  # the part of it that a backward goes through
+    frozen: tuple[str, ...] = ()  # layers of the trained model itself, which these calls run; "": not known which
+
+    @property
+    def within_step(self) -> bool:
+        """In what counts as forward, of each step."""
+        return not self.steps and any(phase == "forward" for phase, _ in self.claims)
+
+    @property
+    def each_step(self) -> bool:
+        """In addition to the training of each step."""
+        return not self.within_step and not self.steps
+
+
+def _extra_forwards(facts: Facts) -> _ExtraForwards | None:
+    """The larger of what runs outside of every phase and what counts as forward. None where there are none, where
+    layers were not seen to run in forward (it may begin elsewhere), and with a device, on which time of the host is not
+    time of the model."""
+    forwards = facts.samples(phases=["forward"], states=["native"])
+    if facts.run.feeds_device or not any(facts.labelled(d).runs_layer for d in forwards):
         return None
-    cost = debug_modes.tracer_cost(facts)
-    severity = _priced(facts, cost, limits)
-    python = facts.share(facts.cause_ns("python"))
-    if severity is None:
-        cost = NOTHING
-    # A tracer slows all Python: where that is much of the step, the mode comes before what else is said of it.
-    unpriced: Severity = "warning" if python >= limit("critical_share") else "info"
-    name, how = facts.run.meta.get("tracer", "").rpartition(":")[2], _tracer_kind(facts)
-    priced = bool(cost.claims)
-    return Diagnosis(
-        variant="tracer",
-        severity=severity or unpriced,
-        claim=Claim(facts.main_cause(cost.claims) if priced else "python", cost.claims),
-        params={
-            "how": how,
-            "name": name,
-            "named": bool(name),
-            "percent": percent,
-            "each": Ns(cost.ns / facts.steps) if priced else None,
-            "samples": Count(cost.samples),
-            "python": Share(python),
-            "fix": Said(f"off_{how.partition('.')[2]}" if how in _TRACERS else "off_settrace"),
-            "modes": tuple({"said": said} for said in _without_price(facts)),
-        },
-        who=(facts.step_thread_name,),
-        sure=Sure(cost.samples if priced else None),
-        saves=Saves(share=1.0 if priced else 0.0, more=True),
+    # Not told where PyTorch has more threads than CPUs: phases then wait for them, spinning, as long as chance has it.
+    spins = facts.torch_threads > usable_cpus(facts.run) > 0
+    of_few = None if spins else _of_few_steps(facts)
+    candidates = (_outside(facts, forwards), None if spins else _untrained(facts), of_few)
+    found = [f for f in candidates if f is not None]
+    largest = max(found, key=lambda f: (not f.may_train, f.ns), default=None)
+    # Which steps have it says more, and its time is exact.
+    return of_few if of_few is not None and largest is not None and _is_same(of_few, largest) else largest
+
+
+def _is_same(one: _ExtraForwards, other: _ExtraForwards) -> bool:
+    """By place, and about as much."""
+    at, there = ({frames.function_of(s.frame) for s in of.spots} for of in (one, other))
+    return bool(at & there) and one.ns >= (1 - limit("same_time_share")) * other.ns
+
+
+# -- outside of every phase
+
+
+def _outside(facts: Facts, forwards: Sequence[Detail]) -> _ExtraForwards | None:
+    """A forward that ends with a backward is `forward`, unless another batch is fetched between the two: the backward
+    of such a one is as long as if it went through all."""
+    seen = map(facts.labelled, facts.samples(phases=["other"]))
+    callers = {_calling(label.stack) for label in seen if label.runs_layer} - {None}
+    part = facts.part_of(_cells("other"), lambda d: _calling(facts.run.stack(d.stack)) in callers)
+    if not part.claims:
+        return None
+    of_model = total(d for d in forwards if facts.labelled(d).in_module)
+    forward_ns = facts.matrix["forward", "native"] * of_model // max(1, total(forwards))
+    long_enough = facts.run.phase_ns("backward") >= forward_ns + part.ns
+    gradients = {facts.once(ModuleCalls).has_gradient(facts.run.stack(d.stack)) for d in part.details} - {None}
+    if long_enough and gradients == {True}:  # two models that are trained in turn, or a batch fetched between
+        return None
+    spots = facts.spots(part.details, seen_from=_calling_stack)
+    return _ExtraForwards(spots, part.claims, long_enough and not gradients, Said("forward_outside"))
+
+
+# -- in what counts as forward
+
+
+def _untrained(facts: Facts) -> _ExtraForwards | None:
+    """Whatever ends with a backward counts as forward; the lines whose layers run for much longer than all of backward
+    takes have none, or for little of it: rollouts, a frozen teacher or backbone, evaluation without a loader. What the
+    user's code does between the layers, or in hooks of theirs, has no backward in any model."""
+    forward = _forward(facts)
+    whole_ns, count = total(forward), sum(d.count for d in forward)
+    ns, frozen = _of_lines(facts, forward)
+    backward_ns = sum(facts.matrix[cell] for cell in _cells("backward"))
+
+    def at_least(of_line: int) -> float:
+        """Forward is exact, the line's share of it known by `count` samples: less their standard error."""
+        share = min(max(of_line / max(1, whole_ns), 0.0), 1.0)  # in a damaged file it may be anything
+        return whole_ns * (share - math.sqrt(share * (1 - share) / max(1, count)))
+
+    long = {called for called, its in ns.items() if at_least(its) > limit("untrained_ratio") * backward_ns > 0}
+    # The forward of what is trained is needed: it is spoken of where its layers are frozen, and nothing else is long.
+    mine = {called for called in long if not called.is_trained} or {called for called in long if frozen[called]}
+    part = facts.part_of(_cells("forward"), lambda d: _called(facts, facts.labelled(d)) in mine)
+    if not part.claims:
+        return None
+    return _ExtraForwards(
+        facts.spots(part.details, seen_from=_of_line),
+        part.claims,
+        may_train=False,
+        why=Said("forward_untrained", {"times": Number(part.ns / backward_ns)}),
+        # Backward goes through some of a line that is the only one: half of it is the least that a forward takes.
+        needed_ns=0 if ns.keys() - mine else backward_ns // 2,
+        frozen=tuple(dict.fromkeys(name for called in mine for name in frozen[called])),
     )
 
 
-_TRACERS: Final = ("sys.settrace", "sys.monitoring", "sys.setprofile")
+class _Called(NamedTuple):
+    line: Line
+    is_trained: bool  # it is known that a backward goes through
 
 
-def _tracer_kind(facts: Facts) -> str:
-    return facts.run.meta.get("tracer_kind", "sys.settrace")
+def _of_lines(facts: Facts, forward: Iterable[Detail]) -> tuple[Counter[_Called], dict[_Called, tuple[str, ...]]]:
+    """Of each line that calls modules: its time in layers, and of those that are trained the frozen ones."""
+    ns: Counter[_Called] = Counter()
+    frozen: dict[_Called, tuple[str, ...]] = {}
+    for d in forward:
+        label = facts.labelled(d)
+        if label.runs_layer and _calling_stack(label.stack) and (called := _called(facts, label)) is not None:
+            ns[called] += d.ns
+            frozen[called] = facts.once(ModuleCalls).frozen(label.stack) if called.is_trained else ()
+    return ns, frozen
 
 
-def _priced(facts: Facts, cost: Part, limits: Limits) -> Severity | None:
-    return facts.grade(cost.ns, limits) if cost.samples >= limit("min_samples") else None
+def _called(facts: Facts, label: Label) -> _Called | None:
+    """Not for what shapes a batch: that is no model."""
+    calls, line = facts.once(ModuleCalls), _line(label.stack)
+    return _Called(line, calls.is_trained(label.stack)) if line and not calls.shapes_batch(label.stack) else None
 
 
-def _too_few_samples(facts: Facts) -> list[Said]:
-    least = 100 * limit("warn_share")
-    anomaly, traced = facts.run.anomaly_percent, facts.run.traced_percent
-    return [
-        *([Said("anomaly_was_on", {"percent": anomaly})] if anomaly >= least else []),
-        *([Said("tracer_was_on", {"percent": traced, "how": _tracer_kind(facts)})] if traced >= least else []),
+# -- in few steps
+
+
+def _of_few_steps(facts: Facts) -> _ExtraForwards | None:
+    """Where few steps have a forward that is much longer than most steps', and no longer backward: evaluation without a
+    loader, and with gradients. What is called there beside is what takes about so long in all."""
+    steps, extra_ns = _longer_steps(facts)
+    if not steps or 2 * steps >= facts.steps:
+        return None
+    details = _of_those(facts, extra_ns)
+    if not details:
+        return None
+    whole = total(details)
+    claims = {
+        ("forward", state): min(
+            extra_ns * total(d for d in details if d.state == state) // whole, facts.matrix["forward", state]
+        )
+        for state in _STATES
+    }
+    longer = Ns(sum(claims.values()) / steps)
+    why = Said("forward_in_few", {"few": Count(steps), "steps": Count(facts.steps), "longer": longer})
+    return _ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why, steps)
+
+
+def _of_those(facts: Facts, extra_ns: int) -> list[Detail]:
+    """The samples of what takes about so long in all. Most of it is in layers, and others are left for the backward to
+    go through; of what is called in few steps a step has several samples."""
+    layers_ns = total(d for d in _forward(facts) if facts.labelled(d).in_module)
+    left_ns = layers_ns - limit("felt_share") * sum(facts.matrix[cell] for cell in _cells("backward"))
+    fitting = [
+        [d for place in some for d in place.details]
+        for some in _as_long_as(extra_ns, facts)
+        if sum(place.ns for place in some) / 2 <= sum(place.layers_ns for place in some) <= left_ns
     ]
+    return max(fitting, key=lambda of: sum(d.count for d in of) / max(1, sum(d.steps for d in of)), default=[])
 
 
-def _without_price(facts: Facts) -> list[Said]:
-    """Modes that were on, and slow down the operations themselves: no sample tells by how much."""
-    least = 100 * limit("warn_share")
-    profiled, deterministic = facts.run.profiled_percent, facts.number("deterministic_percent")
-    blocking = facts.run.feeds_device and facts.run.meta.get("launch_blocking") == "1"
-    return [
-        *([Said("profiler_was_on", {"percent": profiled})] if profiled >= least else []),
-        *([Said("blocking_was_on")] if blocking else []),
-        *([Said("deterministic_was_on", {"percent": f"{deterministic:.0f}"})] if deterministic >= least else []),
-    ]
+def _longer_steps(facts: Facts) -> tuple[int, int]:
+    """How many have a much longer forward, and by how much together."""
+    table = facts.run.steps
+    forward, backward = (table.phases_ns[:, PHASES.index(phase)] / table.count for phase in ("forward", "backward"))
+    more = forward - np.median(forward)
+    few = (more > limit("longer_forward_ratio") * backward) & (table.backwards > 0) & (table.compile_ns == 0)
+    few[:1] = False  # what is made at the first call
+    return int(table.count[few].sum()), int((more * table.count)[few].sum())
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A function; of one that calls backward itself, a line."""
+
+    ns: int = 0  # in forward
+    layers_ns: int = 0  # in modules
+    details: list[Detail] = field(default_factory=list)
+
+
+def _as_long_as(ns: int, facts: Facts) -> list[tuple[_Place, ...]]:
+    """The fewest places that take about so long together: each set that does, and none that has one of these in it."""
+    places = sorted(_places(facts), key=lambda place: -place.ns)[:_MOST_PLACES]
+    found: list[tuple[_Place, ...]] = []
+    for n in range(1, len(places) + 1):
+        for some in itertools.combinations(places, n):
+            off = abs(sum(place.ns for place in some) - ns) / ns
+            if off <= limit("same_time_share") and not any(set(fewer) <= set(some) for fewer in found):
+                found.append(some)
+    return found
+
+
+def _places(facts: Facts) -> Iterable[_Place]:
+    """Where the user's code calls modules in forward, or computes beside them."""
+    trains = {facts.labelled(d).function for d in facts.samples(phases=["backward"])}
+    places: dict[Line, _Place] = {}
+    for d in _forward(facts):
+        label = facts.labelled(d)
+        if (line := _line(label.stack)) is not None:
+            place = places.setdefault(line if line[0] in trains else (line[0], 0), _Place())
+            place.ns += d.ns
+            place.layers_ns += d.ns * label.in_module
+            place.details.append(d)
+    return places.values()
+
+
+def _cells(phase: str) -> list[Cell]:
+    return [(phase, state) for state in _STATES]
+
+
+def _forward(facts: Facts) -> list[Detail]:
+    """Samples of it on the CPU, weighed by its exact times."""
+    cells = {cell: facts.matrix[cell] for cell in _cells("forward")}
+    return weighed(facts.samples(phases=["forward"], states=_STATES), cells)
+
+
+def _calling_stack(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """The stack of what called the outermost module; empty where none was called, or a metric, or by no function of the
+    user's."""
+    last = max((i for i, f in enumerate(stack) if frames.calls_module(f)), default=None)
+    caller = stack[last + 1 :] if last is not None and not frames.of_metric(stack) else ()
+    return caller if frames.is_the_loops(caller) else ()
+
+
+def _of_line(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """The same, or the stack itself where no module was called."""
+    return _calling_stack(stack) if frames.in_module(stack) or frames.user_frame(stack) is None else stack
+
+
+def _calling(stack: Sequence[Frame]) -> Function | None:
+    """The function of the user's that called the outermost module."""
+    at = frames.user_frame(_calling_stack(stack))
+    return frames.function_of(at) if at is not None else None
+
+
+def _line(stack: Sequence[Frame]) -> Line | None:
+    at = frames.user_frame(_of_line(stack))
+    return (frames.function_of(at), at.line) if at is not None else None

@@ -18,7 +18,7 @@ from trainperf.findings.thresholds import limit
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.loaders import Restarts
-    from trainperf.findings.weights import Part
+    from trainperf.findings.places import Part
     from trainperf.runfile import Loader
     from trainperf.runfile.records import Span
 

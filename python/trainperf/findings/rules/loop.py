@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import own_functions, source_marks
+from trainperf.findings import own_code, source_marks
 from trainperf.findings.frames import function_of, in_step_hook, label
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import (
@@ -24,19 +24,6 @@ from trainperf.findings.model import (
     Unsure,
 )
 from trainperf.findings.module_calls import batch_work
-from trainperf.findings.own_code import (
-    arrays_in_model,
-    beside_the_model,
-    called_together,
-    forward_beside_layers,
-    native_cells,
-    own_code,
-    python_cells,
-    runs_layers,
-    too_few_samples,
-    unread_share,
-    with_what_they_call,
-)
 from trainperf.findings.rule import rule
 from trainperf.findings.saving import saves
 from trainperf.findings.text import Count, Ns, Number, Share
@@ -72,13 +59,13 @@ class _Told:
 @rule("TP302", "host-python", Limits(limit("one_function_share"), limit("critical_share")), needs=("gil_holds",))
 def host_python(facts: Facts, limits: Limits) -> Outcome:
     """The loop's own Python, on the CPU with the GIL."""
-    by_function = own_code(facts, "python")
+    by_function = own_code.own_code(facts, "python")
     severity = facts.grade(by_function.ns, limits)
     if severity is None:
         return _python_unsure(facts, by_function, limits)
     if _is_notable(facts, by_function):
         return _python(facts, severity, by_function, {})
-    mine = with_what_they_call(facts, by_function)
+    mine = own_code.with_what_they_call(facts, by_function)
     if _is_notable(facts, mine):
         return _python(facts, severity, mine, {"called": True, "functions": by_function.rows(facts)})
     return _together(facts) or _python_unsure(facts, by_function, limits)
@@ -95,7 +82,7 @@ def _python(facts: Facts, severity: Severity, mine: OwnCode, how: Params) -> Dia
     top = mine.spots[0]
     affected = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
     told = _python_told_as(facts, mine, affected)
-    untold, moving = own_functions.untold_of_line(facts, mine, top), mine.share(phase="transfer")
+    untold, moving = own_code.untold_of_line(facts, mine, top), mine.share(phase="transfer")
     return _diagnosis(
         facts,
         severity,
@@ -121,33 +108,33 @@ def _python(facts: Facts, severity: Severity, mine: OwnCode, how: Params) -> Dia
 
 def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top, rare = mine.spots[0], affected.steps < facts.steps
-    seen = own_functions.of_function(facts, mine, top)
-    frees = own_functions.may_free_a_batch(facts, top, seen)
+    seen = own_code.of_function(facts, mine, top)
+    frees = own_code.may_free_a_batch(facts, top, seen)
     early, elsewhere = _elsewhere(facts, seen, affected)
     when: Params = {"rare": rare, "early": early and not frees}
-    if asked := own_functions.asks_for(facts, seen):
+    if asked := own_code.asks_for(facts, seen):
         return _Told(asked, when)
     if source_marks.rewrites(facts, top):
         return _Told("rewrites", when)
     fix = source_marks.fused(facts, top)
     if fix is None and top.call == "copy.deepcopy":
         fix = Said("fewer_copies")
-    if fix is None and (part := own_functions.part_of_step(facts, seen)) in _PARTS:
+    if fix is None and (part := own_code.part_of_step(facts, seen)) in _PARTS:
         fix = Said(f"in_{part}")
     if frees:
         return _Told("frees", {**when, "fix": fix or Said("if_it_frees")}, Said("doubt_frees", {"gil": facts.has_gil}))
     if fix is None and elsewhere == "after_the_model" and not rare and _makes_backward_long(facts, mine):
         return _Told("loss_in_pieces", when)
     words = {
-        "loss": own_functions.computes_loss(facts, mine, top),
-        "weights": elsewhere == "anywhere" and own_functions.works_on_weights(facts, seen),
+        "loss": own_code.computes_loss(facts, mine, top),
+        "weights": elsewhere == "anywhere" and own_code.works_on_weights(facts, seen),
     }
     return _Told("runs", {**when, "fix": fix or Said(elsewhere, words)})
 
 
 def _together(facts: Facts) -> Diagnosis | None:
     """Of functions that the loop calls, none of them notable: what holds of each, and no more."""
-    mine = called_together(facts)
+    mine = own_code.called_together(facts)
     severity = facts.grade(mine.ns, _TOGETHER)
     # Each is small: where one seems to be large, too little was seen of it.
     if severity is None or mine.samples < 2 * limit("min_samples"):
@@ -156,7 +143,7 @@ def _together(facts: Facts) -> Diagnosis | None:
         return None
     affected = facts.affected_by_part(mine.ns, cause=facts.main_cause(mine.claims))
     early, elsewhere = _elsewhere(facts, mine.details, affected)
-    loss = elsewhere == "after_the_model" and any(own_functions.computes_loss(facts, mine, spot) for spot in mine.spots)
+    loss = elsewhere == "after_the_model" and any(own_code.computes_loss(facts, mine, spot) for spot in mine.spots)
     params = {
         **_of_python(facts, mine),
         "functions": Count(len(mine.spots)),
@@ -170,7 +157,7 @@ def _together(facts: Facts) -> Diagnosis | None:
 
 def _of_python(facts: Facts, mine: OwnCode) -> Params:
     """What else is known of it, where that is notable."""
-    native, unread = mine.share(mechanism="native"), unread_share(facts, mine.claims)
+    native, unread = mine.share(mechanism="native"), own_code.unread_share(facts, mine.claims)
     known = native >= limit("warn_share")
     return {
         "gil": facts.has_gil,
@@ -183,7 +170,7 @@ def _of_python(facts: Facts, mine: OwnCode) -> Params:
 
 def _elsewhere(facts: Facts, details: Sequence[Detail], affected: Affected) -> tuple[bool, str]:
     """Whether it runs before the model is called, and where else it could run."""
-    around = own_functions.around_the_model(facts, details)
+    around = own_code.around_the_model(facts, details)
     before = around.before >= limit("held_share")
     if affected.rare(facts.steps):
         return before, "now_and_then"
@@ -207,18 +194,18 @@ def _makes_backward_long(facts: Facts, mine: OwnCode) -> bool:
 
 def _python_unsure(facts: Facts, mine: OwnCode, limits: Limits) -> Unsure | None:
     """Where there is much Python, and it cannot be told whose."""
-    cells = python_cells(facts)
+    cells = own_code.python_cells(facts)
     ns = sum(cells.values())
     if facts.grade(ns, limits) is None:
         return None
     count = sum(d.count for d in facts.samples(phases={p for p, _ in cells}, states=["python"]))
     if count < limit("min_samples"):
         return Unsure("python_unseen", {"samples": Count(count)}, "python", ns)
-    if few := too_few_samples(facts, mine, limits):
+    if few := own_code.too_few_samples(facts, mine, limits):
         return Unsure("python_of_few", few, "python", ns)
     if facts.grade(mine.ns, limits) is None or mine.samples >= limit("good_samples"):
         return None
-    unread = unread_share(facts, mine.claims)
+    unread = own_code.unread_share(facts, mine.claims)
     params: Params = {"samples": Count(mine.samples), "functions": Count(len(mine.spots)), "unread": Share(unread)}
     return Unsure("python_unread" if unread >= limit("warn_share") else "python_in_few", params, "python", ns)
 
@@ -229,7 +216,7 @@ def _python_unsure(facts: Facts, mine: OwnCode, limits: Limits) -> Unsure | None
 @rule("TP310", "host-compute", Limits(limit("warn_share"), limit("critical_share")), needs=("gil_holds", "stacks"))
 def host_compute(facts: Facts, limits: Limits) -> Outcome:
     """Native code of the loop's own, beside the training itself."""
-    mine = own_code(facts, "native")
+    mine = own_code.own_code(facts, "native")
     severity = facts.grade(mine.ns, limits)
     if severity is None or not _is_seen(mine):
         found = [f for f in (_beside_the_model(facts, limits), _in_the_model(facts, limits)) if f is not None]
@@ -247,11 +234,11 @@ def _is_seen(mine: OwnCode) -> bool:
 
 def _beside_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
     """An info, as a loss is computed there and is needed, unless backward is too long for a model and its loss."""
-    mine = beside_the_model(facts)
+    mine = own_code.beside_the_model(facts)
     severity = facts.grade(int(mine.ns * mine.spots[0].share), limits) if _is_seen(mine) else None
     if severity is None:
         return None
-    if call := own_functions.file_call(facts, mine):
+    if call := own_code.file_call(facts, mine):
         return _native(facts, severity, mine, _files(call))
     forward, backward = facts.run.phase_ns("forward"), facts.run.phase_ns("backward")
     if backward >= limit("backward_ratio") * forward > 0 and mine.ns >= limit("half_share") * forward:
@@ -261,7 +248,7 @@ def _beside_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
 
 def _in_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
     """An info: a part of the model may need it."""
-    mine = arrays_in_model(facts)
+    mine = own_code.arrays_in_model(facts)
     if not _is_seen(mine) or facts.grade(mine.ns, limits) is None:
         return None
     return _native(facts, "info", mine, _Told("in_the_model"))
@@ -290,21 +277,21 @@ def _native_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top = mine.spots[0]
     if saves(top.frames):
         return _Told("saves_log" if source_marks.is_of_log(top.frame) else "saves")
-    seen = own_functions.of_function(facts, mine, top)
-    if (asked := own_functions.asks_for(facts, seen)) in ("metrics", "average"):
+    seen = own_code.of_function(facts, mine, top)
+    if (asked := own_code.asks_for(facts, seen)) in ("metrics", "average"):
         return _Told(asked)
-    if call := own_functions.file_call(facts, mine):
+    if call := own_code.file_call(facts, mine):
         return _files(call)
     if hooks := _hooks(facts, mine):
         return _Told(hooks, doubt=Said(f"doubt_{hooks}"))
     if mine.share(phase="optimizer") > limit("most_share"):
         return _Told("lightnings_closure" if trainer(facts) else "closure")
     if mine.share(phase="forward") > limit("most_share") or _works_on_a_batch(top.frames):
-        doubt = Said("doubt_tensors") if own_functions.may_be_of_tensors(facts, seen) else None
+        doubt = Said("doubt_tensors") if own_code.may_be_of_tensors(facts, seen) else None
         return _by_the_model(facts, mine, doubt)
     if affected.rare(facts.steps):
         return _Told("rarely")
-    weights = own_functions.works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
+    weights = own_code.works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
     return _Told("between_phases", {"weights": weights})
 
 
@@ -314,7 +301,7 @@ def _files(call: str) -> _Told:
 
 def _hooks(facts: Facts, mine: OwnCode) -> str:
     """The variant; "" where most of it is in no hooks."""
-    if own_functions.share_in_hooks(facts, mine) > limit("most_share"):
+    if own_code.share_in_hooks(facts, mine) > limit("most_share"):
         return "hooks"
     if mine.share(phase="backward") > limit("most_share"):
         return "backward_hooks"
@@ -328,7 +315,7 @@ def _works_on_a_batch(stack: Sequence[FrameLike]) -> bool:
 
 def _by_the_model(facts: Facts, mine: OwnCode, doubt: Said | None) -> _Told:
     """By when most of it was, among the model's calls and the update."""
-    at = own_functions.around_the_model(facts, [d for d in mine.details if d.phase == "forward"])
+    at = own_code.around_the_model(facts, [d for d in mine.details if d.phase == "forward"])
     mostly, after = limit("held_share"), at.after + at.updated
     if at.after >= mostly:
         variant = "after_the_model"
@@ -358,21 +345,23 @@ def _native_unsure(facts: Facts, mine: OwnCode, limits: Limits) -> Unsure | None
     if facts.grade(outside, limits) is not None:
         if facts.run.feeds_device and facts.gpu is None:
             return Unsure("native_may_wait")
-        count = sum(d.count for d in facts.samples(phases={p for p, _ in native_cells(facts)}, states=["native"]))
+        count = sum(
+            d.count for d in facts.samples(phases={p for p, _ in own_code.native_cells(facts)}, states=["native"])
+        )
         if count < limit("min_samples"):
             return Unsure("native_unseen", {"samples": Count(count)}, "compute", outside)
-    if few := too_few_samples(facts, mine, limits):
+    if few := own_code.too_few_samples(facts, mine, limits):
         return Unsure("native_of_few", few, "compute", mine.ns)
     return _model_or_batch(facts, limits)
 
 
 def _model_or_batch(facts: Facts, limits: Limits) -> Unsure | None:
     """What may be the model, or work on its batch."""
-    mine = forward_beside_layers(facts)
+    mine = own_code.forward_beside_layers(facts)
     if mine is not None and _is_seen(mine) and facts.grade(mine.ns, limits) is not None:
         top = mine.spots[0]
         params: Params = {
-            "layers": facts.once(runs_layers),
+            "layers": facts.once(own_code.runs_layers),
             "place": facts.label(top),
             "share": Share(top.share),
             "ratio": Number(facts.run.phase_ns("forward") / facts.run.phase_ns("backward")),

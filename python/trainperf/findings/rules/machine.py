@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpu_use, cpus, frames, loaders
+from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.places import function_name
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import described
 
 if TYPE_CHECKING:
-    from trainperf.findings.cpu_use import Narrowed
+    from trainperf.findings.cpus import Narrowed
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.model import Cell
     from trainperf.findings.places import Holder
@@ -205,11 +205,11 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
     host = facts.run.host
     seconds = (host[-1].at_ns - host[0].at_ns) / 1e9 if len(host) > 1 else 0.0
     used = (host[-1].process_cpu_ns - host[0].process_cpu_ns) / 1e9 / seconds if seconds else 0.0
-    quota = cpu_use.quota(facts.run)
+    quota = cpus.quota(facts.run)
     room = max(1, int(quota.cpus) if quota is not None else round(used))
     changed: Params = {}
     if quota is not None and quota.before is not None:
-        since = Count(cpu_use.steps_before(facts.run, quota.at_ns))
+        since = Count(cpus.steps_before(facts.run, quota.at_ns))
         changed = {"since": since, "before": f"{quota.before:g}" if quota.before else Said("no_quota")}
     return Diagnosis(
         variant="quota",
@@ -302,7 +302,7 @@ def _fewer(facts: Facts, wants: cpus.Demand) -> tuple[str, Params]:
 @rule("TP604", "pinned-cpus", _LIMITS)
 def pinned_cpus(facts: Facts, limits: Limits) -> Outcome:
     """Threads and workers wait for a CPU, as the process' affinity leaves CPUs of the machine unused."""
-    narrow = cpu_use.narrowed(facts.run)
+    narrow = cpus.narrowed(facts.run)
     if narrow is None or facts.off("run_delay") is not None:
         return None
     wants, load = cpus.demand(facts), cpus.load_in_waits(facts)
@@ -351,7 +351,7 @@ def _narrowed_by(facts: Facts, narrow: Narrowed) -> str:
 
 
 def _affinity(facts: Facts, narrow: Narrowed) -> Params:
-    steps, settings = cpu_use.steps_before(facts.run, narrow.at_ns), _settings(facts)
+    steps, settings = cpus.steps_before(facts.run, narrow.at_ns), _settings(facts)
     names = " ".join(f"-u {name.partition('=')[0]}" for name in settings)
     return {
         "have": Count(len(narrow.cpus)),
@@ -386,11 +386,8 @@ def _idle_cpus(facts: Facts) -> float:
 
 def _settings(facts: Facts) -> Names:
     """Variables with which OpenMP libraries pin threads: "OMP_PROC_BIND=close"."""
-    try:
-        found = json.loads(facts.run.meta.get("affinity_settings", "{}"))
-    except ValueError:
-        return Names()
-    return Names(f"{name}={value}" for name, value in found.items()) if isinstance(found, dict) else Names()
+    found = described(facts.run.meta, "affinity_settings")
+    return Names(f"{name}={value}" for name, value in found.items())
 
 
 # -- the garbage collector

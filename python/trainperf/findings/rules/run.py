@@ -1,11 +1,10 @@
-"""TP401 to TP404: a part of the run is slower, it compiles, it is slower than earlier ones, its steps grow."""
+"""TP401 to TP403: a part of the run is slower, it compiles, it is slower than earlier ones."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-import re
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -16,20 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from trainperf.comparison.bootstrap import draw, ratio_interval, replicates
-from trainperf.findings import growth, loaders, source_marks
-from trainperf.findings.cpu_use import cpu_use, usable_cpus, used_beside
-from trainperf.findings.frames import FrameLike, below_users, label
+from trainperf.findings import loaders
+from trainperf.findings.cpus import cpu_use, usable_cpus, used_beside
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
+from trainperf.findings.rules.growth import grown
 from trainperf.findings.text import Count, Names, Ns, Number, Share, Times
 from trainperf.findings.thresholds import limit
-from trainperf.findings.vocabulary import CAUSES, MACHINE
 from trainperf.history import Past
 from trainperf.runfile import HAS_CHECKPOINT, HAS_LOADER_START, HAS_VALIDATION, WARM_UP
+from trainperf.runfile.schema import CAUSES, MACHINE
 
 if TYPE_CHECKING:
-    from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.growth import Grown, Growth
+    from trainperf.findings.facts import Facts
     from trainperf.runfile import Int64Array, Span
 
 _BINS = 24
@@ -135,8 +133,8 @@ def tightened(slow: _Slow, wall: npt.NDArray[np.float64], cause: npt.NDArray[np.
 
 def _grows(facts: Facts) -> bool:
     """Whether the steps grow by so much that the end of the run is slow because of it."""
-    grown = facts.once(growth.grown)
-    return grown is not None and facts.loop_share(grown.excess_ns) >= limit("warn_share")
+    of_run = facts.once(grown)
+    return of_run is not None and facts.loop_share(of_run.excess_ns) >= limit("warn_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,134 +293,6 @@ def _part(first: int, last: int, total: int) -> Said:
             if last >= 0.95 * total:
                 return Said("last_part", {"of": name})
     return Said("stretch", {"first": Count(first), "last": Count(last)})
-
-
-# -- steps that grow
-
-_NAMED = ("fetch", "transfer", "optimizer", "checkpoint", "forward", "other")  # phases that have a name in words
-_FIXED = ("backward", "optimizer", "logging", "checkpoint", "validation", "fetch")  # and those with a fix of their own
-# A call on a tensor that requires grad becomes a part of its graph: in each step one more.
-_GRAPH_CALLS = re.compile(r"[/\\]torch[/\\](distributed[/\\]|utils[/\\]hooks\.py$)")
-
-
-@rule("TP404", "growing-step", Limits(limit("warn_share"), limit("critical_share")))
-def growing_step(facts: Facts, limits: Limits) -> Outcome:
-    """A phase of the step takes longer the more steps were done: something is added at each step."""
-    if facts.steps < limit("growth_min_steps"):
-        return Unsure("growth_few_steps", {"steps": Count(facts.steps), "several": facts.steps > 1})
-    grown = facts.once(growth.grown)
-    severity = facts.grade(grown.excess_ns, limits) if grown is not None else None
-    if grown is None or severity is None:
-        return None
-    if facts.wall_ns < limit("growth_min_s") * 1e9:
-        return Unsure("growth_short")
-    if grown.inputs or _waits_for_gpu(grown):
-        return _larger_inputs(facts, grown)
-    top = grown.phases[0]
-    spot = _grown_most(facts, top)
-    suspect = _suspect(facts) if top.phase == "backward" and spot is None else None
-    claims: dict[Cell, int] = {}
-    for phase in grown.phases:
-        claims |= phase.claims
-    fix = f"growth_fix_{top.phase}" if top.phase in _FIXED else "growth_fix_other"
-    return Diagnosis(
-        variant=_variant(facts, top, spot, suspect),
-        severity=severity,
-        claim=Claim(facts.main_cause(claims), claims, by_device=False),
-        params={
-            **_growth_params(facts, grown),
-            "phase": _in_words(top),
-            "rise_ms": Number(top.per_step_ns / 1e6),
-            "function": spot.frame.function if spot is not None else None,
-            "place": facts.label(spot) if spot is not None else None,
-            "place_and_caller": facts.label_with_caller(spot) if spot is not None else None,
-            "suspect": label(suspect.frame, facts.base) if suspect is not None else None,
-            "fix": Said(fix),
-        },
-        place=facts.where(spot or suspect),
-        who=(facts.step_thread_name,),
-        sure=Sure(spot.samples if spot is not None else None),
-    )
-
-
-def _variant(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None) -> str:
-    if spot is not None:
-        if top.phase == "backward":
-            return "function_in_backward"
-        if source_marks.rewrites(facts, spot):
-            return "rewritten_log"
-        # Which of these phases it is tells little.
-        return "function" if top.phase in ("forward", "other") else "function_in_phase"
-    if top.phase == "backward":
-        return "graph" if suspect is None else "suspect"
-    return "phase"
-
-
-def _larger_inputs(facts: Facts, grown: Grown) -> Diagnosis:
-    """Nothing tells longer inputs from a kept history that the model itself works on."""
-    return Diagnosis(
-        variant="inputs",
-        severity="info",
-        claim=Claim(facts.main_cause(grown.phases[0].claims), by_device=False),
-        params=_growth_params(facts, grown),
-        who=(facts.step_thread_name,),
-        sure=Sure(level="low", doubts=(Said("no_input_sizes"),)),
-        saves=Saves(share=0.0, finds_out=True),
-    )
-
-
-def _growth_params(facts: Facts, grown: Grown) -> Params:
-    growing = {g.phase for g in grown.phases}
-    rest = facts.wall_ns - sum(ns for (phase, _), ns in facts.matrix.items() if phase in growing)
-    rows: list[Params] = [
-        {
-            "name": _in_words(g),
-            "first": Ns(g.first_ns),
-            "last": Ns(g.last_ns),
-            "thirds": Times(g.thirds_ns),
-            "bends": g.bends,
-        }
-        for g in grown.phases
-    ]
-    return {
-        "phases": tuple(rows),
-        "rest": Ns(rest / facts.steps),
-        "excess": Ns(grown.excess_ns),
-        "excess_share": Share(facts.share(grown.excess_ns)),
-    }
-
-
-def _in_words(growing: Growth) -> Said | str:
-    return Said(f"phase_{growing.phase}") if growing.phase in _NAMED else growing.phase
-
-
-def _waits_for_gpu(grown: Grown) -> bool:
-    """The GPU has more to do: what of, the host's phases do not tell."""
-    waits = sum(ns for g in grown.phases for (_, mechanism), ns in g.claims.items() if mechanism == "gpu_wait")
-    return waits >= limit("half_share") * grown.excess_ns
-
-
-def _grown_most(facts: Facts, top: Growth) -> Spot | None:
-    """The function that has most of the rise. Of one that writes all rows so far again it is known why it grows."""
-    grew = [(s, part) for s, part in growth.grown_spots(facts, top.phase) if not _calls_backward(facts, s)]
-    mine = [s for s, part in grew if part >= limit("half_share")]
-    return next(iter(mine), None) or next((s for s, _ in grew[:1] if source_marks.rewrites(facts, s)), None)
-
-
-def _calls_backward(facts: Facts, spot: Spot) -> bool:
-    """It only calls backward: what grows is the graph, which other code made."""
-    return any(re.search(r"[/\\]torch[/\\]autograd[/\\]", f.file) for f in below_users(spot.frames))
-
-
-def _suspect(facts: Facts) -> Spot | None:
-    """The user's function that calls what may add to the graph."""
-
-    def adds(stack: Sequence[FrameLike]) -> bool:
-        return any(_GRAPH_CALLS.search(f.file) for f in below_users(stack))
-
-    outside = ("forward", "other", "optimizer")
-    spots = facts.spots(facts.samples(phases=outside), keep=adds)
-    return spots[0] if spots and spots[0].samples >= limit("min_samples") else None
 
 
 # -- compiling

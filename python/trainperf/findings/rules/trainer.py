@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from trainperf.findings import framework, loaders, log_calls, trainer_words
+from trainperf.findings import framework, loaders
 from trainperf.findings.model import Affected, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
@@ -119,7 +119,7 @@ def _advice(facts: Facts, top: framework.Part, waits: _ForOthers | None, *, few:
         return _Advice("frameworks" if top.of_framework else "inherited", {"option": option}, top.other_ns)
     if few:
         return _Advice("few_calls", {}, hook.other_ns)
-    return _less_often(top, hook, hugging_face=bool(trainer_words.arguments(facts.run.meta)))
+    return _less_often(top, hook, hugging_face=bool(framework.arguments(facts.run.meta)))
 
 
 def _less_often(part: framework.Part, hook: framework.Hook, *, hugging_face: bool) -> _Advice:
@@ -254,7 +254,7 @@ def trainer_logger(facts: Facts, limits: Limits) -> Outcome:
         return None
     hook = top.hooks[0]
     csv = top.name == "CSVLogger" and hook.name == "save"
-    hugging_face = trainer_words.arguments(facts.run.meta)
+    hugging_face = framework.arguments(facts.run.meta)
     return Diagnosis(
         variant="by_program" if hook.by else "hugging_face" if hugging_face else "lightning",
         severity=severity,
@@ -327,10 +327,10 @@ def _by(facts: Facts, hook: framework.Hook) -> str | None:
     return framework.called_by(facts, hook) if hook.by else None
 
 
-@rule("TP707", "lightning-log", log_calls.LIMITS, needs=("gil_holds",))
+@rule("TP707", "lightning-log", framework.LOG_LIMITS, needs=("gil_holds",))
 def lightning_log(facts: Facts, limits: Limits) -> Outcome:
     """The calls of Lightning's self.log take a notable part of the step."""
-    calls = log_calls.log_calls(facts)
+    calls = framework.log_calls(facts)
     if calls.severity is None:
         return None
     samples = sum(d.count for d in calls.details)

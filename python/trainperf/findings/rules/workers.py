@@ -8,21 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainperf.findings import cpus, frames, inside_workers, loaders, source_marks
-from trainperf.findings.confidence import confidence
-from trainperf.findings.cpu_use import in_force, usable_cpus, workers_cpus
+from trainperf.findings import cpus, frames, loaders, source_marks
+from trainperf.findings.cpus import busiest_disk, in_force, usable_cpus, workers_cpus
+from trainperf.findings.framework import arguments, own_loader
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import rule
-from trainperf.findings.rules.gil import in_a_process
-from trainperf.findings.storage import busiest_disk
+from trainperf.findings.rules.waits import in_a_process
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
-from trainperf.findings.trainer_words import arguments, own_loader
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.inside_workers import Inside
-    from trainperf.findings.loaders import WorkerView
+    from trainperf.findings.loaders import Inside, WorkerView
     from trainperf.findings.places import Holder
     from trainperf.runfile import Awaited, Loader
 
@@ -58,7 +55,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     why = unlike or _slow(facts, main, view, fetches, cost)
     # Cheaper samples shorten the training thread's waits for a CPU, too.
     kept_off = facts.waits_for_cpu() if crowded and why.variant in _TAKE_ALL else {}
-    inside = inside_workers.inside(facts, (main, *alike))
+    inside = loaders.inside(facts, (main, *alike))
     return Diagnosis(
         variant=why.variant,
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
@@ -202,7 +199,7 @@ def _sure(facts: Facts, view: WorkerView) -> Sure:
     if facts.of_trace:
         return Sure(doubts=(Said("workers_untraced"),))
     looks = Said("looks" if view.told else "few_looks", {"steps": Count(facts.steps), "looks": Count(view.looks)})
-    return Sure(level=confidence(facts.steps, Sure())[0] if view.told else "low", doubts=(looks,))
+    return Sure(level=facts.level if view.told else "low", doubts=(looks,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.svg.palette import CAUSE_LOOKS
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

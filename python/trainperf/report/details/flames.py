@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
-from trainperf.findings.syscalls import syscall_name
 from trainperf.findings.text import plural
+from trainperf.findings.waits import syscall_name
 from trainperf.report.svg.base import duration
 from trainperf.report.svg.flame import Caller, FlameFrame
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import frames, inside_workers
+from trainperf.findings import frames
 from trainperf.findings import loaders as of
 from trainperf.findings.thresholds import limit
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHOWN: Final = 6
 _WORKERS: Final = 16
 _LINES: Final = 10
-_ACTIVITIES: Final[dict[inside_workers.Activity, str]] = {
+_ACTIVITIES: Final[dict[of.Activity, str]] = {
     "samples": "fetch of samples",
     "transforms": "transforms",
     "collate": "collate",
@@ -127,7 +127,7 @@ def _panel(loader: Loader, facts: Facts) -> LoaderPanel:
 
 
 def _inside(loader: Loader, facts: Facts) -> InsidePanel | None:
-    found = inside_workers.inside(facts, [loader])
+    found = of.inside(facts, [loader])
     if not found.told:
         return None
     return InsidePanel(

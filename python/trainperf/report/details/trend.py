@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainperf.findings.text import plural
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.report.svg.base import duration
 from trainperf.runfile import HAS_CHECKPOINT, HAS_LOADER_START, HAS_VALIDATION, WARM_UP
+from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.run import Run

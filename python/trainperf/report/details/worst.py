@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings.vocabulary import CAUSES, cause_of
 from trainperf.report.json import FLAGS
+from trainperf.runfile.schema import CAUSES, cause_of
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts

@@ -1,11 +1,69 @@
-"""The words of TP301: what the training thread sleeps for, and what to do about it."""
+"""The words of findings about waits: for the GIL, for an object's lock or a stop of all threads, asleep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from trainperf.findings.messages.catalogue import Doubts, Message, Messages
+from trainperf.findings.text import Doubts, Message, Messages
+
+# -- the GIL
+
+WILL_NOT_HELP: Final = "more DataLoader workers, a larger batch, a faster GPU"
+# Where the training thread makes the batches, and waits there.
+_FETCHES_WILL_NOT_HELP: Final = "a larger batch, a faster GPU"
+DEVICE_WAITS: Final = (
+    "{gpu} waited {device_wait} a step for {device_holder}[[ ({device_share} of it)]], "
+    "which held the GIL[[ {device_at}]]"
+)
+_HELD: Final = "{holders.name} held it for {holders.share} of the wait[[, {holders.at}]]"
+_WAITING: Final = "{each} of each step's {step} is waiting for the GIL ({losing} of {steps} steps lose 10% or more)"
+_AVERAGE: Final = "{waits:wait} of {wait} on average"
+
+_HOG: Final = Message(
+    title="{thread} waits for the GIL, held by {holder}",
+    why="{holder} holds the GIL {at}",
+    evidence=(_WAITING, _HELD, "it waits in {phases}", _AVERAGE, DEVICE_WAITS),
+    fix="{fix}[[yields?\nsys.setswitchinterval(0.0005)  # stopgap: it releases the GIL sooner]]",
+    will_not_help=f"{WILL_NOT_HELP}[[keeps?; sys.setswitchinterval: the C call does not release the GIL]]",
+)
+_MANY: Final = Message(
+    title="{thread} waits for the GIL, shared with {holders_count:thread}",
+    why="[[named?threads ]][[same?threads named ]][[{names:,} and {rest:other}]][[!rest?{names}]] take turns with the "
+    "GIL[[, mostly {at}]]",
+    evidence=(_WAITING, _HELD, _AVERAGE, DEVICE_WAITS),
+    fix="# fewer threads, or processes instead:\npool = concurrent.futures.ProcessPoolExecutor(2)  # once, before the "
+    "loop\npool.submit({function}, ...)",
+    will_not_help=WILL_NOT_HELP,
+)
+
+# -- free-threaded Pythons
+
+_COLLECT_RARELY: Final = (
+    "gc.collect(); gc.freeze(); gc.disable()  # once, after setup: live objects are not scanned again\n"
+    "if step % 500 == 0: gc.collect()  # on {thread}, between two steps"
+)
+_STOPS: Final = Message(
+    title="{stopper} stops the world, {thread} included",
+    why="{stopper} stops all threads for garbage collections[[, {at}]]",
+    evidence=(
+        "{thread} is stopped for {each} of each step's {step}",
+        "{pauses:pause} of {pause} on average",
+        "{stoppers.name} caused {stoppers.share} of it[[, {stoppers.at}]]",
+    ),
+    fix=f"{_COLLECT_RARELY}[[\n# gc.disable() stops only automatic collections: if {{stopper}} calls gc.collect(), "
+    "remove that call]]",
+    will_not_help="more threads: each must be stopped before a pause begins",
+)
+_LOCK: Final = Message(
+    title="{thread} waits for the per-object lock of a shared object",
+    why="threads change the same dict, list or other object[[ {at}]], one at a time",
+    evidence=("{waits:wait} of {wait} on average", "{holders.name} held it for {holders.share} of the wait"),
+    fix="# give each thread its own object, and merge them once at the end:\nresults[thread_index].append(value)",
+    will_not_help="a threading.Lock around it: one more lock to wait for; more threads",
+)
+
+# -- asleep
 
 _NO_LOCK: Final = "a larger batch, a faster GPU: the other thread sets the pace; holding a lock for less time"
 _DDP: Final = "[[\n{ddp:\n}]]"
@@ -154,9 +212,67 @@ def _message(
     )
 
 
-MESSAGES: Final[Messages] = {"TP301": {variant: _message(variant, *texts) for variant, texts in _VARIANTS.items()}}
 _HOOKS: Final = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+
+MESSAGES: Final[Messages] = {
+    "TP201": {
+        "beside": _HOG,
+        "fetching": _HOG.but(will_not_help=_HOG.will_not_help.replace(WILL_NOT_HELP, _FETCHES_WILL_NOT_HELP)),
+        "feeding": _HOG.but(
+            evidence=(
+                *_HOG.evidence[:-1],
+                "{holder} fills a queue that the loop drains: moving it to one process would not be faster",
+                DEVICE_WAITS,
+            ),
+            will_not_help=_HOG.will_not_help.replace(
+                WILL_NOT_HELP, "more batch-making threads; a larger queue; a faster GPU"
+            ),
+        ),
+    },
+    "TP202": {
+        "beside": _MANY,
+        "fetching": _MANY.but(
+            fix="# make the batches in processes, each with its own GIL; or use fewer threads\n"
+            "DataLoader(..., num_workers=2)",
+            will_not_help=_FETCHES_WILL_NOT_HELP,
+        ),
+        "unread": _MANY.but(title="{thread} waits for the GIL", why="the holder of the GIL could not be read"),
+    },
+    "TP203": {
+        "collects": _STOPS,
+        "traces": _STOPS.but(
+            why="{stopper} stops all threads to set a tracer[[, {at}]]",
+            fix="# set tracers and profile functions once, before {training}: each call stops every thread",
+        ),
+        "unread": _STOPS.but(
+            title="another thread stops the world, {thread} included",
+            why="that thread, and why it stops the others, could not be read",
+            fix=f"# most often these are garbage collections; if so:\n{_COLLECT_RARELY}",
+        ),
+    },
+    "TP204": {
+        "held": _LOCK,
+        "unread": _LOCK.but(
+            evidence=(*_LOCK.evidence, "the holder is not known: CPython records it for some locks only")
+        ),
+    },
+    "TP301": {variant: _message(variant, *texts) for variant, texts in _VARIANTS.items()},
+}
+
 TEXTS: Final = {
+    "run_several": "# do the work of {body} in DataLoader workers: threads share one GIL\n"
+    "DataLoader(..., num_workers=2)",
+    "run_package": "# this thread belongs to {package}: give it less work, with fewer or smaller calls of {package}",
+    "run_lambda": "# run what that lambda does in a process: threads share one GIL",
+    "run_function": "# run {function} in a process: threads share one GIL\n"
+    "pool = concurrent.futures.ProcessPoolExecutor(1)  # once, before the loop\npool.submit({function}, ...)",
+    "run_body": "# run {body} in a process: threads share one GIL\n"
+    "multiprocessing.Process(target={name}, ...).start()  # and a multiprocessing.Queue to it",
+    "run_class": "# run {body} in a process: threads share one GIL\n"
+    "class {name}(multiprocessing.Process): ...  # and a multiprocessing.Queue to it",
+    "that_thread": "that thread",
+    "named_threads": "{count:thread} named '{name}'",
+    "phase_share": "{phase} ({share})",
     **{f"{part}_{kind}": of[i] for i, part in enumerate(("does", "fix", "wont")) for kind, of in _FOR_OTHERS.items()},
     "ask_earlier": "# make what it waits for faster, or ask for it a step earlier",
     "no_sample_tells": "no sample in {steps:step}",
@@ -183,4 +299,7 @@ TEXTS: Final = {
     "larger_buckets": "DistributedDataParallel(model, bucket_cap_mb={mb})  # fewer, larger exchanges: now {buckets}",
     "smaller_buckets": "DistributedDataParallel(model, bucket_cap_mb={mb})  # several exchanges: backward hides most",
 }
-UNSURE: Final[Doubts] = {}
+
+UNSURE: Final[Doubts] = {
+    "gil_busy_only": "gil_waits: this run shows who holds the GIL, not who waits (busy-only: see `trainperf doctor`)",
+}
