@@ -21,7 +21,7 @@ PROVEN, UNDECIDED, NOTHING, INTERRUPTED = 0, 4, 5, 130
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "": 1}
 
 
-def add_options(parser: argparse.ArgumentParser, name: str, *, budget_s: float) -> None:
+def add_options(parser: argparse.ArgumentParser, name: str, *, budget_s: float, page: str = "prove") -> None:
     parser.usage = f"trainperf {name} [options] -- [python] (SCRIPT | -m MODULE) ..."
     why = f"at most: 90s, 10m (default {budget_s / 60:g}m)"
     parser.add_argument("--budget", metavar="TIME", type=duration, default=budget_s, help=why)
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser, name: str, *, budget_s: float) 
     writes.add_argument("--sandbox", action="store_true", help=why)
     why = "let trials write the files that the script writes"
     writes.add_argument("--allow-writes", action="store_true", help=why)
-    parser.add_argument("--json", action="store_true", help="as JSON, see docs/prove.md")
+    parser.add_argument("--json", action="store_true", help=f"as JSON, see docs/{page}.md")
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:
