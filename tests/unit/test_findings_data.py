@@ -88,6 +88,33 @@ def test_many_batches_for_a_backward_may_be_a_filter(make: Make, batches: int, w
     assert fix.startswith("# 6 batches are fetched for each backward") == (batches == 6), fix
 
 
+@pytest.mark.parametrize(
+    ("library", "advice"),
+    [
+        ("/usr/lib/python3.11/json/decoder.py:355 JSONDecoder.raw_decode", "# text formats: parse once"),
+        (
+            "/x/site-packages/pandas/core/indexing.py:1191 _LocIndexer.__getitem__",
+            "# pandas: take the columns out once",
+        ),
+        ("/x/site-packages/h5py/_hl/dataset.py:758 Dataset.__getitem__", "# chunked files: one chunk"),
+        ("/usr/lib/python3.11/gzip.py:301 GzipFile.read", "# compressed files: unpack them once"),
+        ("/x/site-packages/fsspec/spec.py:1945 AbstractBufferedFile.read", "# remote files: copy them"),
+        ("/x/site-packages/numpy/lib/_npyio_impl.py:488 load", "# arrays: many samples in one file"),
+        ("/x/site-packages/transformers/tokenization_utils_base.py:3078 encode", "# tokens: tokenize once"),
+        ("/x/site-packages/attr/_make.py:10 load", ""),
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [10, 400])
+def test_a_library_with_a_cheaper_way_is_advised_of(make: Make, library: str, advice: str, elsewhere: int) -> None:
+    file = make().steps(100, {("fetch", "python"): 5.0}, compute=5.0)
+    user = (f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
+    file.detail("sample", 300, phase="fetch", state="python", stack=file.stack(library, *user))
+    file.detail("sample", elsewhere, phase="fetch", state="python", stack=file.stack(*user))
+    file.loader(1, fetches=100, wait=500, dataset="Slow")
+    last = only(file).fix.split("\n")[-1]
+    assert last.startswith(advice if advice and elsewhere < 300 else "DataLoader(")
+
+
 def test_where_nothing_trains_no_batch_is_said_to_lack_a_backward(make: Make) -> None:
     file = make()
     for _ in range(100):

@@ -79,6 +79,7 @@ def test_the_line_that_takes_the_workers_time_is_named(make: Make) -> None:
     assert f.id == "TP102" and f.where == "train.py:88"
     assert "; 72% of the work is in PIL.Image.open, called at Images.__getitem__ (train.py:88)" in f.why
     assert "at Images.__getitem__ (train.py:88): waiting for a file 60%, CPU 40%" in f.evidence
+    assert f.fix.split("\n")[-1].startswith("# images: resize them once on disk")
 
 
 def test_a_line_without_a_frame_below_it_is_named_itself(make: Make) -> None:

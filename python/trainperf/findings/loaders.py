@@ -708,3 +708,47 @@ def _state(state: str, syscall: int, machine: str) -> str:
     if state == "gil_wait":
         return _WAITS["gil"]
     return _WAITS["page" if syscall < 0 else waiting_kind(syscall_name(syscall, machine))]
+
+
+# Libraries whose calls have a cheaper way, by what `library_call` says of a call.
+_CHEAPER_CALLS: Final = {
+    "cheaper_images": re.compile(r"PIL\.|imageio\.|skimage\.io\.|torchvision\.io\."),
+    "cheaper_transforms": re.compile(r"torchvision\.transforms\.|albumentations\.|monai\.transforms\.|imgaug\."),
+    "cheaper_sound": re.compile(r"torchaudio\.|librosa\.|soundfile\.|resampy\."),
+    "cheaper_text": re.compile(r"(json|simplejson|csv|xml|ast|yaml|pickle|lxml|bs4|html)\."),
+    "cheaper_table": re.compile(r"pandas\."),
+    "cheaper_rows": re.compile(r"(datasets|pyarrow|polars)\."),
+    "cheaper_chunks": re.compile(r"(h5py|zarr|netCDF4|xarray)\."),
+    "cheaper_archive": re.compile(r"(gzip|bz2|lzma|zipfile|tarfile|_compression)\."),
+    "cheaper_remote": re.compile(
+        r"(fsspec|gcsfs|s3fs|adlfs|smart_open|requests|urllib3?|http|httpx|aiohttp|botocore|boto3|huggingface_hub)\."
+    ),
+    "cheaper_tokens": re.compile(
+        r"(transformers\.(tokenization|models\.\w+\.tokenization)|tokenizers|sentencepiece|spacy)"
+    ),
+    "cheaper_tensors": re.compile(r"torch\.serialization\.|numpy\.lib\.(_?npyio|format)|safetensors\."),
+}
+
+
+def cheaper_call(calls: Iterable[tuple[str, int]], of: int) -> Said | None:
+    """What is said of the kind of library that most of the samples are in. `calls`: what the user's line called, and in
+    how many samples; `of`: so many in all."""
+    counts: Counter[str] = Counter()
+    for call, count in calls:
+        kind = next((kind for kind, names in _CHEAPER_CALLS.items() if names.match(call)), "")
+        counts[kind] += count if kind else 0
+    kind, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    return Said(kind) if count and count >= max(limit("half_share") * of, limit("good_samples")) else None
+
+
+def cheaper_call_of(facts: Facts, samples: Iterable[Detail]) -> Said | None:
+    """Likewise, of samples of the training thread."""
+    calls: list[tuple[str, int]] = []
+    seen = 0
+    for d in samples:
+        stack = facts.run.stack(d.stack)
+        at = next((f for f in stack if frames.is_users(f, stack)), None)
+        seen += d.count
+        if at is not None:
+            calls.append((library_call(stack, at), d.count))
+    return cheaper_call(calls, seen)

@@ -12,6 +12,8 @@ _FILTER: Final = (
     "the sampler instead\n]]"
 )
 
+_CHEAPER_CALL: Final = "[[\n{cheaper}]]"
+
 # -- batches that the training thread makes
 
 _FETCHED: Final = (
@@ -33,7 +35,7 @@ _STARVED: Final = Message(
         "num_workers=0, {usable:CPU} usable",
         _DISK,
     ),
-    fix=f"{_FILTER}{{fix:\n}}",
+    fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",
 )
 _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
@@ -91,7 +93,9 @@ _DROPPED: Final = Message(
 
 _WHO: Final = "[[{workers:worker}]][[!workers?the workers]] of {name}"
 _COMPUTE: Final = f"{_WHO} [[one?computes]][[!one?compute]]"
-_CHEAPER: Final = f"{_FILTER}# make samples of {{made}} cheaper: preprocess offline, or on the device"
+_CHEAPER: Final = (
+    f"{_FILTER}[[{{cheaper}}]][[!cheaper?# make samples of {{made}} cheaper: preprocess offline, or on the device]]"
+)
 _OR_STOP_OTHERS: Final = f"{_CHEAPER}[[stop_others?; or stop other processes]]"
 _NO_ROOM: Final = (
     "no CPU is left for more: {workers:worker} and {training} share {cpus:CPU}"
@@ -128,11 +132,11 @@ _TOO_SLOW: Final = Message(
         _DISK,
         "{usable:CPU} usable",
     ),
-    fix=f"{_FILTER}{{fix:\n}}",
+    fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",
     will_not_help="pin_memory[[further?: the wait is for a batch to be made]]"
     "[[!further?, or a larger prefetch_factor: the queue is empty]]",
 )
-_BY_CALL: Final = f"{_FILTER}{{call}}"
+_BY_CALL: Final = f"{_FILTER}{{call}}{_CHEAPER_CALL}"
 # Of variants that say in the first sentence at which line their time goes.
 _AT_LINE: Final = (
     "[[calls?; {line_share} of the work is in {calls}, called at {line}]]"
@@ -199,7 +203,8 @@ _OF_WORKERS: Final = {
     "crowded": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: other work occupies the CPUs"
         f"{_AT_LINE}",
-        fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes",
+        fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes"
+        f"{_CHEAPER_CALL}",
         will_not_help=_SAME_CPUS,
     ),
     "pinned": _TOO_SLOW.but(
@@ -211,7 +216,8 @@ _OF_WORKERS: Final = {
     ),
     "kept_off": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time{_AT_LINE}",
-        fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there",
+        fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there"
+        f"{_CHEAPER_CALL}",
         will_not_help=_SAME_CPUS,
     ),
     "unlike_parts": _TOO_SLOW.but(
@@ -463,6 +469,28 @@ TEXTS: Final = {
     "any_order": "DataLoader(..., in_order=False)  # a batch comes as soon as it is ready: "
     "[[stream?faster workers return more, ]]the order varies between runs",
     "its_sampler": "its sampler",
+    # By the kind of library that takes most of it.
+    "cheaper_images": "# images: resize them once on disk; of a JPEG, image.draft('RGB', size) after Image.open "
+    "decodes a smaller one",
+    "cheaper_transforms": "# transforms: shrink first, then augment; or torchvision.transforms.v2 on whole batches "
+    "of tensors, on the device",
+    "cheaper_sound": "# audio: decode and resample once, and keep arrays: numpy.save, then numpy.load(path, "
+    "mmap_mode='r')",
+    "cheaper_text": "# text formats: parse once, and keep arrays (numpy.save, then numpy.load(path, "
+    "mmap_mode='r')) or an Arrow table",
+    "cheaper_table": "# pandas: take the columns out once in __init__ (df['x'].to_numpy()): a DataFrame builds "
+    "each row anew",
+    "cheaper_rows": "# rows of a table: read many at once (dataset[indices], dataset.with_format('torch')), and "
+    "only the columns that are used",
+    "cheaper_chunks": "# chunked files: one chunk for each sample or batch, read as a whole; or more cache (h5py: "
+    "rdcc_nbytes)",
+    "cheaper_archive": "# compressed files: unpack them once before training; or a codec that decodes faster "
+    "(zstd, lz4)",
+    "cheaper_remote": "# remote files: copy them to a local disk once; or read larger pieces (fsspec: block_size, "
+    "cache_type='readahead')",
+    "cheaper_tokens": "# tokens: tokenize once before training; dataset.map(tokenize, batched=True) keeps the result",
+    "cheaper_tensors": "# arrays: many samples in one file, opened once: numpy.load(path, mmap_mode='r'), or "
+    "torch.load(path, mmap=True)",
     # Which of a loader's workers still read.
     "so_many": "{fewest} of {workers}",
     "from_to": "{fewest} to {most} of {workers}",

@@ -42,6 +42,7 @@ class Fetching(Wait):
     call: str  # in which it waits: "sleep: nanosleep"; "" where it does not, or where it is not known
     # CPUs that other threads used, at least, while it waited for a lock; None: none, or not asked.
     busy_threads: float | None
+    of_top: Sequence[Detail]  # samples in the costliest place
 
     @classmethod
     def of(cls, facts: Facts, cells: Mapping[Cell, int], *, without_sampler: bool) -> Fetching:
@@ -60,7 +61,16 @@ class Fetching(Wait):
         waits = (loaders.blocked_share(of_top) if of_top else blocked) >= limit("half_share")
         call = waits_in(facts, top, of_top or samples) if waits else ""
         if not call.startswith("lock"):
-            return cls(spots=spots, beside=(), timed=False, blocked=blocked, waits=waits, call=call, busy_threads=None)
+            return cls(
+                spots=spots,
+                beside=(),
+                timed=False,
+                blocked=blocked,
+                waits=waits,
+                call=call,
+                busy_threads=None,
+                of_top=of_top,
+            )
         beside = facts.beside(["fetch"])
         timed = top is not None and facts.timed(samples, top)
         return cls(
@@ -71,6 +81,7 @@ class Fetching(Wait):
             waits=waits,
             call=call,
             busy_threads=None if awaited(beside, timed=timed) else _busy_threads(facts),
+            of_top=of_top,
         )
 
     @property
@@ -181,6 +192,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "each_backward": loaders.many_for_a_backward(facts, main),
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
             "fix": todo.fix(main, several=len(own) > 1),
+            "cheaper": loaders.cheaper_call_of(facts, fetching.of_top),
             **busiest_disk(facts, "read"),
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
