@@ -279,7 +279,7 @@ std::vector<uint64_t> LedAstray() {
   std::vector<uint64_t> led;
   for (const uint64_t wild : {uint64_t{0}, uint64_t{8}, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX - size + 1,
                               UINT64_MAX - size, begin + 4096 - size + 8, begin + 4096, begin + (uint64_t{1} << 40)}) {
-    if (copies->First(wild) != nullptr || copies->Second(wild) != nullptr) led.push_back(wild);
+    if (copies->First(wild) != nullptr) led.push_back(wild);
   }
   if (copies->Find(memory, UINT64_MAX - 7) != nullptr) led.push_back(UINT64_MAX - 7);
   return led;

@@ -100,6 +100,12 @@ def test_lines_of_the_standard_library(python: tuple[str, Path]) -> None:
     assert seen["checked"] > 50_000
 
 
+def test_a_deep_stack_of_calls_through_c_is_read(python: tuple[str, Path]) -> None:
+    """From 3.12 on each such call has a frame on the C stack, which 128 KB of copies did not hold."""
+    seen = play(python, "deep_through_c")
+    assert seen == {"rejected": 0, "right": [True]}
+
+
 def test_a_garbage_pointer_to_a_frame_leads_nowhere(python: tuple[str, Path]) -> None:
     """One close to the last address there is was followed out of the copies: a segmentation fault of the training."""
     assert play(python, "astray")["led"] == []

@@ -1,5 +1,7 @@
 #include "trainperf/cpython/frame_copies.h"
 
+#include <algorithm>
+
 #include "trainperf/cpython/offsets.h"
 
 namespace trainperf {
@@ -7,29 +9,42 @@ namespace trainperf {
 void FrameCopies::Clear() { count_ = size_ = last_ = 0; }
 
 bool FrameCopies::Add(const ProcessMemory& memory, uint64_t begin, uint64_t end) {
-  if (count_ == kMaxPieces || end - begin > kSize - size_) return false;
+  if (end - begin > kSize - size_) return false;
+  const bool goes_on = count_ > 0 && pieces_[count_ - 1].end == begin;  // one larger piece costs less than two
+  if (!goes_on && count_ == kMaxPieces) return false;
   if (!memory.Read(begin, pages_.get() + size_, end - begin)) return false;
-  last_ = count_;
-  pieces_[count_++] = {begin, end, size_};
+  if (goes_on) {
+    pieces_[count_ - 1].end = end;
+  } else {
+    pieces_[count_++] = {begin, end, size_};
+  }
+  last_ = count_ - 1;
   size_ += end - begin;
   return true;
 }
 
-const char* FrameCopies::Find(const ProcessMemory& memory, uint64_t address) {
+bool FrameCopies::Holds(uint64_t address) const {
+  return std::any_of(pieces_, pieces_ + count_,
+                     [address](const Piece& p) { return p.begin <= address && address < p.end; });
+}
+
+// All of its page, since frames come and go behind it. Close to the begin of a page the callers of Python's frames are
+// on the one before, which may not be mapped; those of C code's frames are on the one behind, and come to the same
+// place from there.
+bool FrameCopies::AddFrames(const ProcessMemory& memory, uint64_t address, uint64_t end) {
+  const uint64_t page = address & ~(kPage - 1);
+  const uint64_t pages_end = (end + kPage - 1) & ~(kPage - 1);
+  const bool reaches_back = address - page < kReach && !Holds(page - 1);
+  return (reaches_back && Add(memory, page - kReach, pages_end)) || Add(memory, page, pages_end);
+}
+
+const char* FrameCopies::Find(const ProcessMemory& memory, uint64_t address, bool alone) {
   if (address % alignof(void*) != 0) return nullptr;
   if (const char* found = First(address); found != nullptr) return found;
   const uint64_t end = address + static_cast<uint64_t>(tp_python_offsets.frame_read_size);
   if (end < address) return nullptr;
-  bool added = false;
-  if (tp_python_offsets.frames_are_contiguous) {
-    // All of its page, since frames come and go behind it. Close to the begin of a page the callers are on the one
-    // before, which may not be mapped.
-    const uint64_t page = address & ~(kPage - 1);
-    const uint64_t pages_end = (end + kPage - 1) & ~(kPage - 1);
-    added = (address - page < kReach && Add(memory, page - kReach, pages_end)) || Add(memory, page, pages_end);
-  } else {
-    added = Add(memory, address, end);
-  }
+  const bool added =
+      tp_python_offsets.frames_are_contiguous && !alone ? AddFrames(memory, address, end) : Add(memory, address, end);
   return added ? First(address) : nullptr;
 }
 
@@ -61,11 +76,6 @@ const char* FrameCopies::First(uint64_t address) const {
     return pages_.get() + pieces_[at].at + (address - pieces_[at].begin);
   }
   return nullptr;
-}
-
-const char* FrameCopies::Second(uint64_t address) const {
-  const char* first = First(address);
-  return first != nullptr ? first + size_ + others_size_ : nullptr;
 }
 
 }  // namespace trainperf

@@ -3,7 +3,7 @@
 //   FrameCopies copies;
 //   copies.Find(memory, address) ...       // at each frame of the stack, from one to the next: what is to be copied
 //   copies.ReadTwice(memory, others);      // all of it, the others, and all of it again, in one system call
-//   copies.First(address), copies.Second(address)
+//   first = copies.First(address), copies.Second(first)
 //
 // What is the same in both was so when the others were read. One thread at a time. Allocates nothing after
 // construction.
@@ -32,16 +32,17 @@ class FrameCopies {
   bool empty() const { return count_ == 0; }
 
   // A copy of the frame at `address`, which lasts until the next one is found; nullptr when it cannot be read, or there
-  // is no room for more.
-  const char* Find(const ProcessMemory& memory, uint64_t address);
+  // is no room for more. `alone`: no other frame is near.
+  const char* Find(const ProcessMemory& memory, uint64_t address, bool alone = false);
 
   // At most kOthersSize bytes. False when some of it cannot be read.
   bool ReadTwice(const ProcessMemory& memory, const Others& others);
   const char* others() const { return pages_.get() + size_; }  // one behind the other
 
-  // The frame at `address` in the copies; nullptr where it was not found.
+  // The frame at `address` in the first copy; nullptr where it was not found.
   const char* First(uint64_t address) const;
-  const char* Second(uint64_t address) const;
+  // The same frame in the second copy.
+  const char* Second(const char* first) const { return first + size_ + others_size_; }
 
  private:
   struct Piece {
@@ -51,11 +52,13 @@ class FrameCopies {
   };
   static constexpr uint64_t kPage = 4096;  // the smallest there is: a read within it crosses no mapping
   static constexpr uint64_t kReach = 2048;
-  static constexpr size_t kSize = 128 * 1024;
   static constexpr size_t kOthersSize = 512;
   static constexpr size_t kMaxPieces = (ProcessMemory::kMaxPieces - std::tuple_size_v<Others>) / 2;
+  static constexpr size_t kSize = kMaxPieces * (kPage + kReach);  // of which only what is used takes memory
 
   bool Add(const ProcessMemory& memory, uint64_t begin, uint64_t end);
+  bool AddFrames(const ProcessMemory& memory, uint64_t address, uint64_t end);
+  bool Holds(uint64_t address) const;
 
   Pages<char> pages_{2 * kSize + kOthersSize};
   Piece pieces_[kMaxPieces];

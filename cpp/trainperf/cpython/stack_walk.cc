@@ -62,6 +62,10 @@ void StackWalk::Forget() {
   found_count_ = told_count_ = 0;
 }
 
+const char* StackWalk::Copy(const ProcessMemory& memory, uint64_t frame) {
+  return copies_.Find(memory, frame, /*alone=*/frame - thread_state_ < kThreadStateSize);
+}
+
 // Where the frames of the stack lie. `top`: what the thread state knew of the innermost one. False when by now it leads
 // to memory that cannot be read, or to no outermost frame.
 bool StackWalk::Find(const ProcessMemory& memory, uint64_t top) {
@@ -72,7 +76,7 @@ bool StackWalk::Find(const ProcessMemory& memory, uint64_t top) {
   if (cframe >= 0 && !memory.Read(top + static_cast<uint64_t>(cframe), &frame, sizeof(frame))) return false;
   const char* copy = nullptr;
   for (size_t count = 0; frame != 0 && count < kMaxFrames && found_count_ < kMaxSteps;) {
-    copy = copies_.Find(memory, frame);
+    copy = Copy(memory, frame);
     if (copy == nullptr) return false;
     found_[found_count_++] = frame;
     if (!IsOfC(copy)) ++count;
@@ -86,13 +90,13 @@ bool StackWalk::FindAgain(const ProcessMemory& memory) {
   copies_.Clear();
   found_count_ = 0;
   for (size_t i = 0; i < told_count_; ++i) {
-    const char* copy = copies_.Find(memory, told_[i]);
+    const char* copy = Copy(memory, told_[i]);
     if (copy == nullptr) continue;
     found_[found_count_++] = told_[i];
     // From 3.15 on two follow one another: the outermost one's caller lies in the thread state.
     for (int steps = 0; tp_python_offsets.outermost_is_c && steps < kMaxFramesOfC; ++steps) {
       const uint64_t caller = CallerOf(copy);
-      copy = caller != 0 ? copies_.Find(memory, caller) : nullptr;
+      copy = caller != 0 ? Copy(memory, caller) : nullptr;
       if (copy == nullptr || !IsOfC(copy)) break;
     }
   }
@@ -107,8 +111,8 @@ size_t StackWalk::FramesFrom(uint64_t frame, CodePosition* positions) const {
   const char* copy = nullptr;
   for (size_t steps = 0; frame != 0 && count < kMaxFrames && steps < kMaxSteps; ++steps) {
     const char* before = copies_.First(frame);
-    copy = copies_.Second(frame);
-    if (copy == nullptr) return 0;
+    if (before == nullptr) return 0;
+    copy = copies_.Second(before);
     const CodePosition position = ReadPosition(copy, frame);
     const bool in_use = frame < data_stack_.top || frame >= data_stack_.limit;
     if (!in_use || !IsSameFrame(before, copy)) {
@@ -129,7 +133,7 @@ size_t StackWalk::FramesInUse(CodePosition* positions) const {
   for (size_t i = 0; i < found_count_; ++i) {
     const uint64_t frame = found_[i];
     const char* before = copies_.First(frame);
-    const char* copy = copies_.Second(frame);
+    const char* copy = copies_.Second(before);
     const bool in_use = state >= 0 ? Runs(before) && Runs(copy) : frame >= data_stack_.begin && frame < data_stack_.top;
     if (!in_use || !IsSameFrame(before, copy)) continue;
     if (const size_t count = FramesFrom(frame, positions); count > 0) return count;
@@ -157,6 +161,7 @@ size_t StackWalk::Read(const ProcessMemory& memory, const ThreadState& state, Co
                        const GilView* gil, const void** holder) {
   const TpPythonOffsets& offsets = tp_python_offsets;
   const bool has_cframes = offsets.cframe_frame >= 0;
+  thread_state_ = state.address;
   uint64_t top = state.frame;
   size_t count = 0;
   bool found = !copies_.empty();  // the last time: of a thread that stands still, or goes on in one function, all

@@ -52,6 +52,10 @@ class StackWalk {
     uint64_t limit;
   };
 
+  // On 3.15 the outermost frame of a thread lies in its state, and nothing else of its stack is near.
+  static constexpr uint64_t kThreadStateSize = 4096;  // roughly
+
+  const char* Copy(const ProcessMemory& memory, uint64_t frame);
   bool Find(const ProcessMemory& memory, uint64_t top);
   bool FindAgain(const ProcessMemory& memory);
   bool ReadTwice(const ProcessMemory& memory, const ThreadState& state, uint64_t top, const GilView* gil);
@@ -59,6 +63,7 @@ class StackWalk {
   size_t FramesInUse(CodePosition* positions) const;
 
   FrameCopies copies_;
+  uint64_t thread_state_ = 0;
   uint64_t found_[kMaxSteps];  // frames, innermost first
   size_t found_count_ = 0;
   uint64_t told_[kMaxFrames];  // the last time

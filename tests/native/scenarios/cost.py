@@ -73,6 +73,44 @@ def start_cost() -> dict[str, Any]:
     return {"samples": stats["samples"], "share": stats["cpu_ns"] / took}
 
 
+def read_cost() -> dict[str, Any]:
+    """What the read of a stack takes, in us of CPU, by how many calls deep it is: of a thread that stands still, and of
+    one that goes on calling small functions there; calls by Python, and each through C (`map`)."""
+    truth.begin()
+
+    def direct(depth: int, body: Callable[[], object]) -> object:
+        return direct(depth - 1, body) if depth else body()
+
+    def through_c(depth: int, body: Callable[[], object]) -> object:
+        return next(map(through_c, (depth - 1,), (body,))) if depth else body()
+
+    def small() -> None:
+        pass
+
+    def still(stop: threading.Event) -> None:
+        stop.wait()
+
+    def busy(stop: threading.Event) -> None:
+        while not stop.is_set():
+            small()
+
+    result: dict[str, Any] = {}
+    for body in (still, busy):
+        for call in (direct, through_c):
+            for depth in (3, 10, 30, 80):
+                with running(lambda stop, body=body, call=call, depth=depth: call(depth, lambda: body(stop))):
+                    (ident,) = (t.ident for t in threading.enumerate() if t is not threading.current_thread())
+                    time.sleep(0.02)
+                    took = []
+                    for _ in range(15):
+                        begin = time.thread_time_ns()
+                        truth.read_stacks(ident, 2000, "vm_read")
+                        took.append((time.thread_time_ns() - begin) / 2000)
+                result[f"{body.__name__} {call.__name__} {depth}"] = round(sorted(took)[7] / 1e3, 2)
+    truth.end()
+    return result
+
+
 def cost() -> dict[str, Any]:
     """An uncontended release and acquire, and how fast two threads fight for the GIL, with the hook and without."""
     pin(0)

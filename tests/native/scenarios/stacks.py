@@ -72,6 +72,22 @@ def stacks() -> dict[str, Any]:
     return result
 
 
+def deep_through_c() -> dict[str, Any]:
+    """A thread that stands still 90 calls deep, each through C: whose frames spread over the C stack."""
+    truth.begin()
+
+    def down(depth: int, stop: threading.Event) -> object:
+        return next(map(down, (depth - 1,), (stop,))) if depth else stop.wait()
+
+    with running(lambda stop: down(90, stop)):
+        (thread,) = (t for t in threading.enumerate() if t is not threading.current_thread())
+        time.sleep(0.05)
+        seen, _ = truth.read_stacks(thread.ident, 200, "vm_read")
+        wanted = frames_of(sys._current_frames()[thread.ident])
+    truth.end()
+    return {"rejected": seen.pop(0, 0), "right": [truth.stack(stack) == wanted[:96] for stack in seen]}
+
+
 def line_of_blocked() -> int:
     return blocked_deep.__code__.co_firstlineno + 4
 
