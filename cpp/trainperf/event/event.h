@@ -66,6 +66,10 @@ enum class HostCall : uint8_t {
   kPython,     // trace: a Python function, less what it calls
 };
 inline constexpr int kHostCallCount = 16;
+// There are many of them in a step, and they are told only where the work that they launch is traced.
+constexpr bool IsLaunch(HostCall call) {
+  return call == HostCall::kLaunchKernel || call == HostCall::kLaunchGraph || call == HostCall::kMemset;
+}
 
 // What a bracket is about. The wrapper in python/trainperf/hooks that writes it is named beside it.
 enum class Bracket : uint8_t {

@@ -1,19 +1,22 @@
 #include "trainperf/probe/cuda/activity_kinds.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "trainperf/base/status_macros.h"
 #include "trainperf/probe/cuda/call_table.h"
 
 namespace trainperf {
 namespace {
 
-// kFull traces every call of the table; kSync only those that wait or allocate.
+// Of work, in the order in which they are switched on.
+constexpr uint32_t kWork[] = {cupti::kKindConcurrentKernel, cupti::kKindMemcpy, cupti::kKindMemcpy2,
+                              cupti::kKindMemset};
+
+// kFull traces every call of the table; kSync all but the launches.
 bool Wanted(CudaTier tier, CudaApi api, uint32_t cbid) {
   const uint8_t known = HostCallOf(api, cbid);
-  if (known == kNoHostCall) return false;
-  const auto call = static_cast<HostCall>(known);
-  if (tier == CudaTier::kFull || IsSync(call)) return true;
-  const bool driver = api == CudaApi::kDriver;
-  return !driver && (call == HostCall::kAlloc || call == HostCall::kFree);
+  return known != kNoHostCall && (tier == CudaTier::kFull || !IsLaunch(static_cast<HostCall>(known)));
 }
 
 int DomainOf(CudaApi api) { return api == CudaApi::kDriver ? cupti::kDriverDomain : cupti::kRuntimeDomain; }
@@ -33,20 +36,64 @@ absl::Status ActivityKinds::Apply(CudaTier tier, void* subscriber) {
   DisableAll();
   if (tier == CudaTier::kOff) return absl::OkStatus();
   const auto enable_all = [&]() -> absl::Status {
-    if (tier != CudaTier::kSync) {
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindConcurrentKernel));
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindMemcpy));
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindMemcpy2));
-      TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindMemset));
-    }
     TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindOverhead));
     TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindSynchronization));
-    if (tier == CudaTier::kFull) TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindJit));
-    return CallBack(tier, subscriber) ? absl::OkStatus() : RecordCalls(tier);
+    TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindJit));
+    if (!CallBack(tier, subscriber)) TRAINPERF_RETURN_IF_ERROR(RecordCalls(tier));
+    return tier == CudaTier::kFull ? EnableWork() : absl::OkStatus();
   };
   const absl::Status status = enable_all();
+  tier_ = tier;
   if (!status.ok()) DisableAll();
   return status;
+}
+
+absl::Status ActivityKinds::Change(CudaTier tier) {
+  if (tier == tier_) return absl::OkStatus();
+  if (tier == CudaTier::kOff || tier_ == CudaTier::kOff) {
+    DisableAll();
+    return tier == CudaTier::kOff ? absl::OkStatus() : absl::FailedPreconditionError("nothing is switched on yet");
+  }
+  absl::Status status;
+  if (tier == CudaTier::kFull) {
+    TellLaunches(true);
+    status = EnableWork();
+  } else {
+    DisableWork();
+    TellLaunches(false);
+  }
+  tier_ = tier;
+  if (!status.ok()) DisableAll();
+  return status;
+}
+
+absl::Status ActivityKinds::EnableWork() {
+  for (const uint32_t kind : kWork) TRAINPERF_RETURN_IF_ERROR(Enable(kind));
+  return absl::OkStatus();
+}
+
+void ActivityKinds::DisableWork() {
+  for (auto kind = std::rbegin(kWork); kind != std::rend(kWork); ++kind) {  // kernels last
+    api_->ActivityDisable(*kind);
+    enabled_.erase(std::remove(enabled_.begin(), enabled_.end(), *kind), enabled_.end());
+  }
+}
+
+// One by one, in whatever way calls are told. Errors are of no account: that an id is not known was seen before.
+void ActivityKinds::TellLaunches(bool on) {
+  if (calls_back_ == nullptr && !api_->can.filter_calls) return;  // all calls are recorded, or none
+  int count = 0;
+  const CudaCall* const calls = CudaCalls(&count);
+  for (int i = 0; i < count; ++i) {
+    const CudaCall& call = calls[i];
+    if (!IsLaunch(call.call)) continue;
+    const bool driver = call.api == CudaApi::kDriver;
+    if (calls_back_ != nullptr) {
+      api_->EnableCallback(on ? 1 : 0, calls_back_, DomainOf(call.api), call.cbid);
+    } else {
+      (driver ? api_->ActivityEnableDriverApi : api_->ActivityEnableRuntimeApi)(call.cbid, on ? 1 : 0);
+    }
+  }
 }
 
 // False: no callbacks can be had of both APIs; then there are none.
@@ -71,8 +118,7 @@ bool ActivityKinds::CallBack(CudaTier tier, void* subscriber) {
 // Calls are left out after the kinds are on, which would override it. The other way round, calls switched on one by one
 // without their kind, gives no record once the program has used CUDA (CUPTI 13.0 U1).
 absl::Status ActivityKinds::RecordCalls(CudaTier tier) {
-  // Without filters per call it is all calls or none.
-  if (!api_->can.filter_calls && tier != CudaTier::kFull) return absl::OkStatus();
+  // Without filters per call it is all calls.
   TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindRuntime));
   TRAINPERF_RETURN_IF_ERROR(Enable(cupti::kKindDriver));
   if (!api_->can.filter_calls) return absl::OkStatus();
@@ -106,11 +152,13 @@ void ActivityKinds::StopCallbacks() {
 }
 
 void ActivityKinds::DisableAll() {
+  if (tier_ == CudaTier::kFull) DisableWork();
   StopCallbacks();
-  while (!enabled_.empty()) {  // in reverse: kernels last
+  while (!enabled_.empty()) {
     api_->ActivityDisable(enabled_.back());
     enabled_.pop_back();
   }
+  tier_ = CudaTier::kOff;
 }
 
 }  // namespace trainperf

@@ -321,9 +321,8 @@ void CudaTracer::Resume() {
 void CudaTracer::SetTier(CudaTier tier) {
   tier_ = tier;
   if (state_ != State::kRunning) return;
-  kinds_.DisableAll();  // before: who enters a call until then may leave it unseen
-  log_.LookAgain();
-  const absl::Status status = kinds_.Apply(tier, subscriber_);
+  const absl::Status status = kinds_.Change(tier);
+  log_.LookAgain();  // after: who entered a call until then may leave it unseen
   if (status.ok()) return;
   Restore();
   Fail(std::string(status.message()));

@@ -64,8 +64,9 @@ TEST_F(CudaTracerTest, GivenUpItLeavesCuptiAsItWas) {
 
   FAKE(fake_, reset)();
   Start();
-  FAKE(fake_, set_result)("cuptiActivityEnable", 999);
   tracer_->SetTier(CudaTier::kSync);
+  FAKE(fake_, set_result)("cuptiActivityEnable", 999);
+  tracer_->SetTier(CudaTier::kFull);
   EXPECT_THAT(tracer_->why(), HasSubstr("cuptiActivityEnable"));
   ExpectLeftAsItWas();
 
@@ -282,18 +283,48 @@ TEST_F(CudaTracerTest, ATiersKindsAndCalls) {
   Start();
   EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 51));   // cudaMemsetAsync
   EXPECT_TRUE(FAKE(fake_, call_enabled)(1, 549));  // cuMemCreate
+  const int64_t callbacks = FAKE(fake_, calls)("cuptiEnableCallback");
   tracer_->SetTier(CudaTier::kSync);
-  EXPECT_FALSE(FAKE(fake_, kind_enabled)(52));
-  EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 549));
-  EXPECT_FALSE(FAKE(fake_, kind_enabled)(10));
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(38));
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(17));
+  for (const uint32_t kind : {1, 2, 10, 22}) EXPECT_FALSE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t kind : {17, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  for (const uint32_t cbid : {51, 211, 311}) EXPECT_FALSE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
+  EXPECT_FALSE(FAKE(fake_, call_enabled)(1, 307));
+  for (const uint32_t cbid : {20, 41, 131}) EXPECT_TRUE(FAKE(fake_, call_enabled)(0, cbid)) << cbid;
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(1, 549));
+  EXPECT_LT(FAKE(fake_, calls)("cuptiEnableCallback") - callbacks, 100);  // what stays on is not touched
+  tracer_->SetTier(CudaTier::kFull);
+  for (const uint32_t kind : {1, 2, 10, 22, 17, 38, 52}) EXPECT_TRUE(FAKE(fake_, kind_enabled)(kind)) << kind;
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 51));
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
+  EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 10));
+  EXPECT_EQ(FAKE(fake_, disordered)(), 0);
+}
+
+TEST_F(CudaTracerTest, ATiersCallsByRecords) {
+  StartByRecords();
+  tracer_->SetTier(CudaTier::kSync);
   EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 211));
   EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 131));
+  Launches(10, 1, NowNs() - kMs);
   tracer_->SetTier(CudaTier::kFull);
-  EXPECT_TRUE(FAKE(fake_, kind_enabled)(52));
-  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 51));
+  EXPECT_TRUE(FAKE(fake_, call_enabled)(0, 211));
   EXPECT_FALSE(FAKE(fake_, call_enabled)(0, 10));
+  Launches(10, 11, NowNs() - kMs);
+  Drain();
+  EXPECT_EQ(batch_.ops.size(), 10u);
+  EXPECT_EQ(batch_.calls.size(), 10u);
+}
+
+TEST_F(CudaTracerTest, WhatIsInFlightWhenKernelsAreGivenUpStillComes) {
+  Start();
+  for (int i = 0; i < 5; ++i) FAKE(fake_, launch)("long", 7, 10 * kMs);
+  tracer_->SetTier(CudaTier::kSync);
+  for (int i = 0; i < 5; ++i) FAKE(fake_, launch)("untraced", 7, 1000);
+  usleep(60'000);
+  Drain();
+  EXPECT_EQ(batch_.ops.size(), 5u);
+  EXPECT_EQ(batch_.calls.size(), 5u);
+  ExpectNothingLost();
 }
 
 TEST_F(CudaTracerTest, StolenCallbacksAreNoticed) {

@@ -14,7 +14,7 @@ namespace trainperf {
 // What is traced, costliest first.
 enum class CudaTier {
   kFull,  // kernels, copies, and the host's calls that say something
-  kSync,  // only the host's waits, allocations, loads and full queues: no kernel is seen
+  kSync,  // only the host's waits, allocations, copies, loads and full queues: no kernel is seen, nor its launch
   kOff,
 };
 
