@@ -149,8 +149,12 @@ class Recorder:
     def end_phase(self, phase: int, /) -> None:
         self.marks.append(Mark("end_phase", PHASES[phase]))
 
-    def step(self) -> None:
+    def step(self) -> bool:
         self.marks.append(Mark("step"))
+        return self.change_due()
+
+    def change_due(self) -> bool:
+        return False
 
     def mute(self, on: int, /) -> None:
         self.muted = bool(on)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+UNTRACED = {"untraced": True}  # a device in a step in which it was not traced
+
+
 def _ns(ms: float) -> int:
     return round(ms * 1e6)
 
@@ -151,6 +154,8 @@ class DeviceParts:
 def device_step(wall: int, given: Mapping[str, Any]) -> dict[str, int]:
     """A row of table device_step without its keys."""
     row: dict[str, int] = dict.fromkeys(DEVICE_STEP_COLUMNS[2:], 0)
+    if given == UNTRACED:
+        return row | {"untraced": 1, "untraced_ns": wall}
     for name, value in given.items():
         if name == "idle":
             row |= {f"idle_{cause}_ns": _ns(ms) for cause, ms in value.items()}

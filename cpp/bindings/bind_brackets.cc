@@ -20,6 +20,7 @@
 #include "bindings/c_function.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/event/event.h"
+#include "trainperf/probe/cuda/safe_points.h"
 #include "trainperf/probe/marks.h"
 
 namespace py = pybind11;
@@ -183,7 +184,8 @@ PyObject* CallBackward(PyObject* self, PyObject* const* args, size_t count, PyOb
   Py_INCREF(self);
   PyObject* result = PyObject_Vectorcall(function.original, args, count, names);
   const int64_t now_ns = End(&function, Bracket::kBackward, 0);
-  if (now_ns >= __atomic_load_n(&function.next_tick_ns, __ATOMIC_RELAXED) && IsOn(function))
+  const bool change_due = SafePoints::Pass();
+  if ((change_due || now_ns >= __atomic_load_n(&function.next_tick_ns, __ATOMIC_RELAXED)) && IsOn(function))
     result = Tick(&function, result);
   Py_DECREF(self);
   return result;

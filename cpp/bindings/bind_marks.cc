@@ -11,6 +11,7 @@
 #include "bindings/c_function.h"
 #include "bindings/marks_python.h"
 #include "trainperf/event/event.h"
+#include "trainperf/probe/cuda/safe_points.h"
 #include "trainperf/probe/marks.h"
 
 namespace py = pybind11;
@@ -74,8 +75,10 @@ PyObject* PyEndPhase(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 PyObject* PyStep(PyObject*, PyObject*) {
   marks::Step();
-  Py_RETURN_NONE;
+  return PyBool_FromLong(SafePoints::Pass());
 }
+
+PyObject* PyChangeDue(PyObject*, PyObject*) { return PyBool_FromLong(SafePoints::IsDue()); }
 
 PyObject* PyMute(PyObject*, PyObject* const* args, Py_ssize_t count) {
   int64_t on = 0;
@@ -131,7 +134,8 @@ PyMethodDef kMarkFunctions[] = {
     {"end", AsPyCFunction(PyEnd), METH_FASTCALL, "end(bracket, value=0, /)"},
     {"begin_phase", AsPyCFunction(PyBeginPhase), METH_FASTCALL, "begin_phase(phase, /)"},
     {"end_phase", AsPyCFunction(PyEndPhase), METH_FASTCALL, "end_phase(phase, /)"},
-    {"step", AsPyCFunction(PyStep), METH_NOARGS, "step()"},
+    {"step", AsPyCFunction(PyStep), METH_NOARGS, "step(): whether change_due()"},
+    {"change_due", PyChangeDue, METH_NOARGS, "change_due()"},
     {"mute", AsPyCFunction(PyMute), METH_FASTCALL, "mute(on, /)"},
     {"fetch_value", AsPyCFunction(PyFetchValue), METH_FASTCALL,
      "fetch_value(how, worker, reading, wait_ns, /): for end(FETCH)"},

@@ -38,6 +38,15 @@ absl::StatusOr<GilTier> ParseTier(const std::string& name) {
       absl::StrCat("gil='", name, "' is not a tier: use 'auto', 'exact', 'procfs', 'busy-only' or 'off'"));
 }
 
+absl::Status ParseCuda(const std::string& mode, CollectorOptions* options) {
+  if (mode != "auto" && mode != "full" && mode != "off") {
+    return absl::InvalidArgumentError(absl::StrCat("cuda='", mode, "' is not a mode: use 'auto', 'full' or 'off'"));
+  }
+  options->cuda = mode != "off";
+  options->cuda_steps = mode == "full" ? CudaSteps::kAll : CudaSteps::kSome;
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(double sampler_hz, double budget) {
   if (!(sampler_hz >= 0 && sampler_hz <= 2000)) {
     return absl::InvalidArgumentError(
@@ -67,7 +76,7 @@ py::list AsList(const std::vector<ClosedStep>& steps) {
 class Session {
  public:
   Session(const std::string& path, bool overwrite, const std::string& gil, double sampler_hz, double budget,
-          const std::map<std::string, double>& flag_shares, bool cuda)
+          const std::map<std::string, double>& flag_shares, const std::string& cuda)
       : pid_(getpid()) {
     if (IsAnotherRunning()) {
       ThrowIfError(absl::FailedPreconditionError(
@@ -81,7 +90,7 @@ class Session {
     ThrowIfError(CheckOptions(sampler_hz, budget));
     options.sampler_hz = sampler_hz;
     options.budget = budget;
-    options.cuda = cuda;
+    ThrowIfError(ParseCuda(cuda, &options));
     for (const auto& [flag, share] : flag_shares) ThrowIfError(SetShare(flag, share, &options.timeline));
     absl::StatusOr<std::unique_ptr<Collector>> collector = Collector::Start(path, options);
     ThrowIfError(collector.status());
@@ -262,10 +271,10 @@ void BindSession(py::module_& module) {
       "Raises FileExistsError, PermissionError, FileNotFoundError or OSError for the path, ValueError for\n"
       "an option, and AlreadyWatchingError when another session runs.")
       .def(py::init<const std::string&, bool, const std::string&, double, double, const std::map<std::string, double>&,
-                    bool>(),
+                    const std::string&>(),
            py::arg("path"), py::kw_only(), py::arg("overwrite") = false, py::arg("gil") = "auto",
            py::arg("sampler_hz") = 60.0, py::arg("budget") = 0.01,
-           py::arg("flag_shares") = std::map<std::string, double>(), py::arg("cuda") = true)
+           py::arg("flag_shares") = std::map<std::string, double>(), py::arg("cuda") = "auto")
       .def_property_readonly("path", &Session::path)
       .def_property_readonly("steps_closed", &Session::steps_closed)
       .def("stop", &Session::Stop, py::arg("ended"),

@@ -33,7 +33,12 @@ def begin(bracket: int, object: int = 0, value: int = -1, flags: int = 0, /) -> 
 def end(bracket: int, value: int = 0, /) -> None: ...
 def begin_phase(phase: int, /) -> None: ...
 def end_phase(phase: int, /) -> None: ...
-def step() -> None: ...
+def step() -> bool:
+    """Ends a step. Whether change_due()."""
+
+def change_due() -> bool:
+    """Whether change_cuda_tier() has something to do."""
+
 def mute(on: int, /) -> None:
     """Until mute(0), marks on this thread do nothing: for code inside the loop that is not the loop's."""
 
@@ -272,7 +277,7 @@ class Session:
         sampler_hz: float = 60.0,  # 0: no sampler
         budget: float = 0.01,
         flag_shares: dict[str, float] = {},  # data_starved, gil_contended, host_stalled
-        cuda: bool = True,  # False: trace_cuda() does nothing
+        cuda: str = "auto",  # "full": in all steps, whatever it costs; "off": trace_cuda() does nothing
     ) -> None: ...
     @property
     def path(self) -> str: ...

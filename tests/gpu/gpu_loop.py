@@ -66,7 +66,7 @@ def watched(folder: Path, step: Step, steps: int = 60, **options: Any) -> Run:
     """The run of that many steps, each followed by nothing but the next; the last waits for all the work, which would
     else, up to a thousand kernels, be in no step."""
     torch.cuda.synchronize()
-    with trainperf.watch(folder / "a.tpr", overwrite=True, verbose=False, **options) as run:
+    with trainperf.watch(folder / "a.tpr", overwrite=True, verbose=False, cuda="full", **options) as run:
         for n in range(steps):
             step()
             if n == steps - 1:

@@ -33,7 +33,7 @@ def child(body: str, *arguments: object) -> str:
 
 
 def test_profiler_inside_the_watch_sees_its_kernels_and_we_come_back(tmp_path: Path) -> None:
-    with trainperf.watch(tmp_path / "a.tpr", verbose=False) as run:
+    with trainperf.watch(tmp_path / "a.tpr", verbose=False, cuda="full") as run:
         for n in range(90):
             if n == 30:
                 profiler = profile(activities=BOTH)
@@ -63,7 +63,7 @@ def test_profiler_before_the_watch(tmp_path: Path) -> None:
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
             x @ x
             torch.cuda.synchronize()
-        with trainperf.watch(sys.argv[1], verbose=False) as run:
+        with trainperf.watch(sys.argv[1], verbose=False, cuda="full") as run:
             for _ in range(20):
                 x @ x
                 run.step()
@@ -90,7 +90,7 @@ def test_watching_before_cuda_is_used_makes_no_context_and_lets_a_fork_use_cuda(
     said = child(
         """
         import os, sys, torch, trainperf
-        with trainperf.watch(sys.argv[1], verbose=False) as run:
+        with trainperf.watch(sys.argv[1], verbose=False, cuda="full") as run:
             assert not torch.cuda.is_initialized()
             pid = os.fork()
             if pid == 0:

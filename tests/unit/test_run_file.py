@@ -141,7 +141,7 @@ def test_everything_else(file: RunFile) -> None:
         assert run.worst_steps == (4,) and run.segments(4)[0].mechanism == "native"
         assert run.kept_steps.index.tolist() == [4]
         assert run.step_thread is not None and run.step_thread.role == "step"
-        assert run.schema_version == 8
+        assert run.schema_version == 9
 
 
 def test_a_description_that_is_no_object(file: RunFile) -> None:
@@ -217,8 +217,8 @@ def test_foreign_sqlite(tmp_path: Path) -> None:
 
 def test_newer_schema_says_upgrade(file: RunFile) -> None:
     path = file.meta(trainperf="7.1.0").build()
-    change(path, "PRAGMA user_version = 9", "DROP TABLE step")
-    assert "written by trainperf 7.1.0, run file schema 9; this one reads up to 8: upgrade trainperf" in refusal(path)
+    change(path, "PRAGMA user_version = 10", "DROP TABLE step")
+    assert "written by trainperf 7.1.0, run file schema 10; this one reads up to 9: upgrade trainperf" in refusal(path)
     change(path, "DROP TABLE meta")
     assert "upgrade trainperf" in refusal(path)
 

@@ -31,7 +31,9 @@ void ClosedSteps::FeedsDevice() {
 
 void ClosedSteps::OnStep(const StepRecord& step) {
   if (step.feeds_device) FeedsDevice();
-  ClosedStep closed{step.index, step.end_ns - step.start_ns, step.flags, {}};
+  const bool traced =
+      std::none_of(step.devices.begin(), step.devices.end(), [](const DeviceStep& device) { return device.untraced; });
+  ClosedStep closed{step.index, step.end_ns - step.start_ns, step.flags, {}, step.start_ns, traced};
   ForEachPart(step, [&](Phase phase, Mechanism mechanism, int64_t ns) {
     closed.causes_ns[static_cast<size_t>(CauseOf(phase, mechanism, false))] += ns;
   });

@@ -27,6 +27,8 @@ struct ClosedStep {
   int64_t wall_ns;
   uint32_t flags;  // StepFlag
   std::array<int64_t, kCauseCount> causes_ns;
+  int64_t start_ns;
+  bool device_traced;  // all devices were, in all of it
 };
 
 // Sums since the start of the watch: the difference of two of them is what lies between.

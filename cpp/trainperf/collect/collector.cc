@@ -16,6 +16,7 @@
 #include "trainperf/base/stack_table.h"
 #include "trainperf/base/status_macros.h"
 #include "trainperf/collect/commit_pace.h"
+#include "trainperf/probe/cuda/safe_points.h"
 #include "trainperf/probe/log_burst.h"
 #include "trainperf/probe/marks.h"
 
@@ -79,7 +80,7 @@ Collector::Collector(std::unique_ptr<RunWriter> writer, const CollectorOptions& 
       writer_(std::move(writer)),
       closed_steps_(writer_.get(), options.timeline.feeds_device),
       timeline_(options.timeline, &closed_steps_),
-      device_(writer_.get(), &timeline_, options.budget),
+      device_(writer_.get(), &timeline_, options.budget, options.cuda_steps),
       budget_(options.budget),
       gil_(options.gil, options.sampler_hz, &worker_stacks_),
       path_(writer_->path()) {
@@ -225,8 +226,14 @@ void Collector::ResumeCuda() {
 }
 
 void Collector::ChangeCudaTier() {
-  if (!cuda_tier_due_.exchange(false, std::memory_order_relaxed)) return;
-  RunOnOurThread([this] { device_.ChangeTier(); });
+  if (!SafePoints::IsDue()) return;
+  if (!InThisProcess()) {
+    SafePoints::SetDue(SafePoints::kNever);
+    return;
+  }
+  const int64_t from_ns = NowNs();
+  RunOnOurThread([this] { device_.Change(); });
+  device_.ChangeTook(NowNs() - from_ns);
 }
 
 void* Collector::Main(void* self) {
@@ -338,11 +345,18 @@ void Collector::Tick(int64_t now_ns, bool last) {
     WriteThreads();
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);
-    cuda_tier_due_.store(device_.tier_due(), std::memory_order_relaxed);
   }
   if (last) timeline_.Finish(now_ns);
+  if (device_.traces()) TellSteps();
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);
   step_thread_.store(timeline_.step_thread(), std::memory_order_relaxed);
+}
+
+void Collector::TellSteps() {
+  for (const ClosedStep& step : closed_steps_.Recent(step_told_)) {
+    step_told_ = step.index;
+    device_.SawStep(step.flags, step.start_ns, step.device_traced);
+  }
 }
 
 void Collector::DrainRings(int64_t now_ns, bool last) {

@@ -51,6 +51,7 @@ struct CollectorOptions {
   double sampler_hz = 60;  // 0: none. A cold tick takes 65 us of CPU: 0.4 % of a core
   double budget = 0.01;    // of the run's time; over it the sampler steps down
   bool cuda = true;        // trace the GPU, once TraceCuda() is called
+  CudaSteps cuda_steps = CudaSteps::kSome;
   TimelineOptions timeline;
 };
 
@@ -99,6 +100,7 @@ class Collector {
   void Loop();
   void Tick(int64_t now_ns, bool last);
   void MarkWatch(EventKind kind);
+  void TellSteps();  // those that closed, to the tracing of the GPU
   void DrainRings(int64_t now_ns, bool last);
   void WatchLaunchers(size_t first);  // among the pending calls from there on
   void WritePosted();
@@ -133,12 +135,12 @@ class Collector {
   pthread_t thread_{};
   bool running_ = false;
   std::vector<Event> pending_;     // drained, not yet older than the watermark
+  int64_t step_told_ = -1;         // the last one that the tracing was told of
   int64_t host_watermark_ns_ = 0;  // all that the host did before was drained
   uint64_t dropped_before_ = 0;
   int64_t next_second_ns_ = 0;
   std::string commit_error_;
   std::atomic<int64_t> steps_closed_{0};
-  std::atomic<bool> cuda_tier_due_{false};
   std::atomic<ThreadId> step_thread_{0};
   std::atomic<int64_t> collector_cpu_ns_{0};
   int64_t device_cpu_ns_ = 0;  // of it, for what a traced device did

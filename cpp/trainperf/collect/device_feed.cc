@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "trainperf/base/clock.h"
+#include "trainperf/probe/cuda/safe_points.h"
 
 namespace trainperf {
 namespace {
@@ -20,13 +22,16 @@ constexpr int64_t kLaunchReturnsNs = 100'000'000;
 // A program that is bound by its launches must not lose the figures that show it: kernels are given up only when
 // tracing costs its threads more than this share of their time, at some 50,000 launches a second.
 constexpr double kBlindShare = 0.15;
+// The other half of the budget is for the rest of the watch: marks, samples, the callbacks of other calls.
+constexpr double kOfBudget = 0.5;
+constexpr size_t kMostWindows = 64;  // within the time that events wait
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
 }  // namespace
 
-DeviceFeed::DeviceFeed(RunWriter* writer, Timeline* timeline, double budget)
-    : writer_(writer), timeline_(timeline), budget_(budget), names_(kMaxNames) {
+DeviceFeed::DeviceFeed(RunWriter* writer, Timeline* timeline, double budget, CudaSteps steps)
+    : writer_(writer), timeline_(timeline), budget_(budget), steps_(steps), names_(kMaxNames) {
   timeline_->SetNames(&names_);
   writer_->SetNames(&names_);
 }
@@ -41,6 +46,10 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
   tracer_ = *std::move(tracer);
   launches_.resize(kLaunches);
   judged_ns_ = drained_ns_ = NowNs();
+  SafePoints::SetDue(SafePoints::kNever);
+  if (steps_ == CudaSteps::kSome) {
+    windows_.emplace(kOfBudget * budget_, static_cast<uint64_t>(judged_ns_), judged_ns_, SafePoints::passed());
+  }
   writer_->SetMeta("cupti", absl::StrCat(tracer_->Version(), ", ", tracer_->file()));
   WriteTier();
   return true;
@@ -49,6 +58,7 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
 void DeviceFeed::Pause() {
   if (tracer_ == nullptr) return;
   const int64_t now_ns = NowNs();
+  SafePoints::SetDue(SafePoints::kNever);
   tracer_->Pause(&batch_);
   SetBlind(true, now_ns);
   WriteTier();
@@ -56,13 +66,20 @@ void DeviceFeed::Pause() {
 
 void DeviceFeed::Resume() {
   if (tracer_ == nullptr) return;
+  if (windows_) tracer_->SetTier(CudaTier::kFull);  // takes effect as it resumes
   tracer_->Resume();
-  if (tracer_->running()) SetBlind(false, NowNs());
+  const int64_t now_ns = NowNs();
+  if (tracer_->running()) SetBlind(false, now_ns);
+  if (windows_ && tracer_->running()) {
+    if (!windows_->tracing()) windows_on_ns_.push_back(now_ns);
+    windows_->Restart(now_ns, SafePoints::passed(), CostNs());
+  }
   WriteTier();
 }
 
 void DeviceFeed::Abandon() {
   if (tracer_ == nullptr) return;
+  SafePoints::SetDue(SafePoints::kNever);
   try {
     tracer_->Stop(&batch_);
   } catch (const std::exception&) {  // no memory for what it still had
@@ -77,6 +94,12 @@ void DeviceFeed::WriteTier() {
     why = WhyLess();
   }
   const char* tier = CudaTierName(tracer_->tier());
+  if (windows_ && tracer_->running() && (windows_->windows() > 1 || !windows_->tracing())) {
+    tier = "cupti-windows";
+    why = absl::StrCat(tracer_->why(), tracer_->why().empty() ? "" : "; ",
+                       "kernels are traced in some of the steps, chosen by chance, within ", budget_ * 100,
+                       " % of the time; cuda='full' traces all");
+  }
   const std::string written = absl::StrCat(tier, ": ", why);
   if (written == tier_written_) return;
   tier_written_ = written;
@@ -85,7 +108,7 @@ void DeviceFeed::WriteTier() {
 
 // Why the tier is below the first.
 std::string DeviceFeed::WhyLess() const {
-  if (control_.tier() == CudaTier::kOff) {
+  if (control_.tier() == CudaTier::kOff || windows_) {
     return absl::StrCat("for two seconds it cost more than ", budget_ * 100, " %, without kernels");
   }
   return absl::StrCat("for two seconds it cost more than ", std::max(budget_, kBlindShare) * 100,
@@ -96,6 +119,7 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
   if (tracer_ == nullptr) return host_watermark_ns;
   const int64_t cpu_before = ThreadCpuNs();
   if (last) {
+    SafePoints::SetDue(SafePoints::kNever);
     tracer_->Stop(&batch_);
   } else {
     tracer_->Drain(now_ns, &batch_);
@@ -146,6 +170,7 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
   }
   drained_ns_ = now_ns;
   drain_cpu_ns_ += ThreadCpuNs() - cpu_before;
+  PlanWindow(now_ns);
   return until;
 }
 
@@ -155,6 +180,7 @@ void DeviceFeed::FeedUpTo(int64_t until_ns) {
     const DeviceOp& op = held_[held_from_];
     MeetDevice(op.device);
     if (op.end_ns < fed_until_ns_) timeline_->MarkDeviceIncomplete(op.device);
+    if (!windows_on_ns_.empty()) EndUntraced(op);
     CheckLaunch(op);
     timeline_->Add(op);
   }
@@ -188,7 +214,7 @@ bool DeviceFeed::Launched(uint64_t correlation, int64_t* call_start_ns) const {
 }
 
 void DeviceFeed::CheckLaunch(const DeviceOp& op) {
-  if (tracer_->tier() != CudaTier::kFull || op.correlation == 0) return;
+  if (!sees_kernels() || op.correlation == 0) return;
   int64_t start_ns = 0;
   if (!Launched(op.correlation, &start_ns)) {
     if (without_launch_.size() < kMaxWithoutLaunch) without_launch_.push_back(op);
@@ -223,10 +249,9 @@ void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   }
   losses_before_ = losses;
   if (last) return;  // it was looked at to the end
-  const bool sees_kernels = tracer_->running() && tracer_->tier() == CudaTier::kFull;
   // While a program waits that long for one kernel, or gives the device nothing, no step ends either.
   const bool lost = losses.buffers > 1 || (losses.buffers > 0 && timeline_->steps_closed() > steps_at_loss_);
-  const bool blind = !sees_kernels || lost;
+  const bool blind = !sees_kernels() || lost;
   SetBlind(blind, blind ? drained_ns_ : now_ns);
 }
 
@@ -253,13 +278,71 @@ void DeviceFeed::MarkGaps(int64_t until_ns) {
               gaps_.end());
 }
 
-int64_t DeviceFeed::CostNs() const { return tracer_ != nullptr ? tracer_->CostNs() : 0; }
+int64_t DeviceFeed::CostNs() const {
+  return tracer_ != nullptr ? tracer_->CostNs() + change_ns_.load(std::memory_order_relaxed) : 0;
+}
+
+void DeviceFeed::Change() {
+  if (tracer_ == nullptr) return;
+  if (!tracer_->running()) {
+    tier_due_ = false;
+    SafePoints::SetDue(SafePoints::kNever);
+  } else if (tier_due_) {
+    ChangeTier();
+  } else if (windows_ && SafePoints::IsDue()) {
+    SwitchWindow();
+  }
+}
+
+void DeviceFeed::SwitchWindow() {
+  const bool was = windows_->tracing();
+  const bool on = windows_->Switch(NowNs(), SafePoints::passed(), CostNs());
+  SafePoints::SetDue(windows_->due());
+  if (on == was) return;
+  if (!on) timeline_->BeginUntraced(NowNs());
+  tracer_->SetTier(on ? CudaTier::kFull : CudaTier::kSync);
+  if (!on) {
+    WriteTier();
+    return;
+  }
+  windows_on_ns_.push_back(NowNs());
+  if (windows_on_ns_.size() > kMostWindows) windows_on_ns_.pop_front();
+}
+
+void DeviceFeed::PlanWindow(int64_t now_ns) {
+  if (!windows_ || !tracer_->running()) return;
+  if (const int64_t change_ns = change_ns_.load(std::memory_order_relaxed); change_ns != change_told_ns_) {
+    windows_->SwitchTook(change_ns - change_told_ns_);
+    change_told_ns_ = change_ns;
+  }
+  windows_->Look(now_ns, SafePoints::passed(), CostNs());
+  SafePoints::SetDue(tier_due_ ? SafePoints::passed() : windows_->due());
+}
+
+// The first operation that was launched in a window: what its device does from here on was so too, in order of its
+// streams. Work that another stream still has from before is not seen.
+void DeviceFeed::EndUntraced(const DeviceOp& op) {
+  int64_t launched_ns = 0;
+  if (op.correlation == 0 || !Launched(op.correlation, &launched_ns)) return;
+  const auto after = std::upper_bound(windows_on_ns_.begin(), windows_on_ns_.end(), launched_ns);
+  if (after == windows_on_ns_.begin()) return;
+  const int64_t on_ns = *std::prev(after);
+  int64_t& known = traced_again_[op.device];
+  if (known >= on_ns) return;
+  known = on_ns;
+  timeline_->EndUntraced(op.device, on_ns, op.start_ns);
+}
+
+void DeviceFeed::SawStep(uint32_t flags, int64_t start_ns, bool traced) {
+  if (!windows_) return;
+  const auto kind = [&](StepFlag flag, uint32_t bit) { return (flags & flag) != 0 ? bit : 0u; };
+  windows_->SawStep(kind(kHasLoaderStart, 1) | kind(kHasValidation, 2) | kind(kHasCheckpoint, 4), start_ns, traced);
+}
 
 void DeviceFeed::ChangeTier() {
-  if (!tier_due_) return;
   tier_due_ = false;
-  if (!tracer_->running()) return;
-  const CudaTier tier = control_.tier();
+  SafePoints::SetDue(SafePoints::kNever);
+  const CudaTier tier = windows_ ? CudaTier::kOff : control_.tier();
   gaps_.push_back({drained_ns_, NowNs()});  // no step is of two tiers unmarked
   writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), ": ",
                                 tier == CudaTier::kFull ? "it cost little for half a minute" : WhyLess()));
@@ -275,7 +358,9 @@ void DeviceFeed::EverySecond(int64_t now_ns) {
     const auto passed_ns = static_cast<double>(now_ns - judged_ns_);
     const double share = static_cast<double>(cost_ns - judged_cost_ns_) / passed_ns;
     const double beside = static_cast<double>(drain_cpu_ns_ - judged_drain_ns_) / passed_ns;  // on our own thread
-    tier_due_ = control_.Judge(share / budget_, share - beside > kBlindShare);
+    tier_due_ =
+        windows_ ? windows_->lean_rate() > budget_ : control_.Judge(share / budget_, share - beside > kBlindShare);
+    if (tier_due_) SafePoints::SetDue(SafePoints::passed());
   }
   judged_ns_ = now_ns;
   judged_cost_ns_ = cost_ns;

@@ -1,6 +1,6 @@
 // Brings what the GPU's tracer tells into the timeline, in one order of time with the host's events.
 //
-//   DeviceFeed feed(writer, &timeline, budget);
+//   DeviceFeed feed(writer, &timeline, budget, CudaSteps::kSome);
 //   feed.Attach(options);                                      // or says in the tier `cuda` why not
 //   int64_t until = feed.Drain(now, host_watermark, last, &events);
 //   for (const Event& e : events) { feed.FeedUpTo(e.end_ns); timeline.Add(e); }
@@ -8,26 +8,35 @@
 //
 // The host's events wait until the device's have come, but at most two seconds. Steps of which operations were lost, or
 // in which kernels were not traced, are marked: an idle device and one that was not looked at must not look alike.
+// Where kernels are traced in windows of steps, what runs at a window's begin may have been launched before it: a step
+// counts as traced from the start of the first operation on that was launched in the window.
 // All on the collector's thread.
 
 #ifndef TRAINPERF_COLLECT_DEVICE_FEED_H_
 #define TRAINPERF_COLLECT_DEVICE_FEED_H_
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "trainperf/base/name_table.h"
 #include "trainperf/event/device_op.h"
 #include "trainperf/probe/cuda/call_folder.h"
 #include "trainperf/probe/cuda/cuda_tracer.h"
 #include "trainperf/probe/cuda/tier_control.h"
+#include "trainperf/probe/cuda/trace_windows.h"
 #include "trainperf/run/run_writer.h"
 #include "trainperf/timeline/timeline.h"
 
 namespace trainperf {
+
+// In which steps kernels are traced.
+enum class CudaSteps { kAll, kSome };
 
 class DeviceFeed {
  public:
@@ -35,8 +44,8 @@ class DeviceFeed {
   static constexpr size_t kMaxNames = 16'384;
   static constexpr size_t kMaxHeld = size_t{1} << 18;  // operations; beyond, they are fed without waiting
 
-  // `budget`: the share of the run's time that tracing may cost.
-  DeviceFeed(RunWriter* writer, Timeline* timeline, double budget);
+  // `budget`: the share of the run's time that a watch may cost.
+  DeviceFeed(RunWriter* writer, Timeline* timeline, double budget, CudaSteps steps);
 
   bool Attach(const CudaTracerOptions& options);  // false: it is not traced
   void Abandon();  // Lets go of CUPTI; the work that it still had is lost. Throws nothing.
@@ -50,10 +59,12 @@ class DeviceFeed {
 
   // Once a second: whether the budget wants another tier; what it costs and what was lost.
   void EverySecond(int64_t now_ns);
-  // The change waits for a moment at which the training thread calls nothing of CUDA's.
-  bool tier_due() const { return tier_due_; }
-  void ChangeTier();
-  int64_t CostNs() const;  // of the application's threads
+  void SawStep(uint32_t flags, int64_t start_ns, bool traced);  // that closed; StepFlag
+  // A change waits for a safe point (safe_points.h), at which the training thread waits for this.
+  bool change_due() const { return tier_due_ || SafePoints::IsDue(); }
+  void Change();
+  void ChangeTook(int64_t ns) { change_ns_.fetch_add(ns, std::memory_order_relaxed); }  // that thread's. Thread-safe.
+  int64_t CostNs() const;                                                               // of the application's threads
 
  private:
   struct Gap {
@@ -61,6 +72,11 @@ class DeviceFeed {
     int64_t to_ns;
   };
 
+  void ChangeTier();
+  void SwitchWindow();
+  void PlanWindow(int64_t now_ns);
+  void EndUntraced(const DeviceOp& op);
+  bool sees_kernels() const { return tracer_->running() && (windows_ || tracer_->tier() == CudaTier::kFull); }
   void WriteTier();
   std::string WhyLess() const;
   void NoteLosses(int64_t now_ns, bool last);
@@ -76,11 +92,17 @@ class DeviceFeed {
   RunWriter* const writer_;
   Timeline* const timeline_;
   const double budget_;
+  const CudaSteps steps_;
   NameTable names_;
   std::unique_ptr<CudaTracer> tracer_;
   CallFolder folder_;
   TierControl control_;
   bool tier_due_ = false;
+  std::optional<TraceWindows> windows_;
+  std::deque<int64_t> windows_on_ns_;                    // the last ones
+  absl::flat_hash_map<uint32_t, int64_t> traced_again_;  // the last window that is known to have work of a device
+  std::atomic<int64_t> change_ns_{0};
+  int64_t change_told_ns_ = 0;
   DecodedBatch batch_;
   std::vector<DeviceOp> held_;  // in order of end_ns; fed up to held_from_
   size_t held_from_ = 0;

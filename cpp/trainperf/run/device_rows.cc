@@ -24,8 +24,13 @@ const std::string& InsertDeviceStepSql() {
 
 }  // namespace
 
-DeviceStepRow DeviceStepRow::Of(const DeviceStep& step) {
+DeviceStepRow DeviceStepRow::Of(const DeviceStep& step, int64_t wall_ns) {
   DeviceStepRow row{};
+  if (step.untraced) {
+    row.untraced = 1;
+    row.untraced_ns = wall_ns;
+    return row;
+  }
   row.wall_ns = row.busy_ns = step.busy_ns;
   row.kernels = step.kernels;
   row.kernel_ns = step.kernel_ns;
@@ -80,7 +85,7 @@ void DeviceRows::Add(const StepRecord& step, int64_t first_step, int64_t width) 
     Device& device = devices_[of_step.device];
     device.used = device.unwritten = device.sums_unwritten = true;
     device.lead_ns_median = of_step.lead_ns_median;
-    const DeviceStepRow row = DeviceStepRow::Of(of_step);
+    const DeviceStepRow row = DeviceStepRow::Of(of_step, step.end_ns - step.start_ns);
     if (!device.rows.empty() && device.rows.back().first_step == first_step) {
       device.rows.back().sums.Add(row);
       device.unwritten_from = std::min(device.unwritten_from, device.rows.size() - 1);

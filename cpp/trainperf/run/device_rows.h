@@ -36,12 +36,14 @@ struct DeviceStepRow {
   int64_t first_kernel_ns;
   int64_t queue_depth;
   int64_t incomplete;
+  int64_t untraced;
+  int64_t untraced_ns;
   int64_t idle_ns[kCauseCount];
 
-  static DeviceStepRow Of(const DeviceStep& step);
+  static DeviceStepRow Of(const DeviceStep& step, int64_t wall_ns);
   void Add(const DeviceStepRow& later);
 };
-inline constexpr int kDeviceStepColumns = 17 + kCauseCount;
+inline constexpr int kDeviceStepColumns = 19 + kCauseCount;
 static_assert(sizeof(DeviceStepRow) == kDeviceStepColumns * sizeof(int64_t));
 
 class DeviceRows : public RunPart {

@@ -102,6 +102,31 @@ TEST(DeviceRows, SumsSurviveMerging) {
   EXPECT_EQ(Number(path, "SELECT COUNT(*) FROM device_segment WHERE cause <> 'data_wait'"), 0);
 }
 
+TEST(DeviceRows, OfAnUntracedStepOnlyItsTimeIsWritten) {
+  const TestFolder folder;
+  const std::string path = folder / "a.tpr";
+  NameTable names(1000);
+  DeviceRun run(&names);
+  RunWriterOptions options;
+  options.max_step_rows = 8;
+  auto writer = *RunWriter::Create(path, options);
+  for (int i = 0; i < 50; ++i) {
+    StepRecord step = run.Step(false);
+    if (i % 5 != 0) {
+      const uint32_t device = step.devices[0].device;
+      step.devices[0] = DeviceStep{};
+      step.devices[0].device = device;
+      step.devices[0].untraced = true;
+    }
+    writer->OnStep(step);
+  }
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_EQ(Number(path, "SELECT SUM(untraced) FROM device_step WHERE device = 0"), 40);
+  EXPECT_EQ(Number(path, "SELECT SUM(untraced_ns) + SUM(wall_ns) FROM device_step WHERE device = 0"),
+            Number(path, "SELECT SUM(wall_ns) FROM step"));
+  EXPECT_EQ(Number(path, "SELECT steps_traced FROM device_use WHERE device = 0"), 10);
+}
+
 TEST(DeviceRows, ARunThatStartsAtAnyNumber) {
   const TestFolder folder;
   const std::string path = folder / "a.tpr";

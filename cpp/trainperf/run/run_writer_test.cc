@@ -48,7 +48,7 @@ TEST(RunWriterTest, WritesAFileThatSaysWhatItIs) {
   writer->SetTier("gil_waits", "exact", "");
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA application_id"), 0x54505246);
-  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 8);
+  EXPECT_EQ(Number(folder / "a.tpr", "PRAGMA user_version"), 9);
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM meta"), ElementsAre("ended|normally", "python|3.11.8"));
   EXPECT_EQ(Scalar(folder / "a.tpr", "SELECT * FROM tier"), "gil_waits|exact|");
 }

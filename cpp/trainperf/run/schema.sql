@@ -1,10 +1,10 @@
--- The schema of a run file, version 7. docs/run-file.md explains it for people; a test keeps the two alike.
+-- The schema of a run file, version 9. docs/run-file.md explains it for people; a test keeps the two alike.
 --
 -- All times are CLOCK_MONOTONIC in nanoseconds (columns `*_ns`). Causes, phases, mechanisms, states and kinds are written as
 -- their names. Details and spans whose step or section is -1 lie outside of the steps.
 
 PRAGMA application_id = 1414550086;  -- 'TPRF'
-PRAGMA user_version = 8;
+PRAGMA user_version = 9;
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -290,7 +290,7 @@ CREATE TABLE device (
 CREATE TABLE device_step (
   first_step INTEGER NOT NULL,
   device INTEGER NOT NULL,
-  wall_ns INTEGER NOT NULL,  -- busy_ns, and idle by cause, sum to it; less than the step's where it was not in use yet
+  wall_ns INTEGER NOT NULL,  -- busy_ns, and idle by cause, sum to it; less than the step's where it was not in use yet, or not traced
   busy_ns INTEGER NOT NULL,  -- a kernel, copy or memset ran
   kernels INTEGER NOT NULL,
   kernel_ns INTEGER NOT NULL,  -- a kernel ran
@@ -307,6 +307,8 @@ CREATE TABLE device_step (
   first_kernel_ns INTEGER NOT NULL,  -- from their start to the first kernel's, summed
   queue_depth INTEGER NOT NULL,  -- launched but not yet running at the ends of the steps, summed
   incomplete INTEGER NOT NULL,  -- steps of which records were lost
+  untraced INTEGER NOT NULL,  -- steps in which its work was not traced: all the other columns are of the others only
+  untraced_ns INTEGER NOT NULL,  -- their wall time
   idle_data_wait_ns INTEGER NOT NULL, idle_h2d_copy_ns INTEGER NOT NULL, idle_gpu_wait_ns INTEGER NOT NULL,
   idle_launch_ns INTEGER NOT NULL, idle_cuda_alloc_ns INTEGER NOT NULL, idle_module_load_ns INTEGER NOT NULL,
   idle_collective_ns INTEGER NOT NULL, idle_gil_wait_ns INTEGER NOT NULL, idle_stop_the_world_ns INTEGER NOT NULL,
@@ -511,15 +513,15 @@ SELECT kind, step, ROUND((end_ns - start_ns) / 1e6, 3) AS ms, ROUND(cpu_ns / 1e6
   COALESCE(NULLIF(thread.name, ''), 'thread ' || span.thread) AS thread
 FROM span LEFT JOIN thread ON thread.id = span.thread ORDER BY end_ns - start_ns DESC;
 
--- How each device spent the steps.
+-- How each device spent the steps in which it was traced.
 CREATE VIEW device_use AS
-SELECT device.id AS device, name, ROUND(100.0 * SUM(busy_ns) / SUM(wall_ns), 1) AS busy_percent,
-  ROUND(SUM(wall_ns - busy_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS idle_ms_per_step, SUM(kernels) AS kernels,
-  SUM(tiny_kernels) AS tiny_kernels, ROUND(SUM(exposed_copy_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS exposed_copy_ms_per_step,
-  ROUND(SUM(exposed_collective_ns) / 1e6 / (SELECT SUM(steps) FROM step), 3) AS exposed_collective_ms_per_step
+SELECT device.id AS device, name, (SELECT SUM(steps) FROM step) - SUM(untraced) AS steps_traced, ROUND(100.0 * SUM(busy_ns) / SUM(wall_ns), 1) AS busy_percent,
+  ROUND(SUM(wall_ns - busy_ns) / 1e6 / ((SELECT SUM(steps) FROM step) - SUM(untraced)), 3) AS idle_ms_per_step, SUM(kernels) AS kernels,
+  SUM(tiny_kernels) AS tiny_kernels, ROUND(SUM(exposed_copy_ns) / 1e6 / ((SELECT SUM(steps) FROM step) - SUM(untraced)), 3) AS exposed_copy_ms_per_step,
+  ROUND(SUM(exposed_collective_ns) / 1e6 / ((SELECT SUM(steps) FROM step) - SUM(untraced)), 3) AS exposed_collective_ms_per_step
 FROM device_step JOIN device ON device.id = device_step.device GROUP BY device.id ORDER BY device.id;
 
--- Why each device was idle.
+-- Why each device was idle, in the steps in which it was traced.
 CREATE VIEW device_idle AS
 WITH each_cause AS (
   SELECT device, 'data_wait' AS cause, SUM(idle_data_wait_ns) AS ns FROM device_step GROUP BY device
@@ -543,6 +545,7 @@ WITH each_cause AS (
   UNION ALL SELECT device, 'compute' AS cause, SUM(idle_compute_ns) AS ns FROM device_step GROUP BY device
   UNION ALL SELECT device, 'unknown' AS cause, SUM(idle_unknown_ns) AS ns FROM device_step GROUP BY device
 )
-SELECT device, cause, ROUND(ns / 1e6 / (SELECT SUM(steps) FROM step), 3) AS ms_per_step,
+SELECT device, cause, ROUND(ns / 1e6 / ((SELECT SUM(steps) FROM step)
+    - (SELECT SUM(untraced) FROM device_step AS all_steps WHERE all_steps.device = each_cause.device)), 3) AS ms_per_step,
   ROUND(100.0 * ns / (SELECT SUM(wall_ns - busy_ns) FROM device_step AS all_steps WHERE all_steps.device = each_cause.device), 2) AS percent
 FROM each_cause WHERE ns <> 0 ORDER BY device, ns DESC;

@@ -107,6 +107,8 @@ DeviceTrack* DeviceLane::TrackOf(uint32_t device) {
   }
   if (tracks_.size() >= size_t{kMaxDevices}) return nullptr;
   tracks_.push_back(std::make_unique<DeviceTrack>(device, tracks_.size(), max_segments_));
+  untraced_.emplace_back();
+  if (untraced_since_ns_ != kNotYet) untraced_.back().push_back({untraced_since_ns_, kNotYet});
   return tracks_.back().get();
 }
 
@@ -144,6 +146,28 @@ void DeviceLane::MarkIncomplete(uint32_t device) {
   std::vector<DeviceSums>& devices = step->devices;
   while (devices.size() <= track->position()) devices.emplace_back();
   devices[track->position()].used = devices[track->position()].incomplete = true;
+}
+
+void DeviceLane::BeginUntraced(int64_t at_ns) {
+  untraced_since_ns_ = at_ns;
+  for (auto& of_track : untraced_) {
+    // One of many that go on, as of a device that is not used any more, is a part of the one before.
+    if (of_track.size() < kMostUntraced || of_track.back().to_ns != kNotYet) of_track.push_back({at_ns, kNotYet});
+  }
+}
+
+void DeviceLane::EndUntraced(uint32_t device, int64_t on_ns, int64_t at_ns) {
+  DeviceTrack* const track = TrackOf(device);
+  if (track == nullptr) return;
+  for (Untraced& part : untraced_[track->position()]) {
+    if (part.from_ns <= on_ns && part.to_ns == kNotYet) part.to_ns = at_ns;
+  }
+}
+
+bool DeviceLane::IsUntraced(size_t track, const Piece& step) const {
+  const auto& of_track = untraced_[track];
+  return std::any_of(of_track.begin(), of_track.end(),
+                     [&](const Untraced& part) { return part.from_ns < step.end_ns() && part.to_ns > step.start_ns; });
 }
 
 // ---- Cells
@@ -258,7 +282,10 @@ void DeviceLane::SettleTo(int64_t time_ns, int64_t idle_until_ns) {
   const DeviceTrack::Context context = {&cells_, &launches_, &closed_, names_, step_thread_};
   int64_t settled_ns = time_ns;
   for (const auto& track : tracks_) {
-    settled_ns = std::min(settled_ns, track->Settle(time_ns, idle_until_ns, context));
+    const auto& untraced = untraced_[track->position()];
+    // Nothing comes to end its idle time.
+    const bool blind = !untraced.empty() && untraced.back().to_ns == kNotYet && untraced.back().from_ns < time_ns;
+    settled_ns = std::min(settled_ns, track->Settle(time_ns, blind ? time_ns : idle_until_ns, context));
   }
   settled_ns_ = std::max(settled_ns_, settled_ns);
 }
@@ -285,11 +312,25 @@ void DeviceLane::CloseStep(const Piece& step, const SampleSplit& split, StepReco
   for (size_t i = 1; i < count && &cell != &none; ++i) Pour(*cells_[i], &cell);
   record->calls = cell.calls;
   launcher_logs_.Drop(step.start_ns);
+  bool launches_told = true;
   IdleBlame blame(step, split, launcher_logs_);
   for (const auto& track : tracks_) {
     while (cell.devices.size() <= track->position()) cell.devices.emplace_back();
     record->devices.emplace_back();
-    MakeStep(*track, cell.devices[track->position()], step, &blame, &record->devices.back(), details);
+    if (IsUntraced(track->position(), step)) {
+      record->devices.back().device = track->device();
+      record->devices.back().untraced = true;
+      launches_told = false;
+    } else {
+      MakeStep(*track, cell.devices[track->position()], step, &blame, &record->devices.back(), details);
+    }
+    auto& untraced = untraced_[track->position()];
+    while (!untraced.empty() && untraced.front().to_ns <= step.end_ns()) untraced.pop_front();
+  }
+  if (!launches_told) {
+    record->calls.erase(std::remove_if(record->calls.begin(), record->calls.end(),
+                                       [](const CallSum& sum) { return IsLaunch(sum.call); }),
+                        record->calls.end());
   }
   std::sort(record->devices.begin(), record->devices.end(),
             [](const DeviceStep& a, const DeviceStep& b) { return a.device < b.device; });

@@ -46,6 +46,11 @@ class DeviceLane {
   void CountCall(const Event& call);
   void OnOp(const DeviceOp& op);
   void MarkIncomplete(uint32_t device);
+  // From here on no device's work is traced: told at once, while what comes is of some time ago.
+  void BeginUntraced(int64_t at_ns);
+  // It was traced again since `on_ns`; of this device, whatever runs from `at_ns` on was launched since. A step that
+  // has a part in between is untraced.
+  void EndUntraced(uint32_t device, int64_t on_ns, int64_t at_ns);
   // What this thread does is in the host's log of pieces.
   void SetStepThread(ThreadId thread) { step_thread_ = thread; }
   // What the others do that give it work.
@@ -73,7 +78,15 @@ class DeviceLane {
   static constexpr size_t kMaxSpare = 64;
   static constexpr size_t kMaxSpareBytes = 256 * 1024;
 
+  struct Untraced {
+    int64_t from_ns;
+    int64_t to_ns;  // kNotYet: it goes on
+  };
+  static constexpr int64_t kNotYet = INT64_MAX;
+  static constexpr size_t kMostUntraced = 64;  // more do not fit into the time that events wait
+
   DeviceTrack* TrackOf(uint32_t device);
+  bool IsUntraced(size_t track, const Piece& step) const;
   // The loop may have ended with its last mark: what runs on behind it is then of no step. There is at most one such
   // cell: it goes with the next mark.
   void OpenCellBehind(int64_t mark_ns);
@@ -95,6 +108,8 @@ class DeviceLane {
   ThreadId step_thread_ = 0;
   LauncherLogs launcher_logs_;
   std::vector<std::unique_ptr<DeviceTrack>> tracks_;
+  std::vector<std::deque<Untraced>> untraced_;  // by track; what goes on comes last
+  int64_t untraced_since_ns_ = kNotYet;         // of devices that come to be known
   absl::flat_hash_map<uint64_t, std::pair<size_t, DeviceOp>>
       unjoined_;  // operations whose call has not come: the track
 

@@ -22,6 +22,65 @@ void HealthyStep(Script& loop) {
   loop.Sync();
 }
 
+// ---- Steps that are not traced
+
+TEST(DeviceLane, OfUntracedStepsNothingIsToldAndNobodyWaits) {
+  Script loop;
+  loop.RunStep();
+  for (int i = 0; i < 300; ++i) {
+    HealthyStep(loop);
+    loop.RunStep();
+  }
+  const int64_t off_ns = loop.now();
+  loop.timeline().BeginUntraced(off_ns);
+  for (int i = 0; i < 300; ++i) loop.Cpu(10_ms).RunStep();
+  // Where the device is not looked at, nothing is to come that a step would have to wait for.
+  loop.timeline().AdvanceTo(loop.now());
+  EXPECT_GT(loop.sink().count, 590);
+  const int64_t on_ns = loop.now();
+  for (int i = 0; i < 10; ++i) {
+    const int64_t start_ns = loop.now();
+    HealthyStep(loop);
+    if (i == 0) loop.timeline().EndUntraced(0, on_ns, start_ns + 2_ms);  // in the middle of it
+    loop.RunStep();
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 610u);
+  for (size_t i = 0; i < 610; ++i) {
+    const DeviceStep& device = loop.steps()[i].device();
+    EXPECT_EQ(device.untraced, i >= 300 && i <= 600) << i;
+    EXPECT_FALSE(device.incomplete) << i;
+    EXPECT_EQ(device.kernels, device.untraced ? 0 : 10) << i;
+  }
+  EXPECT_EQ(loop.steps()[450].device().busy_ns, 0);
+}
+
+TEST(DeviceLane, AWindowWithoutWorkIsNoneAndWindowsAreToldBeforeTheirWork) {
+  Script loop;
+  loop.RunStep();
+  HealthyStep(loop);
+  loop.RunStep();
+  // Two windows are over before anything of the first has come.
+  const int64_t start_ns = loop.now();
+  loop.timeline().BeginUntraced(start_ns);
+  loop.timeline().BeginUntraced(start_ns + 60_ms);
+  loop.timeline().BeginUntraced(start_ns + 120_ms);
+  for (int i = 0; i < 9; ++i) {
+    const int64_t step_ns = loop.now();
+    if (i == 4) loop.timeline().EndUntraced(0, start_ns + 70_ms, step_ns);  // of the window from 70 to 120 ms
+    HealthyStep(loop);
+    loop.Cpu(step_ns + 20_ms - loop.now());
+    loop.RunStep();
+  }
+  loop.Finish();
+  ASSERT_EQ(loop.steps().size(), 10u);
+  std::vector<size_t> traced;
+  for (size_t i = 0; i < 10; ++i) {
+    if (!loop.steps()[i].device().untraced) traced.push_back(i);
+  }
+  EXPECT_EQ(traced, (std::vector<size_t>{0, 5, 6}));
+}
+
 // ---- Busy
 
 TEST(DeviceLane, BusyIsTheUnionOverStreamsSplitAtSteps) {

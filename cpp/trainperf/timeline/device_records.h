@@ -60,10 +60,11 @@ struct CallSum {
   int64_t max_ns;
 };
 
-// busy_ns and idle_ns sum to the step's wall time.
+// busy_ns and idle_ns sum to the step's wall time, unless it is untraced.
 struct DeviceStep {
   uint32_t device;
   bool incomplete;  // records of it were lost
+  bool untraced;    // kernels were not traced in all of it: nothing else is told of it
   int64_t busy_ns;  // a kernel, copy or memset ran
   int64_t idle_ns[kCauseCount];
   int64_t kernels;

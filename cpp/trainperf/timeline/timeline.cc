@@ -108,6 +108,8 @@ class Timeline::Impl {
   void AwaitSample() { writer_.AwaitSample(); }
   void WriteWaiting() { writer_.WriteWaiting(); }
   void MarkDeviceIncomplete(uint32_t device) { device_.MarkIncomplete(device); }
+  void BeginUntraced(int64_t at_ns) { device_.BeginUntraced(at_ns); }
+  void EndUntraced(uint32_t device, int64_t on_ns, int64_t at_ns) { device_.EndUntraced(device, on_ns, at_ns); }
 
   void AdvanceTo(int64_t watermark_ns) {
     watermark_ns = std::clamp<int64_t>(watermark_ns, 0, kMaxNs);
@@ -362,6 +364,12 @@ void Timeline::WriteWaiting() {
 }
 void Timeline::MarkDeviceIncomplete(uint32_t device) {
   if (!impl_->finished()) impl_->MarkDeviceIncomplete(device);
+}
+void Timeline::BeginUntraced(int64_t at_ns) {
+  if (!impl_->finished()) impl_->BeginUntraced(at_ns);
+}
+void Timeline::EndUntraced(uint32_t device, int64_t on_ns, int64_t at_ns) {
+  if (!impl_->finished()) impl_->EndUntraced(device, on_ns, at_ns);
 }
 void Timeline::AdvanceTo(int64_t watermark_ns) {
   if (!impl_->finished()) impl_->AdvanceTo(watermark_ns);

@@ -52,6 +52,10 @@ class Timeline {
   void MarkIncomplete();
   // The same of a device's operations.
   void MarkDeviceIncomplete(uint32_t device);
+  // From here on no device's work is traced, as of now.
+  void BeginUntraced(int64_t at_ns);
+  // It was traced again since `on_ns`; of this device, from here on whatever runs was launched since.
+  void EndUntraced(uint32_t device, int64_t on_ns, int64_t at_ns);
 
   ThreadId step_thread() const;      // 0 until a backward, run.step(), or a few batches of a DataLoader were seen
   int64_t steps_closed() const;      // given to the sink; the first ones are held back: docs/internals.md

@@ -56,7 +56,7 @@ def _compare(
     between_runs: float | None,
 ) -> Comparison:
     runs = list(zip(before, after, strict=True))
-    devices = all(run.devices for pair in runs for run in pair)
+    devices, not_compared = _of_devices([run for pair in runs for run in pair])
     rows = rows_of(run for pair in runs for run in pair)
     causes = [row_name(row) for row in rows]
     steps = [(sample(a, rows, devices=devices), sample(b, rows, devices=devices)) for a, b in runs]
@@ -65,7 +65,7 @@ def _compare(
     lasted = min(a.seconds for a in samples[0]), min(b.seconds for b in samples[1])
     short = min(lasted) < limit("compare_long_run")
     machine = likeness.machine_of_all(runs, between_runs, short=short)
-    notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides))
+    notes = (*likeness.notes_of_all(runs, numbers), *words.busy(machine), *words.stragglers(*sides), *not_compared)
     why_not = _why_not(runs, steps, numbers, causes)
     if why_not:
         return _nothing(why_not, sides, notes)
@@ -117,6 +117,15 @@ def _drawn(steps: Sequence[tuple[Sample, Sample]], seed: int) -> list[tuple[Floa
     if [a.steps for a, _ in steps] > [b.steps for _, b in steps]:  # by length, so that turned around they are the same
         first, second = second, first
     return [(replicates(a.values, a.count, first), replicates(b.values, b.count, second)) for a, b in steps]
+
+
+def _of_devices(runs: Sequence[Run]) -> tuple[bool, tuple[str, ...]]:
+    """Whether what devices did can be compared, step by step; and a note, where only a part of the steps has it."""
+    if not all(run.devices for run in runs):
+        return False, ()
+    if any(device.traced is not None for run in runs for device in run.devices):
+        return False, (words.DEVICES_IN_PART,)
+    return True, ()
 
 
 def _nothing(why: str, sides: tuple[Side, Side], notes: tuple[str, ...]) -> Comparison:

@@ -12,6 +12,9 @@ from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
 from trainperf.ranks import ranks_in_words
 
+DEVICES_IN_PART: Final = (
+    "what the GPU did is not compared: it was traced in some of the steps only; watch(cuda='full') traces all"
+)
 _LEAST_MS: Final = 0.005  # less is no time
 
 

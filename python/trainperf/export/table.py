@@ -31,7 +31,8 @@ _OF_DEVICES: Final = (
 
 
 def columns(run: Run) -> dict[str, Column]:
-    """Name -> values, all of one length. With devices there are their columns too, summed over the process' devices."""
+    """Name -> values, all of one length. With devices there are their columns too, summed over the process' devices:
+    of the steps in which they were traced, which are all but `device_untraced`."""
     t = run.steps
     found: dict[str, Column] = {
         "step": t.index,
@@ -50,6 +51,7 @@ def columns(run: Run) -> dict[str, Column]:
     if devices:
         for name in _OF_DEVICES:
             found[f"device_{name}"] = np.sum([getattr(steps, name) for steps in devices], axis=0)
+        found["device_untraced"] = np.max([steps.untraced for steps in devices], axis=0)
         idle = np.sum([steps.idle_causes_ns for steps in devices], axis=0)
         found |= {f"device_idle_{name}_ns": idle[:, i] for i, name in enumerate(CAUSES)}
     return found

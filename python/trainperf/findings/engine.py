@@ -105,6 +105,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         _of_runnable(facts, rule, finding, left) if regraded != "info" and not once else None,
         _of_device(facts, rule, finding, cost) if _hides(finding, left) and not finding.tells_idle else None,
         Said("waits_apart", {"share": Share(facts.waits_share)}) if waits_apart else None,
+        _rests_on(facts, left),
         facts.when(finding.claims) if finding.role != "locator" else None,
     )
     return dataclasses.replace(
@@ -123,6 +124,11 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
         waits_apart=waits_apart,
         told_by=tuple(tellers) if taken else (),
     )
+
+
+def _rests_on(facts: Facts, left: Left) -> Said | None:
+    """For a cost that is what the device lost, where that was seen in some of the steps only."""
+    return facts.gpu.rests_on if facts.gpu is not None and left.by_device and left.cost_ns else None
 
 
 def _hides(finding: Finding, left: Left) -> bool:

@@ -72,9 +72,9 @@ class Facts(Places):
         gpu = Gpu(self.run, device, len(devices))
         if not device.totals.kernels:
             return None, f"{gpu.name} ran no kernel that was recorded"
-        lost = int(device.steps.incomplete.sum())
-        if lost > limit("incomplete_share") * self.steps:
-            return None, f"records of {gpu.name} were lost in {lost} of {plural(self.steps, 'step')}"
+        lost, traced = int(device.steps.incomplete.sum()), self.steps - int(device.steps.untraced.sum())
+        if lost > limit("incomplete_share") * traced:
+            return None, f"records of {gpu.name} were lost in {lost} of {plural(traced, 'step')}"
         return gpu, ""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainperf.findings.model import Said
+from trainperf.findings.model import Params, Said
 from trainperf.findings.text import Count, Share
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.device_estimate import scaled, scaled_calls
 from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
@@ -67,8 +69,8 @@ def _warm_up(run: RunReader, device: Device) -> WarmUp | None:
     if not steps:
         return None
     host = beyond[:steps].sum(axis=0)
-    idle_ns, of_launch = device.steps.idle_causes_ns.copy(), CAUSES.index("launch")
-    idle_ns[:, of_launch] -= device.steps.between_ns
+    idle_ns, of_launch = device.whole.idle_causes_ns.copy(), CAUSES.index("launch")
+    idle_ns[:, of_launch] -= device.whole.between_ns
     idle = _beyond(idle_ns, table.count, most)[:steps]
     idle[:, [i for i, cause in enumerate(CAUSES) if cause not in _OF_WARM_UP]] = 0
     idle[:, of_launch] = np.minimum(idle[:, of_launch], beyond[:steps, launch])
@@ -138,9 +140,11 @@ class Gpu:
     def doubts(self) -> tuple[Said, ...]:
         """Why what is said of it is less sure."""
         found = []
-        lost = int(self.device.steps.incomplete.sum())
+        lost, traced = int(self.device.steps.incomplete.sum()), self.device.traced
         if lost:
             found.append(Said("records_lost", {"steps": Count(lost)}))
+        if traced is not None and not traced.idle_high - traced.idle_low < limit("unknown_share"):
+            found.append(Said("windows_apart"))
         unseen = self.unseen_ns / self.run.wall_ns
         if unseen >= limit("unknown_share"):
             found.append(Said("idle_unseen", {"share": Share(unseen)}))
@@ -148,10 +152,26 @@ class Gpu:
             found.append(Said("slowed_by_profiler"))
         return tuple(found)
 
+    @property
+    def rests_on(self) -> Said | None:
+        """ "the GPU was traced in 700 of 12,000 steps: idle 61% to 65% of the time (95% interval)"; None: in all."""
+        traced = self.device.traced
+        if traced is None:
+            return None
+        of: Params = {"steps": Count(traced.steps), "of": Count(int(self.run.step_count))}
+        if math.isnan(traced.idle_low):
+            return Said("traced_once", of)
+        return Said("traced_in_windows", {**of, "low": Share(traced.idle_low), "high": Share(traced.idle_high)})
+
+    def idle_scale(self, cause: str) -> float:
+        """Of what was seen to idle for a cause, all steps have so many times as much."""
+        seen = int(self.device.steps.idle_causes_ns[:, CAUSES.index(cause)].sum())
+        return self.device.totals.idle_causes_ns[cause] / seen if seen else 1.0
+
     def column(self, causes: Iterable[str]) -> Int64Array:
         """(rows,) of the step table: idle for these causes, without the warm-up."""
         wanted = set(causes)
-        steps = self.device.steps
+        steps = self.device.whole
         at = [CAUSES.index(cause) for cause in wanted - {BETWEEN}]
         column: Int64Array = steps.idle_causes_ns[:, at].sum(axis=1)
         if self.warm_up is not None:
@@ -162,7 +182,8 @@ class Gpu:
 
     @cached_property
     def kernels(self) -> Sequence[Kernel]:
-        return self.run.kernels(self.device.id)
+        """Of all steps: where some were traced, as if the others were like them."""
+        return scaled(self.run.kernels(self.device.id), self.device.scale)
 
     @cached_property
     def kernel_ns(self) -> int:
@@ -171,11 +192,11 @@ class Gpu:
 
     @cached_property
     def copies(self) -> Sequence[Copy]:
-        return self.run.copies(self.device.id)
+        return scaled(self.run.copies(self.device.id), self.device.scale)
 
     @cached_property
     def _calls(self) -> Sequence[Call]:
-        return tuple(self.run.calls())
+        return scaled_calls(self.run.calls(), self.device.scale)
 
     @property
     def saw_calls(self) -> bool:

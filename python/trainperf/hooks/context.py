@@ -63,7 +63,8 @@ class Context:
 
 
 class Ticker:
-    """Small chores, done on the user's thread at the end of a backward or step, at most ten times a second.
+    """Small chores, done on the user's thread at the end of a backward or step, ten times a second, and where what is
+    traced of the GPU is to change.
 
     The caller looks at `due` itself, since a call that does nothing would cost more than the rest of its hook:
     `if clock() >= ticker.due: ticker.tick()`. On one thread at a time: another does without.
@@ -85,7 +86,7 @@ class Ticker:
         self._chores = [kept for kept in self._chores if kept[0] != hook or chore not in (None, kept[1])]
 
     def tick_if_due(self) -> None:
-        if time.monotonic() >= self.due:
+        if time.monotonic() >= self.due or self._context.native.change_due():
             self.tick()
 
     def tick(self) -> None:

@@ -14,7 +14,7 @@ from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
-from trainperf.report.model import ReportModel, build, phase_words
+from trainperf.report.model import ReportModel, build, phase_words, traced_text
 from trainperf.report.text import (
     INDENT,
     Line,
@@ -302,7 +302,10 @@ def _devices(model: ReportModel, width: int) -> list[Line]:
         least, most = worst.busy_share, max(d.busy_share for d in model.devices)
         which = f"{len(model.devices)} devices, busy {least:.0%} to {most:.0%}; GPU {worst.id} "
     text = f"{which}busy {worst.busy_share:.0%}, idle {worst.idle_ms_per_step:,.{digits}f} ms/step"
-    return block("GPU", f"{text}: {', '.join(parts)}" if parts else text, width, 2)
+    lines = block("GPU", f"{text}: {', '.join(parts)}" if parts else text, width, 2)
+    if worst.traced is None:
+        return lines
+    return [*lines, *block("", f"an estimate, {traced_text(worst.traced, model.steps)}", width, 1)]
 
 
 def _tree(model: ReportModel, width: int, room: int) -> list[Line]:

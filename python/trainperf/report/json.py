@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.report.model import DevicePart, Part, ReportModel
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from trainperf.findings.model import Finding
     from trainperf.ranks import Ranks
     from trainperf.run import Run
-    from trainperf.runfile import Device
+    from trainperf.runfile import Device, Traced
 
 SCHEMA_VERSION: Final = 1
 FLAGS: Final = (
@@ -119,8 +120,15 @@ def per_step(run: Run) -> list[dict[str, Any]]:
 def _device_steps(device: Device) -> list[dict[str, Any]]:
     t = device.steps
     return [
-        {"id": device.id, "busy_ns": busy, "idle_causes_ns": dict(zip(CAUSES, causes, strict=True))}
-        for busy, causes in zip(t.busy_ns.tolist(), t.idle_causes_ns.tolist(), strict=True)
+        {
+            "id": device.id,
+            "untraced": untraced,
+            "busy_ns": busy,
+            "idle_causes_ns": dict(zip(CAUSES, causes, strict=True)),
+        }
+        for untraced, busy, causes in zip(
+            t.untraced.tolist(), t.busy_ns.tolist(), t.idle_causes_ns.tolist(), strict=True
+        )
     ]
 
 
@@ -132,7 +140,16 @@ def _device(device: DevicePart) -> dict[str, Any]:
         "idle_ms_per_step": device.idle_ms_per_step,
         "idle_causes": {p.name: {"ms_per_step": p.ms_per_step, "share_of_idle": p.share} for p in device.idle_causes},
         "incomplete_steps": device.incomplete,
+        "traced": _traced(device.traced),
     }
+
+
+def _traced(traced: Traced | None) -> dict[str, Any] | None:
+    if traced is None:
+        return None
+    known = not math.isnan(traced.idle_low)
+    interval = [traced.idle_low, traced.idle_high] if known else None
+    return {"steps": traced.steps, "windows": traced.windows, "idle_share_95": interval}
 
 
 def _part(part: Part) -> dict[str, float]:

@@ -17,7 +17,7 @@ from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
     from trainperf.run import Run
-    from trainperf.runfile import Device
+    from trainperf.runfile import Device, Traced
 
 LOOKS_LESS: Final = "trainperf looks less often"  # begins a note of the core's (collect/gil_probes.cc)
 SAMPLES_LESS: Final = "trainperf samples less often"  # as it is shown
@@ -49,6 +49,7 @@ class DevicePart:
     idle_ms_per_step: float
     idle_causes: tuple[Part, ...]  # all, in the order of the vocabulary; their ns sum to idle_ns, shares are of that
     incomplete: int  # steps of which records were lost
+    traced: Traced | None  # what all of this is an estimate from; None: every step was traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,14 @@ def _stopped(run: Run) -> tuple[str, ...]:
     return (f"the whole process was stopped for {run.stopped_ns / 1e9:,.1f} s ({how}): counted as descheduled",)
 
 
+def traced_text(traced: Traced, steps: int) -> str:
+    """What a device's figures rest on: "from 700 of 12,000 steps: idle 61% to 65% (95% interval)"."""
+    text = f"from {traced.steps:,} of {steps:,} steps"
+    if math.isnan(traced.idle_low):
+        return text
+    return f"{text}: idle {traced.idle_low:.0%} to {traced.idle_high:.0%} of the time (95% interval)"
+
+
 def _device(device: Device, steps: int, wall: int) -> DevicePart:
     totals = device.totals
     idle = totals.idle_ns
@@ -224,6 +233,7 @@ def _device(device: Device, steps: int, wall: int) -> DevicePart:
         idle_ms_per_step=idle / steps / 1e6 if steps else 0.0,
         idle_causes=tuple(part(cause, totals.idle_causes_ns[cause]) for cause in CAUSES),
         incomplete=totals.incomplete,
+        traced=device.traced,
     )
 
 

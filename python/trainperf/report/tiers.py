@@ -7,7 +7,7 @@ from typing import Final
 # These go without saying; and so does that a machine without a GPU has no tracing of one. That torch was not imported
 # is told with its version. Of log records that are summed nothing is lost.
 _AS_GOOD_AS_IT_GETS: Final = frozenset(
-    {"exact", "sampled", "summed", "cgroup", "on", "schedstat", "trace", "cupti-full"}
+    {"exact", "sampled", "summed", "cgroup", "on", "schedstat", "trace", "cupti-full", "cupti-windows"}
 )
 _NO_TORCH: Final = "off: torch was not imported"
 _NO_GPU: Final = ("off: no driver", _NO_TORCH, "off: not asked for")

@@ -37,6 +37,7 @@ from trainperf.runfile.records import (
     StepTable,
     Thread,
     Tier,
+    Traced,
     Worker,
     WorkerSamples,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "StepTable",
     "Thread",
     "Tier",
+    "Traced",
     "Worker",
     "WorkerSamples",
 ]

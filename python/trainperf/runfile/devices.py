@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trainperf.runfile.device_estimate import estimate
 from trainperf.runfile.records import (
     Call,
     Copy,
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 _FIELDS: Final = (
     *("busy_ns", "kernels", "kernel_ns", "launches", "copies", "copy_ns", "exposed_copy_ns", "collective_ns"),
     *("exposed_collective_ns", "tiny_kernels", "starved_gaps", "between_ns", "first_kernels", "first_kernel_ns"),
-    *("queue_depth", "incomplete"),
+    *("queue_depth", "incomplete", "untraced", "untraced_ns"),
 )
+_NOT_SUMMED: Final = ("first_kernels", "first_kernel_ns", "queue_depth", "untraced", "untraced_ns")
+_SUMMED: Final = tuple(field for field in _FIELDS if field not in _NOT_SUMMED)
 _MOST_IN_A_ROW: Final = MAX_NS // 32  # of fewer columns: their sum cannot overflow
 # What is nobody's doing on the host: work that was queued and waits for other work, or nothing to go by.
 _NOT_THE_HOSTS: Final = ("unknown", "collective")
@@ -68,21 +71,22 @@ def _device(database: RunDatabase, known: tuple[Any, ...], data: NDArray[np.int6
     named = {field: rows[:, 3 + position] for position, field in enumerate(_FIELDS)}
     idle_causes = rows[:, -len(CAUSES) :]
     # Before its first operation nothing was known of it, and why it was not used is not known either.
-    unseen = steps.wall_ns - rows[:, 2]
+    unseen = steps.wall_ns - rows[:, 2] - named["untraced_ns"]
     if len(unseen) and unseen.min() < 0:
         raise database.damaged("table device_step has a row that is longer than its step")
     idle_causes[:, CAUSES.index("unknown")] += unseen
     first_kernels, first_kernel_ns = named.pop("first_kernels"), named.pop("first_kernel_ns")
-    queue_depth, between_ns = named.pop("queue_depth"), named.pop("between_ns")
-    table = DeviceSteps(
-        **named, between_ns=between_ns, idle_ns=steps.wall_ns - named["busy_ns"], idle_causes_ns=idle_causes
-    )
-    count, wall = int(steps.count.sum()), int(steps.wall_ns.sum())
-    causes = {cause: int(ns) for cause, ns in zip(CAUSES, idle_causes.sum(axis=0), strict=True)}
-    hosts = sum(ns for cause, ns in causes.items() if cause not in _NOT_THE_HOSTS) - int(between_ns.sum())
+    queue_depth = named.pop("queue_depth")
+    idle_ns = steps.wall_ns - named["untraced_ns"] - named["busy_ns"]
+    measured = DeviceSteps(**named, idle_ns=idle_ns, idle_causes_ns=idle_causes)
+    if (measured.untraced > steps.count).any():
+        raise database.damaged("table device_step has a row of more untraced steps than it has steps")
+    whole, traced = estimate(steps, measured)
+    count, wall = int((steps.count - measured.untraced).sum()), int(steps.wall_ns.sum())
+    causes = {cause: int(ns) for cause, ns in zip(CAUSES, whole.idle_causes_ns.sum(axis=0), strict=True)}
+    hosts = sum(ns for cause, ns in causes.items() if cause not in _NOT_THE_HOSTS) - int(whole.between_ns.sum())
     totals = DeviceTotals(
-        **{field: int(values.sum()) for field, values in named.items()},
-        between_ns=int(between_ns.sum()),
+        **{field: int(getattr(whole, field).sum()) for field in _SUMMED},
         idle_ns=sum(causes.values()),
         idle_causes_ns=causes,
         first_kernel_ns=_mean(int(first_kernel_ns.sum()), int(first_kernels.sum())),
@@ -90,7 +94,7 @@ def _device(database: RunDatabase, known: tuple[Any, ...], data: NDArray[np.int6
         lead_ns_median=lead_ns,
         critical_host_share=hosts / wall if wall else 0.0,
     )
-    return Device(id, name, json_object(description), table, totals)
+    return Device(id, name, json_object(description), measured, whole, totals, traced)
 
 
 def _mean(total: int, count: int) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,9 @@ class HostReading:
 class DeviceSteps:
     """What one device did: a row per row of Run.steps, in the same order; in the steps' own wall-clock windows."""
 
-    busy_ns: Int64Array  # a kernel, copy or memset ran; busy_ns + idle_ns is the step's wall time
+    untraced: Int64Array  # steps in which its work was not traced
+    untraced_ns: Int64Array  # their wall time; as measured, with busy_ns and idle_ns it is that of all steps
+    busy_ns: Int64Array  # a kernel, copy or memset ran
     idle_ns: Int64Array
     idle_causes_ns: Int64Array  # (rows, 20), in the order of CAUSES; each row sums to idle_ns
     kernels: Int64Array
@@ -236,8 +239,18 @@ class DeviceSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """What the figures of a device rest on, where its work was traced in some of the steps only."""
+
+    steps: int
+    windows: int  # of steps that stand for others; the run's start is none
+    idle_low: float  # the idle share of the run's time: a 95 % interval; nan: one window tells of no other
+    idle_high: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceTotals:
-    """DeviceSteps summed over the run, and what is known of the run only."""
+    """Device.whole summed over the run, and what is known of the run only."""
 
     busy_ns: int
     idle_ns: int
@@ -265,8 +278,16 @@ class Device:
     id: int
     name: str  # "" when it was never learned
     description: Mapping[str, Any]
-    steps: DeviceSteps
+    steps: DeviceSteps  # as measured: of steps that were traced
+    whole: DeviceSteps  # with estimates of the steps that were not; the same as `steps` where all were
     totals: DeviceTotals
+    traced: Traced | None  # None: all steps were
+
+    @property
+    def scale(self) -> float:
+        """Of what is summed over traced steps (kernels, copies, launches): all steps have so many times as many."""
+        measured = int(self.steps.kernels.sum())
+        return self.totals.kernels / measured if measured else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from trainperf.errors import RunFileError
 
 APPLICATION_ID: Final = 0x54505246  # "TPRF"
 # What cpp/trainperf/run/schema.sql writes; older ones are read too, from OLDEST_SCHEMA_VERSION.
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 OLDEST_SCHEMA_VERSION: Final = 1
 
 # In the order of cpp/trainperf/event/event.h. Kept here too, so that a run can be read where the core cannot be loaded.
@@ -86,7 +86,7 @@ STEP_COLUMNS: Final = (
 DEVICE_STEP_COLUMNS: Final = (
     *("first_step", "device", "wall_ns", "busy_ns", "kernels", "kernel_ns", "launches", "copies", "copy_ns"),
     *("exposed_copy_ns", "collective_ns", "exposed_collective_ns", "tiny_kernels", "starved_gaps", "between_ns"),
-    *("first_kernels", "first_kernel_ns", "queue_depth", "incomplete"),
+    *("first_kernels", "first_kernel_ns", "queue_depth", "incomplete", "untraced", "untraced_ns"),
     *(f"idle_{cause}_ns" for cause in CAUSES),
 )
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -155,6 +155,8 @@ COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the f
     **{(table, f"{cause}_ns"): 6 for table in ("step", "kept_step") for cause in ("stop_the_world", "object_lock")},
     ("device_step", "idle_stop_the_world_ns"): 6,
     ("device_step", "idle_object_lock_ns"): 6,
+    ("device_step", "untraced"): 9,
+    ("device_step", "untraced_ns"): 9,
 }
 
 # No run that trainperf wrote comes near these: what does is damaged, or was made to cost its reader hours.

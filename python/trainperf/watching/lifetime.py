@@ -103,7 +103,7 @@ class Lifetime(LiveSteps, Outcome):
                 sampler_hz=settings.sampler_hz,
                 budget=settings.budget,
                 flag_shares=dict(settings.flag_shares),
-                cuda=settings.cuda != "off",
+                cuda=settings.cuda,
             )
             with short_switch_interval():  # not while the session is made, which finds the interval by its value
                 self._install(native, self._session, private=not path)

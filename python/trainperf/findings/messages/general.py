@@ -33,6 +33,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "no_place": "no sample says where",
     "few_samples": "the place rests on {samples} samples",
     "exact": "{steps} steps, exact times[[, {samples} samples]]",
+    "windows_apart": "few of its steps were traced, or they differ",
     "records_lost": "records were lost in {steps:step}",
     "idle_unseen": "it is idle {share} of the time for an unidentified reason",
     "slowed_by_profiler": "the profiler that made the trace slows the host down",
@@ -40,6 +41,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "once": "once in {run}: a longer run tells whether it repeats",
     "told_of_it": "{told} of its cost is reported by {by}",
     "of_runnable": "{share} of runnable time (CPU contention excluded)",
+    "traced_in_windows": (
+        "an estimate: {gpu} was traced in {steps} of {of:step}, and was idle {low} to {high} of the time (95% interval)"
+    ),
+    "traced_once": "an estimate: {gpu} was traced in {steps} of {of:step}, too few for an interval",
     "waits_apart": "its own waits for a CPU are not in this: {share} of the run, reported separately",
     "clustered": "{share} of it is in steps {first} to {last} (of {steps})",
     "idled_for_it": "{gpu} was idle {each} a step because of it: {share} of its idle time",

@@ -197,7 +197,7 @@ def device_waits(facts: Facts) -> Params:
         return {}
     top = holders[0]
     return {
-        "device_wait": Ns(sum(h.ns for h in holders) / facts.steps),
+        "device_wait": Ns(sum(h.ns for h in holders) * facts.gpu.idle_scale("gil_wait") / facts.steps),
         "device_holder": top.said,
         "device_share": None if top.share >= limit("hog_share") else Share(top.share),
         "device_at": Said("in", {"place": facts.label(top.spot)}) if top.spot is not None else None,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
 from trainperf.findings.gpu import short_kernel
+from trainperf.report.model import traced_text
+from trainperf.runfile.device_estimate import scaled
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -76,6 +78,7 @@ class DevicePanel:
     copies: tuple[CopyRow, ...]
     copies_left_out: int
     incomplete: bool
+    estimate: str  # "from 700 of 12,000 steps: ..."; "" where all were traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ def devices(run: Run, facts: Facts) -> Devices | None:
             ((c, ns / steps / 1e6, ns / whole) for c, ns in t.idle_causes_ns.items() if ns > 0 and whole),
             key=lambda i: -i[1],
         )
-        kernels, copies = run.kernels(device.id), run.copies(device.id)
+        kernels = scaled(run.kernels(device.id), device.scale)
+        copies = scaled(run.copies(device.id), device.scale)
         panels.append(
             DevicePanel(
                 id=device.id,
@@ -139,6 +143,7 @@ def devices(run: Run, facts: Facts) -> Devices | None:
                 ),
                 copies_left_out=max(0, len(copies) - _COPIES),
                 incomplete=bool(t.incomplete),
+                estimate=traced_text(device.traced, facts.steps) if device.traced is not None else "",
             )
         )
     left_out = len(run.devices) - len(panels)
