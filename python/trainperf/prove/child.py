@@ -34,9 +34,11 @@ class Trial:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         from trainperf.prove.inject import Injection
         from trainperf.prove.recorder import Recorder
+        from trainperf.prove.turns import Turns, policy_of
         from trainperf.prove.writes import Guard
 
         self._spec = spec
+        turns = spec["turns"]
         self._own: Any = None  # the watch that we begin
         self._watch: Any = None  # the one that counts, which may be the script's
         self._recorder = Recorder(
@@ -45,6 +47,8 @@ class Trial:
             finish=self.finish,
             cached=spec["cached"],
             data_only=spec["data_only"],
+            turns=Turns(policy_of(turns), epoch=turns.get("epoch")) if turns else None,
+            turning=self._turning,
         )
         loader = spec["loader"] or {}
         self._injection = Injection(
@@ -113,6 +117,10 @@ class Trial:
     def _would_overwrite(self, path: str) -> None:
         self.finish("overwrite", path)
 
+    def _turning(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
     def finish(self, why: str, error: str = "") -> None:
         """Writes what was seen, and ends the process at once."""
         if self._ended:
@@ -132,7 +140,8 @@ class Trial:
                 "made": list(self._guard.made) if self._guard is not None else [],
             }
             if self._watch is not None:
-                self._watch.stop()
+                if self._watch.running:
+                    self._watch.stop()
                 if self._watch.path != self._spec["run_file"] and self._watch.path:
                     shutil.copyfile(self._watch.path, self._spec["run_file"])
             with open(self._spec["record"] + "~", "w") as file:

@@ -34,6 +34,7 @@ _HANGS_S = 30.0  # on top of that
 _SHIFTED = (1, 2)  # seeds of further runs without the change, where numbers must be judged by their spread
 _PREFETCH = 2  # batches of each worker, by default
 _MEMORY_SHARE = 0.5  # of what is free that workers may take
+_OTHERWISE = 1.3  # by which the gain of one trial may lie outside the interval of pairs in one process
 _BUSY = 0.3  # CPUs that others use: it is said
 _NOTHING = Change()
 
@@ -93,10 +94,14 @@ class Prover:
         """Of the budget."""
         return self.began + self.budget_s - time.monotonic()
 
-    def watch(self) -> First:
-        """Runs the script as it is. Raises TrainperfError where it cannot be tried."""
+    def watch(self, seconds: float = _WATCH_S, *, turns: Mapping[str, Any] | None = None) -> First:
+        """Runs the script as it is. Raises TrainperfError where it cannot be tried.
+
+        `turns`: what follows in the same process, as of Asked.
+        """
         self.say("watching the script first")
-        trial = self.trials.run(Asked(seconds=_WATCH_S, timeout_s=self.budget_s / 2, fresh=True))
+        self.trials.warm()
+        trial = self.trials.run(Asked(seconds=seconds, timeout_s=self.budget_s / 2, turns=turns, fresh=True))
         if trial.ended == "overwrite":
             raise TrainperfError(
                 f"the script writes {trial.error}, which exists, and was stopped before it did: "
@@ -105,7 +110,7 @@ class Prover:
         if trial.ended == "hung":
             others = "; it had started other processes, whose steps are not seen" if trial.started else ""
             raise TrainperfError(
-                f"it did not get to {_WATCH_S:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give it "
+                f"it did not get to {seconds:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give it "
                 f"less to do first, or a longer --budget{others}"
             )
         if not trial.finished:
@@ -171,27 +176,15 @@ class Prover:
         asked = Asked(base, first.trial.loader, first.plan.batches, timeout_s=timeout, fresh=fresh)
 
         def without() -> Measured:
-            kept["without"] = trial = self._baseline(asked)
-            figure = measured(trial)
-            if figure.rate <= 0:
-                raise TrainperfError("the script ends after fewer steps than before: give it a fixed number of them")
-            return figure
+            kept["without"] = self._baseline(asked, first.plan)
+            return measured(kept["without"])
 
         def with_it() -> Measured:
-            trial = self.trials.run(replace(asked, change=whole))
-            if not trial.finished:
-                raise _Refuted("failed", trial.error)
-            if trial.record["unproven"]:
-                raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
-            same = self._same(trial, whole, asked)
+            kept["with"], same = self._with(whole, asked, first.plan)
             kinds.append(same.kind)
             if same.reason and same.reason not in notes:
                 notes.append(same.reason)
-            figure = measured(trial)
-            if figure.rate <= 0:
-                raise _Refuted("changes_results", "it ends before as many steps")
-            kept["with"] = trial
-            return figure
+            return measured(kept["with"])
 
         def progress(evidence: Evidence) -> None:
             if evidence.decision == "open" and evidence.pairs > 1:
@@ -227,21 +220,61 @@ class Prover:
             return
         self.say(f"{change}: trainperf compare {names['without']} {names['with']}")
 
-    def _baseline(self, asked: Asked) -> Trial:
+    def _baseline(self, asked: Asked, plan: measure.Plan) -> Trial:
         trial = self.trials.run(asked)
         if not trial.finished:
             raise TrainperfError(f"a trial without the change failed: {trial.error}")
+        if measure.rate(trial.record, plan) <= 0:
+            raise TrainperfError("the script ends after fewer steps than before: give it a fixed number of them")
         self._baselines = [*self._baselines[: same_training.BASELINES - 1], trial.record]
         return trial
 
-    def _same(self, trial: Trial, change: Change, asked: Asked) -> Sameness:
+    def _with(self, change: Change, asked: Asked, plan: measure.Plan) -> tuple[Trial, Sameness]:
+        """A trial with the change. Raises _Refuted where that fails, has no effect, or is another training.
+
+        `asked`: for one without it.
+        """
+        trial = self.trials.run(replace(asked, change=change))
+        if not trial.finished:
+            raise _Refuted("failed", trial.error)
+        if trial.record["unproven"]:
+            raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
+        same = self._same(trial, change, asked, plan)
+        if measure.rate(trial.record, plan) <= 0:
+            raise _Refuted("changes_results", "it ends before as many steps")
+        return trial, same
+
+    def confirm(self, change: Change, first: First, baseline: Trial, evidence: Evidence) -> Outcome | None:
+        """Of a change whose pairs were taken in one process, `baseline`: a trial with it says whether it takes effect
+        and is the same training. None where that one is another time faster than the pairs say."""
+        self._base, self._shifted = _NOTHING, []
+        self._baselines = [first.trial.record, baseline.record]
+        timeout = _SLOWER * first.trial_s + _HANGS_S
+        asked = Asked(_NOTHING, first.trial.loader, first.plan.batches, timeout_s=timeout)
+        try:
+            trial, same = self._with(change, asked, first.plan)
+        except _Refuted as refuted:
+            return Outcome(change, refuted.verdict, str(refuted))
+        gain = measure.rate(trial.record, first.plan) / measure.rate(first.trial.record, first.plan)
+        low, high = evidence.interval
+        if not low / _OTHERWISE < gain < high * _OTHERWISE:
+            return None
+        notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason])]
+        verdict, reason = self._verdict(change, Proof(evidence, 0))
+        causes = causes_of(first.trial, trial)
+        self._keep_runs(change, {"without": first.trial, "with": trial})
+        return Outcome(
+            change, verdict, reason, evidence, tuple(notes), causes, 0, "" if same.kind == "more" else same.kind
+        )
+
+    def _same(self, trial: Trial, change: Change, asked: Asked, plan: measure.Plan) -> Sameness:
         """Raises _Refuted where it is another training.
 
         `asked`: for one without the change, of which more are run where they are needed to tell.
         """
         found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
         if found.kind == "more" and len(self._baselines) < 2:
-            self._baseline(asked)
+            self._baseline(asked, plan)
             found = same_training.compare(self._baselines, trial.record, change.numbers, shifted=self._shifted)
         if found.kind == "more":
             for shift in _SHIFTED:

@@ -11,12 +11,14 @@ import os
 import resource
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.prove.fingerprint import fingerprint, indices, nbytes
 from trainperf.prove.machine import CpuUse
+from trainperf.prove.turns import Turns
 
 Chain = tuple[tuple[str, int], ...]
 
@@ -54,9 +56,15 @@ class Recorder:
         finish: Callable[[str], None],
         cached: int | None = None,
         data_only: float | None = None,
+        turns: Turns | None = None,
+        turning: Callable[[], None] = lambda: None,
     ) -> None:
         """`cached`: after so many batches these are given again and again, as by a loader that takes no time.
-        `data_only`: seconds for which batches are read without training, after the first step."""
+        `data_only`: seconds for which batches are read without training, after the first step.
+        `turns`: what follows, in the same process; nothing is recorded of it, and `turning` is called before."""
+        self._turns = turns
+        self._turning = turning
+        self._turned = False
         self._cached = cached
         self._cache: list[Any] = []
         self._data_only = data_only
@@ -70,6 +78,7 @@ class Recorder:
         self._loader_of: dict[int, int] = {}  # id of a DataLoader
         self.epochs: list[Epoch] = []
         self._open: dict[int, Epoch] = {}  # by the id of the iterator
+        self._made_by: dict[int, weakref.ref[Any]] = {}  # its loader
         self._last: int | None = None  # the loader that delivered last
         self.trains: int | None = None  # the loader that counts
         self._count = 0  # its batches
@@ -129,7 +138,9 @@ class Recorder:
             iterator = original(loader)
             self._beginning = None
             self._open[id(iterator)] = epoch
-            self.epochs.append(epoch)
+            self._made_by[id(iterator)] = weakref.ref(loader)
+            if not self._turned:
+                self.epochs.append(epoch)
             return iterator
 
         return __iter__
@@ -154,9 +165,15 @@ class Recorder:
             if epoch is None or os.getpid() != self._pid:
                 return original(iterator)
             requested = now()
+            if epoch.loader == self.trains and self._turned:
+                return self._in_turns(iterator, original)
             if epoch.loader == self.trains and self._is_over(requested):
                 epoch.requested.append(requested)
-                self._finish("steps")
+                if self._turns is None:
+                    self._finish("steps")
+                self._turned = True
+                self._turning()
+                return self._in_turns(iterator, original)
             if self._data_only is not None and epoch.loader == self.trains:
                 self._read(iterator, original, self._data_only)
             try:
@@ -179,11 +196,20 @@ class Recorder:
                 self._cache.append(batch)
             self._last = epoch.loader
             if epoch.loader == self.trains:
+                if self._turns is not None:
+                    self._turns.offer(batch)
                 self._count += 1
             self._begins()
             return batch
 
         return __next__
+
+    def _in_turns(self, iterator: Any, original: AnyFunction) -> Any:
+        assert self._turns is not None
+        batch = self._turns.next(self._made_by[id(iterator)](), original)
+        if batch is None:
+            self._finish("steps")
+        return batch
 
     def _again(self, epoch: Epoch) -> Any:
         """A batch that was given before; None: one is to be made. Raises StopIteration where the epoch ends."""
@@ -218,7 +244,7 @@ class Recorder:
             if os.getpid() == self._pid:
                 self._before_backward()
                 loss = tensors if isinstance(tensors, torch.Tensor) else None
-                if loss is not None and loss.numel() == 1 and len(self.losses) < _MAX_KEPT:
+                if loss is not None and loss.numel() == 1 and len(self.losses) < _MAX_KEPT and not self._turned:
                     self.losses.append(loss.detach().clone())
             return original(tensors, *args, **kwargs)
 
@@ -240,8 +266,8 @@ class Recorder:
             call()
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        self._updates += 1
-        if self._updates not in _GRADIENTS_AT:
+        self._updates += not self._turned
+        if self._turned or self._updates not in _GRADIENTS_AT:
             return
         import torch
 
@@ -288,6 +314,7 @@ class Recorder:
             ],
             "backwards": self.backwards,
             "read": self.read,
+            "turns": self._turns.found if self._turns is not None else {},
             "losses": [float(loss) for loss in self.losses],
             "gradients": self.gradients,
             "others_cpus": self._use.others_since() if self._use is not None else None,

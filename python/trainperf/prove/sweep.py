@@ -2,8 +2,11 @@
 
 1. Headroom: the loop with batches that take no time, the first ones again and again.
 2. Prediction: from what a batch costs, on the CPU and asleep, the step for each number of workers.
-3. Screening: a trial for each of the few that are predicted best.
+3. Screening: the few that are predicted best, and more as long as that helps.
 4. Proof: the cheapest within 2 % of the best, in pairs with what the script has now.
+
+Where an epoch is long, 1 is measured at the end of the first run, and 3 and 4 in one process (turns.py). Short epochs
+are compared whole, each setting in trials of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +23,14 @@ from trainperf.errors import TrainperfError
 from trainperf.prove import measure
 from trainperf.prove.changes import Change
 from trainperf.prove.prover import First, Outcome, Prover
-from trainperf.prove.sequential import ALPHA, LEAST_GAIN
+from trainperf.prove.sequential import ALPHA, LEAST_GAIN, judge
 from trainperf.prove.trial import Asked, Trial
+from trainperf.prove.turns import logs_of
 from trainperf.runfile.schema import MECHANISMS, PHASES
 
+_WATCH_S = 2.5  # of the loop, in the first run
 _CACHED = 8  # batches
+_COMPARED = 12  # batches before the turns: it must be the same training until then
 _WORTH = 0.05  # of the step: less headroom is not looked into
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SCREENED = 3  # settings that are tried at first
@@ -50,7 +56,6 @@ class Point:
     predicted_ms: float | None = None  # of a step
     measured_ms: float | None = None
     samples_per_s: float | None = None  # of the loader alone, with --data-only
-    peak_bytes: int = 0  # of the training process
     problem: str = ""  # why it was not measured
 
 
@@ -73,7 +78,7 @@ class Sweep:
 
 def sweep(prover: Prover, *, data_only: bool = False) -> Sweep:
     """Raises TrainperfError where the script cannot be tried, or has no DataLoader."""
-    first = prover.watch()
+    first = prover.watch(_WATCH_S, turns={"floor": True})
     if first.trial.loader is None:
         raise TrainperfError("this training reads no DataLoader: there is nothing to sweep")
     prover.say(first.verdict)
@@ -95,15 +100,20 @@ class _Sweeping:
         self._loader = loader
         self._now = int(loader["options"]["num_workers"] or 0)
         self._persistent = False
+        self._turns = first.trial  # the trial that took them
+        self._found: Mapping[str, Any] = {}  # what they say
         self.result = Sweep(first.step_ms, loader=loader)
 
     def all(self) -> None:
-        now = self._trial(Change())
-        self._stands(now)
+        now, rest_ms = self._first.trial, self._first.trial.record["turns"].get("floor_ms")
+        in_turns = rest_ms is not None and not self._first.plan.whole_epochs
+        if not in_turns:
+            now = self._trial(Change())
+            self._stands(now)
+            cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
+            self._stands(cached)
+            rest_ms = self._ms(cached)
         self.result.step_ms = self._ms(now)
-        cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
-        self._stands(cached)
-        rest_ms = self._ms(cached)
         self.result.headroom_ms = max(0.0, self.result.step_ms - rest_ms)
         share = self.result.headroom_ms / self.result.step_ms
         most = f"{self.result.headroom_ms:.1f} of {self.result.step_ms:.1f} ms/step ({share:.0%})"
@@ -117,14 +127,50 @@ class _Sweeping:
         others = [Point(w, 1e3 * predicted(costs, w, free)) for w in fits if w != self._now]
         self.result.grid = [Point(self._now, None, self.result.step_ms), *others]
         self._persistent = self._starts_often(costs)
-        best = self._screened()
+        took_turns = in_turns and self._in_turns()
+        if not took_turns:
+            self._screen_all()
+        best = self._cheapest()
         if best is None or best.workers == self._now:
             self.result.reason = "no setting was faster than what the script has"
             return
         change = self._change(best.workers, promised=self.result.step_ms / (best.predicted_ms or self.result.step_ms))
-        until = time.monotonic() + self._prover.left_s
-        self.result.outcome = self._prover.prove(change, self._first, until=until, alpha=ALPHA)
-        self.result.reason = self.result.outcome.reason
+        outcome = self._confirmed(change) if took_turns else None
+        if outcome is None:
+            until = time.monotonic() + self._prover.left_s
+            outcome = self._prover.prove(change, self._first, until=until, alpha=ALPHA)
+        self.result.outcome, self.result.reason = outcome, outcome.reason
+
+    def _in_turns(self) -> bool:
+        """Screens, and takes pairs, in one process. False where that cannot be."""
+        grid = [p for p in self.result.grid if p.predicted_ms is not None]
+        first = [p.workers for p in first_tried(grid)]
+        search = {
+            "now": self._now,
+            "first": first,
+            "more": [p.workers for p in grid if p.workers > max(first, default=0)],
+            "alpha": ALPHA,
+            "seconds": self._prover.left_s - 2 * self._first.trial_s,
+        }
+        epoch = None if self._persistent else self._first.plan.epoch
+        batches = max(self._first.plan.warm_up, _COMPARED)
+        timeout = self._prover.left_s + 30
+        turns = {"search": search, "epoch": epoch}
+        trial = self._prover.trials.run(Asked(Change(), self._loader, batches, turns=turns, timeout_s=timeout))
+        found = trial.record.get("turns") if trial.finished else None
+        if not found:
+            return False
+        self._turns, self._found = trial, found
+        for point in self.result.grid:
+            point.measured_ms = found["ms"].get(str(point.workers))
+            if point.measured_ms is not None and point.predicted_ms is not None:
+                self._say(point)
+        return True
+
+    def _confirmed(self, change: Change) -> Outcome | None:
+        """By a trial of its own. None where that one says otherwise."""
+        evidence = judge(logs_of(self._found["pairs"]), alpha=ALPHA)
+        return self._prover.confirm(change, self._first, self._turns, evidence)
 
     def data_only(self) -> None:
         """What the loader gives without training, for each number of workers."""
@@ -159,6 +205,8 @@ class _Sweeping:
     def _stands(self, trial: Trial) -> None:
         if not trial.finished:
             raise TrainperfError(f"a trial without a change failed: {trial.error}")
+        if not self._ms(trial):
+            raise TrainperfError("the script ends after fewer steps than before: give it a fixed number of them")
 
     def _ms(self, trial: Trial) -> float:
         return measure.step_ms(trial.record, self._first.plan)
@@ -193,8 +241,7 @@ class _Sweeping:
         epoch_s = (plan.epoch or 1_000_000) * costs.rest
         return 0.05 / epoch_s > _START_UP  # to fork some workers takes 50 ms
 
-    def _screened(self) -> Point | None:
-        """The cheapest within 2 % of the best that was tried."""
+    def _screen_all(self) -> None:
         grid = [p for p in self.result.grid if p.predicted_ms is not None]
         for point in first_tried(grid):
             self._screen(point)
@@ -206,6 +253,11 @@ class _Sweeping:
             if more is None or best.workers < least or self._prover.left_s < 10 * self._first.trial_s:
                 break
             self._screen(more)
+
+    def _cheapest(self) -> Point | None:
+        """Within 2 % of the best that was measured."""
+        tried = [p for p in self.result.grid if p.measured_ms is not None]
+        best = min(tried, key=lambda p: p.measured_ms or math.inf)
         near = [p for p in tried if (p.measured_ms or math.inf) <= (1 + LEAST_GAIN) * (best.measured_ms or 0)]
         return min(near, key=lambda p: p.workers, default=None)
 
@@ -214,8 +266,13 @@ class _Sweeping:
         if not trial.finished or trial.record["unproven"]:
             point.problem = trial.error or "; ".join(trial.record.get("unproven", []))
             return
-        point.measured_ms = self._ms(trial)
-        point.peak_bytes = trial.record["peak_bytes"]["rss"]
+        point.measured_ms = self._ms(trial) or None
+        if point.measured_ms is None:
+            point.problem = "it ends before as many steps"
+            return
+        self._say(point)
+
+    def _say(self, point: Point) -> None:
         self._prover.say(
             f"num_workers={point.workers}: {point.measured_ms:.1f} ms/step, predicted {point.predicted_ms or 0:.1f}"
         )

@@ -127,6 +127,7 @@ class Asked:
     timeout_s: float | None = None
     cached: int | None = None  # batches, which are then given again and again
     data_only: float | None = None  # seconds for which batches are read without training
+    turns: Mapping[str, Any] | None = None  # what follows in the same process, as turns.policy_of() takes it
     fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
 
 
@@ -196,6 +197,11 @@ class Trials:
                 f"there can be no sandbox here: {why}. --allow-writes lets trials write as the script does"
             )
 
+    def warm(self) -> None:
+        """Starts the process that forks trials, which takes seconds, beside a first run that needs one of its own."""
+        if self._zygote is None:
+            self._zygote = Zygote(self._command.python, self._environment(None))
+
     def run(self, asked: Asked) -> Trial:
         """One trial. What the script writes that is outside of the sandbox makes that larger, and it is run again.
 
@@ -236,6 +242,7 @@ class Trials:
             "shift": asked.shift,
             "cached": asked.cached,
             "data_only": asked.data_only,
+            "turns": dict(asked.turns) if asked.turns else None,
             "guard": self._writes != "allow",
             "free": [self._folder, *self.sandboxed],
             "sandbox": self.sandboxed,
@@ -287,8 +294,8 @@ class Trials:
 
     def _start(self, command: Command, spec: str, log: IO[bytes], asked: Asked) -> subprocess.Popen[bytes] | Forked:
         if not asked.fresh and self.may_fork and command.python == self._command.python:
-            if self._zygote is None:
-                self._zygote = Zygote(command.python, self._environment(None))
+            self.warm()
+            assert self._zygote is not None
             return self._zygote.fork(spec, log)
         return subprocess.Popen(
             [command.python, _CHILD, spec, str(os.getpid())],

@@ -28,7 +28,7 @@ def lines(found: Sweep, *, patch: str, width: int = 80) -> list[Line]:
     if found.outcome is not None:
         result += of_outcome(found.outcome, width)
     elif found.reason:
-        result += block("Result", found.reason, width, 2)
+        result += block("Found", found.reason, width, 2)
     if found.interrupted:
         result += block("Note", "interrupted: what stands above was found before", width, 2)
     return result + patch_lines(patch, width)

@@ -1,0 +1,194 @@
+"""Runs a loop on with another number of workers, in turns, in one process: a stretch of steps for each.
+
+A trial takes seconds to start, and two of them differ by chance by more than two stretches of one process do. What
+turns cannot tell, whether it is the same training, a trial of its own still does.
+
+    turns = Turns(search(...))
+    batch = turns.next(loader, original)    # in place of the loader's own; None: they are over
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from trainperf.hooks.patch import AnyFunction
+from trainperf.prove.sequential import LEAST_GAIN, MAX_PAIRS, judge
+
+# What a policy yields: a number of workers, or None for batches that take no time. It is sent milliseconds of a step.
+Policy = Generator[int | None, float, dict[str, Any]]
+
+_SECONDS, _STEPS = 0.4, 8  # of a stretch, at least
+_CACHED = 8  # batches
+_PREFETCH = 2  # batches of each worker, by default
+_AGAIN = 0.05  # above the best: near enough to be measured once more
+
+
+class Turns:
+    def __init__(self, policy: Policy, *, epoch: int | None = None) -> None:
+        """`epoch`: batches over which the start of workers is spread; None: it is not counted."""
+        self._policy = policy
+        self._spread = epoch
+        self._cache: list[Any] = []
+        self._stretch: _Stretch | None = None
+        self._workers: int | None = None
+        self.found: dict[str, Any] = {}  # what the policy says at its end
+
+    def offer(self, batch: Any) -> None:
+        """One that the loader gave before the turns."""
+        if len(self._cache) < _CACHED:
+            self._cache.append(batch)
+
+    def next(self, loader: Any, original: AnyFunction) -> Any:
+        """A batch; None when the turns are over. `original`: the iterator's __next__. Raises what the loader does."""
+        now = time.perf_counter()
+        if self._stretch is not None and not self._stretch.is_over(now):
+            return self._stretch.next()
+        try:
+            if self._stretch is None:
+                self._workers = next(self._policy)
+            else:
+                self._stretch.close()
+                self._workers = self._policy.send(self._stretch.step_ms(now, self._spread))
+        except StopIteration as end:
+            self.found = end.value
+            return None
+        self._stretch = _Stretch(self._batches(loader, original), self._workers or 0, loader)
+        return self._stretch.next()
+
+    def _batches(self, loader: Any, original: AnyFunction) -> Callable[[], tuple[Any, Any]]:
+        """Makes a source of batches: what is called for each, and what is to be ended."""
+        if self._workers is None:
+            cache = self._cache
+
+            def cached() -> tuple[Any, Any]:
+                given = iter(range(1 << 62))
+                return (lambda: cache[next(given) % len(cache)]), None
+
+            return cached
+        workers = self._workers
+
+        def made() -> tuple[Any, Any]:
+            iterator = _iterator(loader, workers)
+            return (lambda: original(iterator)), iterator
+
+        return made
+
+
+class _Stretch:
+    """From the start of the workers, which is measured by itself, to enough steps that wait for none of it."""
+
+    def __init__(self, make: Callable[[], tuple[Any, Any]], workers: int, loader: Any) -> None:
+        self._make = make
+        self._workers = workers
+        self._period = max(1, workers)  # workers that take equally long deliver in bursts
+        self._ahead = 1 + workers * int(getattr(loader, "prefetch_factor", None) or _PREFETCH)
+        self._began = time.perf_counter()
+        self._take, self._iterator = make()
+        self._delivered = 0
+        self._first = 0.0
+        self._since = 0.0
+        self._waits: list[float] = []
+
+    def next(self) -> Any:
+        asked = time.perf_counter()
+        try:
+            batch = self._take()
+        except StopIteration:  # the epoch is over, and the next one begins
+            self.close()
+            self._take, self._iterator = self._make()
+            batch = self._take()
+        now = time.perf_counter()
+        if not self._delivered:
+            self._first = now - self._began
+        else:
+            self._waits.append(now - asked)
+        self._delivered += 1
+        return batch
+
+    def is_over(self, now: float) -> bool:
+        """Asked before each batch."""
+        if self._delivered == self._ahead:
+            self._since = now
+        measured = self._delivered - self._ahead
+        return measured >= _STEPS and now - self._since >= _SECONDS and measured % self._period == 0
+
+    def step_ms(self, now: float, spread: int | None) -> float:
+        ms = 1e3 * (now - self._since) / (self._delivered - self._ahead)
+        start_up = max(0.0, self._first - statistics.median(self._waits))
+        return ms + (1e3 * start_up / spread if spread and self._workers else 0.0)
+
+    def close(self) -> None:
+        end = getattr(self._iterator, "_shutdown_workers", None)
+        if end is not None:
+            end()
+        self._iterator = None
+
+
+def _iterator(loader: Any, workers: int) -> Any:
+    """A new one of the loader, as if it had been made with so many workers."""
+    own = vars(loader)
+    before = {name: own[name] for name in ("num_workers", "prefetch_factor")}
+    own.update(num_workers=workers, prefetch_factor=(before["prefetch_factor"] or _PREFETCH) if workers else None)
+    try:
+        return loader._get_iterator()
+    finally:
+        own.update(before)
+
+
+def floor() -> Policy:
+    """The step with batches that take no time."""
+    ms = yield None
+    return {"floor_ms": ms}
+
+
+def search(
+    now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float, least_gain: float = LEAST_GAIN
+) -> Policy:
+    """Measures `first`, and `more` as long as that helps; then the fewest workers within 2 % of the best, in pairs
+    with what the loader has `now`. Returns the milliseconds of each, the best, and the pairs (without, with it).
+
+    `seconds`: after which no pair begins.
+    """
+    began = time.monotonic()
+    ms: dict[int, list[float]] = {}
+
+    def mean(workers: int) -> float:
+        return statistics.fmean(ms[workers])
+
+    for workers in (now, *first):
+        ms[workers] = [(yield workers)]
+    for workers in more:
+        best = min(ms, key=mean)
+        if best < max(ms) or time.monotonic() - began > seconds / 2:
+            break
+        ms[workers] = [(yield workers)]
+    for workers in sorted(ms, reverse=True):  # in the other direction, as the machine's speed drifts
+        if mean(workers) <= (1 + _AGAIN) * min(map(mean, ms)) or workers == now:
+            ms[workers].append((yield workers))
+    best = min(w for w in ms if mean(w) <= (1 + least_gain) * min(map(mean, ms)))
+    pairs: list[tuple[float, float]] = []
+    while best != now and len(pairs) < MAX_PAIRS and time.monotonic() - began < seconds:
+        if len(pairs) % 2 == 0:
+            without = yield now
+            with_it = yield best
+        else:
+            with_it = yield best
+            without = yield now
+        pairs.append((without, with_it))
+        if judge(logs_of(pairs), alpha=alpha, least_gain=least_gain).decision != "open":
+            break
+    return {"ms": {str(workers): mean(workers) for workers in ms}, "best": best, "pairs": pairs}
+
+
+def logs_of(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """As judge() takes them."""
+    return [math.log(without / with_it) for without, with_it in pairs]
+
+
+def policy_of(asked: Mapping[str, Any]) -> Policy:
+    """From what a trial is asked: {"floor": True}, or search()'s arguments."""
+    return floor() if asked.get("floor") else search(**asked["search"])
