@@ -72,7 +72,7 @@ TAKE_EFFECT = {
     },
     "num_workers=1,multiprocessing_context=spawn": {"num_workers": 1, "context": "spawn"},
     "threads=1": {"threads": 1},
-    "gc=off": {"gc": False},
+    "gc=off": {"gc": False, "frozen": True},
     "gc=freeze": {"frozen": True},
     "gc_threshold=12345": {"threshold": 12345},
     "switch_interval=0.001": {"switch": 0.001},

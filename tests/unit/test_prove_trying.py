@@ -24,7 +24,7 @@ from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
 from trainperf.prove import measure, prover, sandbox
 from trainperf.prove.attempt import Result, attempt
-from trainperf.prove.candidates import TRIES, candidates, explained, settings_of
+from trainperf.prove.candidates import TRIES, candidates, explained, settings_of, with_start_up
 from trainperf.prove.changes import Change
 from trainperf.prove.child import one_line
 from trainperf.prove.fingerprint import fingerprint, indices
@@ -84,7 +84,7 @@ def finding(id: str, fix: str, **more: Any) -> Any:
         ("TP101", "# make one sample of Images cheaper", ""),
         ("TP102", "DataLoader(..., num_workers=...)  # more than it has now", ""),
         ("TP308", "torch.set_num_threads(2)  # or raise the limit", "threads=2"),
-        ("TP303", "import gc\ngc.collect(); gc.freeze()", "gc=freeze"),
+        ("TP303", "import gc\ngc.collect(); gc.freeze(); gc.disable()  # once, after setup", "gc=off"),
         ("TP311", "torch.optim.Adam(..., fused=True)", "fused=True"),
         ("TP506", 'model = torch.compile(model, mode="reduce-overhead")  # x', "compile=reduce-overhead"),
         ("TP506", "model = torch.compile(model)  # fewer kernels", "compile=default"),
@@ -99,15 +99,23 @@ def test_settings_are_read_from_a_findings_own_fix(id: str, fix: str, settings: 
 def test_the_most_promising_comes_first_and_none_twice() -> None:
     found = candidates(
         [
-            finding("TP303", "gc.freeze()", cost_ms_per_step=2.0),
+            finding("TP303", "gc.disable()", cost_ms_per_step=2.0),
             finding("TP101", "DataLoader(..., num_workers=2)", cost_ms_per_step=6.0, fix_share=0.5),
             finding("TP102", "DataLoader(..., num_workers=2)", cost_ms_per_step=1.0),
             finding("TP602", "torch.set_num_threads(1)", by_others=True),
         ],
         step_ms=10.0,
     )
-    assert [str(c) for c in found] == ["num_workers=2", "gc=freeze"]
+    assert [str(c) for c in found] == ["num_workers=2", "gc=off"]
     assert found[0].promised == pytest.approx(10 / 7) and found[0].finding == "TP101"
+
+
+def test_the_start_of_workers_is_taken_from_what_is_promised() -> None:
+    change = replace(Change.parse("num_workers=5"), promised=4.0)
+    promised = [with_start_up(change, 10.0, epoch).promised for epoch in (None, 10_000, 90)]
+    assert promised == [4.0, pytest.approx(4.0, rel=0.01), pytest.approx(10 / 3.5)]  # 5 times 18 ms over 90 steps of 10
+    threads = replace(Change.parse("threads=1"), promised=4.0)
+    assert with_start_up(threads, 10.0, 90) == threads
 
 
 def test_each_rule_that_may_be_tried_exists_and_explain_says_so(capsys: pytest.CaptureFixture[str]) -> None:

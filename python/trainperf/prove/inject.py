@@ -17,6 +17,7 @@ _LOADER_OPTIONS = (
     "num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor", "drop_last", "in_order",
 )  # fmt: skip
 _FIND_MODELS = 2  # backwards in which outermost modules are found; less than the shortest warm-up
+_SELDOM = 500  # backwards from one collection to the next, as TP303 advises
 _NOT_COMPILED = "nothing was compiled: TORCH_LOGS=graph_breaks names the lines that prevent it"
 # Samplers that draw no random order; the last is what a stream has.
 _IN_ORDER = ("SequentialSampler", "_InfiniteConstantSampler", "NoneType")
@@ -171,12 +172,18 @@ class Injection:
 
     def _gc(self) -> None:
         gc.collect()
+        gc.freeze()
         if self._settings["gc"] == "freeze":
-            gc.freeze()
             self._proofs["gc"] = lambda: "" if gc.get_freeze_count() else "was undone by the script"
-        else:
-            gc.disable()
-            self._proofs["gc"] = lambda: "was switched on again by the script" if gc.isenabled() else ""
+            return
+        gc.disable()
+        self._recorder.at_backward.append(self._collect_seldom)
+        self._proofs["gc"] = lambda: "was switched on again by the script" if gc.isenabled() else ""
+
+    def _collect_seldom(self) -> None:
+        self._count("backwards")
+        if self._counts["backwards"] % _SELDOM == 0:
+            gc.collect()
 
     def _switch_interval(self) -> None:
         value = self._settings["switch_interval"]

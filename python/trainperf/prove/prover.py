@@ -14,7 +14,7 @@ from typing import Any, Literal
 import trainperf
 from trainperf.errors import TrainperfError
 from trainperf.prove import measure, same_training
-from trainperf.prove.candidates import candidates
+from trainperf.prove.candidates import candidates, with_start_up
 from trainperf.prove.changes import Change
 from trainperf.prove.machine import free_bytes
 from trainperf.prove.main_guard import why_no_workers
@@ -120,7 +120,8 @@ class Prover:
         with trainperf.open(trial.run_file) as run:
             judged = run.judged
             step_ms = run.wall_ns / max(1, run.step_count) / 1e6
-            advised = candidates(judged.findings, step_ms)
+            found = candidates(judged.findings, step_ms)
+            advised = [with_start_up(change, step_ms, plan.epoch) for change in found]
             tried = {change.finding for change in advised}
             untried = [f"{f.id} {f.slug}" for f in judged.findings if f.severity != "info" and f.id not in tried]
             verdict = judged.verdict.text
