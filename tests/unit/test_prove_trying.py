@@ -232,6 +232,24 @@ def test_a_disturbed_pair_is_run_again_whichever_side_was_faster() -> None:
 # What is not even tried
 
 
+@pytest.mark.parametrize(
+    ("change", "epoch", "whole", "can"),
+    [
+        ("num_workers=2", 1000, False, True),
+        ("num_workers=2,persistent_workers=True", 1000, False, True),
+        ("num_workers=2", 10, True, False),  # short epochs are compared whole
+        ("num_workers=2", None, False, False),
+        ("num_workers=2,threads=1", 1000, False, False),
+        ("pin_memory=True", 1000, False, False),
+    ],
+)
+def test_workers_of_long_epochs_are_compared_in_one_process(
+    change: str, epoch: int | None, whole: bool, can: bool
+) -> None:
+    first: Any = SimpleNamespace(plan=measure.Plan(200, 16, whole, epoch, 0.01))
+    assert prover._by_turns(Change.parse(change), first) is can
+
+
 GIB = 1 << 30
 
 

@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from trainperf.prove import turns
-from trainperf.prove.turns import Policy, Turns, floor, logs_of, search
+from trainperf.prove.turns import Policy, Turns, floor, logs_of, paired, search
 
 NOISE = 0.03
 
@@ -29,7 +29,9 @@ def answered(policy: Policy, ms: Callable[[int], float]) -> tuple[dict[str, Any]
         return end.value, asked
 
 
-def found(step_ms: Mapping[int, float], *, now: int = 0, seed: int = 0, noise: float = NOISE) -> tuple[dict[str, Any], list[int]]:
+def found(
+    step_ms: Mapping[int, float], *, now: int = 0, seed: int = 0, noise: float = NOISE
+) -> tuple[dict[str, Any], list[int]]:
     r = random.Random(seed)
     first = [w for w in step_ms if w != now][:3]
     more = [w for w in step_ms if w > max(first)]
@@ -65,6 +67,14 @@ def test_settings_that_are_alike_are_not_proven(seed: int) -> None:
 
     result, _ = found({0: 10.0, 1: 10.0, 2: 10.0, 3: 10.0}, seed=seed)
     assert judge(logs_of(result["pairs"])).decision != "won"
+
+
+def test_pairs_alone_are_taken_until_the_evidence_is_enough() -> None:
+    r = random.Random(1)
+    policy = paired(1, 4, alpha=0.01, seconds=60.0)
+    result, asked = answered(policy, lambda workers: 8.0 / workers * math.exp(r.gauss(0, NOISE)))
+    assert set(result) == {"pairs"} and asked[:4] == [1, 4, 4, 1] and 4 <= len(result["pairs"]) <= 6
+    assert all(log > 1 for log in logs_of(result["pairs"]))
 
 
 def test_no_pair_begins_after_the_time() -> None:

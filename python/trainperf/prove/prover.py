@@ -20,8 +20,9 @@ from trainperf.prove.machine import free_bytes
 from trainperf.prove.main_guard import why_no_workers
 from trainperf.prove.same_training import Sameness
 from trainperf.prove.schedule import Measured, Proof, Stop, prove
-from trainperf.prove.sequential import MIN_PAIRS, Evidence
+from trainperf.prove.sequential import MAX_PAIRS, MIN_PAIRS, Evidence, judge
 from trainperf.prove.trial import Asked, Trial, Trials
+from trainperf.prove.turns import FEWEST_STEPS, logs_of
 from trainperf.runfile.schema import CAUSES
 
 Verdict = Literal["proven", "no_gain", "changes_results", "not_applied", "failed", "undecided"]
@@ -32,6 +33,8 @@ _WATCH_S = 5.0  # of the loop, in the first run
 _SLOWER = 3.0  # times a trial without the change: then it hangs
 _HANGS_S = 30.0  # on top of that
 _SHIFTED = (1, 2)  # seeds of further runs without the change, where numbers must be judged by their spread
+_TURN_S = 0.7  # that a stretch of turns takes with the start of its workers, at least
+_COMPARED = 12  # batches before turns: it must be the same training until then
 _PREFETCH = 2  # batches of each worker, by default
 _MEMORY_SHARE = 0.5  # of what is free that workers may take
 _OTHERWISE = 1.3  # by which the gain of one trial may lie outside the interval of pairs in one process
@@ -140,7 +143,8 @@ class Prover:
         if not changes:
             return
         what = f"{len(changes)} changes" if len(changes) > 1 else str(changes[0])
-        pairs = 2 * MIN_PAIRS * first.trial_s * len(changes)
+        turns = 2 * (first.trial_s + MIN_PAIRS * max(_TURN_S, FEWEST_STEPS * first.plan.step_s))
+        pairs = sum(turns if _by_turns(c, first) else 2 * MIN_PAIRS * first.trial_s for c in changes)
         unit = f"trials of {first.plan.batches} steps, about {first.trial_s:.0f} s each"
         enough = f"{_minutes(pairs)} or more, at most {_minutes(self.budget_s)}"
         short = f"a proof takes {_minutes(pairs)} or more, and the budget is {_minutes(self.budget_s)}"
@@ -158,6 +162,15 @@ class Prover:
         refused = self.refused(change, first)
         if refused:
             return Outcome(change, "not_applied", refused)
+        outcome = None
+        if base == _NOTHING and _by_turns(change, first):
+            outcome = self._in_turns(change, first, until=until, alpha=alpha)
+        return outcome or self.prove_by_trials(change, first, base=base, until=until, alpha=alpha)
+
+    def prove_by_trials(
+        self, change: Change, first: First, *, base: Change = _NOTHING, until: float, alpha: float
+    ) -> Outcome:
+        """Each side of a pair is a process of its own."""
         if base != self._base:
             self._base, self._baselines, self._shifted = base, [], []
         whole = change if change.against else change.on(base)
@@ -198,14 +211,18 @@ class Prover:
         causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
         self._keep_runs(change, kept)
         verdict, reason = self._verdict(change, proof)
-        cpus = first.trial.record["cpus"]
-        if verdict == "no_gain" and change.of_loader.get("num_workers") and cpus < len(os.sched_getaffinity(0)):
-            reason += f"; the script keeps its process on {cpus} CPU{'s' if cpus > 1 else ''}, and workers inherit that"
-        busy = sum(others) / len(others) if others else 0.0
-        if verdict in ("no_gain", "undecided") and busy >= _BUSY:
-            reason += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
+        reason += self._circumstances(change, first, verdict, sum(others) / len(others) if others else 0.0)
         same = next((kind for kind in ("alike", "rounding", "same") if kind in kinds), "")
         return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated, same)
+
+    def _circumstances(self, change: Change, first: First, verdict: Verdict, busy: float) -> str:
+        """Why there may be no more gain here; `busy`: CPUs that other programs used."""
+        found, cpus = "", first.trial.record["cpus"]
+        if verdict == "no_gain" and change.of_loader.get("num_workers") and cpus < len(os.sched_getaffinity(0)):
+            found += f"; the script keeps its process on {cpus} CPU{'s' if cpus > 1 else ''}, and workers inherit that"
+        if verdict in ("no_gain", "undecided") and busy >= _BUSY:
+            found += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
+        return found
 
     def _keep_runs(self, change: Change, kept: Mapping[str, Trial]) -> None:
         if not self._keep or len(kept) < 2:
@@ -245,6 +262,29 @@ class Prover:
             raise _Refuted("changes_results", "it ends before as many steps")
         return trial, same
 
+    def _in_turns(self, change: Change, first: First, *, until: float, alpha: float) -> Outcome | None:
+        """None where they cannot be taken."""
+        loader = first.trial.loader or {}
+        paired = {
+            "now": int(loader["options"]["num_workers"] or 0),
+            "other": int(change.of_loader["num_workers"]),
+            "alpha": alpha,
+            "seconds": until - time.monotonic() - 2 * first.trial_s,
+        }
+        trial = self.turns(first, {"paired": paired, "epoch": first.plan.epoch}, until=until)
+        if trial is None or not trial.record["turns"]["pairs"]:
+            return None
+        evidence = judge(logs_of(trial.record["turns"]["pairs"]), alpha=alpha)
+        self.say(f"{change}: {words(evidence)} after {evidence.pairs} pairs in one process")
+        return self.confirm(change, first, trial, evidence)
+
+    def turns(self, first: First, turns: Mapping[str, Any], *, until: float) -> Trial | None:
+        """A trial without a change that goes on by turns. None where it could not."""
+        batches = max(first.plan.warm_up, _COMPARED)
+        timeout = max(0.0, until - time.monotonic()) + _HANGS_S
+        trial = self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
+        return trial if trial.finished and trial.record["turns"] else None
+
     def confirm(self, change: Change, first: First, baseline: Trial, evidence: Evidence) -> Outcome | None:
         """Of a change whose pairs were taken in one process, `baseline`: a trial with it says whether it takes effect
         and is the same training. None where that one is another time faster than the pairs say."""
@@ -261,7 +301,8 @@ class Prover:
         if not low / _OTHERWISE < gain < high * _OTHERWISE:
             return None
         notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason])]
-        verdict, reason = self._verdict(change, Proof(evidence, 0))
+        verdict, reason = self._verdict(change, Proof(evidence, 0, "time" if evidence.pairs < MAX_PAIRS else ""))
+        reason += self._circumstances(change, first, verdict, baseline.record["others_cpus"] or 0.0)
         causes = causes_of(first.trial, trial)
         self._keep_runs(change, {"without": first.trial, "with": trial})
         return Outcome(
@@ -321,6 +362,18 @@ class Prover:
                 if need > _MEMORY_SHARE * free:
                     return f"{workers} workers may take {need / 2**30:.1f} GiB, over half of the free {what}"
         return ""
+
+
+def _by_turns(change: Change, first: First) -> bool:
+    """Whether one process can go on with it, and without it."""
+    names = {name for name, _ in change.settings}
+    return (
+        "num_workers" in names
+        and names <= {"num_workers", "persistent_workers"}
+        and not (change.against or change.patch)
+        and first.plan.epoch is not None
+        and not first.plan.whole_epochs
+    )
 
 
 def _hint(error: str) -> str:

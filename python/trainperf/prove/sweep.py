@@ -30,7 +30,6 @@ from trainperf.runfile.schema import MECHANISMS, PHASES
 
 _WATCH_S = 2.5  # of the loop, in the first run
 _CACHED = 8  # batches
-_COMPARED = 12  # batches before the turns: it must be the same training until then
 _WORTH = 0.05  # of the step: less headroom is not looked into
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SCREENED = 3  # settings that are tried at first
@@ -138,7 +137,7 @@ class _Sweeping:
         outcome = self._confirmed(change) if took_turns else None
         if outcome is None:
             until = time.monotonic() + self._prover.left_s
-            outcome = self._prover.prove(change, self._first, until=until, alpha=ALPHA)
+            outcome = self._prover.prove_by_trials(change, self._first, until=until, alpha=ALPHA)
         self.result.outcome, self.result.reason = outcome, outcome.reason
 
     def _in_turns(self) -> bool:
@@ -153,16 +152,13 @@ class _Sweeping:
             "seconds": self._prover.left_s - 2 * self._first.trial_s,
         }
         epoch = None if self._persistent else self._first.plan.epoch
-        batches = max(self._first.plan.warm_up, _COMPARED)
-        timeout = self._prover.left_s + 30
-        turns = {"search": search, "epoch": epoch}
-        trial = self._prover.trials.run(Asked(Change(), self._loader, batches, turns=turns, timeout_s=timeout))
-        found = trial.record.get("turns") if trial.finished else None
-        if not found:
+        until = time.monotonic() + self._prover.left_s
+        trial = self._prover.turns(self._first, {"search": search, "epoch": epoch}, until=until)
+        if trial is None:
             return False
-        self._turns, self._found = trial, found
+        self._turns, self._found = trial, trial.record["turns"]
         for point in self.result.grid:
-            point.measured_ms = found["ms"].get(str(point.workers))
+            point.measured_ms = self._found["ms"].get(str(point.workers))
             if point.measured_ms is not None and point.predicted_ms is not None:
                 self._say(point)
         return True

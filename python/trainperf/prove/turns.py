@@ -21,7 +21,9 @@ from trainperf.prove.sequential import LEAST_GAIN, MAX_PAIRS, judge
 # What a policy yields: a number of workers, or None for batches that take no time. It is sent milliseconds of a step.
 Policy = Generator[int | None, float, dict[str, Any]]
 
-_SECONDS, _STEPS = 0.4, 8  # of a stretch, at least
+FEWEST_STEPS = 8  # of a stretch
+_SECONDS = 0.4  # of one, at least
+_SETTLES_S = 0.1  # what storage read ahead while nobody asked, between two stretches, is used up
 _CACHED = 8  # batches
 _PREFETCH = 2  # batches of each worker, by default
 _AGAIN = 0.05  # above the best: near enough to be measured once more
@@ -89,6 +91,7 @@ class _Stretch:
         self._began = time.perf_counter()
         self._take, self._iterator = make()
         self._delivered = 0
+        self._passed = 0  # before those that are measured
         self._first = 0.0
         self._since = 0.0
         self._waits: list[float] = []
@@ -111,13 +114,13 @@ class _Stretch:
 
     def is_over(self, now: float) -> bool:
         """Asked before each batch."""
-        if self._delivered == self._ahead:
-            self._since = now
-        measured = self._delivered - self._ahead
-        return measured >= _STEPS and now - self._since >= _SECONDS and measured % self._period == 0
+        if not self._passed and self._delivered >= self._ahead and now - self._began >= self._first + _SETTLES_S:
+            self._passed, self._since = self._delivered, now
+        measured = self._delivered - self._passed if self._passed else 0
+        return measured >= FEWEST_STEPS and now - self._since >= _SECONDS and measured % self._period == 0
 
     def step_ms(self, now: float, spread: int | None) -> float:
-        ms = 1e3 * (now - self._since) / (self._delivered - self._ahead)
+        ms = 1e3 * (now - self._since) / (self._delivered - self._passed)
         start_up = max(0.0, self._first - statistics.median(self._waits))
         return ms + (1e3 * start_up / spread if spread and self._workers else 0.0)
 
@@ -145,13 +148,9 @@ def floor() -> Policy:
     return {"floor_ms": ms}
 
 
-def search(
-    now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float, least_gain: float = LEAST_GAIN
-) -> Policy:
-    """Measures `first`, and `more` as long as that helps; then the fewest workers within 2 % of the best, in pairs
-    with what the loader has `now`. Returns the milliseconds of each, the best, and the pairs (without, with it).
-
-    `seconds`: after which no pair begins.
+def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float) -> Policy:
+    """Measures `first`, and `more` as long as that helps; then the fewest workers within 2 % of the best, as paired()
+    does. Returns the milliseconds of each, the best, and the pairs.
     """
     began = time.monotonic()
     ms: dict[int, list[float]] = {}
@@ -169,19 +168,31 @@ def search(
     for workers in sorted(ms, reverse=True):  # in the other direction, as the machine's speed drifts
         if mean(workers) <= (1 + _AGAIN) * min(map(mean, ms)) or workers == now:
             ms[workers].append((yield workers))
-    best = min(w for w in ms if mean(w) <= (1 + least_gain) * min(map(mean, ms)))
+    best = min(w for w in ms if mean(w) <= (1 + LEAST_GAIN) * min(map(mean, ms)))
+    left = seconds - (time.monotonic() - began)
+    found = (yield from paired(now, best, alpha=alpha, seconds=left)) if best != now else {"pairs": []}
+    return {"ms": {str(workers): mean(workers) for workers in ms}, "best": best, **found}
+
+
+def paired(now: int, other: int, *, alpha: float, seconds: float) -> Policy:
+    """Pairs of what the loader has `now` and `other` workers, until the evidence is enough. Returns the milliseconds
+    of each pair (without, with it).
+
+    `seconds`: after which none begins.
+    """
+    began = time.monotonic()
     pairs: list[tuple[float, float]] = []
-    while best != now and len(pairs) < MAX_PAIRS and time.monotonic() - began < seconds:
+    while len(pairs) < MAX_PAIRS and time.monotonic() - began < seconds:
         if len(pairs) % 2 == 0:
             without = yield now
-            with_it = yield best
+            with_it = yield other
         else:
-            with_it = yield best
+            with_it = yield other
             without = yield now
         pairs.append((without, with_it))
-        if judge(logs_of(pairs), alpha=alpha, least_gain=least_gain).decision != "open":
+        if judge(logs_of(pairs), alpha=alpha).decision != "open":
             break
-    return {"ms": {str(workers): mean(workers) for workers in ms}, "best": best, "pairs": pairs}
+    return {"pairs": pairs}
 
 
 def logs_of(pairs: Sequence[tuple[float, float]]) -> list[float]:
@@ -190,5 +201,7 @@ def logs_of(pairs: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def policy_of(asked: Mapping[str, Any]) -> Policy:
-    """From what a trial is asked: {"floor": True}, or search()'s arguments."""
-    return floor() if asked.get("floor") else search(**asked["search"])
+    """From what a trial is asked: {"floor": True}, or the arguments of one of the others."""
+    if "paired" in asked:
+        return paired(**asked["paired"])
+    return search(**asked["search"]) if "search" in asked else floor()
