@@ -4,7 +4,7 @@
 #
 #   scripts/system.sh make SUITE ARCH PACKAGE...     prints its folder; does nothing where it is there
 #   scripts/system.sh run FOLDER COMMAND...          with this repository at the path that it has here
-#   scripts/system.sh mirror                         the mirror of Debian that it takes
+#   scripts/system.sh mirror [SUITE]                 the mirror that it takes for that suite, or for Debian's
 #
 # DEBIAN_MIRROR and UBUNTU_MIRROR name other mirrors than apt's own and archive.ubuntu.com.
 # Exits with 75 and says why where the system cannot be had: not root, no debootstrap, no mirror, no qemu.
@@ -22,9 +22,10 @@ install() {
     without "there is no $program, and apt-get cannot install $*"
 }
 
-# The first of apt's mirrors that is Debian's.
-debian_mirror() {
+# The first of apt's mirrors that is Debian's, or one of Ubuntu's for a suite of Ubuntu's.
+mirror_of() {  # SUITE
   local mirror
+  case $1 in focal | jammy | noble | resolute) echo "${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}"; return ;; esac
   mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{sources,list} 2>/dev/null || true; } |
     sed -nE 's/^URIs: (\S+).*/\1/p; s/^deb (\[.*\] )?(\S+) .*/\2/p' | grep -E '/debian/?$' | head -n 1 || true)
   mirror=${DEBIAN_MIRROR:-$mirror}
@@ -41,10 +42,8 @@ make_system() { # SUITE ARCH PACKAGE...
     [ "$(id -u)" = 0 ] || without "to make $root takes root"
     install debootstrap debootstrap
     unshare --mount true 2>/dev/null || without "no mounts may be made here"
-    case $suite in
-      focal | jammy | noble) mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu} script=gutsy components=main,universe ;;
-      *) mirror=$(debian_mirror) ;;
-    esac
+    mirror=$(mirror_of "$suite")
+    case $suite in focal | jammy | noble | resolute) script=gutsy components=main,universe ;; esac
     rm -rf "$root" "$root.new"
     mkdir -p "${root%/*}"
     # Keys of a newer release may be unknown here; it is a system for tests. The first stage only fetches and unpacks.
@@ -84,6 +83,6 @@ run_in() { # FOLDER COMMAND...: all mounts end with it
 case "${1:-}" in
   make) shift; make_system "$@" ;;
   run) shift; run_in "$@" ;;
-  mirror) debian_mirror ;;
+  mirror) mirror_of "${2:-}" ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
