@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
 from runfiles_devices import UNTRACED
-from trainperf.findings.vocabulary import CAUSES
 from trainperf.runfile import Traced
 from trainperf.runfile.device_estimate import _t, estimate
 from trainperf.runfile.records import DeviceSteps, StepTable
+from trainperf.runfile.schema import CAUSES
 
 LAUNCH, DATA, IO = (CAUSES.index(cause) for cause in ("launch", "data_wait", "blocked_io"))
 DEVICE = [f for f in DeviceSteps.__dataclass_fields__ if f not in ("idle_causes_ns", "untraced", "untraced_ns")]

@@ -1,7 +1,7 @@
 """What a device did in the steps in which its work was not traced, estimated from those in which it was.
 
 The host's side is known of every step. Of a step that was not traced, the idle time of a cause is the mean over traced
-steps, plus a slope times what the host has more of that cause than these: a regression estimator, as of survey
+steps, plus a slope times what the host has more of that cause than these: a difference estimator, as of survey
 sampling. So a step in which the host stalls is told by its own stall, and the mean of all is that of steps chosen by
 chance, whatever the slope. The rest of its time the device was busy.
 
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WARM_UP, _APART = 16, 32 | 64 | 128  # StepFlag: validation, checkpoint, an epoch's begin
-# What the host does for long leaves the device idle: the slope that is taken where traced steps do not tell, as none of
-# them had such a stall. Of the others the device does not idle for as long as the host is in them.
-_STALLS: Final = tuple(cause not in ("gpu_wait", "launch", "collective", "compute", "unknown") for cause in CAUSES)
-_KNOWN: Final = 0.03  # of a step's time: below such a scatter of the host's time the slope is not told by the data
-_UNSURE: Final = (
-    0.2  # of such a slope: two standard errors are from 0.6 to 1, of a stall that the device's queue may hide
-)
+# What the host does for long leaves the device idle. Of the others it does not idle for as long as the host is in them,
+# unless the host sets the pace.
+_STALLS: Final = [cause not in ("gpu_wait", "launch", "collective", "compute", "unknown") for cause in CAUSES]
+_SLOPES: Final = (np.ones(len(CAUSES)), np.array(_STALLS, dtype=np.float64))
+_KNOWN: Final = 0.03  # of a step's time: a cause whose time scatters by less was not seen to stall
+_UNSURE: Final = 0.2  # of such a cause's slope: a stall may be shorter than what the device has in its queue
 _LEVEL: Final = 0.95
 _TIMES: Final = ("idle_causes_ns", "busy_ns", "idle_ns", "untraced", "untraced_ns", "incomplete")
 _LAUNCHES: Final = ("launch_kernel", "launch_graph", "memset")
@@ -132,14 +131,18 @@ def _sample(table: StepTable, measured: DeviceSteps) -> _Sample:
 
 
 def _slopes(sample: _Sample, host: Float64Array, idle: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """(causes,): how much longer the device idles for each nanosecond more of the host's; and the standard errors."""
+    """(causes,): how much longer the device idles for each nanosecond more of the host's; and the standard errors.
+
+    Where the host sets the pace the device's work of a step is the same, and all the rest of it is idle. Where the
+    device does, it idles for stalls alone. Whichever leaves the lesser scatter; no slope is fitted, as few steps hold
+    most of what differs, and a slope that is fitted to them is biased.
+    """
     x, y = host[sample.rows], idle[sample.rows]
     weights = sample.steps / sample.steps.sum()
     x, y = x - weights @ x, y - weights @ y
+    slopes = min(_SLOPES, key=lambda of: float(weights @ ((y - of * x).sum(axis=1) ** 2)))
     usual = (_KNOWN * float(weights @ host[sample.rows].sum(axis=1))) ** 2
-    prior = np.array(_STALLS, dtype=np.float64)
-    scatter = weights @ (x * x) + usual
-    return ((weights @ (x * y) + usual * prior) / scatter).clip(0.0, 1.0), _UNSURE * np.sqrt(usual / scatter)
+    return slopes, _UNSURE * np.sqrt(usual / (weights @ (x * x) + usual))
 
 
 def _within(guess: Float64Array, room: Float64Array, untraced: Int64Array) -> Float64Array:

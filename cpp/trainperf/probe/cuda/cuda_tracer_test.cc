@@ -395,6 +395,46 @@ TEST_F(CudaTracerTest, ThreadsThatLaunchWhileItDrainsPausesAndChangesTiersLoseNo
   EXPECT_GT(batch_.ops.size(), 100u);
 }
 
+// As windows come and go while threads of the program's own launch, copy and wait: with callbacks, and with records.
+TEST_F(CudaTracerTest, ThreadsThatLaunchWhileTiersComeAndGoLoseNothing) {
+  for (const bool by_records : {false, true}) {
+    FAKE(fake_, reset)();
+    FAKE(fake_, set_worker)(1);
+    FAKE(fake_, set_nested_driver_calls)(by_records ? 0 : 1);
+    by_records ? StartByRecords() : Start();
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        while (!stop.load()) {
+          for (int i = 0; i < 20; ++i) FAKE(fake_, launch)("kernel", t, 1000);
+          FAKE(fake_, copy)(1 << 20, 1, 0, t, 1000);
+          FAKE(fake_, call)(0, 20, 0, 0);
+          FAKE(fake_, synchronize)();
+        }
+      });
+    }
+    const int64_t until = NowNs() + 400 * kMs;
+    int changes = 0;
+    for (; NowNs() < until; ++changes) {
+      tracer_->SetTier(changes % 2 == 0 ? CudaTier::kSync : CudaTier::kFull);
+      if (changes % 5 == 0) Drain();
+      usleep(300);
+    }
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    tracer_->SetTier(CudaTier::kFull);
+    FAKE(fake_, launch)("last", 9, 1000);
+    tracer_->Stop(&batch_);
+    EXPECT_GT(changes, 20);
+    EXPECT_GT(batch_.ops.size(), 100u);
+    ExpectNothingLost();
+    ExpectLeftAsItWas();
+    tracer_.reset();
+    batch_ = DecodedBatch();
+  }
+}
+
 TEST(CudaTracerWithoutDriver, SaysSoAtOnce) {
   if (dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW) != nullptr) GTEST_SKIP() << "another test has loaded a driver";
   if (void* real = dlopen("libcuda.so.1", RTLD_LAZY)) {

@@ -67,6 +67,8 @@ void TraceWindows::CloseWindow(int64_t now_ns, int64_t passed, int64_t cost_ns) 
     const double of_steps = static_cast<double>(cost_ns - begun_cost_ns_) - (first_ ? 0 : 2 * switch_ns_);
     step_cost_ns_ = std::max(of_steps, 0.0) / static_cast<double>(steps);
   }
+  // What the start cost beyond its credit, for being told late, is not made up for: the next window would be far off.
+  if (first_) left_ns_ = std::max(left_ns_, -static_cast<double>(kCreditNs));
   first_ = false;
   lean_since_ns_ = now_ns;
   lean_cost_ns_ = cost_ns;
