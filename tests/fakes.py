@@ -20,7 +20,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "cpp" / "trainperf" / "testing"
 _PARTS = {
-    "libfakecupti.so": ["fake_buffers.cc", "fake_controls.cc", "fake_cupti.cc", "fake_gpu.cc"],
+    "libfakecupti.so": [
+        *("fake_buffers.cc", "fake_controls.cc", "fake_cupti.cc", "fake_gpu.cc", "plan_windows.cc"),
+        "../probe/cuda/trace_windows.cc",
+    ],
     "libfakecuda.so": ["fake_cuda.cc", "-Wl,-soname,libcuda.so.1"],
 }
 
@@ -57,7 +60,10 @@ class Gpu:
         self.cuda = ctypes.CDLL(cuda, mode=ctypes.RTLD_GLOBAL)
         self.fake = ctypes.CDLL(cupti)
         number = {"i": ctypes.c_int, "u": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64}
-        for name, arguments in (("launch", "suq"), ("copy", "Qiiuq"), ("call", "iuqu"), ("overhead_call", "uq")):
+        for name, arguments in (
+            *(("launch", "suq"), ("copy", "Qiiuq"), ("call", "iuqu"), ("overhead_call", "uq")),
+            *(("set_costs", "qqqq"), ("work", "q")),
+        ):
             kinds = [ctypes.c_char_p if kind == "s" else number[kind] for kind in arguments]
             getattr(self.fake, f"fakecupti_{name}").argtypes = kinds
         self.fake.fakecupti_step_clock.argtypes = [ctypes.c_int64]
@@ -94,6 +100,13 @@ class Gpu:
 
     def module_load(self, *, ms: float) -> None:
         self.fake.fakecupti_overhead_call(5 << 16, int(ms * 1e6))
+
+    def costs(self, *, kernel_us: float, call_us: float, kind_us: float = 0, callback_us: float = 0) -> None:
+        """What tracing takes of the thread that is traced: fakecupti_set_costs."""
+        self.fake.fakecupti_set_costs(*(round(us * 1e3) for us in (kernel_us, call_us, kind_us, callback_us)))
+
+    def work(self, *, us: float) -> None:
+        self.fake.fakecupti_work(round(us * 1e3))
 
     def count(self, what: str) -> int:
         return int(getattr(self.fake, f"fakecupti_{what}")())

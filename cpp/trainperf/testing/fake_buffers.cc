@@ -88,6 +88,11 @@ int64_t SleepUntilNs(int64_t monotonic_ns) {
   return MonotonicNs();
 }
 
+void SpinUntilNs(int64_t monotonic_ns) {
+  while (MonotonicNs() < monotonic_ns) {
+  }
+}
+
 uint64_t TicksAt(int64_t monotonic_ns) {
   // CLOCK_REALTIME, but as a function of CLOCK_MONOTONIC, so that a test's times are exact.
   static const int64_t realtime_ns = ReadClock(CLOCK_REALTIME) - MonotonicNs();

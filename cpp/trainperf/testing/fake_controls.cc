@@ -74,6 +74,7 @@ void fakecupti_reset() {
   state.requests = state.disordered = 0;
   state.delivered = state.to_thief = 0;
   state.worker_on = false;
+  fakecupti_set_costs(0, 0, 0, 0);
 }
 
 void fakecupti_set_version(uint32_t version) {
@@ -133,6 +134,15 @@ void fakecupti_set_reverse_delivery(int on) {
   const Lock lock(Get().mutex);
   Get().reverse = on != 0;
 }
+
+void fakecupti_set_costs(int64_t kernel_ns, int64_t call_ns, int64_t kind_ns, int64_t callback_ns) {
+  Get().kernel_cost_ns = kernel_ns;
+  Get().call_cost_ns = call_ns;
+  Get().kind_cost_ns = kind_ns;
+  Get().callback_cost_ns = callback_ns;
+}
+
+void fakecupti_work(int64_t ns) { fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + ns); }
 
 void fakecupti_set_nested_driver_calls(int on) {
   const Lock lock(Get().mutex);

@@ -98,6 +98,7 @@ FAKE_EXPORT int cuptiEnableCallback(uint32_t enable, void* subscriber, int domai
     ++State().disordered;
     return kInvalidParameter;
   }
+  fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().callback_cost_ns);
   if (enable != 0) {
     State().called_back.insert({domain, cbid});
   } else {
@@ -118,6 +119,7 @@ FAKE_EXPORT int cuptiActivityRegisterCallbacks(cupti::BufferRequested requested,
 FAKE_EXPORT int cuptiActivityEnable(uint32_t kind) {
   FAKE_SCRIPTED("cuptiActivityEnable");
   if (State().completed == nullptr) ++State().disordered;  // its records would have nowhere to go
+  fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().kind_cost_ns);
   State().kinds.insert(kind);
   if (kind == cupti::kKindRuntime) State().runtime_calls.clear();
   if (kind == cupti::kKindDriver) State().driver_calls.clear();
@@ -126,6 +128,7 @@ FAKE_EXPORT int cuptiActivityEnable(uint32_t kind) {
 
 FAKE_EXPORT int cuptiActivityDisable(uint32_t kind) {
   FAKE_SCRIPTED("cuptiActivityDisable");
+  fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().kind_cost_ns);
   State().kinds.erase(kind);
   if (kind == cupti::kKindRuntime) State().runtime_calls.clear();
   if (kind == cupti::kKindDriver) State().driver_calls.clear();

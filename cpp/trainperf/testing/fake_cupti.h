@@ -48,6 +48,11 @@ void fakecupti_steal_callbacks(int on);
 // A launch also makes a driver's record within the runtime's, when that call is traced.
 void fakecupti_set_nested_driver_calls(int on);
 
+// What tracing takes of the thread that is traced, in nanoseconds: each kernel's record, each call that calls back (at
+// both ends together), and each switching of one kind, or of one call's callback. At first nothing.
+void fakecupti_set_costs(int64_t kernel_ns, int64_t call_ns, int64_t kind_ns, int64_t callback_ns);
+void fakecupti_work(int64_t ns);  // the calling thread computes for so long
+
 // Records. `in_flight`: the record's times come with fakecupti_finish. Each returns 1 when its kind is traced.
 int fakecupti_put_kernel(uint32_t device, uint32_t stream, uint32_t correlation, const char* name, uint64_t start,
                          uint64_t end, uint64_t graph_node, int in_flight);
@@ -88,6 +93,11 @@ int64_t fakecupti_null_buffers();   // requests that were answered with NULL
 int64_t fakecupti_crashes();        // what would have crashed a real one: NULL below API 27
 int64_t fakecupti_dirty_buffers();  // said to be zeroed, and were not
 int64_t fakecupti_requests();
+// In which steps a watch would trace kernels (probe/cuda/trace_windows.h), by simulated time: `traced[i]` is 1 when all
+// of step i is traced. A traced step costs `cost_ns` more.
+void fakecupti_plan_windows(double share, uint64_t seed, int64_t steps, const int64_t* wall_ns, int64_t cost_ns,
+                            int64_t switch_ns, uint8_t* traced);
+
 int64_t fakecupti_disordered();  // calls that break CUPTI's rules: callbacks after kinds, and the like
 
 }  // extern "C"

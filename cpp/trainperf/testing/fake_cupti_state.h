@@ -71,6 +71,7 @@ struct State {
   std::vector<Buffer> hoard;
   std::map<uint32_t, int64_t> stream_free_ns;
   size_t unread_dropped = 0;
+  std::atomic<int64_t> kernel_cost_ns{0}, call_cost_ns{0}, kind_cost_ns{0}, callback_cost_ns{0};
 
   int64_t produced = 0, dropped = 0, null_buffers = 0, crashes = 0, dirty = 0, requests = 0, disordered = 0;
   std::atomic<int64_t> delivered{0}, to_thief{0};
@@ -92,6 +93,7 @@ uint64_t Now();
 uint64_t TicksAt(int64_t monotonic_ns);
 int64_t MonotonicNs();
 int64_t SleepUntilNs(int64_t monotonic_ns);
+void SpinUntilNs(int64_t monotonic_ns);
 uint32_t ThreadId();
 
 size_t RecordSize(uint32_t kind);

@@ -80,8 +80,11 @@ class Call {
         ++Get().delivered;
       }
     }
+    const int64_t from_ns = fakecupti::MonotonicNs();
     const cupti::CallbackData data = {site, "", nullptr, returned, "", nullptr, 1, &data_, correlation_};
     callback(user, domain, cbid_, &data);
+    const int64_t cost_ns = Get().call_cost_ns / 2;
+    if (cost_ns > 0) fakecupti::SpinUntilNs(from_ns + cost_ns);
   }
 
   const int driver_;
@@ -100,8 +103,10 @@ uint32_t fakecupti_launch(const char* name, uint32_t stream, int64_t gpu_ns) {
   {
     const Lock lock(Get().mutex);
     int64_t from = 0, until = 0;
-    Enqueue(stream, fakecupti::MonotonicNs(), gpu_ns, &from, &until);
-    fakecupti_put_kernel(0, stream, call.correlation(), name, Ticks(from), Ticks(until), 0, 1);
+    const int64_t now_ns = fakecupti::MonotonicNs();
+    Enqueue(stream, now_ns, gpu_ns, &from, &until);
+    const bool traced = fakecupti_put_kernel(0, stream, call.correlation(), name, Ticks(from), Ticks(until), 0, 1) != 0;
+    if (traced) fakecupti::SpinUntilNs(now_ns + Get().kernel_cost_ns);
   }
   if (nested) nested->End();
   call.End();
