@@ -166,6 +166,18 @@ def test_short_epochs_are_measured_whole() -> None:
     assert measure.rate(record, plan) == pytest.approx(80 / 0.5)
 
 
+def test_what_lies_between_short_epochs_is_a_part_of_each_step() -> None:
+    record = loop(0.02, epochs=4, length=20)
+    plan = measure.plan(record, ended_itself=False)
+    assert plan.whole_epochs
+    for number, epoch in enumerate(record["epochs"]):  # half a second after each one
+        epoch["begin"] += 0.5 * number
+        epoch["end"] += 0.5 * number
+    said = measure.of_epochs(record, plan, persistent=True)
+    assert said == {"epoch": 20, "whole": True, "persistent": True, "between_ms": pytest.approx(25.0)}
+    assert measure.of_epochs(record, replace(plan, whole_epochs=False), persistent=False)["between_ms"] == 0.0
+
+
 def test_what_the_first_steps_take_more_is_the_warm_up() -> None:
     long = loop(0.02)
     for late in (long["epochs"][0]["requested"], long["epochs"][0]["delivered"]):
@@ -237,15 +249,13 @@ def test_a_disturbed_pair_is_run_again_whichever_side_was_faster() -> None:
     [
         ("num_workers=2", 1000, False, True),
         ("num_workers=2,persistent_workers=True", 1000, False, True),
-        ("num_workers=2", 10, True, False),  # short epochs are compared whole
+        ("num_workers=2", 10, True, True),
         ("num_workers=2", None, False, False),
         ("num_workers=2,threads=1", 1000, False, False),
         ("pin_memory=True", 1000, False, False),
     ],
 )
-def test_workers_of_long_epochs_are_compared_in_one_process(
-    change: str, epoch: int | None, whole: bool, can: bool
-) -> None:
+def test_numbers_of_workers_are_compared_in_one_process(change: str, epoch: int | None, whole: bool, can: bool) -> None:
     first: Any = SimpleNamespace(plan=measure.Plan(200, 16, whole, epoch, 0.01))
     assert prover._by_turns(Change.parse(change), first) is can
 

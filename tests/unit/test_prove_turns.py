@@ -119,6 +119,30 @@ def test_batches_come_from_the_loader_with_so_many_workers_or_from_memory(monkey
     assert len(taken.found["ms"]) == 2 and min(taken.found["ms"]) > 0
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_short_epochs_are_measured_whole_with_what_lies_between(
+    monkeypatch: pytest.MonkeyPatch, persistent: bool
+) -> None:
+    monkeypatch.setattr(turns, "_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "_SETTLES_S", 0.0)
+    loader = DataLoader(Numbers(), batch_size=2)
+    made: list[Any] = []
+    original = loader._get_iterator
+    monkeypatch.setattr(loader, "_get_iterator", lambda: made.append(original()) or made[-1])
+
+    def policy() -> Policy:
+        return {"ms": (yield 1)}
+
+    taken = Turns(policy(), epoch=5, whole=True, persistent=persistent, between_ms=1000.0)
+    given = []
+    while (batch := taken.next(loader, _BaseDataLoaderIter.__next__)) is not None:
+        given.append(batch)
+    assert len(given) == 3 * 5  # one before, and as many whole ones as make 8 steps
+    assert len(made) == (1 if persistent else 3)
+    assert not any(worker.is_alive() for i in made for worker in i._workers)
+    assert 1000.0 < taken.found["ms"] < 2000.0
+
+
 def test_the_floor_is_one_stretch() -> None:
     policy = floor()
     assert next(policy) is None

@@ -47,7 +47,7 @@ class Trial:
             finish=self.finish,
             cached=spec["cached"],
             data_only=spec["data_only"],
-            turns=Turns(policy_of(turns), epoch=turns.get("epoch")) if turns else None,
+            turns=Turns(policy_of(turns["policy"]), **turns["epochs"]) if turns else None,
             turning=self._turning,
         )
         loader = spec["loader"] or {}

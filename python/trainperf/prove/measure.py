@@ -111,6 +111,16 @@ def warm_up_s(record: Mapping[str, Any], plan: Plan) -> float:
     return float(max(0.0, starts[plan.warm_up] - starts[0] - plan.warm_up * later))
 
 
+def of_epochs(record: Mapping[str, Any], plan: Plan, *, persistent: bool) -> dict[str, Any]:
+    """As turns need to know of them. `persistent`: the change keeps workers from one epoch to the next."""
+    between = 0.0
+    if plan.whole_epochs and plan.epoch:
+        both = itertools.pairwise(record["epochs"])
+        pauses = [after["begin"] - before["end"] for before, after in both if before["end"] is not None]
+        between = 1e3 * statistics.fmean(pauses) / plan.epoch if pauses else 0.0
+    return {"epoch": plan.epoch, "whole": plan.whole_epochs, "persistent": persistent, "between_ms": between}
+
+
 def start_up(record: Mapping[str, Any]) -> float:
     """Seconds that the first batch of an epoch takes more than a later one: to start its workers."""
     for epoch in record["epochs"][:1]:

@@ -271,15 +271,16 @@ class Prover:
             "alpha": alpha,
             "seconds": until - time.monotonic() - 2 * first.trial_s,
         }
-        trial = self.turns(first, {"paired": paired, "epoch": first.plan.epoch}, until=until)
+        trial = self.turns(first, {"paired": paired}, persistent=_persistent(change), until=until)
         if trial is None or not trial.record["turns"]["pairs"]:
             return None
         evidence = judge(logs_of(trial.record["turns"]["pairs"]), alpha=alpha)
         self.say(f"{change}: {words(evidence)} after {evidence.pairs} pairs in one process")
         return self.confirm(change, first, trial, evidence)
 
-    def turns(self, first: First, turns: Mapping[str, Any], *, until: float) -> Trial | None:
+    def turns(self, first: First, policy: Mapping[str, Any], *, persistent: bool, until: float) -> Trial | None:
         """A trial without a change that goes on by turns. None where it could not."""
+        turns = {"policy": policy, "epochs": measure.of_epochs(first.trial.record, first.plan, persistent=persistent)}
         batches = max(first.plan.warm_up, _COMPARED)
         timeout = max(0.0, until - time.monotonic()) + _HANGS_S
         trial = self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
@@ -372,8 +373,11 @@ def _by_turns(change: Change, first: First) -> bool:
         and names <= {"num_workers", "persistent_workers"}
         and not (change.against or change.patch)
         and first.plan.epoch is not None
-        and not first.plan.whole_epochs
     )
+
+
+def _persistent(change: Change) -> bool:
+    return bool(change.of_loader.get("persistent_workers"))
 
 
 def _hint(error: str) -> str:

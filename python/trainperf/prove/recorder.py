@@ -182,7 +182,7 @@ class Recorder:
             except StopIteration:
                 epoch.end = now()
                 self._open.pop(id(iterator), None)
-                if epoch.loader == self.trains and self._is_over(epoch.end):
+                if epoch.loader == self.trains and self._turns is None and self._is_over(epoch.end):
                     self._finish("steps")
                 raise
             if len(epoch.requested) < _MAX_KEPT:

@@ -5,8 +5,8 @@
 3. Screening: the few that are predicted best, and more as long as that helps.
 4. Proof: the cheapest within 2 % of the best, in pairs with what the script has now.
 
-Where an epoch is long, 1 is measured at the end of the first run, and 3 and 4 in one process (turns.py). Short epochs
-are compared whole, each setting in trials of its own.
+1 is measured at the end of the first run, and 3 and 4 in one process (turns.py); where that cannot be, in trials of
+each setting.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Sweep:
 
 def sweep(prover: Prover, *, data_only: bool = False) -> Sweep:
     """Raises TrainperfError where the script cannot be tried, or has no DataLoader."""
-    first = prover.watch(_WATCH_S, turns={"floor": True})
+    first = prover.watch(_WATCH_S, turns={"policy": {"floor": True}, "epochs": {}})
     if first.trial.loader is None:
         raise TrainperfError("this training reads no DataLoader: there is nothing to sweep")
     prover.say(first.verdict)
@@ -105,8 +105,10 @@ class _Sweeping:
 
     def all(self) -> None:
         now, rest_ms = self._first.trial, self._first.trial.record["turns"].get("floor_ms")
-        in_turns = rest_ms is not None and not self._first.plan.whole_epochs
-        if not in_turns:
+        in_turns = rest_ms is not None
+        if in_turns:
+            rest_ms += measure.of_epochs(now.record, self._first.plan, persistent=False)["between_ms"]
+        else:
             now = self._trial(Change())
             self._stands(now)
             cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
@@ -151,9 +153,8 @@ class _Sweeping:
             "alpha": ALPHA,
             "seconds": self._prover.left_s - 2 * self._first.trial_s,
         }
-        epoch = None if self._persistent else self._first.plan.epoch
         until = time.monotonic() + self._prover.left_s
-        trial = self._prover.turns(self._first, {"search": search, "epoch": epoch}, until=until)
+        trial = self._prover.turns(self._first, {"search": search}, persistent=self._persistent, until=until)
         if trial is None:
             return False
         self._turns, self._found = trial, trial.record["turns"]

@@ -9,10 +9,11 @@ turns cannot tell, whether it is the same training, a trial of its own still doe
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction
@@ -30,10 +31,23 @@ _AGAIN = 0.05  # above the best: near enough to be measured once more
 
 
 class Turns:
-    def __init__(self, policy: Policy, *, epoch: int | None = None) -> None:
-        """`epoch`: batches over which the start of workers is spread; None: it is not counted."""
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        epoch: int | None = None,
+        whole: bool = False,
+        persistent: bool = False,
+        between_ms: float = 0.0,
+    ) -> None:
+        """`epoch`: its batches; over so many the start of workers is spread, where epochs are not compared `whole`.
+        `persistent`: other workers than the loader has now are kept for the next epoch. `between_ms`: of a step, what
+        the script does between epochs, which stretches leave out."""
         self._policy = policy
-        self._spread = epoch
+        self._epoch = epoch
+        self._whole = epoch if whole else None
+        self._persistent = persistent
+        self._between_ms = between_ms
         self._cache: list[Any] = []
         self._stretch: _Stretch | None = None
         self._workers: int | None = None
@@ -54,42 +68,82 @@ class Turns:
                 self._workers = next(self._policy)
             else:
                 self._stretch.close()
-                self._workers = self._policy.send(self._stretch.step_ms(now, self._spread))
+                spread = None if self._whole else self._epoch
+                self._workers = self._policy.send(self._stretch.step_ms(now, spread) + self._between_ms)
         except StopIteration as end:
             self.found = end.value
             return None
-        self._stretch = _Stretch(self._batches(loader, original), self._workers or 0, loader)
+        workers, began = self._workers or 0, time.perf_counter()
+        kept = loader.persistent_workers if workers == loader.num_workers else self._persistent
+        source = _Cached(self._cache) if self._workers is None else _Loader(loader, original, workers, keeps=kept)
+        ahead = 1 + workers * int(getattr(loader, "prefetch_factor", None) or _PREFETCH)
+        # Workers that take equally long deliver in bursts.
+        self._stretch = _Stretch(source, workers, self._whole or ahead, self._whole or max(1, workers), began)
         return self._stretch.next()
 
-    def _batches(self, loader: Any, original: AnyFunction) -> Callable[[], tuple[Any, Any]]:
-        """Makes a source of batches: what is called for each, and what is to be ended."""
-        if self._workers is None:
-            cache = self._cache
 
-            def cached() -> tuple[Any, Any]:
-                given = iter(range(1 << 62))
-                return (lambda: cache[next(given) % len(cache)]), None
+class _Cached:
+    """A source of batches that take no time."""
 
-            return cached
-        workers = self._workers
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self._batches = itertools.cycle(batches)
 
-        def made() -> tuple[Any, Any]:
-            iterator = _iterator(loader, workers)
-            return (lambda: original(iterator)), iterator
+    def take(self) -> Any:
+        return next(self._batches)
 
-        return made
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class _Loader:
+    """A source of batches as if the loader had been made with so many workers; epoch after epoch."""
+
+    def __init__(self, loader: Any, original: AnyFunction, workers: int, *, keeps: bool) -> None:
+        """`keeps`: the workers, from one epoch to the next."""
+        self._loader = loader
+        self._original = original
+        self._workers = workers
+        self._keeps = keeps and workers > 0
+        self._iterator = self._made()
+
+    def take(self) -> Any:
+        try:
+            return self._original(self._iterator)
+        except StopIteration:
+            if self._keeps:
+                self._iterator._reset(self._loader)
+            else:
+                self.close()
+                self._iterator = self._made()
+            return self._original(self._iterator)
+
+    def _made(self) -> Any:
+        own = vars(self._loader)
+        before = {name: own[name] for name in ("num_workers", "prefetch_factor", "persistent_workers")}
+        ahead = (before["prefetch_factor"] or _PREFETCH) if self._workers else None
+        own.update(num_workers=self._workers, prefetch_factor=ahead, persistent_workers=self._keeps)
+        try:
+            return self._loader._get_iterator()
+        finally:
+            own.update(before)
+
+    def close(self) -> None:
+        end = getattr(self._iterator, "_shutdown_workers", None)
+        if end is not None:
+            end()
 
 
 class _Stretch:
     """From the start of the workers, which is measured by itself, to enough steps that wait for none of it."""
 
-    def __init__(self, make: Callable[[], tuple[Any, Any]], workers: int, loader: Any) -> None:
-        self._make = make
+    def __init__(self, source: _Cached | _Loader, workers: int, ahead: int, period: int, began: float) -> None:
+        """`ahead`: batches before those that are measured, which are a multiple of `period`. `began`: before `source`
+        was made."""
+        self._source = source
         self._workers = workers
-        self._period = max(1, workers)  # workers that take equally long deliver in bursts
-        self._ahead = 1 + workers * int(getattr(loader, "prefetch_factor", None) or _PREFETCH)
-        self._began = time.perf_counter()
-        self._take, self._iterator = make()
+        self._period = period
+        self._ahead = ahead
+        self._began = began
         self._delivered = 0
         self._passed = 0  # before those that are measured
         self._first = 0.0
@@ -98,12 +152,7 @@ class _Stretch:
 
     def next(self) -> Any:
         asked = time.perf_counter()
-        try:
-            batch = self._take()
-        except StopIteration:  # the epoch is over, and the next one begins
-            self.close()
-            self._take, self._iterator = self._make()
-            batch = self._take()
+        batch = self._source.take()
         now = time.perf_counter()
         if not self._delivered:
             self._first = now - self._began
@@ -114,7 +163,9 @@ class _Stretch:
 
     def is_over(self, now: float) -> bool:
         """Asked before each batch."""
-        if not self._passed and self._delivered >= self._ahead and now - self._began >= self._first + _SETTLES_S:
+        since_ahead = self._delivered - self._ahead
+        settled = since_ahead >= 0 and since_ahead % self._period == 0
+        if not self._passed and settled and now - self._began >= self._first + _SETTLES_S:
             self._passed, self._since = self._delivered, now
         measured = self._delivered - self._passed if self._passed else 0
         return measured >= FEWEST_STEPS and now - self._since >= _SECONDS and measured % self._period == 0
@@ -125,21 +176,7 @@ class _Stretch:
         return ms + (1e3 * start_up / spread if spread and self._workers else 0.0)
 
     def close(self) -> None:
-        end = getattr(self._iterator, "_shutdown_workers", None)
-        if end is not None:
-            end()
-        self._iterator = None
-
-
-def _iterator(loader: Any, workers: int) -> Any:
-    """A new one of the loader, as if it had been made with so many workers."""
-    own = vars(loader)
-    before = {name: own[name] for name in ("num_workers", "prefetch_factor")}
-    own.update(num_workers=workers, prefetch_factor=(before["prefetch_factor"] or _PREFETCH) if workers else None)
-    try:
-        return loader._get_iterator()
-    finally:
-        own.update(before)
+        self._source.close()
 
 
 def floor() -> Policy:
