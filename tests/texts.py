@@ -18,7 +18,9 @@ from trainperf.findings.text import Bytes, Count, Doubt, Names, Ns, Number, Seco
 
 FOLDER = Path(__file__).parent / "unit" / "texts"
 _TYPES = {kind.__name__: kind for kind in (Ns, Seconds, Share, Count, Number, Bytes, Names, Times)}
-_GIVEN: Params = {name: words[0] for name, words in general.TERMS.items()} | {"gpu": "the GPU"}
+_GIVEN: Params = {name: words[0] for name, words in general.TERMS.items()} | {
+    "gpu": "the GPU", "inference": False, "thread_name": "MainThread", "steps": Count(100), "step": Ns(10e6),
+}  # fmt: skip
 
 
 # A sentence goes on after these.

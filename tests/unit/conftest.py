@@ -27,8 +27,9 @@ def accept_texts(request: pytest.FixtureRequest) -> Iterator[None]:
     finding, abstained = render.finding, render.abstained
 
     def found(facts: Any, rule: Any, diagnosis: Any) -> Any:
-        seen.add(rule.id, diagnosis.variant, diagnosis.params)
-        return finding(facts, rule, diagnosis)
+        made = finding(facts, rule, diagnosis)
+        seen.add(rule.id, diagnosis.variant, made.params)
+        return made
 
     def unsure(facts: Any, rule: Any, said: Any) -> Any:
         seen.add(rule.id, f"?{said.variant}", said.params)

@@ -98,10 +98,13 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     # Once is no rate.
     once = regraded != "info" and finding.steps_affected == 1 < facts.steps and facts.is_short
     waits_apart = _waits_apart(facts, finding, left)
+    by = Names(tellers) if tellers else Said("other_findings")
     lines = (
         Said("once", {"run": Ns(facts.wall_ns)}) if once else None,
         # Of one that is wholly told its heading says so.
-        _told(taken, tellers) if finding.role == "locator" and taken > 0 and cost > 0 else None,
+        Said("told_of_it", {"told": Ns(taken), "by": by})
+        if finding.role == "locator" and taken > 0 and cost > 0
+        else None,
         _of_runnable(facts, rule, finding, left) if regraded != "info" and not once else None,
         _of_device(facts, rule, finding, cost) if _hides(finding, left) and not finding.tells_idle else None,
         Said("waits_apart", {"share": Share(facts.waits_share)}) if waits_apart else None,
@@ -149,10 +152,6 @@ def _regraded(facts: Facts, rule: Rule, finding: Finding, left: Left) -> Severit
     if regraded is None and (not hides or taken > 0 or finding.severity == "info"):
         return None
     return "info" if finding.severity == "info" else regraded or "info"
-
-
-def _told(taken: int, tellers: Sequence[str]) -> Said:
-    return Said("told_of_it", {"told": Ns(taken), "by": Names(tellers) if tellers else Said("other_findings")})
 
 
 def _of_loop(left: Left) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.ledger import Ledger
 from trainperf.findings.model import Affected, Cell, Confidence, Limits, Params, Said, Severity, Standing
-from trainperf.findings.places import Part, Places, Spot, total
+from trainperf.findings.places import Part, Places, Spot, by_cell, total
 from trainperf.findings.text import Count, Ns, Share, plural
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import CAUSES, MECHANISM_OF, MECHANISMS, PHASES, cause_of
@@ -124,18 +124,16 @@ class Facts(Places):
 
     def claims_of(self, samples: Iterable[Detail]) -> dict[Cell, int]:
         """The time of samples of the training thread, as far as no finding has told it."""
-        claims: dict[Cell, int] = {}
-        for d in samples:
-            cell = (d.phase, MECHANISM_OF[d.state])
-            claims[cell] = claims.get(cell, 0) + d.ns
-        return {cell: ns for cell, n in claims.items() if (ns := min(n, self.ledger.left(cell))) > 0}
+        return {cell: ns for cell, n in by_cell(samples).items() if (ns := min(n, self.ledger.left(cell))) > 0}
 
-    def part_of(self, cells: Iterable[Cell], is_it: Callable[[Detail], bool]) -> Part:
-        """Of the exact time of each cell as much as of its samples."""
+    def part_of(self, cells: Iterable[Cell], is_it: Callable[[Detail], bool], *, of_read: bool = False) -> Part:
+        """Of the exact time of each cell as much as of its samples; `of_read`: of those whose stack was read."""
         claims: dict[Cell, int] = {}
         details: list[Detail] = []
         for phase, mechanism in cells:
             samples = self.samples(phases=[phase], states=[s for s, of in MECHANISM_OF.items() if of == mechanism])
+            if of_read:
+                samples = [d for d in samples if self.run.stack(d.stack)]
             mine = [d for d in samples if is_it(d)]
             ns = self.matrix[phase, mechanism] * total(mine) // max(1, total(samples))
             if ns:

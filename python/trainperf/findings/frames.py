@@ -135,6 +135,11 @@ def below_users(frames: Sequence[FrameLike]) -> list[FrameLike]:
     return list(itertools.takewhile(lambda f: not is_users(f, frames), frames))
 
 
+def from_users(frames: Sequence[FrameLike]) -> list[FrameLike]:
+    """The innermost frame of the user's, and all that called it."""
+    return list(itertools.dropwhile(lambda f: not is_users(f, frames), frames))
+
+
 def is_generated(file: str) -> bool:
     """Made while the program ran: it has no file, and is no module of Python's own (`<frozen runpy>`)."""
     return file.startswith("<") and not file.startswith("<frozen") and not is_user_file(file)
@@ -250,15 +255,13 @@ def of_loss(frames: Sequence[FrameLike]) -> bool:
 def in_closure(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's is called by the step of an optimizer of torch's; an optimizer of the user's is
     called from elsewhere."""
-    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
-    return any(_OPTIMIZER.search(f.file) and f.function.rpartition(".")[2] == "step" for f in frames[at:])
+    return any(_OPTIMIZER.search(f.file) and f.function.rpartition(".")[2] == "step" for f in from_users(frames))
 
 
 def in_step_hook(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's is a hook's that any optimizer calls before its step or after it. A step of the
     user's own is called from there, too."""
-    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
-    called = _called_around_step(frames, at)
+    called = _called_around_step(frames, len(below_users(frames)))
     return called is not None and frames[called].function.rpartition(".")[2] != "step"
 
 
@@ -384,8 +387,7 @@ def is_forward(frame: FrameLike) -> bool:
 
 def below_backward(frames: Sequence[FrameLike]) -> bool:
     """The innermost frame of the user's was called by autograd: a hook, a function of the user's own."""
-    at = next((i for i, f in enumerate(frames) if is_users(f, frames)), len(frames))
-    return any(_AUTOGRAD.search(f.file) for f in frames[at:])
+    return any(_AUTOGRAD.search(f.file) for f in from_users(frames))
 
 
 def in_backward_hook(frames: Sequence[FrameLike]) -> Sequence[FrameLike]:

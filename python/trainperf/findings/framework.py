@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainperf.findings import frames
+from trainperf.findings import frames, places
 from trainperf.findings.frames import FrameLike, is_framework, is_users
 from trainperf.findings.loaders import spread
 from trainperf.findings.model import Cell, Limits, Severity
-from trainperf.findings.places import weighed
+from trainperf.findings.places import by_cell, weighed
 from trainperf.findings.thresholds import limit
-from trainperf.runfile.schema import KEEP_NAME, MECHANISM_OF, described
+from trainperf.runfile.schema import KEEP_NAME, described
 from trainperf.runfile.steps import MAX_NS
 
 if TYPE_CHECKING:
@@ -230,18 +230,13 @@ def _hooks(hooks: Mapping[str, Any], kind: str) -> tuple[Hook, ...]:
 
 
 def _hook(name: str, read: Mapping[str, Any]) -> Hook:
-    count, other_ns, own_ns, named_ns, max_ns = map(
-        _count, (read.get(key) for key in ("count", "other_ns", "own_ns", "named_ns", "max_ns"))
-    )
+    numbers = (read.get(key) for key in ("count", "other_ns", "own_ns", "named_ns", "max_ns"))
+    count, other_ns, own_ns, named_ns, max_ns = (max(0, min(n, MAX_NS)) if isinstance(n, int) else 0 for n in numbers)
     clear_ns = max(0, own_ns - named_ns)
     other_ns = other_ns * clear_ns // own_ns if own_ns else other_ns
     name, _, caller = name.partition(" by ")
     by, _, by_at = caller.partition(" at ")
     return Hook(name, str(read.get("at") or ""), count, other_ns, clear_ns, max_ns, "named_ns" in read, by, by_at)
-
-
-def _count(value: object) -> int:
-    return max(0, min(value, MAX_NS)) if isinstance(value, int) else 0
 
 
 def trainer(facts: Facts) -> Mapping[str, Any]:
@@ -362,13 +357,9 @@ def claims_of(
 
 def _seen_in(facts: Facts, part: Part, phases: Sequence[str], whole: Mapping[Cell, int]) -> dict[Cell, int]:
     """What samples show in its hooks, of the exact times of `whole`."""
-    seen: dict[Cell, int] = {}
     hooks = Hooks(facts)
-    for detail in weighed(facts.samples(phases=phases), whole):
-        if any(hooks.owner(frame) == part for frame in facts.run.stack(detail.stack)):
-            cell = (detail.phase, MECHANISM_OF[detail.state])
-            seen[cell] = seen.get(cell, 0) + detail.ns
-    return seen
+    seen = weighed(facts.samples(phases=phases), whole)
+    return by_cell(d for d in seen if any(hooks.owner(frame) == part for frame in facts.run.stack(d.stack)))
 
 
 def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "other") -> dict[Cell, int]:
@@ -383,17 +374,9 @@ def claims_of_all(facts: Facts, told: Iterable[tuple[Part, int]], phase: str = "
 # -- what Lightning's self.log costs where the program calls it
 
 LOG_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
-FEWER = "# log fewer metrics, or every N steps\nif batch_idx % 50 == 0: self.log(...)"
 
 _LOGS = re.compile(r"[/\\](lightning[/\\]pytorch|pytorch_lightning)[/\\]core[/\\]module\.py$")
 _LOG_CAUSES = ("python", "compute", "launch")  # of validation, of a hook or a logger others tell
-
-
-@dataclass(frozen=True, slots=True)
-class LogCalls:
-    claims: dict[Cell, int]
-    details: tuple[Detail, ...]
-    severity: Severity | None  # None: too little to speak of
 
 
 def is_log_call(stack: Sequence[FrameLike]) -> bool:
@@ -404,35 +387,22 @@ def is_log_call(stack: Sequence[FrameLike]) -> bool:
     return any(_LOGS.search(f.file) and f.function.rpartition(".")[2] in ("log", "log_dict") for f in stack[:calls])
 
 
-def log_calls(facts: Facts) -> LogCalls:
-    """What the calls took of each cell, and the samples in them: native code only where it is no wait for a device that
-    was not seen. A stack that changed while it was read is lost, which is likeliest where functions are short, as these
-    are: the lost ones are shared out like the others."""
+def log_calls(facts: Facts) -> tuple[places.Part, Severity | None]:
+    """What the calls took: native code only where it is no wait for a device that was not seen. A stack that changed
+    while it was read is lost, which is likeliest where functions are short, as these are: the lost ones are shared out
+    like the others. None: too little to speak of."""
     mechanisms = ("python",) if facts.run.feeds_device and facts.gpu is None else ("python", "native")
-    claims: dict[Cell, int] = {}
-    found: list[Detail] = []
-    for cell, exact in facts.matrix.items():
-        if exact <= 0 or cell[1] not in mechanisms or facts.cause_of(cell) not in _LOG_CAUSES:
-            continue
-        read = [d for d in facts.samples(phases=[cell[0]], states=[cell[1]]) if facts.run.stack(d.stack)]
-        calls = [
-            d
-            for d in read
-            if is_log_call(stack := facts.run.stack(d.stack)) and not facts.once(in_told_hook)(d.phase, stack)
-        ]
-        whole = sum(d.ns for d in read)
-        if calls and whole:
-            claims[cell] = exact * sum(d.ns for d in calls) // whole
-            found += calls
-    return LogCalls(claims, tuple(found), _severity_of_logs(facts, claims, found))
+    in_hook = facts.once(in_told_hook)
 
+    def is_one(d: Detail) -> bool:
+        return is_log_call(stack := facts.run.stack(d.stack)) and not in_hook(d.phase, stack)
 
-def _severity_of_logs(facts: Facts, claims: dict[Cell, int], details: Sequence[Detail]) -> Severity | None:
-    cost = sum(claims.values())
-    severity = facts.grade(cost, LOG_LIMITS)
-    if severity is None or sum(d.count for d in details) < limit("min_samples"):
-        return None
-    if facts.ms_per_step(cost) >= limit("metric_calls_ms"):
-        return severity
+    cells = [cell for cell in facts.matrix if cell[1] in mechanisms and facts.cause_of(cell) in _LOG_CAUSES]
+    calls = facts.part_of(cells, is_one, of_read=True)
+    severity = facts.grade(calls.ns, LOG_LIMITS)
+    if severity is None or calls.samples < limit("min_samples"):
+        return calls, None
+    if facts.ms_per_step(calls.ns) >= limit("metric_calls_ms"):
+        return calls, severity
     # A few calls, in a short step.
-    return "info" if facts.loop_share(cost) >= limit("framework_share") else None
+    return calls, "info" if facts.loop_share(calls.ns) >= limit("framework_share") else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainperf.findings import frames
 from trainperf.findings.model import Cell, Limits, Params, Said
-from trainperf.findings.places import NOTHING, Part, library_call, weighed
+from trainperf.findings.places import NOTHING, Part, by_cell, library_call, weighed
 from trainperf.findings.text import Count, Number, Share, plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waits import syscall_name, waiting_kind
@@ -253,11 +253,7 @@ def sampler_cells(facts: Facts) -> dict[Cell, int]:
     drawn = sum(d.ns for d in inside)
     if not drawn or sum(d.count for d in inside) < limit("min_samples"):
         return {}
-    out: dict[Cell, int] = {}
-    for d in inside:
-        cell = (d.phase, MECHANISM_OF[d.state])
-        out[cell] = out.get(cell, 0) + d.ns
-    out = {cell: min(ns, cells.get(cell, 0)) for cell, ns in out.items()}
+    out = {cell: min(ns, cells.get(cell, 0)) for cell, ns in by_cell(inside).items()}
     # What has no samples that tell (its mechanism is not known, say) is shared out as the rest is.
     sampled = {(d.phase, MECHANISM_OF[d.state]) for d in seen}
     share = drawn / sum(d.ns for d in seen)

@@ -95,7 +95,7 @@ class Diagnosis:
     claim: Claim
     params: Params = field(default_factory=dict)
     place: str = ""  # the user's file:line
-    who: tuple[str | Said, ...] = ()  # threads, processes, functions
+    who: tuple[str | Said, ...] | None = None  # threads, processes, functions; None: the step thread
     affected: Affected | int | None = None  # a number: all of the cost is in so many steps; None: in every step
     sure: Sure = Sure()
     saves: Saves = ALL

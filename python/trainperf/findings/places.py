@@ -1,4 +1,5 @@
-"""Who did it, and where: threads, the user's functions that samples were seen in, and the exact times of samples."""
+"""Who did it, and where: threads, the user's functions that samples were seen in, the exact times of samples; and what
+the source says of a place."""
 
 from __future__ import annotations
 
@@ -9,18 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from trainperf.findings import frames
-from trainperf.findings.frames import Label
+from trainperf.findings.frames import Label, short_function, short_path
 from trainperf.findings.model import Said
 from trainperf.findings.text import Share
 from trainperf.findings.thresholds import limit
-from trainperf.runfile.schema import MECHANISM_OF
+from trainperf.runfile.schema import MECHANISM_OF, described
 
 if TYPE_CHECKING:
+    from trainperf.findings.frames import FrameLike
     from trainperf.findings.model import Cell, Params
     from trainperf.runfile import Detail, Frame, RunReader, Thread
+
+Rows: TypeAlias = "tuple[Params, ...]"  # of lines of evidence
 
 # Python's own for one without, with what it runs; the kernel's for one that Python was not asked about in time.
 _NO_NAME = re.compile(r"(Thread-\d+( \(.*\))?|python[\d.]*)?")
@@ -160,19 +164,33 @@ class Places:
         """ "train.py:41"; "" where no sample says it."""
         return frames.place(spot.frame, self.base) if spot is not None else ""
 
-    def label(self, spot: Spot) -> str:
+    @overload
+    def label(self, spot: Spot, *, with_caller: bool = False) -> str: ...
+    @overload
+    def label(self, spot: Spot | None, *, with_caller: bool = False) -> str | None: ...
+    def label(self, spot: Spot | None, *, with_caller: bool = False) -> str | None:
+        """ "slow_update (x.py:20)"; `with_caller` "spin (base.py:9) called by slow_update (x.py:20)": a helper says
+        little by itself. None: no sample says it."""
+        if spot is None:
+            return None
         at = frames.label(spot.frame, self.base)
-        return f"{spot.call} called by {at}" if spot.call else at
-
-    def label_with_caller(self, spot: Spot) -> str:
-        """ "spin (base.py:9) called by slow_update (x.py:20)": of a helper, which says little by itself."""
-        at = self.label(spot)
-        if spot.call or not spot.callers:
-            return at
-        callers = [(frames.label(caller, self.base), share) for caller, share in spot.callers[:2]]
-        if len(callers) == 1:
-            return f"{at} called by {callers[0][0]}"
+        if spot.call:
+            return f"{spot.call} called by {at}"
+        callers = (
+            [(frames.label(caller, self.base), share) for caller, share in spot.callers[:2]] if with_caller else []
+        )
+        if len(callers) < 2:
+            return f"{at} called by {callers[0][0]}" if callers else at
         return f"{at} called " + " and ".join(f"for {share:.0%} by {by}" for by, share in callers)
+
+    def at(self, spot: Spot | None) -> Said | None:
+        """ "in slow_update (x.py:20)"."""
+        return Said("in", {"place": self.label(spot)}) if spot is not None else None
+
+    def rows(self, spots: Sequence[Spot], most: int = 2, least: float = 0.0, *, with_caller: bool = False) -> Rows:
+        """Of the costliest, and others of at least such a share, where each is and its share: lines of evidence."""
+        shown = [s for s in spots[:most] if s is spots[0] or s.share >= least]
+        return tuple({"share": Share(s.share), "place": self.label(s, with_caller=with_caller)} for s in shown)
 
     @staticmethod
     def second(spots: Sequence[Spot]) -> Spot | None:
@@ -417,6 +435,15 @@ class Part:
 NOTHING = Part({}, ())
 
 
+def by_cell(details: Iterable[Detail]) -> dict[Cell, int]:
+    """Their time by phase and mechanism."""
+    cells: dict[Cell, int] = {}
+    for d in details:
+        cell = (d.phase, MECHANISM_OF[d.state])
+        cells[cell] = cells.get(cell, 0) + d.ns
+    return cells
+
+
 def weighed(samples: Iterable[Detail], cells: Mapping[Cell, int]) -> list[Detail]:
     """Those that tell what the thread did, with ns of which those of a phase and mechanism sum to its exact time, in
     `cells`. Where they are too few they keep the weight that they have among all, and sum to that at most."""
@@ -448,12 +475,6 @@ class Functions:
     @property
     def samples(self) -> int:
         return sum(s.samples for s in self.spots)
-
-    def rows(self, facts: Places, *, with_caller: bool = False) -> tuple[Params, ...]:
-        """Where most of the time was seen: a row for each of the costliest, three at most."""
-        label = facts.label_with_caller if with_caller else facts.label
-        shown = [s for s in self.spots[:3] if s is self.spots[0] or s.share >= limit("show_share")]
-        return tuple({"share": Share(s.share), "place": label(s)} for s in shown)
 
 
 def _signs(group: Sequence[Detail]) -> tuple[bool, bool, bool]:
@@ -537,3 +558,78 @@ def library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
         return frames.short_function(called.function)
     module = os.path.splitext(frames.short_path(called.file))[0].replace(os.sep, ".").removesuffix(".__init__")
     return f"{module}.{frames.short_function(called.function)}"
+
+
+# -- what the source says of a place: a loop over weights, a file that is written anew, a file that is locked; and which
+# functions keep a log
+
+_FUSED = frozenset({"lerp", "copy", "clip", "clip_value", "decay", "scale", "update", "statistics"})
+# Of a library's function, or where the source was not read, the name tells.
+_AVERAGE = re.compile(r"(^|_)(ema|momentum|polyak|soft_update|moving_average|follow_teacher)(_|$)", re.I)
+
+_LOG = re.compile(
+    r"(Log(ger)?|Metrics?|History|Tracker|Recorder|Stat(istic)?s?)(?![a-z])|(^|[._])(log|logs|metrics?|history|stats)(_|\.|$)"
+)
+
+
+def fused(facts: Places, spot: Spot) -> Said | None:
+    """What does the same for all weights at once; None where the place is in no loop over weights."""
+    kind = _kind(facts, spot)
+    called = short_function(spot.leaf) if spot.leaf else ""
+    if kind not in _FUSED and spot.all_in_leaf and _AVERAGE.search(called.rpartition(".")[2]):
+        kind = "lerp"
+    return Said(f"fused_{kind}") if kind in _FUSED else None
+
+
+def rewrites(facts: Places, spot: Spot) -> bool:
+    """It is where a file of text is written from its beginning."""
+    return _kind(facts, spot) == "rewrite"
+
+
+def asks_database(facts: Places, spot: Spot) -> bool:
+    """Its line calls a database, or ends a `with` that does."""
+    return _kind_at(_recorded(facts), spot.frame) == "database"
+
+
+def file_lock_at(facts: Places, file: str) -> str:
+    """ "train.py:41", the one line that locks a file: of this source file, or else of the whole program. "" where there
+    are several, or none."""
+    lines = _recorded(facts)
+    found = [
+        [(of, first) for of, loops in lines.items() for first, _, kind in loops if kind == "file_lock" and of in among]
+        for among in ({file}, set(lines))
+    ]
+    (at, line), *more = next(filter(None, found), [("", 0)])
+    return f"{short_path(at, facts.base)}:{line}" if at and not more else ""
+
+
+def is_of_log(frame: FrameLike) -> bool:
+    """By its name a function that keeps a log or metrics, which is no checkpoint whatever it saves by."""
+    return _LOG.search(frame.function) is not None
+
+
+def _kind(facts: Places, spot: Spot) -> str:
+    lines = _recorded(facts)
+    kinds = (_kind_at(lines, frame) for frame in (spot.frame, *(f for f, _ in spot.callers)))
+    return next(filter(None, kinds), "")
+
+
+def _recorded(facts: Places) -> Mapping[str, Any]:
+    return {file: _loops(loops) for file, loops in described(facts.run.meta, "source_marks").items()}
+
+
+def _loops(read: object) -> list[tuple[int, int, str]]:
+    """Of a file: first line, last line, kind."""
+    return [
+        (row[0], row[1], row[2])
+        for row in (read if isinstance(read, list) else ())
+        if isinstance(row, list) and [type(value) for value in row] == [int, int, str]
+    ]
+
+
+def _kind_at(lines: Mapping[str, Any], frame: FrameLike) -> str:
+    """Of the innermost loop that the line is in."""
+    name = os.path.basename(frame.file)
+    loops = lines.get(frame.file) or next((v for f, v in lines.items() if os.path.basename(f) == name), ())
+    around = [(last - first, kind) for first, last, kind in loops if first <= frame.line <= last]
+    return str(min(around)[1]) if around else ""

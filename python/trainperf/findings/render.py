@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from trainperf.findings import framework, loaders
 from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE, terms, words
-from trainperf.findings.model import Abstained, Affected, Confidence, Diagnosis, Finding, Said, Sure, Unsure
-from trainperf.findings.text import Count, Doubt, fill, lines
+from trainperf.findings.model import Abstained, Affected, Confidence, Diagnosis, Finding, Params, Said, Sure, Unsure
+from trainperf.findings.text import Count, Doubt, Ns, lines
 from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     message = MESSAGES[rule.id][d.variant]
-    params = {**terms(facts), **d.params}
-
     claim, by_cause = d.claim, facts.by_cause(d.claim.cells)
     claimed = sum(by_cause.values())
     cost = claimed if claim.idle is None else sum(claim.idle.values()) + claim.exposed_ns
@@ -27,7 +25,9 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     if 2 * affected.steps >= facts.steps:
         affected = Affected(facts.steps, 1.0)
     sure, why_sure = _confidence(facts, d.sure)
-    who = (w if isinstance(w, str) else words(facts, TEXTS[w.key], {**d.params, **w.params}) for w in d.who)
+    params = {**_given(facts, d, cost, affected), **d.params}
+    named = (facts.step_thread_name,) if d.who is None else d.who
+    who = (w if isinstance(w, str) else words(facts, TEXTS[w.key], {**params, **w.params}) for w in named)
     return _adapted(
         facts,
         Finding(
@@ -35,11 +35,11 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             slug=d.slug or rule.slug,
             variant=d.variant,
             role=d.role or rule.role,
-            params=d.params,
+            params=params,
             severity=d.severity,
             cause=claim.cause,
-            title=words(facts, message.title, d.params),
-            brief=words(facts, message.brief, d.params),
+            title=words(facts, message.title, params),
+            brief=words(facts, message.brief, params),
             cost_ns=cost,
             share=facts.share(cost),
             cost_ms_per_step=facts.ms_per_step(cost),
@@ -48,12 +48,12 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             affected_share=affected.share,
             confidence=sure,
             confidence_why=why_sure,
-            evidence=tuple(filter(None, lines(message.evidence, params, TEXTS))),
+            evidence=tuple(filter(None, lines(message.evidence, {**terms(facts), **params}, TEXTS))),
             who=tuple(dict.fromkeys(filter(None, who))),
             where=d.place,
-            why=words(facts, message.why, d.params),
-            fix=words(facts, message.fix, d.params),
-            will_not_help=words(facts, message.will_not_help, d.params),
+            why=words(facts, message.why, params),
+            fix=words(facts, message.fix, params),
+            will_not_help=words(facts, message.will_not_help, params),
             docs=f"docs/findings/{rule.id}.md",
             claims=dict(claim.cells),
             also_causes=tuple(
@@ -71,6 +71,18 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             tells_idle=d.tells_idle,
         ),
     )
+
+
+def _given(facts: Facts, d: Diagnosis, cost: int, affected: Affected) -> Params:
+    """What the rule need not hand over: its cost by step, over all of them and in the few that have it, and how many
+    samples tell."""
+    few = affected.steps < facts.steps
+    return {
+        "each": Ns(cost / facts.steps) if cost else None,
+        "few": Count(affected.steps) if few else None,
+        "few_each": Ns(cost * affected.share / max(1, affected.steps)) if few else None,
+        "samples": Count(d.sure.samples) if d.sure.samples is not None else None,
+    }
 
 
 def _adapted(facts: Facts, finding: Finding) -> Finding:
@@ -97,11 +109,11 @@ def abstained(facts: Facts, rule: Rule, unsure: Unsure) -> Abstained:
 def _confidence(facts: Facts, sure: Sure) -> tuple[Confidence, str]:
     """And why it is no other."""
     if sure.level is not None:
-        return sure.level, _reasons(sure.doubts)
+        return sure.level, _reasons(facts, sure.doubts)
     reasons: list[Said] = []
-    steps, level = facts.steps, facts.level
+    level = facts.level
     if level != "high":
-        reasons.append(Said("few_steps", {"steps": Count(steps)}))
+        reasons.append(Said("few_steps"))
     if sure.tier and sure.tier != "exact":
         level = "medium" if level == "high" else level
         reasons.append(Said("estimated", {"tier": sure.tier}))
@@ -114,11 +126,11 @@ def _confidence(facts: Facts, sure: Sure) -> tuple[Confidence, str]:
         level = "low" if few else ("medium" if level == "high" else level)
         reasons.append(Said("few_samples", {"samples": Count(samples)}))
     if not reasons:
-        reasons.append(Said("exact", {"steps": Count(steps), "samples": Count(samples) if samples else None}))
+        reasons.append(Said("exact", {"samples": Count(samples) if samples else None}))
     if sure.doubts and level == "high":
         level = "medium"
-    return level, _reasons((*reasons, *sure.doubts))
+    return level, _reasons(facts, (*reasons, *sure.doubts))
 
 
-def _reasons(said: tuple[Said, ...]) -> str:
-    return fill("{said}", {"said": said}, TEXTS)
+def _reasons(facts: Facts, said: tuple[Said, ...]) -> str:
+    return words(facts, "{said}", {"said": said})

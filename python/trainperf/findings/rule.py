@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 from trainperf.findings.facts import Facts
 from trainperf.findings.gpu import Gpu
 from trainperf.findings.model import Limits, Outcome, Role, Unsure
+from trainperf.findings.thresholds import limit
 
-
-class Rule(Protocol):
-    """One kind of trouble. `check` is pure: facts in, outcome out."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def slug(self) -> str: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Probes without which the rule abstains."""
-        ...
-
-    def check(self, facts: Facts) -> Outcome: ...
+WARNS: Final = Limits(limit("warn_share"), limit("critical_share"))
+PURE_LOSS: Final = Limits(limit("rare_warn_share"), limit("critical_share"))  # and cheap to mend
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class Rule:
+    """One kind of trouble. `look` is pure: facts in, outcome out."""
+
     id: str
     slug: str
     limits: Limits
-    needs: tuple[str, ...]
+    needs: tuple[str, ...]  # probes without which it abstains
     role: Role
     look: Callable[[Facts, Limits], Outcome]
 
@@ -47,7 +34,7 @@ def rule(
     id: str, slug: str, limits: Limits, *, needs: tuple[str, ...] = (), role: Role = "cost"
 ) -> Callable[[Callable[[Facts, Limits], Outcome]], Rule]:
     """Makes a rule of a function. It abstains where one of the probes that it `needs` gave nothing."""
-    return lambda look: _Rule(id, slug, limits, needs, role, look)
+    return lambda look: Rule(id, slug, limits, needs, role, look)
 
 
 def device_rule(
@@ -58,17 +45,12 @@ def device_rule(
 
     def of(look: Callable[[Facts, Gpu, Limits], Outcome]) -> Rule:
         def on_device(facts: Facts, limits: Limits) -> Outcome:
-            seen = seen_device(facts, needs_calls=needs_calls)
-            return look(facts, seen, limits) if isinstance(seen, Gpu) else seen
+            if facts.gpu is None:
+                return Unsure("no_device", {"why": facts.gpu_unseen}) if facts.gpu_unseen else None
+            if needs_calls and not facts.gpu.saw_calls:
+                return Unsure("no_calls")
+            return look(facts, facts.gpu, limits)
 
-        return _Rule(id, slug, limits, (), role, on_device)
+        return Rule(id, slug, limits, (), role, on_device)
 
     return of
-
-
-def seen_device(facts: Facts, *, needs_calls: bool) -> Gpu | Unsure | None:
-    if facts.gpu is None:
-        return Unsure("no_device", {"why": facts.gpu_unseen}) if facts.gpu_unseen else None
-    if needs_calls and not facts.gpu.saw_calls:
-        return Unsure("no_calls")
-    return facts.gpu

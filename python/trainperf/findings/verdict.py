@@ -184,7 +184,7 @@ def _untold_row(facts: Facts, top: Finding, abstained: Sequence[Abstained]) -> l
 
 def _of_few_steps(facts: Facts) -> Verdict:
     seen = Said("few_idle", {"share": Share(facts.gpu.idle())}) if facts.gpu is not None else _not_seen(facts)
-    head = Said("too_few", {"steps": Count(facts.steps)})
+    head = Said("too_few")
     return _said(facts, "none", head, seen, *_unsampled(facts), _swallowed(facts))
 
 

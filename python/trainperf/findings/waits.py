@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from trainperf.findings import frames, source_marks
+from trainperf.findings import frames, places
 from trainperf.findings.frames import FrameLike, is_stdlib_file
 from trainperf.findings.model import Params, Said
 from trainperf.findings.text import Share
@@ -233,19 +233,19 @@ def _by_stack(stack: Sequence[FrameLike]) -> str:
 
 def _by_call(facts: Facts, top: Spot | None, call: str, cells: Mapping[Cell, int]) -> str:
     kind: str = waiting_kind(call)
-    if top is not None and kind in ("sleep", "file", "lock", "socket") and source_marks.asks_database(facts, top):
+    if top is not None and kind in ("sleep", "file", "lock", "socket") and places.asks_database(facts, top):
         return "database"
     if top is not None and kind in ("socket", "file", "lock") and (server := frames.client_of(top.frames)):
         return "http_server" if server == "HTTP server" else server
-    if top is not None and kind in ("socket", "file", "other") and any(map(_of_subprocess, top.frames)):
+    if (
+        top is not None
+        and kind in ("socket", "file", "other")
+        and any(is_stdlib_file(f.file) and os.path.basename(f.file) == "subprocess.py" for f in top.frames)
+    ):
         return "process"  # its pipes
     if kind in ("lock", "socket") and _exchanges_gradients(facts, top, cells):
         return RANKS[facts.standing]
     return kind
-
-
-def _of_subprocess(frame: FrameLike) -> bool:
-    return is_stdlib_file(frame.file) and os.path.basename(frame.file) == "subprocess.py"
 
 
 def _exchanges_gradients(facts: Facts, top: Spot | None, cells: Mapping[Cell, int]) -> bool:

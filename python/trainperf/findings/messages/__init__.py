@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.findings.messages import data, general, gpu, host, loop, machine, run, trainer, waits
-from trainperf.findings.text import Doubt, Message, fill
+from trainperf.findings.text import Count, Doubt, Message, Ns, fill
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -27,8 +27,14 @@ UNSURE: Final[Mapping[str, Doubt | str]] = _all("UNSURE")
 
 def terms(facts: Facts) -> Params:
     """What every text may name."""
-    words = {name: of[facts.inference] for name, of in general.TERMS.items()}
-    return {**words, "gpu": facts.gpu.name if facts.gpu is not None else None}
+    return {
+        **{name: of[facts.inference] for name, of in general.TERMS.items()},
+        "gpu": facts.gpu.name if facts.gpu is not None else None,
+        "inference": facts.inference,
+        "thread_name": facts.step_thread_name,
+        "steps": Count(facts.steps),
+        "step": Ns(facts.wall_ns / facts.steps) if facts.steps else None,
+    }
 
 
 def words(facts: Facts, template: str, params: Params) -> str:

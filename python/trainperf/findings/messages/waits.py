@@ -189,16 +189,14 @@ _LOOKS: Final = {
 }
 
 
-def _message(
-    variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: the training thread waits"
-) -> Message:
+def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: {thread} waits") -> Message:
     look = f"[[timed?# if its timeout ends the wait: a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
     return Message(
         title=f"{{thread}} {does}",
         why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]]"
         "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
         evidence=(
-            "it is asleep {each} of each step's {step}, not waiting for the GIL",
+            "!few?it is asleep {each} of each step's {step}, not waiting for the GIL",
             "it is asleep in {few} of {steps} steps, {few_each} each, not waiting for the GIL",
             "{spots.share} of {samples:sample} in {spots.place}",
             "{dataset}[[ ({dataset_at})]] takes {batch} for a batch, in a thread",

@@ -9,12 +9,12 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpus, frames, framework, loaders, saving, source_marks
+from trainperf.findings import cpus, frames, framework, loaders, own_code, places
 from trainperf.findings.cpus import usable_cpus
 from trainperf.findings.model import Cell, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Severity, Sure
 from trainperf.findings.own_code import functions_that_call_modules
 from trainperf.findings.places import said_thread, weighed
-from trainperf.findings.rule import rule
+from trainperf.findings.rule import PURE_LOSS, rule
 from trainperf.findings.rules.trainer import validation_workers
 from trainperf.findings.text import Bytes, Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.runfile import Detail, Frame
 
-_PURE_LOSS: Final = Limits(limit("rare_warn_share"), limit("critical_share"))
 # Hooks that the trainer's own validation calls.
 _IN_VALIDATION: Final = ("on_evaluate", "on_predict", "on_prediction", "on_validation", "on_sanity_check")
 
@@ -79,7 +78,7 @@ class _InSaves:
     call: str  # the system call that the costliest one's waits are in; "" where most of it is on the CPU
 
 
-@rule("TP304", "checkpoint", _PURE_LOSS, needs=("hook_checkpoint",))
+@rule("TP304", "checkpoint", PURE_LOSS, needs=("hook_checkpoint",))
 def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     """The loop stands still while a checkpoint is written."""
     all_of_it = _saving(facts)
@@ -92,9 +91,9 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     files = round(total.count / saves)
     spots = facts.spots(facts.samples(phases=["checkpoint"]))
     top = spots[0] if spots else None
-    saver = saving.saver(top.frames if top is not None else ())
+    saver = own_code.saver(top.frames if top is not None else ())
     told = _most_of(facts, all_of_it, top, saver, _every(facts, saves))
-    of_log = told.spot is not None and source_marks.is_of_log(told.spot.frame)
+    of_log = told.spot is not None and places.is_of_log(told.spot.frame)
     mostly_own = told.variant == "own_work"
     known = total.value > 0 and total.ns > 0
     beside, around = all_of_it.beside_spots, all_of_it.around
@@ -105,7 +104,6 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("checkpoint", all_of_it.claims),
         params={
             "saves": Count(saves),
-            "steps": Count(facts.steps),
             "each": Ns(cost / saves),
             "files": Count(files) if files > 1 else None,
             "saver": saver,
@@ -114,7 +112,7 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
             "beside": Share(all_of_it.beside_ns / cost) if beside else None,
             "beside_place": facts.label(beside[0]) if beside else None,
             "called": tuple(
-                {"share": Share(share), "place": facts.label_with_caller(s)} for s, share in _called(all_of_it)
+                {"share": Share(share), "place": facts.label(s, with_caller=True)} for s, share in _called(all_of_it)
             ),
             "bytes": Bytes(total.value / saves) if known else None,
             "speed": Bytes(total.value / (total.ns / 1e9)) if known and not mostly_own else None,
@@ -125,7 +123,6 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
             "of_log": of_log,
         },
         place=facts.where(told.spot),
-        who=(facts.step_thread_name,),
         affected=affected,
         saves=Saves(share=1.0 if of_log else told.share),
     )
@@ -138,7 +135,7 @@ def _saving(facts: Facts) -> _Saving:
     if around is not None:
         claims |= framework.claims_of(facts, around, around.other_ns)
     chores = sum(claims.values()) - in_save
-    beside = facts.once(saving.beside_saves)
+    beside = facts.once(own_code.beside_saves)
     for cell, ns in beside.claims.items():
         claims[cell] = min(facts.matrix[cell], claims.get(cell, 0) + ns)
     return _Saving(claims, in_save, chores, around, beside.ns, facts.spots(beside.details), _in_saves(facts))
@@ -161,17 +158,12 @@ def _in_saves(facts: Facts) -> _InSaves:
 
 def _is_in_save(facts: Facts, d: Detail) -> bool:
     stack = facts.run.stack(d.stack)
-    if not saving.writes_nothing(stack):
+    if not own_code.writes_nothing(stack):
         return False
     if d.state == "blocked":
         return waiting_kind(syscall_name(d.syscall, facts.machine)) in _NO_FILE
-    return _called_by_save(stack)
-
-
-def _called_by_save(stack: Sequence[frames.FrameLike]) -> bool:
-    """The innermost frame of the user's: a hook of a save, an object that is saved."""
-    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
-    return any(_AROUND_SAVE.search(f.file) for f in stack[at:])
+    # In a hook of a save, or an object that is saved.
+    return any(_AROUND_SAVE.search(f.file) for f in frames.from_users(stack))
 
 
 def _most_of(facts: Facts, saves: _Saving, top: Spot | None, saver: str, every: int) -> _Told:
@@ -179,7 +171,7 @@ def _most_of(facts: Facts, saves: _Saving, top: Spot | None, saver: str, every: 
     if called and saves.own.ns >= limit("half_share") * cost:
         first, share = called[0]
         params: Params = {
-            "place": facts.label_with_caller(first),
+            "place": facts.label(first, with_caller=True),
             "share": Share(share),
             "call": saves.own.call or None,
             "second": facts.label(called[1][0]) if called[1:] else None,
@@ -191,7 +183,7 @@ def _most_of(facts: Facts, saves: _Saving, top: Spot | None, saver: str, every: 
         fix, fix_share = _less_saving(facts, top, saver, every, whole=True)
         first = saves.beside_spots[0]
         shares = {"share": Share(first.share * saves.beside_ns / cost), "saver_share": Share(saves.torch_ns / cost)}
-        return _Told("beside", first, fix_share, {**shares, "place": facts.label_with_caller(first), "fix": fix})
+        return _Told("beside", first, fix_share, {**shares, "place": facts.label(first, with_caller=True), "fix": fix})
     fix, fix_share = _less_saving(facts, top, saver, every)
     function = frames.label(top.frame, facts.base) if top is not None else None
     on_cpu = saves.storage < limit("felt_share")
@@ -216,9 +208,12 @@ def _less_saving(facts: Facts, top: Spot | None, saver: str, every: int, *, whol
     if not callback and framework.arguments(facts.run.meta):
         return Said("save_by_hugging_face", now), 1 - every / rarely
     # Of a training of Lightning's a state_dict alone would lack what its own checkpoint has.
-    if framework.trainer(facts) and top is not None and saving.saves_by_trainer(top.frames):
+    if framework.trainer(facts) and top is not None and own_code.saves_by_trainer(top.frames):
         return Said("save_by_trainer", now), 1.0
-    if saver not in (saving.TORCH_SAVE, "save_file"):  # which may write the optimizer's and the sampler's state as well
+    if saver not in (
+        own_code.TORCH_SAVE,
+        "save_file",
+    ):  # which may write the optimizer's and the sampler's state as well
         return Said("save_less_often", now), 1.0
     return Said("save_all_in_a_thread" if whole else "save_in_a_thread", now), 1.0
 
@@ -238,7 +233,7 @@ def _every(facts: Facts, saves: int) -> int:
 # -- logs
 
 
-@rule("TP305", "logging", _PURE_LOSS, needs=("hook_logging",))
+@rule("TP305", "logging", PURE_LOSS, needs=("hook_logging",))
 def logging(facts: Facts, limits: Limits) -> Outcome:
     """Writing logs or metrics takes a notable part of the loop."""
     whole = facts.ledger.cells("logging")  # what loggers are told of is not told once more, nor are our figures
@@ -257,22 +252,16 @@ def logging(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("logging", claims),
         params={
-            "each": Ns(cost / facts.steps),
-            "step": Ns(facts.wall_ns / facts.steps),
-            "thread_name": facts.step_thread_name,
             # Shorter ones have no span, but are part of the cost.
             "calls": Count(total.count) if total.count else None,
             "call": Ns(total.ns / total.count) if total.count else None,
             "in_steps": Count(min(facts.steps, total.steps)),
-            "steps": Count(facts.steps),
             "blocked": Share(blocked),
-            "samples": Count(seen),
-            "place": facts.label(top) if top is not None else None,
+            "place": facts.label(top),
             "place_share": Share(top.share) if top is not None else None,
             **_for_the_lock(facts),
         },
         place=facts.where(top),
-        who=(facts.step_thread_name,),
         affected=facts.affected("logging"),
         sure=Sure(samples=seen),
     )
@@ -368,7 +357,6 @@ def validation(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("validation", claims, by_device=False),
         params={
             "times": Count(times),
-            "steps": Count(facts.steps),
             "each": Ns(found.ns / times),
             **_elsewhere(left, found.ns, times),
             **_where(facts, found),
@@ -381,7 +369,6 @@ def validation(facts: Facts, limits: Limits) -> Outcome:
             "rarely": _less_often(facts, framework.callback_of(facts, top), every),
         },
         place=facts.where(top),
-        who=(facts.step_thread_name,),
         affected=affected,
         sure=Sure(
             samples=own.spot.samples if own is not None else None,
@@ -397,10 +384,10 @@ def _where(facts: Facts, found: _Validations) -> Params:
     made_in = _data_made_in(facts) if found.waits_mostly else None
     return {
         "waiting": Share(waits / found.ns) if 0 < waits <= found.ns else None,
-        "own": facts.label_with_caller(own.spot) if own is not None else None,
+        "own": facts.label(own.spot, with_caller=True) if own is not None else None,
         "own_share": Share(own.share) if own is not None else None,
         "own_function": frames.label(own.spot.frame, facts.base) if own is not None else None,
-        "made_in": facts.label_with_caller(made_in) if made_in is not None else None,
+        "made_in": facts.label(made_in, with_caller=True),
     }
 
 
@@ -585,12 +572,7 @@ def _data_made_in(facts: Facts) -> Spot | None:
     """The user's function in which most of validations' data is made on the training thread; None where it is not
     known."""
     fetches = [d for d in facts.samples(phases=["validation"]) if frames.in_loader(facts.run.stack(d.stack))]
-    spots = facts.spots(fetches, keep=_in_fetch)
+    spots = facts.spots(fetches, keep=lambda stack: frames.in_loader(frames.from_users(stack)))
     if not spots or spots[0].samples < limit("min_samples"):
         return None
     return spots[0] if spots[0].ns >= limit("half_share") * sum(d.ns for d in fetches) else None
-
-
-def _in_fetch(stack: Sequence[Frame]) -> bool:
-    at = next((i for i, f in enumerate(stack) if frames.is_users(f, stack)), len(stack))
-    return frames.in_loader(stack[at:])

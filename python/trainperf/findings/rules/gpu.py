@@ -1,6 +1,6 @@
 """TP501 to TP515: what the device waits for, how it is used, and how it warmed up.
 
-What most of them ask is the same: how long did the device idle for one cause? Those are rows of a table, `Idleness`.
+What most of them ask is the same: how long did the device idle for one cause? Those are rows of a table.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from trainperf.findings.model import (
     Limits,
     Outcome,
     Params,
-    Role,
     Said,
     Saves,
     Sure,
     Unsure,
 )
-from trainperf.findings.rule import device_rule, seen_device
+from trainperf.findings.rule import PURE_LOSS, WARNS, Rule, device_rule
 from trainperf.findings.rules.waits import device_waits, holder_at, in_a_process
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.gpu import Gpu
     from trainperf.runfile import Detail, Frame, Int64Array, Kernel
-
-_LIMITS: Final = Limits(limit("warn_share"), limit("critical_share"))
-_PURE_LOSS: Final = Limits(limit("rare_warn_share"), limit("critical_share"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,65 +61,52 @@ class _Told:
     who: tuple[str, ...] = ()  # (): the step thread
     warm_up: bool = False  # an info: the run's second half has little of it
     saves: Saves = ALL
-    tells_idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Idleness:
-    """The device idles, or runs nothing but copies or collectives, for one of these causes."""
+def _idleness(
+    id: str,
+    slug: str,
+    limits: Limits,
+    causes: tuple[str, ...],
+    tell: Callable[[Facts, Gpu, _Loss], _Told | Unsure | None],
+    *,
+    needs_calls: bool = False,
+    lost: Callable[[Facts, Gpu], _Loss] | None = None,
+    small: Callable[[Facts, Gpu, Limits], Outcome] | None = None,
+) -> Rule:
+    """A row of the table: the device idles, or runs nothing but copies or collectives, for one of these causes; the
+    first is the finding's. `lost`: how much, where it did not just idle. `small`: asked where that is too little to
+    speak of."""
 
-    id: str
-    slug: str
-    limits: Limits
-    causes: tuple[str, ...]  # the first is the finding's
-    tell: Callable[[Facts, Gpu, _Loss], _Told | Unsure | None]
-    needs_calls: bool = False
-    lost: Callable[[Facts, Gpu], _Loss] | None = None  # None: it idled
-    small: Callable[[Facts, Gpu, Limits], Outcome] | None = None  # asked where that is too little to speak of
-    role: Role = "cost"
-    needs: tuple[str, ...] = ()
-
-    def check(self, facts: Facts) -> Outcome:
-        device = seen_device(facts, needs_calls=self.needs_calls)
-        if not isinstance(device, gpu.Gpu):
-            return device
-        loss = self.lost(facts, device) if self.lost is not None else _Loss(facts.ledger.idle(self.causes))
-        severity = facts.grade(loss.ns, self.limits)
+    @device_rule(id, slug, limits, needs_calls=needs_calls)
+    def look(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
+        loss = lost(facts, device) if lost is not None else _Loss(facts.ledger.idle(causes))
+        severity = facts.grade(loss.ns, limits)
         if severity is None:
-            return self.small(facts, device, self.limits) if self.small is not None else None
-        told = self.tell(facts, device, loss)
+            return small(facts, device, limits) if small is not None else None
+        told = tell(facts, device, loss)
         if not isinstance(told, _Told):
             return told
-        shares: Params = {"each": Ns(loss.ns / facts.steps), "of_idle": Share(loss.ns / max(1, device.idle_ns))}
+        cells = {cell: ns for cause in causes for cell, ns in facts.ledger.cells(cause).items()}
+        of_idle = Share(loss.ns / max(1, device.idle_ns))
         return Diagnosis(
             variant=told.variant,
             severity="info" if told.warm_up else severity,
-            claim=Claim(
-                self.causes[0],
-                {cell: ns for cause in self.causes for cell, ns in facts.ledger.cells(cause).items()},
-                loss.idle,
-                loss.exposed_ns,
-            ),
-            params={"steps": Count(facts.steps), **shares, "place": _label(facts, told.spot), **told.params},
+            claim=Claim(causes[0], cells, loss.idle, loss.exposed_ns),
+            params={"of_idle": of_idle, "place": facts.label(told.spot), **told.params},
             place=facts.where(told.spot),
-            who=told.who or (facts.step_thread_name,),
-            affected=facts.affected_by(device.column(loss.idle or self.causes) + loss.exposed),
+            who=told.who or None,
+            affected=facts.affected_by(device.column(loss.idle or causes) + loss.exposed),
             sure=Sure(told.samples, doubts=device.doubts),
             saves=told.saves,
             tells_idle=True,
         )
 
-
-def _label(facts: Facts, spot: Spot | None) -> str | None:
-    return facts.label(spot) if spot is not None else None
+    return look
 
 
 def _first(spots: Sequence[Spot]) -> Spot | None:
     return spots[0] if spots else None
-
-
-def _of_step(facts: Facts, ns: int) -> Params:
-    return {"host": Ns(ns / facts.steps), "step": Ns(facts.wall_ns / facts.steps)}
 
 
 # -- the table
@@ -159,7 +142,7 @@ def _data(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
     waiting = beyond and loaders.worker_view(*of_workers).waits if of_workers else False
     first_kernel = device.device.totals.first_kernel_ns
     params: Params = {
-        **_of_step(facts, facts.cause_ns("data_wait")),
+        "host": Ns(facts.cause_ns("data_wait") / facts.steps),
         "first_kernel": Ns(first_kernel) if first_kernel else None,
         "cpus": Count(cpus) if cpus else None,
         "taking": Ns(took / ready) if ready else None,
@@ -242,7 +225,7 @@ def _copies_unseen(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
 
 
 def _loading(facts: Facts, device: Gpu, loss: _Loss) -> _Told:
-    lasts = device.late_share(device.column(["module_load"])) >= _PURE_LOSS.warn
+    lasts = device.late_share(device.column(["module_load"])) >= PURE_LOSS.warn
     loads, jits = device.calls("module_load"), device.calls("jit")
     variants = ("compiles", "compiled") if jits.ns > loads.ns else ("loads", "loaded")
     params: Params = {
@@ -331,22 +314,22 @@ def _launching(facts: Facts, device: Gpu, loss: _Loss) -> _Told | Unsure | None:
     return _Told("tiny" if totals.tiny_kernels / totals.kernels >= limit("tiny_share") else "large", params)
 
 
-sync_in_loop = Idleness("TP504", "sync-in-loop", _LIMITS, ("gpu_wait",), _sync, needs_calls=True)
-pageable_copies = Idleness(
-    "TP505", "pageable-copies", _PURE_LOSS, ("h2d_copy",), _copies, lost=_copies_lost, small=_copies_unseen
+sync_in_loop = _idleness("TP504", "sync-in-loop", WARNS, ("gpu_wait",), _sync, needs_calls=True)
+pageable_copies = _idleness(
+    "TP505", "pageable-copies", PURE_LOSS, ("h2d_copy",), _copies, lost=_copies_lost, small=_copies_unseen
 )
-module_loading = Idleness("TP509", "module-loading", _PURE_LOSS, ("module_load",), _loading, needs_calls=True)
-exposed_communication = Idleness(
-    "TP510", "exposed-communication", _LIMITS, ("collective",), _collectives, lost=_collectives_lost
+module_loading = _idleness("TP509", "module-loading", PURE_LOSS, ("module_load",), _loading, needs_calls=True)
+exposed_communication = _idleness(
+    "TP510", "exposed-communication", WARNS, ("collective",), _collectives, lost=_collectives_lost
 )
-gpu_starved_by_data = Idleness("TP503", "gpu-starved-by-data", _LIMITS, ("data_wait",), _data)
-gpu_gil_wait = Idleness("TP502", "gpu-gil-wait", _LIMITS, ("gil_wait",), _gil)
-launch_bound = Idleness("TP506", "launch-bound", _LIMITS, _LAUNCHING, _launching)
+gpu_starved_by_data = _idleness("TP503", "gpu-starved-by-data", WARNS, ("data_wait",), _data)
+gpu_gil_wait = _idleness("TP502", "gpu-gil-wait", WARNS, ("gil_wait",), _gil)
+launch_bound = _idleness("TP506", "launch-bound", WARNS, _LAUNCHING, _launching)
 
 # -- other idleness
 
 
-@device_rule("TP501", "gpu-idle", _LIMITS)
+@device_rule("TP501", "gpu-idle", WARNS)
 def gpu_idle(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     """What no other rule tells of."""
     left = facts.ledger.idle(cause for cause in CAUSES if cause != "unknown")
@@ -367,23 +350,20 @@ def gpu_idle(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         claim=Claim(cause, cells, {cause: left[cause]}),
         params={
             "cause": cause,
-            "each": Ns(left[cause] / facts.steps),
             "of_idle": Share(left[cause] / device.idle_ns),
-            **(_of_step(facts, host) if host else {}),
-            "thread_name": facts.step_thread_name,
-            "place": _label(facts, spot),
+            "host": Ns(host / facts.steps) if host else None,
+            "place": facts.label(spot),
             "place_share": Share(spot.share) if spot is not None else None,
             "others": Names(f"{c} {Ns(ns / facts.steps)}" for ns, c in others[:3]) if others else None,
         },
         place=facts.where(spot),
-        who=(facts.step_thread_name,),
         affected=facts.affected_by(device.column([cause])),
         sure=Sure(doubts=device.doubts),
         tells_idle=True,
     )
 
 
-@device_rule("TP507", "tiny-kernels", _LIMITS)
+@device_rule("TP507", "tiny-kernels", WARNS)
 def tiny_kernels(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     """Most kernels are tiny, and the device keeps up with their launches: it is busy, but not well used."""
     totals = device.device.totals
@@ -400,8 +380,7 @@ def tiny_kernels(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         variant="pauses" if severity is not None else "busy",
         severity=severity or "info",
         claim=Claim("launch", {}, gaps if severity is not None else {}),
-        params={**_sizes(facts, device), "each": Ns(ns / facts.steps), "names": names or None},
-        who=(facts.step_thread_name,),
+        params={**_sizes(facts, device), "names": names or None},
         affected=facts.affected_by(device.column([gpu.BETWEEN])) if severity is not None else None,
         sure=Sure(doubts=device.doubts),
     )
@@ -412,7 +391,7 @@ _EXPANDABLE: Final = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _OF_ONE_ERROR: Final = 3
 
 
-@device_rule("TP508", "allocator-churn", _PURE_LOSS, needs_calls=True)
+@device_rule("TP508", "allocator-churn", PURE_LOSS, needs_calls=True)
 def allocator_churn(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     """Memory is allocated and freed while steps run, or had to be freed to make room."""
     idle = facts.ledger.idle(["cuda_alloc"])
@@ -436,18 +415,15 @@ def allocator_churn(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             idle if severity is not None else {},
         ),
         params={
-            "each": Ns(ns / facts.steps) if severity is not None else None,
             "allocs": Count(allocs.count),
             "failed": Count(allocs.failed),
             "frees": Count(frees.count),
-            "steps": Count(facts.steps),
             "pinned": Count(pinned.count) if pinned.count else None,
             "early": not lasts,
-            "place": _label(facts, spot),
+            "place": facts.label(spot),
             "command": facts.command(_EXPANDABLE),
         },
         place=facts.where(spot),
-        who=(facts.step_thread_name,),
         affected=facts.affected_by(column),
         sure=Sure(doubts=device.doubts),
     )
@@ -477,8 +453,8 @@ def few_ops(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             "name": gpu.short_kernel(few[0].name),
             "each": Ns(few[0].ns / facts.steps),
             "kernels": _rows(facts, few, whole_ns=device.kernel_ns),
-            "steps": Count(facts.steps),
         },
+        who=(),
         sure=Sure(doubts=device.doubts),
     )
 
@@ -502,9 +478,9 @@ def no_tensor_cores(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         params={
             "share": Share(facts.share(ns)),
             "kernels": _rows(facts, without[:3]),
-            "steps": Count(facts.steps),
             "device": device.device.name if major else None,
         },
+        who=(),
         sure=Sure(doubts=device.doubts),
     )
 
@@ -532,6 +508,7 @@ def gpu_bound(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             "kernel": gpu.short_kernel(top.name) if top is not None else None,
             "each": Ns(top.ns / facts.steps) if top is not None else None,
         },
+        who=(),
         sure=Sure(doubts=device.doubts),
     )
 
@@ -577,7 +554,6 @@ def gpu_warm_up(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             "native": Ns(native) if native >= limit("compile_share") * cost else None,
             "idled": Ns(device.warm_up_idle(CAUSES)),
         },
-        who=(facts.step_thread_name,),
         affected=warm_up.steps,
         saves=Saves(share=0.0),
     )
@@ -621,7 +597,7 @@ class _Tuned:
     by: str
 
 
-@device_rule("TP514", "autotuning", _PURE_LOSS)
+@device_rule("TP514", "autotuning", PURE_LOSS)
 def autotuning(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     """Kernels are tuned by trial while steps run: cuDNN's benchmark mode, Triton's and Inductor's autotuners."""
     details = [d for kind in ("sample", "call") for d in facts.run.details(kind)]
@@ -649,10 +625,9 @@ def autotuning(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
             "by": by,
             "tuners": tuple({"ns": Ns(ns), "by": n} for n, ns in sorted(tuners.items(), key=lambda x: -x[1])),
             "late": Ns(late_ns),
-            "place": _label(facts, spot),
+            "place": facts.label(spot),
         },
         place=facts.where(spot),
-        who=(facts.step_thread_name,),
         affected=facts.steps if lasts else most_steps,
         sure=Sure(sum(t.detail.count for t in found), doubts=device.doubts),
         saves=Saves(share=1.0 if lasts else 0.0),

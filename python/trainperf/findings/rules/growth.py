@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainperf.findings import source_marks
+from trainperf.findings import places
 from trainperf.findings.cpus import Floats
 from trainperf.findings.frames import FrameLike, below_users, function_of, is_user_file, label
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Params, Said, Saves, Sure, Unsure
-from trainperf.findings.rule import rule
+from trainperf.findings.rule import WARNS, rule
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Seconds, Share, Times
 from trainperf.findings.thresholds import limit
 from trainperf.runfile import WARM_UP
@@ -294,11 +294,11 @@ _FIXED = ("backward", "optimizer", "logging", "checkpoint", "validation", "fetch
 _GRAPH_CALLS = re.compile(r"[/\\]torch[/\\](distributed[/\\]|utils[/\\]hooks\.py$)")
 
 
-@rule("TP404", "growing-step", Limits(limit("warn_share"), limit("critical_share")))
+@rule("TP404", "growing-step", WARNS)
 def growing_step(facts: Facts, limits: Limits) -> Outcome:
     """A phase of the step takes longer the more steps were done: something is added at each step."""
     if facts.steps < limit("growth_min_steps"):
-        return Unsure("growth_few_steps", {"steps": Count(facts.steps), "several": facts.steps > 1})
+        return Unsure("growth_few_steps", {"several": facts.steps > 1})
     mine = facts.once(grown)
     severity = facts.grade(mine.excess_ns, limits) if mine is not None else None
     if mine is None or severity is None:
@@ -323,13 +323,12 @@ def growing_step(facts: Facts, limits: Limits) -> Outcome:
             "phase": _in_words(top),
             "rise_ms": Number(top.per_step_ns / 1e6),
             "function": spot.frame.function if spot is not None else None,
-            "place": facts.label(spot) if spot is not None else None,
-            "place_and_caller": facts.label_with_caller(spot) if spot is not None else None,
+            "place": facts.label(spot),
+            "place_and_caller": facts.label(spot, with_caller=True),
             "suspect": label(suspect.frame, facts.base) if suspect is not None else None,
             "fix": Said(fix),
         },
         place=facts.where(spot or suspect),
-        who=(facts.step_thread_name,),
         sure=Sure(spot.samples if spot is not None else None),
     )
 
@@ -338,7 +337,7 @@ def _variant(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None)
     if spot is not None:
         if top.phase == "backward":
             return "function_in_backward"
-        if source_marks.rewrites(facts, spot):
+        if places.rewrites(facts, spot):
             return "rewritten_log"
         # Which of these phases it is tells little.
         return "function" if top.phase in ("forward", "other") else "function_in_phase"
@@ -354,7 +353,6 @@ def _larger_inputs(facts: Facts, grown: Grown) -> Diagnosis:
         severity="info",
         claim=Claim(facts.main_cause(grown.phases[0].claims), by_device=False),
         params=_growth_params(facts, grown),
-        who=(facts.step_thread_name,),
         sure=Sure(level="low", doubts=(Said("no_input_sizes"),)),
         saves=Saves(share=0.0, finds_out=True),
     )
@@ -395,7 +393,7 @@ def _grown_most(facts: Facts, top: Growth) -> Spot | None:
     """The function that has most of the rise. Of one that writes all rows so far again it is known why it grows."""
     grew = [(s, part) for s, part in grown_spots(facts, top.phase) if not _calls_backward(facts, s)]
     mine = [s for s, part in grew if part >= limit("half_share")]
-    return next(iter(mine), None) or next((s for s, _ in grew[:1] if source_marks.rewrites(facts, s)), None)
+    return next(iter(mine), None) or next((s for s, _ in grew[:1] if places.rewrites(facts, s)), None)
 
 
 def _calls_backward(facts: Facts, spot: Spot) -> bool:
@@ -538,16 +536,13 @@ def workers_memory(facts: Facts) -> WorkersMemory | None:
     rows: list[Any] = readings[:256] if isinstance(readings, list) else []
     if not all(isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)) for row in rows):
         return None
-    words = {key: str(read[key]) for key in ("dataset", "file", "text") if _is_plain(read.get(key))}
+    texts = {key: text for key in ("dataset", "file", "text") if isinstance(text := read.get(key), str)}
+    words = {key: text for key, text in texts.items() if text.isprintable()}
     line, file = read.get("line"), words.get("file", "")
     place = f"{file}:{line}" if type(line) is int and 0 < line < 1 << 30 and is_user_file(file) else ""
     seconds, held = tuple(float(row[0]) for row in rows), tuple(int(row[1]) for row in rows)
     dataset, text = words.get("dataset", "")[:_LONGEST], words.get("text", "")[:_LONGEST] if place else ""
     return WorkersMemory(read["workers"], seconds, held, dataset, place, text)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable()
 
 
 def _is_number(value: object) -> bool:
@@ -614,7 +609,6 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
         "readings": Count(len(kept)),
         "limit": Bytes(facts.number("memory_limit")),
         "left": Seconds(left) if left and variant == "leak" else None,
-        "inference": facts.inference,
         "early": variant == "early",
     }
     if seen is not None and keeper is not None:
@@ -625,7 +619,6 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("", by_device=False),
         params=params,
         place=keeper.place if keeper is not None else "",
-        who=(facts.step_thread_name,),
         sure=sure,
     )
 
@@ -654,7 +647,7 @@ def _how_sure(facts: Facts, keeper: Keeper | None, readings: int, grown: float, 
         return "leak", Sure(level="high", doubts=(doubt,))
     if keeper is not None and keeper.sure:
         return "leak", Sure(level="medium", doubts=(doubt,))
-    early = Said("grows_early", {"readings": count, "steps": Count(facts.steps)})
+    early = Said("grows_early", {"readings": count})
     return "early", Sure(level="low", doubts=(early,))
 
 
@@ -676,7 +669,7 @@ def _workers_grow(facts: Facts, limits: Limits) -> Diagnosis | None:
         return None
     readings = Count(len(seconds))
     early = bool(seconds[-1] - seconds[0] < limit("memory_good_readings") - 1)
-    doubt = Said("grows_early" if early else "readings", {"readings": readings, "steps": Count(facts.steps)})
+    doubt = Said("grows_early" if early else "readings", {"readings": readings})
     return Diagnosis(
         variant="workers",
         severity="info" if early else "warning",
@@ -694,7 +687,6 @@ def _workers_grow(facts: Facts, limits: Limits) -> Diagnosis | None:
             "early": early,
         },
         place=seen.place,
-        who=(facts.step_thread_name,),
         sure=Sure(level="low" if early else "high", doubts=(doubt,)),
     )
 
@@ -767,7 +759,7 @@ class _Churn:
     longest_s: float  # the time between two readings
 
 
-@rule("TP603", "heap-churn", Limits(limit("warn_share"), limit("critical_share")))
+@rule("TP603", "heap-churn", WARNS)
 def heap_churn(facts: Facts, limits: Limits) -> Outcome:
     if facts.run.feeds_device:
         return None  # what the host loses is no loss while the device has work
@@ -797,7 +789,6 @@ def heap_churn(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("compute", {cell: ns * cost // work for cell, ns in compute.items()}),
         params={
-            "thread_name": facts.step_thread_name,
             "pages": Count(round(faults)),
             "taken": Bytes(taken),
             "page_us": Number(page_ns / 1000),
@@ -807,7 +798,6 @@ def heap_churn(facts: Facts, limits: Limits) -> Outcome:
             "pad": pad,
             "command": facts.command(settings),
         },
-        who=(facts.step_thread_name,),
         sure=Sure(tier=Said("by_pages")),
     )
 

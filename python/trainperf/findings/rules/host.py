@@ -52,7 +52,7 @@ def framework_python(facts: Facts, limits: Limits) -> Outcome:
     whole, other = sum(d.ns for d in samples), sum(d.ns for d in theirs)
     claims = loaders.spread(cells, int(sum(cells.values()) * other / whole) if whole else 0)
     profilers = [d for d in theirs if in_profiler(facts.run.stack(d.stack))]
-    profiling = _by_phase(cells, samples, profilers)
+    profiling = facts.part_of(cells, set(profilers).__contains__).claims
     # It is told by itself where there is not as much beside it as would be told.
     if facts.grade(sum(claims.values()) - sum(profiling.values()), limits) is None:
         worth_it = facts.grade(sum(profiling.values()), Limits(limit("warn_share"), None)) is not None
@@ -74,7 +74,8 @@ def framework_python(facts: Facts, limits: Limits) -> Outcome:
 
 def _of_frameworks(facts: Facts, samples: Sequence[Detail]) -> list[Detail]:
     """A stack that was not read, or of libraries alone, is nobody's: whose it is cannot be told."""
-    told = set(calls.details) if (calls := framework.log_calls(facts)).severity is not None else set()
+    calls, severity = framework.log_calls(facts)
+    told = set(calls.details) if severity is not None else set()
 
     def is_one(stack: Sequence[Frame]) -> bool:
         theirs = not is_the_loops(stack) and any(is_framework(f.file) for f in stack)
@@ -98,31 +99,16 @@ def _in_framework(
         severity="info",
         claim=Claim("python", claims),
         params={
-            "each": Ns(sum(claims.values()) / facts.steps),
-            "samples": Count(count),
-            "place": facts.label(caller) if caller is not None else None,
-            "place_and_caller": facts.label_with_caller(caller) if caller is not None else None,
+            "place": facts.label(caller),
+            "place_and_caller": facts.label(caller, with_caller=True),
             "place_share": Share(caller.share) if caller is not None else None,
             "where": facts.where(caller),
-            "inference": facts.inference,
             **(params or {}),
         },
         place=facts.where(caller),
-        who=(facts.step_thread_name,),
         sure=Sure(count),
         saves=Saves(share=saved),
     )
-
-
-def _by_phase(cells: Mapping[Cell, int], samples: Sequence[Detail], some: Sequence[Detail]) -> dict[Cell, int]:
-    """The exact time that some of the samples stand for, each in the cell of its phase."""
-    claims: dict[Cell, int] = {}
-    for cell, ns in cells.items():
-        every = sum(d.ns for d in samples if d.phase == cell[0])
-        mine = sum(d.ns for d in some if d.phase == cell[0])
-        if mine:
-            claims[cell] = ns * mine // every
-    return claims
 
 
 def _caller(facts: Facts, theirs: Sequence[Detail]) -> Spot | None:
@@ -224,7 +210,6 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
         severity=severity if fewer_groups else "info",
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            **facts.of_step(sum(claims.values())),
             "name": optimizer.name,
             "one_by_one": optimizer.one_by_one,
             "parameters": Count(optimizer.parameters),
@@ -232,7 +217,6 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
             "kind": "fused=True" if optimizer.fused else "foreach=True" if optimizer.foreach else None,
         },
         place=facts.where(spots[0] if spots else None),
-        who=(facts.step_thread_name,),
         saves=Saves(share=limit("optimizer_saves"), drop_in=can_fuse and not fewer_groups),
     )
 
@@ -253,12 +237,9 @@ def _by_hand(facts: Facts, limits: Limits) -> Outcome:
         severity="info",
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            **facts.of_step(sum(claims.values())),
-            "thread_name": facts.step_thread_name,
             "place": facts.label(top),
         },
         place=facts.where(top),
-        who=(facts.step_thread_name,),
         sure=Sure(sum(spot.samples for spot in spots)),
         saves=Saves(share=limit("optimizer_saves")),
     )
@@ -318,7 +299,7 @@ def extra_forward(facts: Facts, limits: Limits) -> Outcome:
     if severity is None:
         return None
     top, cause = mine.spots[0], facts.main_cause(mine.claims)
-    params: Params = {**facts.of_step(mine.ns), "place": facts.label(top)}
+    params: Params = {"each": Ns(mine.ns / facts.steps), "place": facts.label(top)}
     if mine.may_train:
         return Unsure("may_train", params, cause, mine.ns)
     variant = "hardly_trained" if mine.within_step else "outside"
@@ -331,12 +312,10 @@ def extra_forward(facts: Facts, limits: Limits) -> Outcome:
         params={
             **params,
             "reason": mine.why,
-            "samples": Count(mine.samples),
-            "spots": mine.rows(facts),
+            "spots": facts.rows(mine.spots, 3, limit("show_share")),
             "layers": Names(filter(None, mine.frozen)) or None,
         },
         place=facts.where(top),
-        who=(facts.step_thread_name,),
         affected=mine.steps or None,
         sure=Sure(mine.samples, doubts=(Said("later_backward"),) if mine.each_step else ()),
         saves=Saves(share=1 - mine.needed_ns / mine.ns),
@@ -485,7 +464,7 @@ def _of_few_steps(facts: Facts) -> _ExtraForwards | None:
         for state in _STATES
     }
     longer = Ns(sum(claims.values()) / steps)
-    why = Said("forward_in_few", {"few": Count(steps), "steps": Count(facts.steps), "longer": longer})
+    why = Said("forward_in_few", {"few": Count(steps), "longer": longer})
     return _ExtraForwards(facts.spots(details, seen_from=_of_line), claims, False, why, steps)
 
 

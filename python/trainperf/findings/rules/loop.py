@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import own_code, source_marks
+from trainperf.findings import own_code, places
 from trainperf.findings.frames import function_of, in_step_hook, label
 from trainperf.findings.framework import trainer
 from trainperf.findings.model import (
@@ -24,8 +24,8 @@ from trainperf.findings.model import (
     Unsure,
 )
 from trainperf.findings.module_calls import batch_work
-from trainperf.findings.rule import rule
-from trainperf.findings.saving import saves
+from trainperf.findings.own_code import saves
+from trainperf.findings.rule import WARNS, rule
 from trainperf.findings.text import Count, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 
@@ -67,7 +67,9 @@ def host_python(facts: Facts, limits: Limits) -> Outcome:
         return _python(facts, severity, by_function, {})
     mine = own_code.with_what_they_call(facts, by_function)
     if _is_notable(facts, mine):
-        return _python(facts, severity, mine, {"called": True, "functions": by_function.rows(facts)})
+        return _python(
+            facts, severity, mine, {"called": True, "functions": facts.rows(by_function.spots, 3, limit("show_share"))}
+        )
     return _together(facts) or _python_unsure(facts, by_function, limits)
 
 
@@ -114,9 +116,9 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     when: Params = {"rare": rare, "early": early and not frees}
     if asked := own_code.asks_for(facts, seen):
         return _Told(asked, when)
-    if source_marks.rewrites(facts, top):
+    if places.rewrites(facts, top):
         return _Told("rewrites", when)
-    fix = source_marks.fused(facts, top)
+    fix = places.fused(facts, top)
     if fix is None and top.call == "copy.deepcopy":
         fix = Said("fewer_copies")
     if fix is None and (part := own_code.part_of_step(facts, seen)) in _PARTS:
@@ -164,7 +166,7 @@ def _of_python(facts: Facts, mine: OwnCode) -> Params:
         "holds": facts.has_gil and not known,
         "native": Share(native) if known else None,
         "unread": Share(unread) if unread >= limit("warn_share") else None,
-        "spots": mine.rows(facts, with_caller=True),
+        "spots": facts.rows(mine.spots, 3, limit("show_share"), with_caller=True),
     }
 
 
@@ -213,7 +215,7 @@ def _python_unsure(facts: Facts, mine: OwnCode, limits: Limits) -> Unsure | None
 # -- native code
 
 
-@rule("TP310", "host-compute", Limits(limit("warn_share"), limit("critical_share")), needs=("gil_holds", "stacks"))
+@rule("TP310", "host-compute", WARNS, needs=("gil_holds", "stacks"))
 def host_compute(facts: Facts, limits: Limits) -> Outcome:
     """Native code of the loop's own, beside the training itself."""
     mine = own_code.own_code(facts, "native")
@@ -256,11 +258,11 @@ def _in_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
 
 def _native(facts: Facts, severity: Severity, mine: OwnCode, told: _Told) -> Diagnosis:
     top, python = mine.spots[0], mine.share(mechanism="python")
-    if source_marks.rewrites(facts, top):
+    if places.rewrites(facts, top):
         told = _Told("rewrites")
-    fused = source_marks.fused(facts, top)
+    fused = places.fused(facts, top)
     params = {
-        "spots": mine.rows(facts),
+        "spots": facts.rows(mine.spots, 3, limit("show_share")),
         "python": Share(python) if python >= limit("warn_share") else None,
         "fused": fused,
         **told.params,
@@ -276,7 +278,7 @@ def _native(facts: Facts, severity: Severity, mine: OwnCode, told: _Told) -> Dia
 def _native_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     top = mine.spots[0]
     if saves(top.frames):
-        return _Told("saves_log" if source_marks.is_of_log(top.frame) else "saves")
+        return _Told("saves_log" if places.is_of_log(top.frame) else "saves")
     seen = own_code.of_function(facts, mine, top)
     if (asked := own_code.asks_for(facts, seen)) in ("metrics", "average"):
         return _Told(asked)
@@ -291,7 +293,7 @@ def _native_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
         return _by_the_model(facts, mine, doubt)
     if affected.rare(facts.steps):
         return _Told("rarely")
-    weights = own_code.works_on_weights(facts, seen) and source_marks.fused(facts, top) is None
+    weights = own_code.works_on_weights(facts, seen) and places.fused(facts, top) is None
     return _Told("between_phases", {"weights": weights})
 
 
@@ -378,29 +380,19 @@ def _model_or_batch(facts: Facts, limits: Limits) -> Unsure | None:
 
 def _diagnosis(facts: Facts, severity: Severity, mine: OwnCode, affected: Affected, told: _Told) -> Diagnosis:
     top, second = mine.spots[0], facts.second(mine.spots)
-    few = affected.steps < facts.steps
     return Diagnosis(
         variant=told.variant,
         severity=severity,
         claim=Claim(facts.main_cause(mine.claims), mine.claims),
         params={
-            "each": Ns(mine.ns / facts.steps),
-            "step": Ns(facts.wall_ns / facts.steps),
-            "steps": Count(facts.steps),
-            "few": Count(affected.steps) if few else None,
-            "few_each": Ns(mine.ns * affected.share / affected.steps) if few else None,
-            "samples": Count(mine.samples),
-            "thread_name": facts.step_thread_name,
-            "place": facts.label_with_caller(top),
+            "place": facts.label(top, with_caller=True),
             "first": facts.label(top),
             "first_share": Share(top.share),
-            "second": facts.label(second) if second is not None else None,
+            "second": facts.label(second),
             "second_share": Share(second.share) if second is not None else None,
-            "inference": facts.inference,
             **told.params,
         },
         place=facts.where(top),
-        who=(facts.step_thread_name,),
         affected=affected,
         sure=Sure(samples=mine.samples, doubts=(told.doubt,) if told.doubt is not None else ()),
         saves=told.saves,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from trainperf.findings import cpus, frames, loaders
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.places import function_name
-from trainperf.findings.rule import rule
+from trainperf.findings.rule import PURE_LOSS, rule
 from trainperf.findings.text import Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import described
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from trainperf.findings.places import Holder
 
 _LIMITS: Final = Limits(limit("descheduled_warn_share"), limit("critical_share"))
-_PURE_LOSS: Final = Limits(limit("rare_warn_share"), limit("critical_share"))
-
-
-def _of_step(facts: Facts, ns: int) -> Params:
-    return {"each": Ns(ns / facts.steps) if ns else None, "step": Ns(facts.wall_ns / facts.steps)}
 
 
 # -- waiting for a CPU
@@ -53,7 +48,6 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("descheduled", claims),
         params={
-            **_of_step(facts, cost),
             **_room_of(wants, load),
             **found.params,
             "shared": Count(wants.threads) if shared else None,
@@ -194,7 +188,7 @@ def _limits(facts: Facts, pools: tuple[tuple[str, str], ...]) -> Said:
     )
 
 
-@rule("TP308", "throttled", _PURE_LOSS, needs=("throttling",))
+@rule("TP308", "throttled", PURE_LOSS, needs=("throttling",))
 def throttled(facts: Facts, limits: Limits) -> Outcome:
     """The container's CPU quota stops the process."""
     claims = facts.cells("throttled")
@@ -216,7 +210,6 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("throttled", claims),
         params={
-            **_of_step(facts, cost),
             **changed,
             "used": Number(used) if used else None,
             "threads": facts.torch_threads or None,
@@ -224,7 +217,6 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
             "room": room,
             "threaded": not 0 < facts.torch_threads <= room,
         },
-        who=(facts.step_thread_name,),
         affected=facts.affected("throttled"),
     )
 
@@ -261,7 +253,7 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim(cause, claims),
         params={
-            **_of_step(facts, waited),
+            "each": Ns(waited / facts.steps) if waited else None,
             **params,
             "wanted": wants.wanted,
             "stopped": Ns((cost - waited) / facts.steps) if cost > waited else None,
@@ -270,7 +262,6 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
             "workers": Count(wants.workers) if wants.workers else None,
             "load": load.said,
         },
-        who=(facts.step_thread_name,),
         affected=facts.affected(cause),
     )
 
@@ -329,7 +320,7 @@ def pinned_cpus(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim(cause, claims),
         params={
-            **_of_step(facts, waited),
+            "each": Ns(waited / facts.steps) if waited else None,
             **_affinity(facts, narrow),
             "for_data": Ns((cost - waited) / facts.steps) if cost > waited else None,
             "inherited": Count(wants.workers) if wants.workers and narrow.workers_too else None,
@@ -338,7 +329,6 @@ def pinned_cpus(facts: Facts, limits: Limits) -> Outcome:
             "place": place or None,
         },
         place=place,
-        who=(facts.step_thread_name,),
         affected=facts.affected(cause),
         saves=Saves(more=wants.threads > len(narrow.cpus)),
     )
@@ -393,7 +383,7 @@ def _settings(facts: Facts) -> Names:
 # -- the garbage collector
 
 
-@rule("TP303", "gc-pauses", _PURE_LOSS, needs=("hook_gc",))
+@rule("TP303", "gc-pauses", PURE_LOSS, needs=("hook_gc",))
 def gc_pauses(facts: Facts, limits: Limits) -> Outcome:
     """Python's garbage collector stops the training thread."""
     claims = facts.cells("gc")
@@ -434,12 +424,9 @@ def gc_pauses(facts: Facts, limits: Limits) -> Outcome:
                 for g, (ns, n) in sorted(by_generation.items(), key=lambda kv: -kv[1][0])
             ),
             "longest": Ns(longest) if longest else None,
-            "few": Count(affected.steps) if affected.steps < facts.steps else None,
-            "steps": Count(facts.steps),
-            "place": facts.label(call) if call is not None else None,
+            "place": facts.label(call),
         },
         place=facts.where(call),
-        who=(facts.step_thread_name,),
         affected=affected,
         sure=Sure(None if call is None else call.samples),
     )

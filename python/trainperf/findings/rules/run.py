@@ -178,7 +178,7 @@ def _compared(facts: Facts) -> _Steps | None:
 @rule("TP401", "uneven", Limits(limit("uneven_warn_share"), limit("critical_share")), role="locator")
 def uneven(facts: Facts, limits: Limits) -> Outcome:
     if facts.steps < limit("uneven_min_steps"):
-        return Unsure("uneven_few_steps", {"steps": Count(facts.steps), "several": facts.steps > 1})
+        return Unsure("uneven_few_steps", {"several": facts.steps > 1})
     steps = _compared(facts)
     slow = find_slow_part(steps.each_ns) if steps is not None else None
     if steps is None or slow is None or slow.ratio < limit("uneven_ratio"):
@@ -240,7 +240,7 @@ def _explained(facts: Facts, limits: Limits, steps: _Steps, slow: _Slow, top: in
             "cause_inside": Ns(mean_in[top]),
             "cause_outside": Ns(mean_out[top]),
             "holder": holders[0].said if spot is not None else None,
-            "place": facts.label(spot) if spot is not None else None,
+            "place": facts.label(spot),
             "hint": Said(hint),
         },
         place=facts.where(spot),
@@ -332,7 +332,6 @@ def compile_warmup(facts: Facts, limits: Limits) -> Outcome:
         params={
             "total": Ns(total),
             "compiled": Count(steps),
-            "steps": Count(facts.steps),
             "share": Share(facts.share(total)),
             "first": Count(table.index[rows][0]),
             "late_ns": Ns(late_ns) if late else None,
@@ -342,7 +341,6 @@ def compile_warmup(facts: Facts, limits: Limits) -> Outcome:
             "listed": Said("late_steps"),
             "command": facts.command("TORCH_LOGS=recompiles"),
         },
-        who=(facts.step_thread_name,),
         affected=steps,
         saves=Saves(share=1.0 if often else late_ns / total),
     )
@@ -420,6 +418,7 @@ def slower_than_before(facts: Facts, limits: Limits) -> Outcome:
             "last_file": shlex.quote(last),
             "this_file": shlex.quote(str(facts.run.path)),
         },
+        who=(),
         affected=facts.steps,
     )
 

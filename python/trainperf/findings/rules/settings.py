@@ -28,8 +28,8 @@ from trainperf.findings.model import (
     Unsure,
 )
 from trainperf.findings.places import NOTHING, Part
-from trainperf.findings.rule import rule
-from trainperf.findings.text import Bytes, Count, Names, Ns, Share
+from trainperf.findings.rule import PURE_LOSS, WARNS, rule
+from trainperf.findings.text import Bytes, Count, Names, Share
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import described
 
@@ -249,10 +249,6 @@ def _of_gradcheck(facts: Facts) -> Callable[[Stack], bool]:
     return lambda stack: _in("gradcheck", stack)
 
 
-def _of_logs(facts: Facts) -> Callable[[Stack], bool]:
-    return lambda stack: _in("logging", stack) and _in("compiler", stack)
-
-
 def _if_sampled(shows: Callable[[Facts], Callable[[Stack], bool]], key: str = "torch") -> Look:
     """Wrong where samples show it."""
 
@@ -283,7 +279,7 @@ TABLE: Final = (
         "torch_logs",
         _of("logs", bool, lambda names: {"names": Names(map(str, names))}),
         ("TP314.torch_logs",),
-        _of_logs,
+        lambda _: lambda stack: _in("logging", stack) and _in("compiler", stack),
     ),
     Setting("gradcheck", _if_sampled(_of_gradcheck), ("TP314.gradcheck",), _of_gradcheck),
     Setting("distributed_debug", _of("distributed_debug", bool)),
@@ -319,7 +315,7 @@ TABLE: Final = (
 )
 
 
-@rule("TP314", "costly-setting", Limits(limit("rare_warn_share"), limit("critical_share")))
+@rule("TP314", "costly-setting", PURE_LOSS)
 def costly_setting(facts: Facts, limits: Limits) -> Outcome:
     """The costliest of the settings that samples give a price; `trainperf check` lists all."""
     seen = [(row, looked) for row in TABLE if row.shows is not None and (looked := row.look(facts)) is not None]
@@ -336,13 +332,10 @@ def costly_setting(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim(facts.main_cause(cost.claims), cost.claims),
         params={
-            **facts.of_step(cost.ns),
             **looked.params,
-            "samples": Count(cost.samples),
             "place": facts.where(spot) or None,
         },
         place=facts.where(spot),
-        who=(facts.step_thread_name,),
         sure=Sure(cost.samples),
         saves=Saves(more=True),
     )
@@ -351,7 +344,7 @@ def costly_setting(facts: Facts, limits: Limits) -> Outcome:
 # -- TP313: modes for debugging
 
 
-@rule("TP313", "debug-mode", Limits(limit("warn_share"), limit("critical_share")))
+@rule("TP313", "debug-mode", WARNS)
 def debug_mode(facts: Facts, limits: Limits) -> Outcome:
     """A mode for debugging was left on: autograd's anomaly detection, or a trace function of Python's."""
     found = [d for d in (_anomaly(facts, limits), _tracer(facts, limits)) if d is not None]
@@ -372,12 +365,9 @@ def _anomaly(facts: Facts, limits: Limits) -> Diagnosis | None:
         severity=severity,
         claim=Claim(facts.main_cause(cost.claims), cost.claims),
         params={
-            "each": Ns(cost.ns / facts.steps),
-            "samples": Count(cost.samples),
             "percent": facts.run.anomaly_percent,
             "modes": tuple({"said": said} for said in _without_price(facts)),
         },
-        who=(facts.step_thread_name,),
         sure=Sure(cost.samples),
         saves=Saves(more=True),
     )
@@ -405,13 +395,10 @@ def _tracer(facts: Facts, limits: Limits) -> Diagnosis | None:
             "name": name,
             "named": bool(name),
             "percent": percent,
-            "each": Ns(cost.ns / facts.steps) if priced else None,
-            "samples": Count(cost.samples),
             "python": Share(python),
             "fix": Said(f"off_{how.partition('.')[2]}" if how in _TRACERS else "off_settrace"),
             "modes": tuple({"said": said} for said in _without_price(facts)),
         },
-        who=(facts.step_thread_name,),
         sure=Sure(cost.samples if priced else None),
         saves=Saves(share=1.0 if priced else 0.0, more=True),
     )

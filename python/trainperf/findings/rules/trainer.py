@@ -185,14 +185,17 @@ def _calls(hook: framework.Hook, place: str | None = None) -> Params:
 
 
 def _part(facts: Facts, part: framework.Part) -> Params:
+    return {**_of_hook(facts, part, part.other_ns, part.hooks[0].other_ns), "place": part.place(facts)}
+
+
+def _of_hook(facts: Facts, part: framework.Part, ns: int, of_hook_ns: int) -> Params:
     hook = part.hooks[0]
     return {
-        **facts.of_step(part.other_ns),
+        **facts.of_step(ns),
         "part": part.name,
-        "place": part.place(facts),
         "hook": hook.name,
         "count": Count(hook.count),
-        "call": Ns(hook.other_ns / max(1, hook.count)),
+        "call": Ns(of_hook_ns / max(1, hook.count)),
         "longest": Ns(hook.max_ns),
     }
 
@@ -312,15 +315,7 @@ def _second(facts: Facts, top: framework.Part) -> Params:
 
 def _logged(facts: Facts, part: framework.Part) -> Params:
     hook = part.hooks[0]
-    return {
-        **facts.of_step(part.own_ns),
-        "part": part.name,
-        "hook": hook.name,
-        "by": _by(facts, hook),
-        "count": Count(hook.count),
-        "call": Ns(hook.own_ns / max(1, hook.count)),
-        "longest": Ns(hook.max_ns),
-    }
+    return {**_of_hook(facts, part, part.own_ns, hook.own_ns), "by": _by(facts, hook)}
 
 
 def _by(facts: Facts, hook: framework.Hook) -> str | None:
@@ -330,25 +325,17 @@ def _by(facts: Facts, hook: framework.Hook) -> str | None:
 @rule("TP707", "lightning-log", framework.LOG_LIMITS, needs=("gil_holds",))
 def lightning_log(facts: Facts, limits: Limits) -> Outcome:
     """The calls of Lightning's self.log take a notable part of the step."""
-    calls = framework.log_calls(facts)
-    if calls.severity is None:
+    calls, severity = framework.log_calls(facts)
+    if severity is None:
         return None
-    samples = sum(d.count for d in calls.details)
     spots = facts.spots(calls.details)
-    shown = [spots[0], *(s for s in spots[1:3] if s.share >= limit("warn_share"))]
     return Diagnosis(
         variant="log_calls",
-        severity=calls.severity,
+        severity=severity,
         claim=Claim(facts.main_cause(calls.claims), calls.claims),
-        params={
-            **facts.of_step(sum(calls.claims.values())),
-            "samples": Count(samples),
-            "place": facts.label(spots[0]),
-            "spots": tuple({"share": Share(s.share), "place": facts.label(s)} for s in shown),
-        },
+        params={"place": facts.label(spots[0]), "spots": facts.rows(spots, 3, limit("warn_share"))},
         place=facts.where(spots[0]),
-        who=(facts.step_thread_name,),
-        sure=Sure(samples),
+        sure=Sure(calls.samples),
     )
 
 
@@ -370,7 +357,6 @@ def lightning_monitor(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
-            "step": Ns(facts.wall_ns / facts.steps),
             "names": Names(p.name for p in found),
             "several": len(found) > 1,
             "calls": Names(f"{p.name}()" for p in found),
@@ -412,7 +398,6 @@ def lightning_progress_bar(facts: Facts, limits: Limits) -> Outcome:
             "dots": "..." if len(names) > 3 else None,
             "each": Ns(part.other_ns / max(1, part.hooks[0].count)),
         },
-        who=(facts.step_thread_name,),
     )
 
 
@@ -435,7 +420,6 @@ def lightning_sigterm(facts: Facts, limits: Limits) -> Outcome:
             "longest": Ns(part.hooks[0].max_ns),
             "version": str(framework.trainer(facts).get("version", "")),
         },
-        who=(facts.step_thread_name,),
     )
 
 

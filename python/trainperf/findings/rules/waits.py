@@ -26,9 +26,9 @@ from trainperf.findings.model import (
     Sure,
     Unsure,
 )
+from trainperf.findings.own_code import beside_saves
 from trainperf.findings.places import Holder, Spot, body_of_thread, function_name, said_thread
-from trainperf.findings.rule import rule
-from trainperf.findings.saving import beside_saves
+from trainperf.findings.rule import PURE_LOSS, WARNS, rule
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waits import RANKS, Asleep, asleep, handover, writes
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Loader, Thread
 
-_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
 _MOST_TOLD = 3
 
 # A thread that runs Python gives the GIL up when asked, after sys.getswitchinterval(); a C call need not. So waits for
@@ -48,7 +47,7 @@ _SWITCH_INTERVAL_NS = 5_000_000
 _SHORTEST, _LONGEST = 0.98 * _SWITCH_INTERVAL_NS, 1.1 * _SWITCH_INTERVAL_NS
 
 
-@rule("TP201", "gil-hog", _LIMITS, needs=("gil_waits",))
+@rule("TP201", "gil-hog", WARNS, needs=("gil_waits",))
 def gil_hog(facts: Facts, limits: Limits) -> Outcome:
     waits = _look(facts, limits)
     if not isinstance(waits, _Waits) or not waits.hog:
@@ -82,7 +81,7 @@ def gil_hog(facts: Facts, limits: Limits) -> Outcome:
     )
 
 
-@rule("TP202", "gil-many", _LIMITS, needs=("gil_waits",))
+@rule("TP202", "gil-many", WARNS, needs=("gil_waits",))
 def gil_many(facts: Facts, limits: Limits) -> Outcome:
     waits = _look(facts, limits)
     if not isinstance(waits, _Waits) or waits.hog:
@@ -104,7 +103,7 @@ def gil_many(facts: Facts, limits: Limits) -> Outcome:
             **_names([h for h, *_ in top]),
             "rest": Count(rest) if rest else None,
             "function": function_name(spot),
-            "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
+            "at": facts.at(spot),
         },
         place=facts.where(spot),
         who=tuple(dict.fromkeys(h.name for h, *_ in top)),
@@ -139,10 +138,7 @@ class _Waits:
         of = holders if self.hog else self.holders
         waits = sum(h.waits for h in of)
         return {
-            "each": Ns(self.ns / facts.steps),
-            "step": Ns(facts.wall_ns / facts.steps),
             "losing": Count(facts.run.steps_with("gil_wait")),  # steps that lose 10 % or more
-            "steps": Count(facts.steps),
             "holders": tuple(_row(facts, [h]) for h in holders),
             "waits": Count(waits) if waits else None,
             "wait": Ns(sum(h.ns for h in of) / waits) if waits else None,
@@ -182,10 +178,8 @@ def _row(facts: Facts, alike: Sequence[Holder]) -> Params:
 
 
 def holder_at(facts: Facts, holder: Holder) -> Said | None:
-    if holder.spot is None:
-        return None
-    if holder.second is None:
-        return Said("in", {"place": facts.label(holder.spot)})
+    if holder.spot is None or holder.second is None:
+        return facts.at(holder.spot)
     shares = {"share": Share(holder.spot.share), "second_share": Share(holder.second.share)}
     return Said("in_two", {**shares, "place": facts.label(holder.spot), "second": facts.label(holder.second)})
 
@@ -200,7 +194,7 @@ def device_waits(facts: Facts) -> Params:
         "device_wait": Ns(sum(h.ns for h in holders) * facts.gpu.idle_scale("gil_wait") / facts.steps),
         "device_holder": top.said,
         "device_share": None if top.share >= limit("hog_share") else Share(top.share),
-        "device_at": Said("in", {"place": facts.label(top.spot)}) if top.spot is not None else None,
+        "device_at": facts.at(top.spot),
     }
 
 
@@ -288,9 +282,7 @@ def _single_waits(facts: Facts, hog: Holder) -> list[int]:
 _TRACERS: Final = frozenset({"settrace", "setprofile", "settrace_all_threads", "setprofile_all_threads", "set_events"})
 
 
-@rule(
-    "TP203", "stop-the-world", Limits(limit("rare_warn_share"), limit("critical_share")), needs=("interpreter_waits",)
-)
+@rule("TP203", "stop-the-world", PURE_LOSS, needs=("interpreter_waits",))
 def stop_the_world(facts: Facts, limits: Limits) -> Outcome:
     claims = facts.cells("stop_the_world")
     cost = sum(claims.values())
@@ -307,16 +299,14 @@ def stop_the_world(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("stop_the_world", claims),
         params={
             "stopper": top.said if top is not None else None,
-            "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
-            "each": Ns(cost / facts.steps),
-            "step": Ns(facts.wall_ns / facts.steps),
+            "at": facts.at(spot),
             "pauses": Count(pauses) if pauses else None,
             "pause": Ns(cost / pauses) if pauses else None,
             "stoppers": tuple(
                 {
                     "name": of.said,
                     "share": Share(of.share),
-                    "at": Said("in", {"place": facts.label(of.spot)}) if of.spot is not None else None,
+                    "at": facts.at(of.spot),
                 }
                 for of in stoppers
             ),
@@ -339,7 +329,7 @@ def _sets_tracers(facts: Facts) -> bool:
     return traced > limit("half_share") * whole
 
 
-@rule("TP204", "object-lock", Limits(limit("warn_share"), limit("critical_share")), needs=("interpreter_waits",))
+@rule("TP204", "object-lock", WARNS, needs=("interpreter_waits",))
 def object_lock(facts: Facts, limits: Limits) -> Outcome:
     claims = facts.cells("object_lock")
     cost = sum(claims.values())
@@ -360,7 +350,7 @@ def object_lock(facts: Facts, limits: Limits) -> Outcome:
         severity=severity,
         claim=Claim("object_lock", claims),
         params={
-            "at": Said("in", {"place": facts.label(spot)}) if spot is not None else None,
+            "at": facts.at(spot),
             "waits": Count(waits),
             "wait": Ns(cost / max(1, waits)),
             "holders": tuple(
@@ -383,7 +373,7 @@ _MANY_BUCKETS: Final = 8
 _SMALL: Final = 4 << 20  # bytes of gradients: no buckets are worth it
 
 
-@rule("TP301", "blocked", Limits(limit("warn_share"), limit("critical_share")))
+@rule("TP301", "blocked", WARNS)
 def blocked(facts: Facts, limits: Limits) -> Outcome:
     claims = facts.ledger.cells("blocked_io")
     cost = sum(claims.values())
@@ -403,11 +393,6 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
         severity=_graded(severity, sleep, cost, in_all=in_all, first=first),
         claim=Claim("blocked_io", claims),
         params={
-            "each": Ns(cost / facts.steps) if in_all else None,
-            "step": Ns(facts.wall_ns / facts.steps),
-            "few": None if in_all else Count(affected.steps),
-            "few_each": Ns(cost * affected.share / affected.steps),
-            "steps": Count(facts.steps),
             **_where(facts, sleep),
             **(_background(facts, feeders, cost) if feeders else {}),
             **(_more_producers(facts, sleep) if variant in _PRODUCED else {}),
@@ -451,8 +436,7 @@ def _graded(severity: Severity, sleep: Asleep, cost: int, *, in_all: bool, first
 def _where(facts: Facts, sleep: Asleep) -> Params:
     top = sleep.top
     return {
-        "thread_name": facts.step_thread_name,
-        "place": facts.label_with_caller(top) if top is not None else None,
+        "place": facts.label(top, with_caller=True),
         "share": Share(top.share) if top is not None and facts.second(sleep.spots) is not None else None,
         "unseen": None if top is not None else facts.off("stacks") or Said("no_sample_tells"),
         "call": sleep.call or None,
@@ -460,7 +444,7 @@ def _where(facts: Facts, sleep: Asleep) -> Params:
         "opened": sleep.call in ("open", "openat"),
         "timed": sleep.timed,
         "samples": Count(sleep.samples),
-        "spots": tuple({"share": Share(s.share), "place": facts.label_with_caller(s)} for s in sleep.spots[:2]),
+        "spots": facts.rows(sleep.spots, with_caller=True),
         **sleep.others(facts),
     }
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainperf.findings import cpus, frames, loaders, source_marks
+from trainperf.findings import cpus, frames, loaders, places
 from trainperf.findings.cpus import busiest_disk, in_force, usable_cpus, workers_cpus
 from trainperf.findings.framework import arguments, own_loader
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
-from trainperf.findings.rule import rule
+from trainperf.findings.rule import WARNS, rule
 from trainperf.findings.rules.waits import in_a_process
 from trainperf.findings.text import Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainperf.runfile import Awaited, Loader
 
 _NEEDS = ("hook_dataloader",)
-_LIMITS = Limits(limit("warn_share"), limit("critical_share"))
 _TAKE_ALL = ("all_cpus", "partly_no_room")  # of the CPUs, with the training thread
 _PINS = re.compile(r"[/\\]torch[/\\]utils[/\\]data[/\\]_utils[/\\]pin_memory\.py$")  # the thread that pins
 _MOST_AHEAD = 32  # batches by worker: each lies in memory
@@ -32,7 +31,7 @@ _MOST_AHEAD = 32  # batches by worker: each lies in memory
 # -- workers that make batches too slowly
 
 
-@rule("TP102", "workers-too-slow", _LIMITS, needs=_NEEDS)
+@rule("TP102", "workers-too-slow", WARNS, needs=_NEEDS)
 def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     found = loaders.with_workers_of(facts)
     fetches = _Fetches.of(facts, found)
@@ -199,7 +198,7 @@ def _place(facts: Facts, inside: Inside) -> str:
 def _sure(facts: Facts, view: WorkerView) -> Sure:
     if facts.of_trace:
         return Sure(doubts=(Said("workers_untraced"),))
-    looks = Said("looks" if view.told else "few_looks", {"steps": Count(facts.steps), "looks": Count(view.looks)})
+    looks = Said("looks" if view.told else "few_looks", {"looks": Count(view.looks)})
     return Sure(level=facts.level if view.told else "low", doubts=(looks,))
 
 
@@ -232,7 +231,7 @@ def _slow(facts: Facts, main: Loader, view: WorkerView, fetches: _Fetches, cost:
         # The workers then run at the same time.
         saves = min(1.0, facts.wall_ns * lock.share / max(1, cost))
         params: Params = {"locked": Share(lock.share), "lock_call": lock.call}
-        at = source_marks.file_lock_at(facts, loaders.dataset_file(main)) if lock.of_file else ""
+        at = places.file_lock_at(facts, loaders.dataset_file(main)) if lock.of_file else ""
         return _Why("file_locked" if lock.of_file else "locked", params, saves, place=at)
     if view.waits:
         call = more.to(more.wider, Said("waits_overlap"))
@@ -435,7 +434,7 @@ def _lanes(facts: Facts, main: Loader) -> int:
 # -- batches that are ready
 
 
-@rule("TP103", "ready-not-delivered", _LIMITS, needs=_NEEDS)
+@rule("TP103", "ready-not-delivered", WARNS, needs=_NEEDS)
 def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     """A batch was ready when it was asked for, and still took long to arrive."""
     slow = loaders.slow_delivery_ns(facts)
@@ -524,7 +523,7 @@ def _by_busy_workers(facts: Facts) -> list[Loader]:
     found = [v for v in ahead if loaders.late_by_workers(v, loaders.worker_view(v))]
     other = any(loaders.ready_mean_ns(v) >= slow for v in ahead if v not in found)
     cost = sum(map(_beyond_usual_ns, found))
-    return [] if other or facts.grade(cost, _LIMITS) is None else found
+    return [] if other or facts.grade(cost, WARNS) is None else found
 
 
 def _beyond_usual_ns(loader: Loader) -> int:
@@ -538,7 +537,7 @@ def _holds(facts: Facts, holder: Holder) -> Params:
     return {
         "holder": Said("pin_thread") if pins else holder.said,
         "fix": Said("pin_less") if pins else in_a_process(holder),
-        "at": facts.label(spot) if spot is not None else None,
+        "at": facts.label(spot),
     }
 
 
@@ -581,7 +580,6 @@ def delivery_cost(facts: Facts, limits: Limits) -> Outcome:
             "late": Ns(beyond / count) if beyond else None,
             "making": _making(found, spent / count),
         },
-        who=(facts.step_thread_name,),
         affected=count,
     )
 
