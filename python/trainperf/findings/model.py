@@ -91,7 +91,7 @@ class Diagnosis:
     """What a rule has found, without a word of prose: messages/ has those, by the rule's id and the variant."""
 
     variant: str
-    severity: Severity
+    severity: Severity | None = None  # None: by its cost, as the rule's limits grade that
     claim: Claim
     params: Params = field(default_factory=dict)
     place: str = ""  # the user's file:line

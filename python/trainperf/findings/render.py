@@ -10,6 +10,7 @@ from trainperf.findings.messages import MESSAGES, TEXTS, UNSURE, terms, words
 from trainperf.findings.model import Abstained, Affected, Confidence, Diagnosis, Finding, Params, Said, Sure, Unsure
 from trainperf.findings.text import Count, Doubt, Ns, lines
 from trainperf.findings.thresholds import limit
+from trainperf.runfile.schema import MACHINE
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -21,6 +22,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
     claim, by_cause = d.claim, facts.by_cause(d.claim.cells)
     claimed = sum(by_cause.values())
     cost = claimed if claim.idle is None else sum(claim.idle.values()) + claim.exposed_ns
+    graded = facts.grade(cost, rule.limits, machine=claim.cause in MACHINE) or "info"
     affected = d.affected if isinstance(d.affected, Affected) else Affected(d.affected or facts.steps, 1.0)
     if 2 * affected.steps >= facts.steps:
         affected = Affected(facts.steps, 1.0)
@@ -36,7 +38,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             variant=d.variant,
             role=d.role or rule.role,
             params=params,
-            severity=d.severity,
+            severity=d.severity or graded,
             cause=claim.cause,
             title=words(facts, message.title, params),
             brief=words(facts, message.brief, params),

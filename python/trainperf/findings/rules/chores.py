@@ -82,8 +82,7 @@ class _InSaves:
 def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     """The loop stands still while a checkpoint is written."""
     all_of_it = _saving(facts)
-    severity = facts.grade(all_of_it.ns, limits)
-    if severity is None:
+    if facts.grade(all_of_it.ns, limits) is None:
         return None
     cost, total, affected = all_of_it.ns, facts.run.span_total("checkpoint"), facts.affected("checkpoint")
     # Of a trainer's save that is not bracketed as a whole each file is one: those of one step are one save.
@@ -100,7 +99,6 @@ def checkpoint(facts: Facts, limits: Limits) -> Outcome:
     chores = around is not None and all_of_it.chores_ns >= limit("show_share") * cost
     return Diagnosis(
         variant=told.variant,
-        severity=severity,
         claim=Claim("checkpoint", all_of_it.claims),
         params={
             "saves": Count(saves),
@@ -239,8 +237,7 @@ def logging(facts: Facts, limits: Limits) -> Outcome:
     whole = facts.ledger.cells("logging")  # what loggers are told of is not told once more, nor are our figures
     claims = loaders.spread(whole, sum(whole.values()) - facts.figures_ns)
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits)
-    if severity is None:
+    if facts.grade(cost, limits) is None:
         return None
     total = facts.run.span_total("logging")
     spots = facts.spots(facts.samples(phases=["logging"]))
@@ -249,7 +246,6 @@ def logging(facts: Facts, limits: Limits) -> Outcome:
     blocked = sum(ns for (_, m), ns in claims.items() if m == "blocked") / cost
     return Diagnosis(
         variant="waits" if blocked >= limit("half_share") else "formats",
-        severity=severity,
         claim=Claim("logging", claims),
         params={
             # Shorter ones have no span, but are part of the cost.

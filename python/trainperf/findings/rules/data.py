@@ -433,8 +433,7 @@ def slow_sampler(facts: Facts, limits: Limits) -> Outcome:
     """What draws the batches' indices takes long: it runs on the training thread, with workers too."""
     claims = loaders.told_sampler(facts)
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits)
-    if severity is None:
+    if facts.grade(cost, limits) is None:
         return None
     inside = loaders.sampler_samples(facts, claims)
     seen = sum(d.count for d in inside)
@@ -449,7 +448,6 @@ def slow_sampler(facts: Facts, limits: Limits) -> Outcome:
     rest = sum(facts.cells("data_wait", ["fetch"]).values()) - cost
     return Diagnosis(
         variant=_drawn_by(facts, inside) or ("waiting" if waits else "computing"),
-        severity=severity,
         claim=Claim("data_wait", claims),
         params={
             "rest": Ns(rest / facts.steps),
@@ -605,8 +603,7 @@ def worker_startup(facts: Facts, limits: Limits) -> Outcome:
 def _each_batch(facts: Facts, restarts: Restarts, limits: Limits) -> Diagnosis | None:
     claims, main = restarts.claims, restarts.main
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits)
-    if severity is None:
+    if facts.grade(cost, limits) is None:
         return None
     workers, persistent = loaders.num_workers(main), bool(main.description.get("persistent_workers"))
     samples = facts.samples(phases=["fetch"])
@@ -616,7 +613,6 @@ def _each_batch(facts: Facts, restarts: Restarts, limits: Limits) -> Diagnosis |
     left = restarts.left.ns
     return Diagnosis(
         variant="each_batch_in_process" if not workers else "each_batch_kept" if persistent else "each_batch",
-        severity=severity,
         claim=Claim("data_wait", claims),
         slug="loader-restarts",
         params={

@@ -32,9 +32,8 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
     """The training thread is ready to run, and the CPUs are busy with others."""
     claims = facts.waits_for_cpu()  # stops are told in a note
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits, machine=True)
     # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
-    if severity is None or cost < facts.own_cpu_ns:
+    if facts.grade(cost, limits, machine=True) is None or cost < facts.own_cpu_ns:
         return None
     wants, load = cpus.demand(facts), cpus.load_in_waits(facts)
     whose = cpus.whose(wants, load)
@@ -45,7 +44,6 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
     holder = found.holder
     return Diagnosis(
         variant=found.variant,
-        severity=severity,
         claim=Claim("descheduled", claims),
         params={
             **_room_of(wants, load),
@@ -193,8 +191,7 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
     """The container's CPU quota stops the process."""
     claims = facts.cells("throttled")
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits, machine=True)
-    if severity is None:
+    if facts.grade(cost, limits, machine=True) is None:
         return None
     host = facts.run.host
     seconds = (host[-1].at_ns - host[0].at_ns) / 1e9 if len(host) > 1 else 0.0
@@ -207,7 +204,6 @@ def throttled(facts: Facts, limits: Limits) -> Outcome:
         changed = {"since": since, "before": f"{quota.before:g}" if quota.before else Said("no_quota")}
     return Diagnosis(
         variant="quota",
-        severity=severity,
         claim=Claim("throttled", claims),
         params={
             **changed,
@@ -242,15 +238,13 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
     if wants.over_quota:
         claims |= facts.cells("throttled")
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits, machine=True)
     # Our threads take CPU too, and where CPUs are short that is what the training thread waits for.
-    if severity is None or cost < facts.own_cpu_ns:
+    if facts.grade(cost, limits, machine=True) is None or cost < facts.own_cpu_ns:
         return None
     cause = "descheduled" if waited >= cost - waited else "throttled"
     variant, params = _fewer(facts, wants)
     return Diagnosis(
         variant=variant,
-        severity=severity,
         claim=Claim(cause, claims),
         params={
             "each": Ns(waited / facts.steps) if waited else None,
@@ -387,8 +381,7 @@ def _settings(facts: Facts) -> Names:
 def gc_pauses(facts: Facts, limits: Limits) -> Outcome:
     """Python's garbage collector stops the training thread."""
     claims = facts.cells("gc")
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     by_generation: dict[int, tuple[int, int]] = {}
     for d in facts.run.detail_totals("gc"):
@@ -411,7 +404,6 @@ def gc_pauses(facts: Facts, limits: Limits) -> Outcome:
         variant = "incremental"
     return Diagnosis(
         variant=variant,
-        severity=severity,
         claim=Claim("gc", claims),
         params={
             "full": Count(full),

@@ -323,13 +323,11 @@ def costly_setting(facts: Facts, limits: Limits) -> Outcome:
     if not wrong:
         return None
     cost, row, looked = max(wrong, key=lambda found: found[0].ns)
-    severity = facts.grade(cost.ns, limits)
-    if severity is None:
+    if facts.grade(cost.ns, limits) is None:
         return None
     spot = next(iter(facts.spots(cost.details)), None)
     return Diagnosis(
         variant=row.id,
-        severity=severity,
         claim=Claim(facts.main_cause(cost.claims), cost.claims),
         params={
             **looked.params,

@@ -39,8 +39,7 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
     if not told:
         return None
     claims = framework.claims_of_all(facts, [(part, part.other_ns) for part in told])
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     top = told[0]
     method = framework.method_of_users(facts, top)
@@ -54,7 +53,6 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
     in_python = sum(ns for (_, m), ns in claims.items() if m == "python") / sum(claims.values())
     return Diagnosis(
         variant=advice.variant,
-        severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
             **facts.of_step(top.other_ns),
@@ -252,15 +250,13 @@ def trainer_logger(facts: Facts, limits: Limits) -> Outcome:
     top = loggers[0]
     felt = [top, *(p for p in loggers[1:] if p.own_ns >= limit("felt_share") * top.own_ns)]
     claims = framework.claims_of_all(facts, [(p, p.own_ns) for p in felt], "logging")
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     hook = top.hooks[0]
     csv = top.name == "CSVLogger" and hook.name == "save"
     hugging_face = framework.arguments(facts.run.meta)
     return Diagnosis(
         variant="by_program" if hook.by else "hugging_face" if hugging_face else "lightning",
-        severity=severity,
         claim=Claim("logging", claims),
         params={
             **_logged(facts, top),
@@ -348,13 +344,11 @@ def lightning_monitor(facts: Facts, limits: Limits) -> Outcome:
     found = [p for p in framework.parts(facts, "callback") if framework.is_monitor(p) and p.other_ns]
     found = [p for p in found if p.other_ns >= limit("felt_share") * found[0].other_ns]
     claims = framework.claims_of_all(facts, [(p, p.other_ns) for p in found])
-    severity = facts.grade(sum(claims.values()), limits) if found else None
-    if severity is None:
+    if not found or facts.grade(sum(claims.values()), limits) is None:
         return None
     rows = tuple({**_part(facts, p), "name": p.name} for p in found)
     return Diagnosis(
         variant="monitors",
-        severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
             "names": Names(p.name for p in found),
@@ -385,12 +379,10 @@ def lightning_progress_bar(facts: Facts, limits: Limits) -> Outcome:
     if not names or facts.run.meta.get("feeds_device") != "1":
         return None  # without a device a value is there when it is asked for
     claims = framework.claims_of(facts, part, part.other_ns)
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     return Diagnosis(
         variant="read",
-        severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
             "metrics": Count(len(names)),
@@ -406,13 +398,11 @@ def lightning_sigterm(facts: Facts, limits: Limits) -> Outcome:
     """Lightning asks all ranks, before every batch, whether one got SIGTERM."""
     part = _chore(facts, framework.SIGTERM)
     claims = framework.claims_of(facts, part, part.other_ns) if part is not None else {}
-    severity = facts.grade(sum(claims.values()), limits)
-    if part is None or severity is None:
+    if part is None or facts.grade(sum(claims.values()), limits) is None:
         return None
     count = max(1, part.hooks[0].count)
     return Diagnosis(
         variant="broadcast",
-        severity=severity,
         claim=Claim(facts.main_cause(claims), claims),
         params={
             "count": Count(count),
@@ -433,8 +423,7 @@ def validation_workers(facts: Facts, limits: Limits) -> Outcome:
         return None  # one start is no habit
     lost = sum(s.end_ns - s.start_ns for s in spans)
     claims = loaders.spread(facts.cells("validation"), lost)
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     main = max(mine.values(), key=lambda v: sum(s.end_ns - s.start_ns for s in spans if s.object == v.id))
     if main.description.get("persistent_workers"):
@@ -442,7 +431,6 @@ def validation_workers(facts: Facts, limits: Limits) -> Outcome:
     workers = Count(loaders.num_workers(main))
     return Diagnosis(
         variant="restarts",
-        severity=severity,
         claim=Claim("validation", claims, by_device=False),
         params={"starts": Count(len(starts)), "workers": workers, "each": Ns(lost / len(starts))},
         place=loaders.dataset_place(main, facts),

@@ -286,8 +286,7 @@ _TRACERS: Final = frozenset({"settrace", "setprofile", "settrace_all_threads", "
 def stop_the_world(facts: Facts, limits: Limits) -> Outcome:
     claims = facts.cells("stop_the_world")
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits)
-    if severity is None:
+    if facts.grade(cost, limits) is None:
         return None
     stoppers = facts.holders(kind="stop_the_world")[:_MOST_TOLD]
     top = stoppers[0] if stoppers else None
@@ -295,7 +294,6 @@ def stop_the_world(facts: Facts, limits: Limits) -> Outcome:
     spot = top.spot if top is not None else None
     return Diagnosis(
         variant="unread" if top is None else "traces" if _sets_tracers(facts) else "collects",
-        severity=severity,
         claim=Claim("stop_the_world", claims),
         params={
             "stopper": top.said if top is not None else None,
@@ -333,8 +331,7 @@ def _sets_tracers(facts: Facts) -> bool:
 def object_lock(facts: Facts, limits: Limits) -> Outcome:
     claims = facts.cells("object_lock")
     cost = sum(claims.values())
-    severity = facts.grade(cost, limits)
-    if severity is None:
+    if facts.grade(cost, limits) is None:
         return None
     details = facts.run.detail_totals("object_lock")
     waits = sum(d.count for d in details)
@@ -347,7 +344,6 @@ def object_lock(facts: Facts, limits: Limits) -> Outcome:
     holders = sorted(held.items(), key=lambda of: -of[1])[:_MOST_TOLD]
     return Diagnosis(
         variant="held" if holders else "unread",
-        severity=severity,
         claim=Claim("object_lock", claims),
         params={
             "at": facts.at(spot),

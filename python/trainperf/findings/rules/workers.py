@@ -451,8 +451,7 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     claims = loaders.spread(facts.cells("gil_wait", ["fetch"]), gil)
     rest = max(0, waited - sum(v.fetches.gil_wait_ns for v in late))
     claims |= loaders.spread(loaders.workers_cells(facts), rest)
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     main = max(late, key=loaders.ready_ns)
     holders = facts.holders(["fetch"]) if not facts.off("gil_waits") else []
@@ -460,7 +459,6 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     pinned = bool(main.description.get("pin_memory"))  # which without a device has no thread
     return Diagnosis(
         variant="gil" if holder is not None else "pinning" if pinned and facts.run.feeds_device else "queue",
-        severity=severity,
         claim=Claim("gil_wait" if gil > limit("half_share") * waited else "data_wait", claims),
         params={
             "count": Count(count),
@@ -481,8 +479,7 @@ def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
 def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> Diagnosis | None:
     """By workers that keep up, but compute meanwhile."""
     claims = loaders.spread(loaders.workers_cells(facts), sum(map(_beyond_usual_ns, found)))
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     main = max(found, key=loaders.ready_ns)
     view, name = loaders.worker_view(main), loaders.dataset_name(main)
@@ -492,7 +489,6 @@ def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> 
     roomy = load.known and cpus.free(cpus.demand(facts), load)[0] >= view.count
     return Diagnosis(
         variant="busy",
-        severity=severity,
         claim=Claim("data_wait", claims),
         params={
             "count": Count(count),
