@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from trainperf.findings.messages import data, general, gpu, host, loop, machine, run, trainer, waits
+from trainperf.findings.messages import data, general, gpu, host, machine, run, trainer, waits
 from trainperf.findings.text import Count, Doubt, Message, Ns, fill
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Params
 
-FAMILIES: Final[tuple[ModuleType, ...]] = (data, gpu, host, loop, machine, run, trainer, waits)
+FAMILIES: Final[tuple[ModuleType, ...]] = (data, gpu, host, machine, run, trainer, waits)
 
 
 def _all(kind: str) -> dict[str, Any]:
