@@ -33,7 +33,6 @@ class LightningPatches:
         self._phases = phases
         self._on_objects = OnObjects()
         self._on_classes: list[Patch] = []
-        self._broken = False
 
     def install(self, trainer: Any) -> None:
         epoch_loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)

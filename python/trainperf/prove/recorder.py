@@ -20,8 +20,6 @@ from trainperf.prove.fingerprint import fingerprint, indices, nbytes
 from trainperf.prove.machine import CpuUse
 from trainperf.prove.turns import Turns
 
-Chain = tuple[tuple[str, int], ...]
-
 _MAX_KEPT = 20_000  # batches, losses
 _ENOUGH, _PATIENCE = 30, 10  # steps that a run by time should have; as often the time it waits for them
 _GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
