@@ -440,7 +440,6 @@ class Keeper:
     elements: int
     bytes: int  # of an element
     scalar: bool
-    bound: int | None
 
     @property
     def place(self) -> str:
@@ -560,13 +559,11 @@ def _keeper(row: object) -> Keeper | None:
         return None
     if row["of"] not in ("local", "global", "attribute", "") or bool(row["of"]) != bool(row["name"]):
         return None
-    bound = row.get("bound")
     return Keeper(
         **{key: row[key][:_LONGEST] for key in _PLAIN - {"file"}},
         file=row["file"],
         **{key: row[key] for key in ("kind", "holds", *_NUMBERS)},
         scalar=row.get("scalar") is True,
-        bound=bound if type(bound) is int else None,
     )
 
 
@@ -714,7 +711,6 @@ def _keeps(seen: Looks, keeper: Keeper, each: float) -> dict[str, Param]:
         "apart": Number(seen.seconds),
         "own": own or keeper.type,
         "function": keeper.function,
-        "bounded": keeper.bound is not None,
         "scalar": keeper.scalar,
         "instead": _replaced(keeper.text, keeper.argument, short) if short else None,
         "also": tuple({"what": other.said, "held": other.held} for other in seen.keepers[1:]),
