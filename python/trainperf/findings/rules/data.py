@@ -814,7 +814,7 @@ def _waits(facts: Facts) -> _Waits | None:
         started=started,
         refilled=refilled,
         first_ns=sum(firsts),
-        imports=bool(later) and statistics.median(later) > limit("half_share") * statistics.median(firsts),
+        imports=_as_long(firsts, later),
         ended_ns=ended,
         left=facts.once(loaders.loaders_end),
         again=anew or max(starts.values()) > 1,
@@ -825,6 +825,10 @@ def _waits(facts: Facts) -> _Waits | None:
 def _made_anew(times: Collection[_Times]) -> bool:
     """Each loader began once: what would persist are the workers of a loader that is not used again."""
     return all(len(of) == 1 for of in times) and len({of[0][0].step for of in times}) > 1
+
+
+def _as_long(firsts: Sequence[int], later: Sequence[int]) -> bool:
+    return bool(later) and statistics.median(later) > limit("half_share") * statistics.median(firsts)
 
 
 def _firsts(took: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
