@@ -10,7 +10,7 @@ from trainperf.prove.changes import Change
 from trainperf.prove.lab import _ARITHMETIC, _LIMITS, Lab, Run, sentence
 from trainperf.prove.prover import Outcome
 from trainperf.prove.sequential import judge
-from trainperf.prove.sweep import Costs, Point, Sweep, first_tried, predicted
+from trainperf.prove.sweep import Costs, Point, Sweep, cpus_for, first_tried, predicted
 from trainperf.report import console, lab_console, sweep_console, try_json
 from trainperf.runfile.schema import CAUSES
 
@@ -35,6 +35,12 @@ def test_workers_that_compute_share_the_cpus_with_the_loop() -> None:
     assert predicted(computes, 8, 2.0) == predicted(computes, 1, 2.0)  # the loop itself is the limit
     assert predicted(computes, 8, 1.0) == pytest.approx(0.0213)
     assert [p.workers for p in first_tried(grid(computes, 2.0))] == [1, 2, 3]
+
+
+def test_workers_get_their_part_of_cpus_that_others_use_too() -> None:
+    assert cpus_for(4, 2, 0.0) == 2.0
+    assert cpus_for(0, 2, 0.5) == 1.5  # what they leave
+    assert cpus_for(0, 2, 2.0) == pytest.approx(2 / 3) and cpus_for(3, 2, 2.0) == pytest.approx(4 / 3)
 
 
 def test_in_memory_data_is_not_worth_a_worker() -> None:

@@ -123,9 +123,9 @@ class _Sweeping:
             self.result.reason = f"data loading can gain at most {share:.1%} of the step"
             return
         costs = self._costs(now, rest_ms / 1e3)
-        free = max(0.5, _usable_cpus() - (now.record["others_cpus"] or 0.0))
+        usable, others_use = _usable_cpus(), now.record["others_cpus"] or 0.0
         fits = [w for w in _WORKERS if not self._prover.refused(self._change(w), self._first)]
-        others = [Point(w, 1e3 * predicted(costs, w, free)) for w in fits if w != self._now]
+        others = [Point(w, 1e3 * predicted(costs, w, cpus_for(w, usable, others_use))) for w in fits if w != self._now]
         self.result.grid = [Point(self._now, None, self.result.step_ms), *others]
         self._persistent = self._starts_often(costs)
         took_turns = in_turns and self._in_turns()
@@ -283,6 +283,12 @@ def predicted(costs: Costs, workers: int, free_cpus: float) -> float:
     made = (costs.cpu + costs.blocked) / workers
     shared = (loop + costs.cpu) / free_cpus
     return max(loop, made, shared)
+
+
+def cpus_for(workers: int, usable: int, others: float) -> float:
+    """CPUs that the loop and its workers get: those that `others` leave, or their part of all, where that is more."""
+    mine = workers + 1
+    return max(usable - others, usable * mine / (mine + others))
 
 
 def first_tried(grid: Sequence[Point]) -> list[Point]:
