@@ -286,6 +286,21 @@ def test_a_notable_wait_is_told_by_the_delivery_that_is_most_of_it(make: Make, d
     assert ("no clear verdict" in report.verdict.text) != told, report.verdict
 
 
+@pytest.mark.parametrize(("in_sampler", "id"), [(0, "TP103"), (8, "TP103"), (36, "TP105")])
+def test_what_samples_show_of_a_sampler_is_no_delivery(make: Make, in_sampler: int, id: str) -> None:
+    """Too few to say what the sampler costs, they were counted as a delivery all the same."""
+    file = make(cpus="8").steps(200, {("fetch", "python"): 4.4}, compute=16.0)
+    file.loader(1, fetches=199, wait=199 * 4.4, ready={5: (199, 199 * 4.4)}, num_workers=2)
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.1, seconds=5, states={"S": 9})
+    loader = "/x/site-packages/torch/utils/data/dataloader.py"
+    at = file.stack(f"{TRAIN}:9 ByLength.__iter__", f"{loader}:730 _BaseDataLoaderIter._next_index")
+    file.detail("sample", in_sampler, phase="fetch", state="python", stack=at)
+    queue = file.stack("/usr/lib/python3.11/multiprocessing/queues.py:113 Queue.get", f"{loader}:1440 _try_get_data")
+    file.detail("sample", 300, phase="fetch", state="blocked", stack=queue)
+    assert said(file).findings[0].id == id
+
+
 def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
     file = make().steps(100, data_wait=8.0, compute=8.0)
     file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)

@@ -264,6 +264,14 @@ def sampler_share(facts: Facts) -> float:
     return sum(facts.once(sampler_cells).values()) / max(1, sum(facts.cells("data_wait", ["fetch"]).values()))
 
 
+def seen_in_sampler(facts: Facts) -> float:
+    """The share of all that was seen of fetches that samplers take, few samples as these may be; 0 of too few."""
+    seen = facts.samples(phases=["fetch"])
+    count = sum(d.count for d in seen)
+    drawn = sum(d.count for d in seen if frames.in_sampler(facts.run.stack(d.stack)))
+    return drawn / count if count >= limit("min_samples") else 0.0
+
+
 def told_sampler(facts: Facts) -> dict[Cell, int]:
     """What TP106 tells; nothing of a sampler that is slow only where it begins, which is TP104's."""
     cells, begun = facts.once(sampler_cells), facts.once(restarts)

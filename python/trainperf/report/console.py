@@ -37,9 +37,10 @@ MAX_LINES: Final = 15
 _MOST_NOTES: Final = 20
 _LONGEST_LINE: Final = 300
 _LONGEST_ABOUT: Final = 60  # of a note that had no room
-# Where a saving is no upper bound: what runs there no longer slows the rest of the step by caches and clocks, too.
+# Where a saving is no upper bound: what runs there no longer slows the rest of the step by caches and clocks, too; and
+# a call that waits also computes, in the kernel and around it, which is told as such.
 _TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")
-_OWN_WORK: Final = ("python", "compute")
+_OWN_WORK: Final = ("python", "compute", "blocked_io")
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 

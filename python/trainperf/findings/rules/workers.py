@@ -438,7 +438,7 @@ def _lanes(facts: Facts, main: Loader) -> int:
 def ready_not_delivered(facts: Facts, limits: Limits) -> Outcome:
     """A batch was ready when it was asked for, and still took long to arrive."""
     slow = loaders.slow_delivery_ns(facts)
-    late = [v for v in _ahead(facts, slow) if loaders.ready_mean_ns(v) >= slow]
+    late = [v for v in _ahead(facts, slow) if _delivery_ns(facts, v) >= slow]
     # Of a slow sampler, whose part is an estimate, what is left is not sure to be the delivery.
     if loaders.sampler_share(facts) >= limit("most_share"):
         return None
@@ -517,9 +517,14 @@ def _by_busy_workers(facts: Facts) -> list[Loader]:
     slow = loaders.slow_delivery_ns(facts)
     ahead = _ahead(facts, slow)
     found = [v for v in ahead if loaders.late_by_workers(v, loaders.worker_view(v))]
-    other = any(loaders.ready_mean_ns(v) >= slow for v in ahead if v not in found)
+    other = any(_delivery_ns(facts, v) >= slow for v in ahead if v not in found)
     cost = sum(map(_beyond_usual_ns, found))
     return [] if other or facts.grade(cost, WARNS) is None else found
+
+
+def _delivery_ns(facts: Facts, loader: Loader) -> float:
+    """Of a fetch that found a batch ready: the sampler draws the next batch's indices in the same call."""
+    return loaders.ready_mean_ns(loader) * (1 - facts.once(loaders.seen_in_sampler))
 
 
 def _beyond_usual_ns(loader: Loader) -> int:
@@ -556,9 +561,9 @@ def delivery_cost(facts: Facts, limits: Limits) -> Outcome:
     """Taking ready batches out of the workers' queue is a notable part of a short step. Said, never warned of."""
     slow = loaders.slow_delivery_ns(facts)
     busy = facts.once(_by_busy_workers)
-    found = [v for v in _ahead(facts, slow) if loaders.ready_mean_ns(v) < slow or v in busy]
+    found = [v for v in _ahead(facts, slow) if _delivery_ns(facts, v) < slow or v in busy]
     beyond = sum(map(_beyond_usual_ns, busy))  # is TP103's
-    spent = sum(map(loaders.ready_ns, found)) - beyond
+    spent = round(sum(_delivery_ns(facts, v) * loaders.ready_count(v) for v in found)) - beyond
     waits = loaders.workers_cells(facts)
     claims = loaders.spread(waits, spent)
     # Where it is most of a notable wait, what starts the workers is the rest of that.
