@@ -176,6 +176,16 @@ def test_a_private_file_is_not_offered(tmp_path: Path) -> None:
         assert "trainperf show" not in console.summary(run, keep=False)
 
 
+def test_a_verdict_of_compute_says_that_compute_itself_is_not_judged(tmp_path: Path) -> None:
+    """Steps of denormal numbers, 40 times as slow, were "compute-bound; no trouble found" and no word more."""
+    computes = RunFile(tmp_path / "a.tpr").steps(100, compute=10)
+    waits = RunFile(tmp_path / "b.tpr").steps(100, compute=10, blocked_io=10)
+    for file, told in ((computes, True), (waits, False)):
+        with file.detail("sample", 400, phase="backward", state="native").open() as run:
+            text = " ".join(console.summary(run).split())
+        assert ("Next torch.profiler shows which operators compute: whether these could be faster" in text) == told
+
+
 def test_few_steps_are_never_called_typical(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr")
     for step in range(24):

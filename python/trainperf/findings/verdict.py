@@ -42,6 +42,13 @@ class Verdict:
     look: str = ""  # of a verdict without a finding: the info that it names beside, as large as a warning
     clauses: tuple[Said, ...] = ()  # that the text is made of
 
+    @property
+    def of_compute(self) -> bool:
+        """Whether it says no more than that the steps compute: if that could be faster, no check has asked."""
+        names = (c.params.get("name") for c in self.clauses if c.key == "bound")
+        bound = any(isinstance(name, Said) and name.key in ("compute", "gpu_wait") for name in names)
+        return not self.finding and not self.look and (bound or any(c.key == "gpu_bound" for c in self.clauses))
+
 
 def judge(facts: Facts, found: Sequence[Finding], abstained: Sequence[Abstained]) -> Verdict:
     """`found`: the costliest first, warnings before infos."""

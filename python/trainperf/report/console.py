@@ -14,7 +14,7 @@ from trainperf.findings.engine import cost_text, worth_a_look
 from trainperf.findings.model import Finding
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
-from trainperf.report.model import ReportModel, build, phase_words, traced_text
+from trainperf.report.model import COMPUTE, ReportModel, build, phase_words, traced_text
 from trainperf.report.text import (
     INDENT,
     Line,
@@ -102,6 +102,8 @@ def summary_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> 
     lines = _head(model, width)
     wont: list[Line] = []
     told = next((f for f in model.findings if f.id in (model.verdict.finding, model.verdict.look)), None)
+    if model.verdict.of_compute:
+        lines += block("Next", COMPUTE, width, 2)
     if told is not None:
         lines += _why_and_next(told, width)
         if told.will_not_help:

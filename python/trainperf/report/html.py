@@ -18,7 +18,7 @@ from markupsafe import Markup
 from trainperf.output import replacing
 from trainperf.report import charts, details
 from trainperf.report import json as as_json
-from trainperf.report.model import LOOKS_LESS, SAMPLES_LESS, build, phase_words
+from trainperf.report.model import COMPUTE, LOOKS_LESS, SAMPLES_LESS, build, phase_words
 from trainperf.report.sharing import homeless, host_number, hostless
 from trainperf.report.svg import palette
 from trainperf.report.svg.base import duration, num, script_safe, short
@@ -153,6 +153,7 @@ def environment() -> Environment:
     )
     environment.globals.update(
         {name: _marked(getattr(charts, name)) for name in _CHARTS},
+        computes=COMPUTE,
         legend=charts.legend,
         timeline_table=charts.timeline_table,
         worst_lanes=charts.worst_lanes,

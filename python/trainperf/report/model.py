@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOOKS_LESS: Final = "trainperf looks less often"  # begins a note of the core's (collect/gil_probes.cc)
 SAMPLES_LESS: Final = "trainperf samples less often"  # as it is shown
+# Beside a verdict that says no more than that the steps compute.
+COMPUTE: Final = "torch.profiler shows which operators compute: whether these could be faster is not judged here"
 _CALMING = re.compile(rf"{LOOKS_LESS}, to stay below (\S+ %): in one second it cost more; .*")
 _SAMPLES_LESS_NOTE = (
     rf"{SAMPLES_LESS} to keep its own cost below \1: times stay exact, places are coarser, no action needed"
