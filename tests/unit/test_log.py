@@ -96,3 +96,19 @@ def test_a_verdict_that_fails_leaves_a_line(
         pass
     said = "the verdict could not be shown: ImportError: no such symbol; the run is kept"
     assert capsys.readouterr().err.splitlines() == [f"trainperf: {said}: trainperf show {path}"]
+
+
+def test_ctrl_c_while_the_verdict_is_made_says_where_the_run_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interrupted(watch: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lifetime, "_print_verdict", interrupted)
+    path = tmp_path / "a.tpr"
+    with pytest.raises(KeyboardInterrupt), trainperf.watch(path):
+        pass
+    said = f"the verdict could not be shown: interrupted; the run is kept: trainperf show {path}"
+    assert capsys.readouterr().err.splitlines() == [f"trainperf: {said}"]
+    with trainperf.open(path) as run:
+        assert run.ended == "normally"

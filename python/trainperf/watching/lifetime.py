@@ -263,15 +263,20 @@ class Lifetime(LiveSteps, Outcome):
             elif show and not report_follows:
                 self._print_verdict()
                 told = True
+        except KeyboardInterrupt:
+            self._say_unshown("interrupted")
+            raise
         except Exception as error:
             log.error("the verdict could not be shown: %s: %s", type(error).__name__, error, exc_info=True)
-            if sys.stderr is not None:
-                with suppress(Exception):  # stderr may be what failed
-                    why = f"{type(error).__name__}: {error}"
-                    see = f"; the run is kept: trainperf show {self.path}" if not self._private else ""
-                    print(f"trainperf: the verdict could not be shown: {why}{see}", file=sys.stderr, flush=True)
+            self._say_unshown(f"{type(error).__name__}: {error}")
         if self._trouble and not told:
             warn(self._trouble)
+
+    def _say_unshown(self, why: str) -> None:
+        if sys.stderr is not None:
+            with suppress(Exception):  # stderr may be what failed
+                see = f"; the run is kept: trainperf show {self.path}" if not self._private else ""
+                print(f"trainperf: the verdict could not be shown: {why}{see}", file=sys.stderr, flush=True)
 
     def _print_verdict(self) -> None:
         keep, notes = not self._private, self._notes()
