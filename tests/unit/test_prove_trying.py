@@ -260,6 +260,40 @@ def test_numbers_of_workers_are_compared_in_one_process(change: str, epoch: int 
     assert prover._by_turns(Change.parse(change), first) is can
 
 
+@pytest.mark.parametrize(
+    ("ended", "turns", "verdict", "reason"),
+    [
+        ("hung", {}, "failed", "no end after 9 s"),
+        ("error", {}, "undecided", "by trials"),  # which then say how it fails
+        ("steps", {}, "undecided", "by trials"),
+        ("steps", {"pairs": []}, "undecided", "by trials"),
+        ("steps", {"pairs": [(10.0, 5.0)] * 4}, "proven", "by turns"),
+    ],
+)
+def test_where_turns_cannot_be_taken_there_are_trials(
+    monkeypatch: pytest.MonkeyPatch, ended: str, turns: Any, verdict: str, reason: str
+) -> None:
+    def run(asked: Any) -> Trial:
+        assert asked.turns["policy"]["paired"]["other"] == 2 and asked.batches >= 12
+        return Trial(ended, "no end after 9 s", {"turns": turns})
+
+    def confirmed(_: Any, change: Change, first: Any, baseline: Trial, evidence: Any) -> Outcome:
+        assert evidence.decision == "won" and baseline.record["turns"] == turns
+        return Outcome(change, "proven", "by turns")
+
+    monkeypatch.setattr(prover.Prover, "refused", lambda *_: "")
+    monkeypatch.setattr(prover.Prover, "confirm", confirmed)
+    by_trials = lambda _, change, *__, **___: Outcome(change, "undecided", "by trials")  # noqa: E731
+    monkeypatch.setattr(prover.Prover, "prove_by_trials", by_trials)
+    record = loop(0.02)
+    trial = SimpleNamespace(record=record, loader={"options": {"num_workers": 0}})
+    first: Any = SimpleNamespace(trial=trial, plan=measure.plan(record, ended_itself=False), trial_s=1.0)
+    fake: Any = SimpleNamespace(run=run)
+    change = Change.parse("num_workers=2")
+    found = prover.Prover(fake, budget_s=60).prove(change, first, until=math.inf, alpha=0.01)
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
 GIB = 1 << 30
 
 

@@ -272,19 +272,20 @@ class Prover:
             "seconds": until - time.monotonic() - 2 * first.trial_s,
         }
         trial = self.turns(first, {"paired": paired}, persistent=_persistent(change), until=until)
-        if trial is None or not trial.record["turns"]["pairs"]:
+        if trial.ended == "hung":
+            return Outcome(change, "failed", trial.error)
+        if not trial.finished or not trial.record["turns"].get("pairs"):
             return None
         evidence = judge(logs_of(trial.record["turns"]["pairs"]), alpha=alpha)
         self.say(f"{change}: {words(evidence)} after {evidence.pairs} pairs in one process")
         return self.confirm(change, first, trial, evidence)
 
-    def turns(self, first: First, policy: Mapping[str, Any], *, persistent: bool, until: float) -> Trial | None:
-        """A trial without a change that goes on by turns. None where it could not."""
+    def turns(self, first: First, policy: Mapping[str, Any], *, persistent: bool, until: float) -> Trial:
+        """A trial without a change that goes on by turns: its record's "turns" are what these found, {} for nothing."""
         turns = {"policy": policy, "epochs": measure.of_epochs(first.trial.record, first.plan, persistent=persistent)}
         batches = max(first.plan.warm_up, _COMPARED)
         timeout = max(0.0, until - time.monotonic()) + _HANGS_S
-        trial = self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
-        return trial if trial.finished and trial.record["turns"] else None
+        return self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
 
     def confirm(self, change: Change, first: First, baseline: Trial, evidence: Evidence) -> Outcome | None:
         """Of a change whose pairs were taken in one process, `baseline`: a trial with it says whether it takes effect

@@ -155,7 +155,7 @@ class _Sweeping:
         }
         until = time.monotonic() + self._prover.left_s
         trial = self._prover.turns(self._first, {"search": search}, persistent=self._persistent, until=until)
-        if trial is None:
+        if not trial.finished or not trial.record["turns"]:
             return False
         self._turns, self._found = trial, trial.record["turns"]
         for point in self.result.grid:
