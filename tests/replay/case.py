@@ -9,6 +9,7 @@ its truth as tests/programs/_common.py says. Any other prints a line `TRUTH {jso
   also     slugs that may stand first as well (optional)
   who      one of whom the finding names (optional)
   where    where the finding must be, as "file.py:line"; the recorder adds the lines that end with "# trouble"
+  fix      what its fix must say (optional)
 """
 
 from __future__ import annotations
@@ -148,6 +149,8 @@ def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
         wrong.append(f"who is {found['who']}, not {truth['who']!r}")
     if truth.get("where") and Path(found["where"]).name not in truth["where"]:
         wrong.append(f"where is {found['where']!r}, not {truth['where']}")
+    if truth.get("fix") and truth["fix"] not in found["fix"]:
+        wrong.append(f"the fix is {found['fix']!r}, without {truth['fix']!r}")
     if "share" in truth and abs(found["share"] - truth["share"]) > TOLERANCE:
         wrong.append(f"the share is {found['share']:.3f}, in truth {truth['share']:.3f}")
     return wrong

@@ -119,7 +119,7 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     if places.rewrites(facts, top):
         return _Told("rewrites", when)
     fix = places.fused(facts, top)
-    if fix is None and top.call == "copy.deepcopy":
+    if fix is None and top.leaf == "copy.deepcopy":
         fix = Said("fewer_copies")
     if fix is None and (part := own_code.part_of_step(facts, seen)) in _PARTS:
         fix = Said(f"in_{part}")
