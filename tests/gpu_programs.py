@@ -181,5 +181,5 @@ if __name__ == "__main__":
     name, path, *libraries = sys.argv[1:]
     torch.set_num_threads(1)
     gpu = Gpu(*libraries)
-    with trainperf.watch(path, verbose=False):
+    with trainperf.watch(path, verbose=False, cuda="full"):
         PROGRAMS[name]()

@@ -35,7 +35,7 @@ class Hog:
 
 def case(name, between=lambda: None, data=None, hog=calm, steps=25, **options):
     gpu.start()
-    with trainperf.watch(f"{path}.{name}", verbose=False), hog:
+    with trainperf.watch(f"{path}.{name}", verbose=False, cuda="full"), hog:
         for batch in DataLoader([torch.ones(1)] * steps if data is None else data, batch_size=None):
             step(batch, kernels=4, ms=0.4, between=between, **options)
 """
@@ -130,7 +130,7 @@ def batches():  # on a machine that others use the hog may hold the GIL less
 thread = threading.Thread(target=autograd, name="autograd")
 thread.start()
 gpu.start()
-with trainperf.watch(path, verbose=False), Hog():
+with trainperf.watch(path, verbose=False, cuda="full"), Hog():
     for batch in batches():
         Backward.apply(weight * batch).sum().backward()
         optimizer.step()
@@ -191,7 +191,7 @@ import torch.autograd.profiler as profiler
 from torch.profiler import ProfilerActivity
 gpu.start()
 config = profiler.profile(use_device=None).config(create_trace_id=True)
-with trainperf.watch(path, verbose=False):
+with trainperf.watch(path, verbose=False, cuda="full"):
     for n, batch in enumerate(DataLoader([torch.ones(1)] * 90, batch_size=None)):
         if n == 30:
             profiler._prepare_profiler(config, {ProfilerActivity.CPU, ProfilerActivity.CUDA})
@@ -215,7 +215,7 @@ def test_a_device_that_always_has_work_in_flight(tmp_path: Path) -> None:
     facts = play(
         """
         gpu.start()
-        with trainperf.watch(path, verbose=False):
+        with trainperf.watch(path, verbose=False, cuda="full"):
             end = time.monotonic() + 2.5
             for n, batch in enumerate(DataLoader([torch.ones(1)] * 10_000, batch_size=None)):
                 gpu.launch("long", ms=8)

@@ -16,7 +16,7 @@ _WHAT = {
     "gil_holds": "who holds the GIL; Python against native time",
     "stacks": "functions and lines",
     "throttling": "the container's CPU quota",
-    "cuda": "what GPUs do",
+    "cuda": "what GPUs do, in all steps or in windows of them",
     "run_delay": "how long threads are ready, and wait for a CPU",
 }
 
