@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trainperf.findings.frames import calls_module, function_of, is_functional, is_users, user_frame
 from trainperf.findings.thresholds import limit
 from trainperf.runfile import Frame
-from trainperf.runfile.schema import described
+from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -134,8 +134,8 @@ def _call(described: Mapping[str, Any]) -> Call:
         with_gradient=seen[1],
         given=given[0],
         given_gradient=given[1],
-        parameters=_count(described.get("parameters")),
-        trained=_count(described.get("trained")),
+        parameters=count(described.get("parameters")),
+        trained=count(described.get("trained")),
         frozen=tuple(map(str, frozen)) if isinstance(frozen, list) else (),
     )
 
@@ -156,10 +156,6 @@ def _pair(value: Any) -> tuple[int, int]:
         case [int(calls), int(some)]:
             return calls, some
     return 0, 0
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
 
 
 # -- what the loop does before it calls the model, between its calls and after: told by the lines that it runs

@@ -328,6 +328,11 @@ def listed(meta: Mapping[str, str], key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def count(value: object) -> int:
+    """Of a description; 0 where it is not known."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)

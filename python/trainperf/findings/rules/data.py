@@ -536,8 +536,7 @@ _TRAINER = re.compile(r"[/\\]transformers[/\\]trainer\w*\.py$")
 def skipped_batches(facts: Facts, limits: Limits) -> Outcome:
     """Batches are made and dropped, as where a training resumes within an epoch."""
     mine = facts.once(loaders.skipped)
-    severity = facts.grade(mine.ns, limits) if mine is not None else None
-    if mine is None or severity is None:
+    if mine is None or facts.grade(mine.ns, limits) is None:
         return None
     workers, name = loaders.num_workers(mine.main), loaders.dataset_name(mine.main)
     fetching = Fetching.of(facts, facts.cells("data_wait", ["fetch"]), without_sampler=False) if not workers else None
@@ -546,7 +545,6 @@ def skipped_batches(facts: Facts, limits: Limits) -> Outcome:
     order = sorted((table.fetches / table.count).tolist())
     return Diagnosis(
         variant=resumed if mine.in_first else "later",
-        severity=severity,
         claim=Claim("data_wait", mine.claims),
         params={
             **(fetching.params(facts, name) if fetching is not None else {}),

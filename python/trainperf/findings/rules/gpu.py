@@ -81,8 +81,7 @@ def _idleness(
     @device_rule(id, slug, limits, needs_calls=needs_calls)
     def look(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         loss = lost(facts, device) if lost is not None else _Loss(facts.ledger.idle(causes))
-        severity = facts.grade(loss.ns, limits)
-        if severity is None:
+        if facts.grade(loss.ns, limits) is None:
             return small(facts, device, limits) if small is not None else None
         told = tell(facts, device, loss)
         if not isinstance(told, _Told):
@@ -91,7 +90,7 @@ def _idleness(
         of_idle = Share(loss.ns / max(1, device.idle_ns))
         return Diagnosis(
             variant=told.variant,
-            severity="info" if told.warm_up else severity,
+            severity="info" if told.warm_up else None,
             claim=Claim(causes[0], cells, loss.idle, loss.exposed_ns),
             params={"of_idle": of_idle, "place": facts.label(told.spot), **told.params},
             place=facts.where(told.spot),
@@ -605,8 +604,7 @@ def autotuning(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
         return Unsure("tuner_unseen")
     found = list(_tuned(facts, details, retried=device.calls("alloc").failed > 0))
     claims = _claims(facts, found)
-    severity = facts.grade(sum(claims.values()), limits)
-    if severity is None:
+    if facts.grade(sum(claims.values()), limits) is None:
         return None
     # What only the first half has is a warm-up.
     sections = facts.run.sections
@@ -619,7 +617,7 @@ def autotuning(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     most_steps = min(max(t.detail.steps for t in found), facts.steps)
     return Diagnosis(
         variant=by if lasts else "warm_up",
-        severity=severity if lasts else "info",
+        severity=None if lasts else "info",
         claim=Claim("gpu_wait", claims, by_device=False),
         params={
             "by": by,

@@ -32,7 +32,7 @@ from trainperf.findings.rule import PURE_LOSS, WARNS, rule
 from trainperf.findings.text import Bytes, Count, Names, Ns, Number, Share
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waits import RANKS, Asleep, asleep, handover, writes
-from trainperf.runfile.schema import described
+from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -58,7 +58,6 @@ def gil_hog(facts: Facts, limits: Limits) -> Outcome:
     phases = sorted(waits.claims.items(), key=lambda kv: -kv[1])[:2]
     return Diagnosis(
         variant="feeding" if feeds else "fetching" if waits.in_fetch else "beside",
-        severity=waits.severity,
         claim=Claim("gil_wait", waits.claims),
         params={
             **waits.params(facts, [hog]),
@@ -93,7 +92,6 @@ def gil_many(facts: Facts, limits: Limits) -> Outcome:
     rest = sum(map(len, groups[_MOST_TOLD:]))
     return Diagnosis(
         variant="unread" if not top else "fetching" if waits.in_fetch else "beside",
-        severity=waits.severity,
         claim=Claim("gil_wait", waits.claims),
         params={
             **waits.params(facts, waits.holders),
@@ -129,7 +127,6 @@ class _Waits:
 
     claims: dict[Cell, int]
     ns: int
-    severity: Severity
     holders: tuple[Holder, ...]  # costliest first
     hog: bool  # the first of them causes most of it
     in_fetch: bool  # most of it where the training thread makes the batches itself: workers would not wait there
@@ -151,8 +148,7 @@ def _look(facts: Facts, limits: Limits) -> _Waits | Unsure | None:
         return Unsure("gil_busy_only")
     claims = facts.cells("gil_wait")
     ns = sum(claims.values())
-    severity = facts.grade(ns, limits)
-    if severity is None:
+    if facts.grade(ns, limits) is None:
         return None
     holders = tuple(facts.holders())
     hog = bool(holders) and holders[0].share >= limit("hog_share")
@@ -160,7 +156,7 @@ def _look(facts: Facts, limits: Limits) -> _Waits | Unsure | None:
     trains = [v for v in facts.run.loaders.values() if not loaders.only_validates(v)]
     in_workers = sum(v.fetches.count for v in trains if loaders.num_workers(v))
     by_itself = sum(v.fetches.count for v in trains if not loaders.num_workers(v)) > in_workers
-    return _Waits(claims, ns, severity, holders, hog, in_fetch and by_itself)
+    return _Waits(claims, ns, holders, hog, in_fetch and by_itself)
 
 
 def _alike(facts: Facts, holders: Sequence[Holder]) -> list[list[Holder]]:
@@ -518,10 +514,10 @@ def _more_producers(facts: Facts, sleep: Asleep) -> Params:
 def _exchange(facts: Facts, variant: str, affected: Affected, cost: int) -> Params:
     """What they exchange in each step, and how to exchange less."""
     ddp = described(facts.run.meta, "ddp")
-    each = (_count(of.get("gradient_bytes")) for kind, of in facts.run.objects.values() if kind == "optimizer")
-    gradients = _count(ddp.get("gradient_bytes")) or sum(each)
-    buffers = _count(ddp.get("buffer_bytes")) if ddp.get("broadcast_buffers") is True else 0
-    known = variant != "collective" or _count(ddp.get("bucket_bytes")) > 0  # that DistributedDataParallel does it
+    each = (count(of.get("gradient_bytes")) for kind, of in facts.run.objects.values() if kind == "optimizer")
+    gradients = count(ddp.get("gradient_bytes")) or sum(each)
+    buffers = count(ddp.get("buffer_bytes")) if ddp.get("broadcast_buffers") is True else 0
+    known = variant != "collective" or count(ddp.get("bucket_bytes")) > 0  # that DistributedDataParallel does it
     less = Said("no_sync", {"at_times": affected.steps < facts.steps})
     return {
         "known": bool(facts.standing),
@@ -533,19 +529,14 @@ def _exchange(facts: Facts, variant: str, affected: Affected, cost: int) -> Para
 
 
 def _ddp_options(facts: Facts, ddp: Mapping[str, object], gradients: int, buffers: int) -> Iterator[Said]:
-    if not _count(ddp.get("hooks")):
+    if not count(ddp.get("hooks")):
         yield Said("compress", {"hook": "bf16_compress_hook" if facts.run.feeds_device else "fp16_compress_hook"})
     if buffers >= limit("half_share") * gradients > 0:
         new = ddp.get("buffers_option") == "forward_sync_buffers"
         yield Said("no_buffers", {"option": "forward_sync_buffers" if new else "broadcast_buffers"})
-    bucket = _count(ddp.get("bucket_bytes"))
+    bucket = count(ddp.get("bucket_bytes"))
     buckets = math.ceil(gradients / bucket) if bucket else 0
     if buckets > _MANY_BUCKETS:
         yield Said("larger_buckets", {"mb": math.ceil(gradients / _MANY_BUCKETS / 2**20), "buckets": buckets})
     elif buckets == 1 and gradients > _SMALL:
         yield Said("smaller_buckets", {"mb": max(1, gradients // 4 // 2**20)})
-
-
-def _count(value: object) -> int:
-    """Of a description; 0 where it is not known."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
