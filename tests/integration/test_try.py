@@ -113,9 +113,9 @@ def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
     assert change["verdict"] == "changes_results" and change["reason"].startswith("the loss of step 2 is ")
 
 
-@pytest.mark.parametrize(("number", "trial"), [(signal.SIGTERM, 1), (signal.SIGHUP, 3), (signal.SIGINT, 4)])
+@pytest.mark.parametrize(("number", "trial"), [(signal.SIGTERM, 1), (signal.SIGHUP, 2), (signal.SIGINT, 3)])
 def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, trial: int) -> None:
-    """In the midst of the first run and of later ones, of which one has workers."""
+    """In the midst of the first run, of one that goes on by turns, and of one with workers."""
     tmp = tmp_path / "tmp"
     words = [*TRY, "--change", "num_workers=2", "--", "train.py"]
     child = subprocess.Popen(words, cwd=folder, env=environment(tmp), stderr=subprocess.PIPE)
