@@ -267,9 +267,9 @@ def sampler_share(facts: Facts) -> float:
 def seen_in_sampler(facts: Facts) -> float:
     """The share of all that was seen of fetches that samplers take, few samples as these may be; 0 of too few."""
     seen = facts.samples(phases=["fetch"])
-    count = sum(d.count for d in seen)
-    drawn = sum(d.count for d in seen if frames.in_sampler(facts.run.stack(d.stack)))
-    return drawn / count if count >= limit("min_samples") else 0.0
+    drawn = sum(d.ns for d in seen if frames.in_sampler(facts.run.stack(d.stack)))
+    enough = sum(d.count for d in seen) >= limit("min_samples")
+    return drawn / max(1, sum(d.ns for d in seen)) if enough else 0.0
 
 
 def told_sampler(facts: Facts) -> dict[Cell, int]:
