@@ -84,7 +84,7 @@ gpu.synchronize()  # the device is behind
 if "seconds" in o:
     plain = timed(o["seconds"]["plain"])
     for _ in range(o["rounds"]):
-        for cuda in ("off", "auto", "full"):
+        for cuda in ("off", "windows", "full"):
             with trainperf.watch(o["path"], overwrite=True, verbose=False, cuda=cuda) as run:
                 time_switches(run._ticker)
                 watched, waits = timed(o["seconds"][cuda]), waited
@@ -119,14 +119,14 @@ def play(folder: Path, loop: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def cost(folder: Path, *, quick: bool) -> list[Figure]:
-    seconds = {"plain": 1.0, "off": 1.5, "full": 1.5, "auto": 5.0}
+    seconds = {"plain": 1.0, "off": 1.5, "full": 1.5, "windows": 5.0}
     found = []
     for loop in LOOPS:
         rows = play(folder, loop, rounds=3 if quick else 6, seconds=seconds)
         plain_ms = sorted(row["plain"] for row in rows)[len(rows) // 2]
-        for cuda in ("auto", "full", "off"):
+        for cuda in ("windows", "full", "off"):
             value, low, high = paired_interval([row["ratio"] for row in rows if row["cuda"] == cuda])
-            target = 1.01 if cuda == "auto" else None
+            target = 1.01 if cuda == "windows" else None
             of = [row["waits"] for row in rows if row["cuda"] == cuda]
             note = f"unwatched {plain_ms:.2f} ms; waits at switches, in it: {sum(of) / len(of):.2%}"
             found.append(Figure(f'{loop}: watched, cuda="{cuda}"', value, "x", low, high, target, note=note))
@@ -200,7 +200,7 @@ def stall(folder: Path) -> list[Figure]:
     found = []
     for loop, (_, step_ms) in LOOPS.items():
         steps = max(2000, round(8e3 / step_ms))
-        play(folder, loop, cuda="auto", steps=steps, every=STALL_EVERY)
+        play(folder, loop, cuda="windows", steps=steps, every=STALL_EVERY)
         run = trainperf.open(folder / "a.tpr")
         (device,) = run.devices
         finding = next((f for f in run.judged.findings if f.cause == "blocked_io"), None)

@@ -115,8 +115,8 @@ def watch(path: str | os.PathLike[str] | None = None, **options: Unpack[Options]
         overwrite: replace an existing file instead of raising FileExistsError.
         verbose: print the verdict to stderr at the end. None: unless TRAINPERF_LOG_LEVEL is error or critical.
         gil: how GIL waits are measured: auto (the most exact way that works here), exact, procfs, busy-only, off.
-        cuda: how the GPU is traced by CUPTI, where there is one: auto (kernels in some of the steps, chosen by chance,
-            where all of them would cost more than half of the budget), full (in all, whatever it costs), or off.
+        cuda: how the GPU is traced by CUPTI, where there is one: auto or full (kernels in all steps), windows (in some
+            of the steps, chosen by chance, where all of them would cost more than half of the budget), or off.
         sampler_hz: stack samples per second, of the step thread and of the GIL's holder; 0: none. Where a sample is
             expensive the rate falls, to 40 % of this at least, to stay within 0.4 % of a core; the first 128 samples
             come up to four times as fast.

@@ -92,7 +92,7 @@ def test_a_device_with_many_launches_does_not_make_the_sampler_look_less_often(t
 def test_where_kernels_cost_too_much_windows_of_steps_are_traced(tmp_path: Path) -> None:
     facts = play(
         """
-        with trainperf.watch(path):
+        with trainperf.watch(path, cuda="windows"):
             end = time.monotonic() + 5
             while time.monotonic() < end:
                 train(100, kernels=40, ms=0.02, between=lambda: time.sleep(0.001))
@@ -139,7 +139,7 @@ def test_a_profiler_within_windows_loses_nothing_and_windows_go_on(tmp_path: Pat
                 train(50, kernels=40, ms=0.01)
                 steps += 50
 
-        with trainperf.watch(path):
+        with trainperf.watch(path, cuda="windows"):
             train_for(1.5)
             tell(kernels=gpu.fake.fakecupti_kind_enabled(10))
             profiler._prepare_profiler(config, activities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import os
 import shutil
@@ -118,7 +119,8 @@ def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, nu
     """In the midst of the first run, of one that goes on by turns, and of one with workers."""
     tmp = tmp_path / "tmp"
     words = [*TRY, "--change", "num_workers=2", "--", "train.py"]
-    child = subprocess.Popen(words, cwd=folder, env=environment(tmp), stderr=subprocess.PIPE)
+    heeds = functools.partial(signal.signal, number, signal.SIG_DFL)  # also where nohup runs the tests
+    child = subprocess.Popen(words, cwd=folder, env=environment(tmp), stderr=subprocess.PIPE, preexec_fn=heeds)  # noqa: PLW1509
     deadline = time.monotonic() + 120
     while not list(tmp.glob(f"trainperf-try-*/{trial}.spec")):
         assert time.monotonic() < deadline

@@ -234,11 +234,11 @@ def test_kill(path: Path) -> None:
 def test_sigterm_prints_nothing_and_leaves_what_was_written(path: Path) -> None:
     body = """
         with trainperf.watch(path) as run:
-            end = time.monotonic() + 2.2
+            end = time.monotonic() + 2.6
             while time.monotonic() < end:
                 train(1)
                 time.sleep(0.01)
-                late = time.monotonic() > end - 1.2
+                late = time.monotonic() > end - 1.6
                 print("late" if late else "early", flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
     """
