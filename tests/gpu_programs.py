@@ -7,6 +7,7 @@ The GPU works in real time: what is launched runs for as long as it is said to, 
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -79,8 +80,9 @@ def finish() -> None:
 
 @program
 def busy() -> None:
-    """It never waits: what a wait at the end of 60 ms leaves to be done is small beside them."""
-    train(lambda: compute(60), after=finish)
+    """It waits at each tenth step: what is done meanwhile is small beside the 600 ms that the GPU then had to do."""
+    steps = itertools.count(1)
+    train(lambda: compute(60), after=lambda: finish() if next(steps) % 10 == 0 else None)
 
 
 @program
