@@ -54,7 +54,7 @@ def logged_ms(path: Path, write: Callable[[], None]) -> tuple[float, float]:
         asleep = [d for d in run.detail_totals("sample") if d.state == "blocked"]
         asleep_ns = sum(d.ns for d in asleep)
         elsewhere_ns = sum(d.ns for d in asleep if d.phase != "logging")
-        assert asleep_ns and elsewhere_ns <= 0.05 * asleep_ns  # else other findings would name its lines
+        assert asleep_ns and elsewhere_ns <= 0.2 * asleep_ns  # else other findings would name its lines
         return spent * 1e3, run.phase_ns("logging") / 1e6
 
 

@@ -21,6 +21,7 @@ import pytest
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "prove"
 TRY = [sys.executable, "-m", "trainperf", "try"]
+LIVE = pytest.mark.live  # a dozen seconds each
 
 
 @pytest.fixture
@@ -114,7 +115,13 @@ def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
     assert change["verdict"] == "changes_results" and change["reason"].startswith("the loss of step 2 is ")
 
 
-@pytest.mark.parametrize(("number", "trial"), [(signal.SIGTERM, 1), (signal.SIGHUP, 2), (signal.SIGINT, 3)])
+@pytest.mark.parametrize(
+    ("number", "trial"),
+    [
+        (signal.SIGHUP, 2),
+        *(pytest.param(n, trial, marks=LIVE) for n, trial in ((signal.SIGTERM, 1), (signal.SIGINT, 3))),
+    ],
+)
 def test_a_signal_leaves_no_process_and_no_file(folder: Path, tmp_path: Path, number: int, trial: int) -> None:
     """In the midst of the first run, of one that goes on by turns, and of one with workers."""
     tmp = tmp_path / "tmp"
@@ -152,7 +159,9 @@ def test_the_end_of_the_process_that_forks_trials_is_one_line(
     assert leftovers(tmp) == []
 
 
-@pytest.mark.parametrize("room", ["20k", "300k"])  # for nothing at all, and for a part of a run file
+@pytest.mark.parametrize(
+    "room", ["20k", pytest.param("300k", marks=LIVE)]
+)  # for nothing at all, and for a part of a run file
 def test_a_full_disk_is_one_line(folder: Path, tmp_path: Path, room: str) -> None:
     alone = ["unshare", "--mount", "--map-root-user"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
@@ -175,6 +184,7 @@ def test_a_full_disk_is_one_line(folder: Path, tmp_path: Path, room: str) -> Non
     assert set(Path("/tmp").glob("trainperf-*.tpr")) <= before
 
 
+@LIVE
 def test_two_at_once_do_not_meet(folder: Path, tmp_path: Path) -> None:
     words = [*TRY, "--json", "--change", "prefetch_factor=3", "--", "train.py"]
     tmps = [tmp_path / "one", tmp_path / "two"]

@@ -146,7 +146,7 @@ for step in range(8):
 """
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.live)])
 def test_models_are_reached_without_a_loader(tmp_path: Path, dtype: str) -> None:
     (tmp_path / "train.py").write_text(WITHOUT_LOADER)
     change = Change.parse("compile=default" + (",autocast=bfloat16" if dtype == "bfloat16" else ""))

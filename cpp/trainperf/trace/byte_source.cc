@@ -59,7 +59,7 @@ class PlainSource : public ByteSource {
 };
 
 // Traces inflate to 10 to 40 times their size, a file of zeros to 1000 times. That many bytes are read in any case.
-constexpr int64_t kTooMuch = int64_t{1} << 30;
+constexpr int64_t kTooMuch = int64_t{1} << 28;
 constexpr int64_t kMostTimes = 200;
 
 class GzipSource : public ByteSource {
