@@ -404,6 +404,9 @@ def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: 
     with Trials(Command("train.py")) as trials:
         first = trials.run(Asked(batches=45))
         trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=45))
+        paired = {"now": 0, "other": 1, "alpha": 0.01, "seconds": 2.0}
+        turns = trials.run(Asked(Change(), first.loader, 12, turns={"policy": {"paired": paired}, "epochs": {}}))
+    assert turns.ended == "steps" and turns.record["turns"]["pairs"], turns.error
     assert [len(e["delivered"]) for e in first.record["epochs"]] == [20, 20, 5]
     assert trial.ended == "steps" and trial.record["unproven"] == []
     assert [e["codes"] for e in trial.record["epochs"]] == [e["codes"] for e in first.record["epochs"]]

@@ -285,7 +285,10 @@ class Prover:
         turns = {"policy": policy, "epochs": measure.of_epochs(first.trial.record, first.plan, persistent=persistent)}
         batches = max(first.plan.warm_up, _COMPARED)
         timeout = max(0.0, until - time.monotonic()) + _HANGS_S
-        return self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
+        trial = self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
+        if trial.error and trial.ended != "hung":
+            self.say(f"turns in one process failed, so each side is a process of its own: {trial.error}")
+        return trial
 
     def confirm(self, change: Change, first: First, baseline: Trial, evidence: Evidence) -> Outcome | None:
         """Of a change whose pairs were taken in one process, `baseline`: a trial with it says whether it takes effect

@@ -77,6 +77,7 @@ class Recorder:
         self.epochs: list[Epoch] = []
         self._open: dict[int, Epoch] = {}  # by the id of the iterator
         self._made_by: dict[int, weakref.ref[Any]] = {}  # its loader
+        self._held: dict[int, Any] = {}  # the last one of a number, for turns: `for x in DataLoader(...)` keeps none
         self._last: int | None = None  # the loader that delivered last
         self.trains: int | None = None  # the loader that counts
         self._count = 0  # its batches
@@ -137,6 +138,8 @@ class Recorder:
             self._beginning = None
             self._open[id(iterator)] = epoch
             self._made_by[id(iterator)] = weakref.ref(loader)
+            if self._turns is not None:
+                self._held[number] = loader
             if not self._turned:
                 self.epochs.append(epoch)
             return iterator
