@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from trainperf.prove.sequential import MAX_PAIRS, Evidence, judge
+from trainperf.prove.sequential import MAX_PAIRS, MAX_TURNS, Evidence, judge
 
 Noise = Callable[[random.Random], float]
 
@@ -76,23 +76,24 @@ for x, y in DataLoader(Source(), batch_size=16, shuffle=True):
 """
 
 
-def decided(noise: Noise, effect: float, r: random.Random) -> Evidence:
+def decided(noise: Noise, effect: float, r: random.Random, most: int) -> Evidence:
     logs: list[float] = []
     while True:
         logs.append(effect + noise(r))
         evidence = judge(logs)
-        if evidence.decision != "open" or len(logs) == MAX_PAIRS:
+        if evidence.decision != "open" or len(logs) == most:
             return evidence
 
 
-def simulate(trials: int) -> None:
+def simulate(trials: int, most: int) -> None:
+    print(f"At most {most} pairs:\n")
     print(f"{'noise':<12}  false wins   +5 % found, pairs   +30 % found, pairs   interval holds +30 %")
     for name, noise in NOISES.items():
         r = random.Random(name)
-        false = sum(decided(noise, 0.0, r).decision == "won" for _ in range(trials))
+        false = sum(decided(noise, 0.0, r, most).decision == "won" for _ in range(trials))
         row = f"{name:<12}  {false / trials:>9.2%}"
         for gain in (1.05, 1.30):
-            found = [decided(noise, math.log(gain), r) for _ in range(trials // 4)]
+            found = [decided(noise, math.log(gain), r, most) for _ in range(trials // 4)]
             won = [e.pairs for e in found if e.decision == "won"]
             row += f"   {len(won) / len(found):>10.1%}, {statistics.median(won) if won else 0:>5g}"
         held = sum(e.interval[0] <= 1.30 <= e.interval[1] for e in found) / len(found)
@@ -129,7 +130,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.live:
         return live(arguments.live)
-    simulate(arguments.trials)
+    for most in (MAX_PAIRS, MAX_TURNS):  # of trials, and of turns in one process
+        simulate(arguments.trials, most)
     return 0
 
 

@@ -20,7 +20,7 @@ from trainperf.prove.machine import free_bytes
 from trainperf.prove.main_guard import why_no_workers
 from trainperf.prove.same_training import Sameness
 from trainperf.prove.schedule import Measured, Proof, Stop, prove
-from trainperf.prove.sequential import MAX_PAIRS, MIN_PAIRS, Evidence, judge
+from trainperf.prove.sequential import MAX_TURNS, MIN_PAIRS, Evidence, judge
 from trainperf.prove.trial import Asked, Trial, Trials
 from trainperf.prove.turns import FEWEST_STEPS, logs_of
 from trainperf.runfile.schema import CAUSES
@@ -306,7 +306,7 @@ class Prover:
         if not low / _OTHERWISE < gain < high * _OTHERWISE:
             return None
         notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason])]
-        verdict, reason = self._verdict(change, Proof(evidence, 0, "time" if evidence.pairs < MAX_PAIRS else ""))
+        verdict, reason = self._verdict(change, Proof(evidence, 0, "time" if evidence.pairs < MAX_TURNS else ""))
         reason += self._circumstances(change, first, verdict, baseline.record["others_cpus"] or 0.0)
         causes = causes_of(first.trial, trial)
         self._keep_runs(change, {"without": first.trial, "with": trial})

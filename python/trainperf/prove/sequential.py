@@ -16,7 +16,8 @@ from typing import Literal
 
 ALPHA = 0.01  # of false wins
 MIN_PAIRS = 4  # before a win is believed
-MAX_PAIRS = 12
+MAX_PAIRS = 12  # of trials
+MAX_TURNS = 40  # pairs of turns in one process, which take a second or two
 LEAST_GAIN = 0.02  # that is worth having
 _PRIOR = 10.0  # variance of the effect, in variances of a pair's logarithm
 _FUTILE = 0.1  # error rate of stopping without a win: it can cost a gain, and never claims one

@@ -17,7 +17,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction
-from trainperf.prove.sequential import LEAST_GAIN, MAX_PAIRS, judge
+from trainperf.prove.sequential import LEAST_GAIN, MAX_TURNS, judge
 
 # What a policy yields: a number of workers, or None for batches that take no time. It is sent milliseconds of a step.
 Policy = Generator[int | None, float, dict[str, Any]]
@@ -219,7 +219,7 @@ def paired(now: int, other: int, *, alpha: float, seconds: float) -> Policy:
     """
     began = time.monotonic()
     pairs: list[tuple[float, float]] = []
-    while len(pairs) < MAX_PAIRS and time.monotonic() - began < seconds:
+    while len(pairs) < MAX_TURNS and time.monotonic() - began < seconds:
         if len(pairs) % 2 == 0:
             without = yield now
             with_it = yield other
