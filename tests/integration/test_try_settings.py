@@ -42,7 +42,7 @@ def main():
                 "dtype": str(output.dtype), "fused": bool(group["fused"]), "foreach": group["foreach"],
                 "grads": [p.grad is None for p in model.parameters()][0], "anomaly": torch.is_anomaly_enabled(),
                 "strategy": torch.multiprocessing.get_sharing_strategy(), "variable": os.environ.get("SOME_VARIABLE"),
-                "graphs": counters["stats"].get("unique_graphs", 0),
+                "graphs": counters["stats"].get("unique_graphs", 0), "flushes": float("1e-310") * step == 0,
             }))
         nn.functional.cross_entropy(output.float(), y).backward()
         optimizer.step()
@@ -83,6 +83,7 @@ TAKE_EFFECT = {
     "zero_grad=set_to_none": {"grads": True},
     "compile=default": {"graphs": 1},
     "anomaly=off": {"anomaly": False},
+    "flush_denormal=on": {"flushes": True},
     "sharing_strategy=file_system": {"strategy": "file_system"},
     "SOME_VARIABLE=x": {"variable": "x"},
 }  # fmt: skip

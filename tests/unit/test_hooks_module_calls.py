@@ -20,7 +20,7 @@ class Watch:
     """The hook, and its ticker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module_calls, "_has_compiled", lambda: False)
+        monkeypatch.setattr(module_calls, "has_compiled", lambda: False)
         self.meta: dict[str, str] = {}
         self.failed: list[str] = []
         context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=self.meta.__setitem__))
@@ -139,7 +139,7 @@ def test_what_is_compiled_in_a_look_is_compiled_without_it(watch: Watch) -> None
 
 
 def test_nothing_is_looked_at_where_something_was_compiled(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_calls, "_has_compiled", lambda: True)
+    monkeypatch.setattr(module_calls, "has_compiled", lambda: True)
     for _ in range(200):
         watch.ticker.tick()
         assert not torch_module._global_forward_hooks

@@ -178,6 +178,85 @@ def test_of_two_the_costlier_is_the_finding(make: Make) -> None:
     assert only(file).variant == "gradcheck" and checked(file)["zero_grad"].state == "costs"
 
 
+# Denormals: TP315
+
+
+SEEN = {"model": {"input of Linear fc1": 0.8}, "optimizer": {"exp_avg of Adam": 0.5}}
+
+
+def with_denormals(make: Make, cells: dict[tuple[str, str], float], **found: Any) -> RunFile:
+    """100 steps, in which looks found this."""
+    told = {"looks": 3, "forward": 0.0, "optimizer": 0.0, "optimizer_ns": 0, "seen": SEEN}
+    return make(denormals=json.dumps(told | found)).steps(100, cells, optimizer_steps=1)
+
+
+STEP = {("forward", "native"): 4.0, ("backward", "native"): 4.0, ("optimizer", "native"): 2.0}
+
+
+def test_layers_with_denormals_cost_their_share_of_forward_and_backward(make: Make) -> None:
+    file = with_denormals(make, STEP, forward=0.75)
+    f = only(file)
+    assert (f.id, f.variant, f.severity, f.cause, f.share) == ("TP315", "in_model", "critical", "compute", 0.6)
+    assert f.claims == {("forward", "native"): 300_000_000, ("backward", "native"): 300_000_000}
+    assert f.params["most"] == "input of Linear fc1"
+    assert f.params["model"] == 6e6 and f.params["optimizer"] is None and f.saves_at_most
+    row = checked(file)["denormals"]
+    assert (row.state, row.cost_ns, row.finding) == ("costs", 600_000_000, "TP315")
+
+
+def test_of_forward_only_what_modules_compute_counts(make: Make) -> None:
+    file = with_denormals(make, STEP, forward=0.5)
+    module = file.stack(LINEAR, "/x/site-packages/torch/nn/modules/module.py:1779 Module._call_impl", LOOP)
+    file.detail("sample", 100, phase="forward", state="native", stack=module)
+    file.detail("sample", 300, phase="forward", state="native", stack=file.stack(LOOP))
+    f = next(f for f in said(file).findings if f.id == "TP315")
+    assert f.claims["forward", "native"] == 50_000_000 and f.claims["backward", "native"] == 200_000_000
+
+
+def test_what_samples_took_for_python_is_of_the_layers_too(make: Make) -> None:
+    cells = {("forward", "native"): 3.0, ("forward", "python"): 3.0, ("other", "native"): 4.0}
+    assert only(with_denormals(make, cells, forward=0.75)).claims == {
+        ("forward", "native"): 300_000_000,
+        ("forward", "python"): 150_000_000,
+    }
+
+
+@pytest.mark.parametrize(("ns", "ms"), [(500_000, 0.5), (5_000_000, 1.6)])
+def test_an_optimizer_saves_no_more_than_multiplications_do(make: Make, ns: int, ms: float) -> None:
+    cells = {("forward", "native"): 3.0, ("optimizer", "native"): 2.0}
+    f = next(f for f in said(with_denormals(make, cells, optimizer=0.8, optimizer_ns=ns)).findings if f.id == "TP315")
+    assert (f.variant, f.cost_ms_per_step, f.params["most"]) == ("in_optimizer", ms, "exp_avg of Adam")
+    assert f.claims == {("optimizer", "native"): round(ms * 1e8)}
+
+
+def test_denormals_that_cost_little_are_no_finding(make: Make) -> None:
+    for found, state in (
+        ({"forward": 0.06}, "unpriced"),
+        ({"forward": 0.01}, "fine"),
+        ({"seen": {"model": {}, "optimizer": {}}}, "fine"),
+    ):
+        file = with_denormals(make, {("forward", "native"): 1.0, ("other", "python"): 9.0}, **found)
+        assert "TP315" not in [f.id for f in said(file).findings] and checked(file)["denormals"].state == state
+    assert checked(make().steps(100, compute=5.0))["denormals"].state == "not seen"
+
+
+DAMAGED = [
+    {},
+    {"seen": 3},
+    {"seen": {"model": []}},
+    {"seen": SEEN | {"model": {"a": 7}}},
+    {"seen": SEEN, "forward": -1},
+]
+RATES = {"forward": 0.9, "optimizer": 0, "optimizer_ns": 0}
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"forward": "x"}', *(json.dumps(RATES | of) for of in DAMAGED)])
+def test_a_damaged_record_of_denormals_tells_nothing(make: Make, damaged: str) -> None:
+    file = make(denormals=damaged).steps(100, STEP)
+    assert "TP315" not in [f.id for f in said(file).findings]
+    assert checked(file)["denormals"].state == "not seen"
+
+
 def test_lines_of_zero_grad_are_those_that_keep_gradients() -> None:
     import linecache
 

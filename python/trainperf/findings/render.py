@@ -67,6 +67,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             by_others=d.by_others,
             fix_share=d.saves.share,
             saves_more=d.saves.more,
+            saves_at_most=d.saves.at_most,
             finds_out=d.saves.finds_out,
             drop_in=d.saves.drop_in,
             slow_part=d.slow_part,

@@ -21,6 +21,7 @@ from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.cuda import CudaHook
 from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
+from trainperf.hooks.denormals import DenormalsHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
@@ -80,6 +81,7 @@ def all_hooks() -> list[Hook]:
         KeptMemoryHook(),
         WorkerMemoryHook(),
         ModuleCallsHook(),
+        DenormalsHook(),
         CompileHook(),
     ]
 

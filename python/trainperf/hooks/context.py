@@ -131,6 +131,11 @@ class Objects:
             self.set(thing, number, (kind, text))
             return number
 
+    def alive(self, kind: type) -> list[Any]:
+        """Those of a class."""
+        things = [reference() for reference, _ in list(self._ids.values())]
+        return [thing for thing in things if isinstance(thing, kind)]
+
     def after_fork_in_child(self) -> None:
         self._lock = threading.RLock()  # a thread that is no more may have held it
 

@@ -62,7 +62,7 @@ class ModuleCallsHook:
         assert self._context is not None
         if self._handle is None:
             self._ticks += 1
-            if self._ticks in _LOOKS and not _has_compiled():
+            if self._ticks in _LOOKS and not has_compiled():
                 self._look()
             return
         self._ends -= 1
@@ -122,7 +122,7 @@ class ModuleCallsHook:
                 "frozen": [name for name, child in module.named_children() if _is_frozen(child)][:_MOST_NAMES],
             }
         for of, value in (("training" if module.training else "evaluating", output), ("given", args)):
-            gradients = [t.requires_grad for t in _tensors(value)]
+            gradients = [t.requires_grad for t in tensors_in(value)]
             call[of][0] += bool(gradients)
             call[of][1] += any(gradients)
 
@@ -156,7 +156,7 @@ def _calls_module(code: CodeType) -> bool:
     return code.co_name in _CALLS and code.co_filename.endswith("module.py") and "torch" in code.co_filename
 
 
-def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
+def tensors_in(value: Any, depth: int = 4) -> Iterator[Any]:
     """Those in a module's arguments or result, a few levels deep."""
     import torch
 
@@ -170,10 +170,10 @@ def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
         else:
             inner = list(getattr(value, "__dict__", {}).values())
         for of in inner[:_MOST_VALUES]:
-            yield from _tensors(of, depth - 1)
+            yield from tensors_in(of, depth - 1)
 
 
-def _has_compiled() -> bool:
+def has_compiled() -> bool:
     counter = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counter) or bool(counters.get("frames"))

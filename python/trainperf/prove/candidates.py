@@ -29,6 +29,7 @@ TRIES: Mapping[str, tuple[str, ...]] = {
     "TP308": ("threads",),  # throttled
     "TP311": ("fused",),  # optimizer-step
     "TP313": ("anomaly",),  # debug-mode
+    "TP315": ("flush_denormal",),  # denormals
     "TP503": _LOADER,  # gpu-starved-by-data
     "TP505": ("pin_memory", "non_blocking"),  # pageable-copies
     "TP506": ("compile",),  # launch-bound
@@ -48,6 +49,7 @@ _PATTERNS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "gc": (re.compile(r"gc\.disable\(\)"), "off"),
     "fused": (re.compile(r"fused=True"), "True"),
     "anomaly": (re.compile(r"detect_anomaly(?:\(|=)False"), "off"),
+    "flush_denormal": (re.compile(r"set_flush_denormal\(True\)"), "on"),
     "non_blocking": (re.compile(r"non_blocking=True"), "True"),
     "compile": (re.compile(r"torch\.compile\(model(?:, mode=\"([a-z-]+)\")?\)"), r"\1"),
     "matmul_precision": (re.compile(r"set_float32_matmul_precision\(\"(\w+)\"\)"), r"\1"),

@@ -89,6 +89,7 @@ SETTINGS: Mapping[str, Setting] = {
     "zero_grad": Setting(_one_of("set_to_none"), "set_to_none"),
     "non_blocking": Setting(_bool, "True or False"),
     "anomaly": Setting(_one_of("off"), "off"),
+    "flush_denormal": Setting(_one_of("on"), "on", numbers="rounding"),
     "cudnn_benchmark": Setting(_bool, "True or False", numbers="rounding"),
     "sharing_strategy": Setting(_one_of("file_system", "file_descriptor"), "file_system or file_descriptor"),
     "forkserver_preload": Setting(str, "modules, separated by +"),

@@ -213,6 +213,11 @@ class Injection:
             "" if torch.backends.cudnn.benchmark == value and torch.cuda.is_available() else "nothing runs on cuDNN"
         )
 
+    def _torch_flush_denormal(self, torch: Any, _: str) -> None:
+        torch.set_flush_denormal(True)  # threads that this one starts from now on do likewise
+        self._force(torch, "set_flush_denormal", lambda original: lambda _: original(True))
+        self._proofs["flush_denormal"] = lambda: "" if _flushes() else "this CPU does not flush denormals"
+
     def _torch_sharing_strategy(self, torch: Any, value: str) -> None:
         mp: Any = torch.multiprocessing
         mp.set_sharing_strategy(value)
@@ -366,6 +371,12 @@ def _draw_as_anew(original: AnyFunction) -> AnyFunction:
 
 def _variable_unproven(name: str, value: str) -> str:
     return "" if os.environ.get(name) == value else "was set anew by the script"
+
+
+def _flushes() -> bool:
+    """Whether this thread's arithmetic does: Python's floats are subject to it too."""
+    least = sys.float_info.min
+    return least / 2 == 0
 
 
 def _trains(torch: Any, module: Any) -> bool:

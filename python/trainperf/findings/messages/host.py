@@ -195,6 +195,19 @@ _FEW: Final = "only {few} of {samples:sample} in {place}: too few samples, run l
 _IN_FUNCTIONS: Final = "only {samples:sample} in {functions:function} of yours"
 _MODEL_OR_BATCH: Final = "compute before backward"
 
+_FLUSH: Final = "torch.set_flush_denormal(True)  # right after import torch: threads that run already are not set"
+_DENORMALS: Final = Message(
+    title="denormal floats slow down the CPU",
+    why="numbers below 1.2e-38 (denormals) are in the {most}: the CPU computes with them many times slower",
+    evidence=(
+        "{seen.what}: up to {seen.share} of the elements were denormal",
+        "up to {model} of each step's {step} in the model's forward and backward",
+        "up to {optimizer} of each step's {step} in the optimizer",
+    ),
+    fix=f"{_FLUSH}\n# or scale the data: no number that counts is so small",
+    will_not_help="more threads; a fused optimizer; DataLoader workers",
+)
+
 MESSAGES: Final[Messages] = {
     "TP309": {
         "profiler": _FRAMEWORK.but(
@@ -297,6 +310,7 @@ MESSAGES: Final[Messages] = {
             will_not_help="a faster disk",
         ),
     },
+    "TP315": {"in_model": _DENORMALS, "in_optimizer": _DENORMALS},
     "TP302": {
         "runs": _PYTHON,
         "metrics": _PYTHON.but(why="{thread_name} computes metrics in {place}", fix=_METRICS),
@@ -442,6 +456,7 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
+    "by_layers_again": "running layers again with zeros for denormals",
     "optimizer_fused": "torch.optim.{name}(..., fused=True)  # or a larger batch",
     "optimizer_foreach": "torch.optim.{name}(..., foreach=True)  # or a larger batch",
     "optimizer_as_it_is": "# a larger batch, or gradient accumulation: fewer optimizer steps",
@@ -517,6 +532,10 @@ TEXTS: Final = {
     "setting_governor_why": "powersave holds the clock at its lowest: how much faster the CPUs are was not measured",
     "setting_governor_unseen": "this machine does not show it",
     "setting_governor_fix": "sudo cpupower frequency-set -g performance",
+    "setting_denormals": "denormal floats on the CPU",
+    "setting_denormals_why": "operations with them are slower here, and take too little of this run to matter",
+    "setting_denormals_fix": _FLUSH,
+    "setting_denormals_unseen": "no CPU tensors of the training were looked at",
     "setting_workers": "DataLoader num_workers",
     "setting_workers_unseen": "no DataLoader was seen",
     "setting_persistent_workers": "DataLoader persistent_workers",

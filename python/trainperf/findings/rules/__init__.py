@@ -26,6 +26,7 @@ ALL: tuple[Rule, ...] = (
     data.worker_startup,
     settings.debug_mode,
     settings.costly_setting,
+    settings.denormals,
     data.skipped_batches,
     machine.pinned_cpus,
     workers.ready_not_delivered,

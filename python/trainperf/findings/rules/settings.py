@@ -15,6 +15,7 @@ from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import (
     Abstained,
+    Cell,
     Claim,
     Diagnosis,
     Finding,
@@ -27,9 +28,9 @@ from trainperf.findings.model import (
     Sure,
     Unsure,
 )
-from trainperf.findings.places import NOTHING, Part
+from trainperf.findings.places import NOTHING, Part, total
 from trainperf.findings.rule import PURE_LOSS, WARNS, rule
-from trainperf.findings.text import Bytes, Count, Names, Share
+from trainperf.findings.text import Bytes, Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import described
 
@@ -200,6 +201,10 @@ def _tokenizers(facts: Facts) -> Seen | None:
     return Seen(not chosen and forks)
 
 
+def _denormals(facts: Facts) -> Seen | None:
+    return None if (found := Denormals.read(facts)) is None else Seen(found.slow)
+
+
 # -- stacks that show a setting at work
 
 
@@ -261,6 +266,56 @@ def _if_sampled(shows: Callable[[Facts], Callable[[Stack], bool]], key: str = "t
     return look
 
 
+# -- denormals: what looks of the watch found (hooks/denormals.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Denormals:
+    modules: float  # of their forwards the share that would be saved
+    optimizers: float  # likewise of optimizers' steps, at most
+    optimizer_ns: float  # of a step; by so much fewer multiplications would take
+    seen: Mapping[str, Mapping[str, float]]  # of the model and the optimizer: whose, and their share of its elements
+
+    @classmethod
+    def read(cls, facts: Facts) -> Denormals | None:
+        """None: no CPU tensors were looked at."""
+        found = described(facts.run.meta, "denormals")
+        try:
+            saved = [float(found[key]) for key in ("forward", "optimizer", "optimizer_ns")]
+            seen = {part: {w: float(s) for w, s in found["seen"][part].items()} for part in ("model", "optimizer")}
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # none, or of a damaged file
+            return None
+        shares = (*saved[:2], *seen["model"].values(), *seen["optimizer"].values())
+        if not all(0 <= share <= 1 for share in shares) or not saved[2] >= 0:
+            return None
+        return cls(saved[0], saved[1], saved[2], seen)
+
+    @property
+    def slow(self) -> bool:
+        parts = (("model", self.modules), ("optimizer", self.optimizers))
+        return any(self.seen[part] and saved >= limit("rare_warn_share") for part, saved in parts)
+
+    def saves(self, facts: Facts) -> dict[Cell, int]:
+        """By layers in forward; in backward, which computes with the same tensors, the same share; by optimizers."""
+        on_cpu = {p: [(p, "native"), (p, "python")] for p in ("forward", "backward", "optimizer")}
+        cpu = {p: sum(facts.matrix[cell] for cell in cells) for p, cells in on_cpu.items()}
+        if total(facts.samples(phases=["forward"], states=["native", "python"])) >= limit("min_samples"):
+            in_modules = facts.part_of(on_cpu["forward"], lambda d: any(map(calls_module, facts.run.stack(d.stack))))
+            cpu["forward"] = in_modules.ns
+        multiplied = self.optimizer_ns * int(facts.run.steps.optimizer_steps.sum())
+        saved = {
+            "forward": self.modules * cpu["forward"],
+            "backward": self.modules * cpu["backward"],
+            "optimizer": min(self.optimizers * facts.matrix["optimizer", "native"], multiplied),
+        }
+        claims: dict[Cell, int] = {}
+        for phase, ns in saved.items():
+            first, second = on_cpu[phase]  # how it divides into these is sampled
+            claims[first] = min(round(ns), facts.ledger.left(first))
+            claims[second] = min(round(ns) - claims[first], facts.ledger.left(second))
+        return {cell: ns for cell, ns in claims.items() if ns > 0}
+
+
 # -- the table
 
 TABLE: Final = (
@@ -296,6 +351,7 @@ TABLE: Final = (
     ),
     Setting("blas", _of("blas", lambda blas: blas in ("generic", "eigen"), lambda blas: {"blas": blas})),
     Setting("governor", _of("governor", lambda read: read[0] == "powersave" and read[1] not in _DRIVERS_OF_THEIR_OWN)),
+    Setting("denormals", _denormals, ("TP315",)),
     # Data and memory.
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
@@ -336,6 +392,35 @@ def costly_setting(facts: Facts, limits: Limits) -> Outcome:
         place=facts.where(spot),
         sure=Sure(cost.samples),
         saves=Saves(more=True),
+    )
+
+
+@rule("TP315", "denormals", PURE_LOSS)
+def denormals(facts: Facts, limits: Limits) -> Outcome:
+    """Denormal floats, with which the CPU computes many times slower."""
+    found = Denormals.read(facts)
+    if found is None or not found.slow or facts.run.feeds_device:
+        return None
+    claims = found.saves(facts)
+    if facts.grade(sum(claims.values()), limits) is None:
+        return None
+    optimizer = sum(ns for (phase, _), ns in claims.items() if phase == "optimizer")
+    model = sum(claims.values()) - optimizer
+    variant = "in_optimizer" if optimizer > model else "in_model"
+    seen = found.seen[variant.removeprefix("in_")] or {**found.seen["model"], **found.seen["optimizer"]}
+    return Diagnosis(
+        variant=variant,
+        claim=Claim(facts.main_cause(claims), claims),
+        params={
+            "most": max(seen, key=lambda what: seen[what]),
+            "model": Ns(model / facts.steps) if model else None,
+            "optimizer": Ns(optimizer / facts.steps) if optimizer else None,
+            "seen": tuple(
+                {"what": what, "share": Share(share)} for of in found.seen.values() for what, share in of.items()
+            ),
+        },
+        sure=Sure(tier=Said("by_layers_again")),
+        saves=Saves(at_most=True),
     )
 
 

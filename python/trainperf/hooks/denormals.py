@@ -1,0 +1,505 @@
+"""Denormal floats in what a CPU trains on: bounded looks at them, and how much faster the same work is without."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from trainperf.hooks.context import Context
+from trainperf.hooks.module_calls import has_compiled, tensors_in
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_FIRST_S, _EVERY_S = 0.5, 2.0  # the first after that of hooks/module_calls.py
+_APART = 0.1  # of the time so far, between two looks
+_SHARE = 0.003  # of the time so far, all looks together
+_MODULES_S = 0.005  # of forwards, that a look watches modules for
+_TRIES_S = 0.01  # of a look, to run modules again
+_LONGEST_S = 0.005  # as long as a try with denormals may take
+_MOST_CALLS = 3000  # of a look
+_MOST_EXAMINED = 16
+_MOST_TENSORS = 64  # of optimizers
+_BLOCK = 16  # elements that lie side by side: a vector instruction is slow for any of its lanes
+_OF_CALL, _OF_STATE = 2048, 32_768  # elements
+_MOST_ELEMENTS = 1 << 20  # of a tensor that a try copies
+_MANY = 0.01  # of the elements of a tensor
+_SLOWER = 1.5  # times, at least: less may be chance
+_SLOW_CPU = 2.0  # times
+_POWERS = 24  # of two: 1e-7, as small as weights and gradients often are
+_TRIES = 6
+_MOST_SEEN = 4
+
+# By dtype, of a number's bits: the type that they are read as, all but the sign, the mantissa.
+_BITS: Final = {
+    "torch.float32": ("u4", 0x7FFFFFFF, 0x7FFFFF),
+    "torch.bfloat16": ("u2", 0x7FFF, 0x7F),
+    "torch.float64": ("u8", 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFF),
+}
+# Layers that can be run again unseen: they draw no random numbers, and keep nothing.
+_PURE: Final = {
+    "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "LayerNorm", "GroupNorm", "RMSNorm", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softplus", "Softmax", "LogSoftmax",
+    "AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "RNNCell", "LSTMCell", "GRUCell",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Call:
+    """Of a module without others in it."""
+
+    module: Any
+    root: Any  # the outermost
+    seconds: float
+    saved: float = 0.0  # the share of them, without denormals
+    share: float = 0.0  # of the elements of that of its tensors which has the most
+    what: str = ""
+
+
+@dataclass(slots=True)
+class _Look:
+    """Times are of this thread on the CPU: the machine may be busy."""
+
+    began: float = 0.0  # the first forward
+    calls: int = 0
+    every: int = 1
+    leaves_s: float = 0.0
+    roots_s: float = 0.0
+    tried_s: float = 0.0
+    own_s: float = 0.0
+    open: list[tuple[Any, float, float]] = field(default_factory=list)  # module, begin, own time by then
+    kept: list[tuple[int, _Call]] = field(default_factory=list)
+
+
+class DenormalsHook:
+    """A look takes in a few forwards by PyTorch's global module hooks, and the tensors of optimizers: bounded parts of
+    CPU tensors, read from memory. Where a layer has denormals it is run again on a copy of its tensors without them;
+    a part of the optimizers' tensors is multiplied with and without them. Nothing of the training's is changed, and the
+    mode of no thread."""
+
+    name = "denormals"
+    needs = "torch"
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._began = self._due = self._last = 0.0
+        self._cost_s = 0.0
+        self._look: _Look | None = None
+        self._handles: list[Any] = []
+        self._thread = 0
+        self._slow = False
+        self._rates: dict[type, float] = {}
+        self._gains = (0.0, 0.0, 0.0)
+        self._sums = [0.0, 0.0, 0.0]
+        self._seconds = 0.0
+        self._looks = 0
+        self._seen: dict[str, dict[str, float]] = {"model": {}, "optimizer": {}}
+
+    def install(self, context: Context) -> None:
+        self._context = context
+        self._began = self._last = time.monotonic()
+        self._due = self._began + _FIRST_S
+        if "numpy" in sys.modules:  # of a torch without it nothing is read
+            context.ticker.add(self.name, self._tick)
+
+    def remove(self) -> None:
+        if self._context is not None:
+            self._context.ticker.discard(self.name)
+        self._look = None
+        self._unhook()
+
+    def _unhook(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _tick(self) -> None:
+        import torch
+
+        assert self._context is not None
+        cuda: Any = torch.cuda
+        if cuda.is_initialized():
+            self.remove()
+        elif self._look is not None:
+            self._end(self._look)
+        elif time.monotonic() >= self._due:
+            self._look = _Look()
+            self._thread = threading.get_ident()
+            self._slow = _is_slow()
+            if self._slow and not has_compiled():  # Dynamo would compile it anew for the hooks
+                self._hook()
+
+    # -- modules
+
+    def _hook(self) -> None:
+        import torch
+        from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+        is_compiling = torch.compiler.is_dynamo_compiling
+
+        def before(module: Any, _: Any) -> None:
+            if not is_compiling():
+                self._guarded(lambda look: self._before(look, module))
+
+        def after(module: Any, args: Any, output: Any) -> None:
+            if not is_compiling():
+                self._guarded(lambda look: self._after(look, module, args, output))
+
+        self._handles = [register_module_forward_pre_hook(before), register_module_forward_hook(after)]
+
+    def _guarded(self, work: Callable[[_Look], None]) -> None:
+        look = self._look
+        if look is None or threading.get_ident() != self._thread:
+            return
+        try:
+            work(look)
+        except Exception as error:
+            self.remove()
+            assert self._context is not None
+            self._context.fail(self.name, error)
+
+    def _before(self, look: _Look, module: Any) -> None:
+        if not look.open and (_in_backward() or look.calls >= _MOST_CALLS):
+            return
+        now = time.thread_time()
+        look.began = look.began or now
+        look.open.append((module, now, look.own_s))
+
+    def _after(self, look: _Look, module: Any, args: Any, output: Any) -> None:
+        now = time.thread_time()
+        while look.open and look.open[-1][0] is not module and any(o[0] is module for o in look.open):
+            look.open.pop()  # one that raised
+        if not look.open or look.open[-1][0] is not module:
+            return
+        root = look.open[0][0]
+        _, began, own_s = look.open.pop()
+        seconds = now - began - (look.own_s - own_s)
+        if not look.open:
+            look.roots_s += seconds
+        if not module._modules:
+            self._leaf(look, _Call(module, root, seconds), args, output)
+        look.own_s += time.thread_time() - now
+        if not look.open and (now - look.began > _MODULES_S or look.calls >= _MOST_CALLS):
+            self._unhook()
+
+    def _leaf(self, look: _Look, call: _Call, args: Any, output: Any) -> None:
+        look.leaves_s += call.seconds
+        look.calls += 1
+        if (look.calls - 1) % look.every:
+            return
+        _examine(call, args, output)
+        if call.share >= _MANY and look.tried_s < _TRIES_S:
+            began = time.thread_time()
+            call.saved = _saved_by_zeros(call, args)
+            look.tried_s += time.thread_time() - began
+        look.kept.append((look.calls - 1, call))
+        if len(look.kept) >= _MOST_EXAMINED:
+            look.every *= 2
+            look.kept = [kept for kept in look.kept if kept[0] % look.every == 0]
+
+    # -- what a look found
+
+    def _end(self, look: _Look) -> None:
+        assert self._context is not None
+        native, session = self._context.native, self._context.session
+        self._look = None
+        self._unhook()
+        began = time.thread_time()
+        native.begin_phase(native.PHASES.index("other"))
+        native.mute(1)
+        try:
+            self._add(self._of_modules(look), *(self._of_optimizers() if self._slow else (0.0, 0.0)))
+        finally:
+            native.mute(0)
+            native.end_phase(native.PHASES.index("other"))
+            self._cost_s += look.own_s + time.thread_time() - began
+            session.set_overhead(self.name, round(1e9 * self._cost_s))
+            apart_s = max(_EVERY_S, _APART * (self._last - self._began))
+            self._due = max(self._last + apart_s, self._began + self._cost_s / _SHARE)
+        told = {
+            "looks": self._looks,
+            "forward": round(self._sums[0] / self._seconds, 4),
+            "optimizer": round(self._sums[1] / self._seconds, 4),
+            "optimizer_ns": round(self._sums[2] / self._seconds),
+            "seen": {part: _most(seen) for part, seen in self._seen.items()},
+        }
+        session.set_meta("denormals", json.dumps(told))
+
+    def _add(self, *gains: float) -> None:
+        """What was found changed evenly since the last look."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        before = self._gains if self._looks else gains
+        for i, gain in enumerate(gains):
+            self._sums[i] += seconds * (gain + before[i]) / 2
+        self._gains = (gains[0], gains[1], gains[2])
+        self._seconds += seconds
+        self._looks += 1
+
+    def _of_modules(self, look: _Look) -> float:
+        """The share of the outermost modules' forwards that would be saved."""
+        calls = [call for _, call in look.kept]
+        whole = sum(call.seconds for call in calls)
+        if not whole or not look.roots_s:
+            return 0.0
+        # Those that were not run again, or while threads waited for a CPU, save as much as others of their class did.
+        for call in calls:
+            self._rates[type(call.module)] = max(call.saved, self._rates.get(type(call.module), 0.0))
+        many = [call for call in calls if call.share >= _MANY]
+        saved = sum(call.seconds * (call.saved or self._rates[type(call.module)]) for call in many)
+        for call in sorted(many, key=lambda call: -call.seconds)[:_MOST_SEEN]:
+            if self._rates[type(call.module)]:
+                self._see("model", f"{call.what} of {type(call.module).__name__}{_name_of(call)}", call.share)
+        return saved / whole * min(1.0, look.leaves_s / look.roots_s)
+
+    def _of_optimizers(self) -> tuple[float, float]:
+        """Of their steps: the share that would be saved at most, and by what was measured of multiplications, in ns."""
+        assert self._context is not None
+        import numpy as np
+        import torch
+
+        found = [t for optimizer in self._context.objects.alive(torch.optim.Optimizer) for t in _tensors_of(optimizer)]
+        every = 1 + len(found) // _MOST_TENSORS
+        by_type: dict[str, list[tuple[str, Any]]] = {}
+        for what, tensor in found[::every]:
+            if _is_read(tensor):
+                by_type.setdefault(str(tensor.dtype), []).append((what, tensor))
+        if not by_type:
+            return 0.0, 0.0
+        dtype, tensors = max(by_type.items(), key=lambda of: sum(t.numel() for _, t in of[1]))
+        elements = sum(t.numel() for _, t in tensors)
+        parts, shares = [], dict[str, list[int]]()
+        for what, tensor in tensors:
+            part = _blocks(_bits(tensor), max(_BLOCK, _OF_STATE * tensor.numel() // elements))
+            parts.append(part)
+            share = shares.setdefault(what, [0, 0])
+            share[0] += _count(part, dtype)
+            share[1] += part.size
+        bits = np.concatenate(parts)
+        many = {what: n / of for what, (n, of) in shares.items() if n >= _MANY * of}
+        if not many or _count(bits, dtype) < bits.size * _MANY / 4 or not _may_run():
+            return 0.0, 0.0
+        slow, fast = _multiplied(bits, tensors[0][1].dtype)
+        if slow < _SLOWER * fast:
+            return 0.0, 0.0
+        for what, part_of in many.items():
+            self._see("optimizer", what, part_of)
+        # Read and written once each, by the threads that so many elements are shared by.
+        threads = max(1, min(torch.get_num_threads(), elements // 32_768))
+        return 1 - fast / slow, 2e9 * (slow - fast) * every * elements / bits.size / threads
+
+    def _see(self, part: str, what: str, share: float) -> None:
+        seen = self._seen[part]
+        if what in seen or len(seen) < 8 * _MOST_SEEN:
+            seen[what] = max(share, seen.get(what, 0.0))
+
+
+def _most(seen: Mapping[str, float]) -> dict[str, float]:
+    most = sorted(seen.items(), key=lambda of: -of[1])[:_MOST_SEEN]
+    return {what: round(share, 3) for what, share in most}
+
+
+# -- tensors, by their memory
+
+
+class _Memory:
+    """For NumPy: no operation of PyTorch's is run, which a mode or a profiler would see."""
+
+    def __init__(self, tensor: Any) -> None:
+        typestr = f"<{_BITS[str(tensor.dtype)][0]}"
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), True), "shape": (tensor.numel(),), "typestr": typestr, "version": 3,
+        }  # fmt: skip
+
+
+def _is_read(tensor: Any) -> bool:
+    """A plain CPU tensor of floats, whose elements lie side by side in memory."""
+    import torch
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or str(tensor.dtype) not in _BITS:
+        return False
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.numel() < 2:
+        return False
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    needs = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return bool(tensor.untyped_storage().nbytes() >= needs)  # FSDP frees what it has sharded
+
+
+def _bits(tensor: Any) -> np.ndarray[Any, Any]:
+    """Of a tensor that `_is_read`. Not to be kept: the memory is the tensor's."""
+    import numpy as np
+
+    return np.asarray(_Memory(tensor))
+
+
+def _blocks(bits: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
+    """A copy of so many, in blocks from all of it."""
+    blocks = max(1, most // _BLOCK)
+    return bits.copy() if bits.size <= blocks * _BLOCK else bits[_places(bits.size, blocks)]
+
+
+@lru_cache(maxsize=16)
+def _places(size: int, blocks: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    starts = np.linspace(0, size - _BLOCK, blocks).astype(np.int64)
+    places: np.ndarray[Any, Any] = (starts[:, None] + np.arange(_BLOCK)).ravel()
+    return places
+
+
+def _denormal(bits: np.ndarray[Any, Any], dtype: str, powers: int = 0) -> np.ndarray[Any, Any]:
+    """`powers`: of two, by which a normal number may be larger than a denormal one."""
+    _, magnitude, mantissa = _BITS[dtype]
+    number = bits.dtype.type
+    least = number(mantissa + powers * (mantissa + 1))
+    found: np.ndarray[Any, Any] = ((bits & number(magnitude)) - number(1)) < least  # zero becomes the largest there is
+    return found
+
+
+def _share(tensor: Any) -> float:
+    part = _blocks(_bits(tensor), _OF_CALL)
+    return _count(part, str(tensor.dtype)) / part.size
+
+
+def _count(bits: np.ndarray[Any, Any], dtype: str) -> int:
+    import numpy as np
+
+    return int(np.count_nonzero(_denormal(bits, dtype)))
+
+
+def _zeroed(tensor: Any) -> Any:
+    """With zeros for the denormals of a tensor that `_is_read`, and for what becomes denormal as it is multiplied with
+    numbers below one: a copy, where a look at it finds some."""
+    import torch
+
+    if not _share(tensor):
+        return tensor.detach()
+    bits = _bits(tensor).copy()
+    bits[_denormal(bits, str(tensor.dtype), _POWERS)] = 0
+    return torch.from_numpy(bits).view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def _tensors_of(optimizer: Any) -> Iterator[tuple[str, Any]]:
+    name = type(optimizer).__name__
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            yield "parameters", parameter
+            if parameter.grad is not None:
+                yield "gradients", parameter.grad
+            for key, value in optimizer.state.get(parameter, {}).items():
+                yield f"{key} of {name}", value
+
+
+def _is_slow() -> bool:
+    """Whether this thread multiplies denormals more slowly: not on each CPU, nor where it flushes them."""
+    import numpy as np
+
+    ones = np.ones(_OF_CALL, np.float32)
+    few = np.full(_OF_CALL, np.finfo(np.float32).tiny, np.float32)
+    few.view(np.uint32)[:] >>= 2
+    slow = _least(lambda: np.multiply(few, ones), 2 * _TRIES)
+    return slow >= _SLOW_CPU * _least(lambda: np.multiply(ones, ones), 2 * _TRIES)
+
+
+# -- calls of layers
+
+
+def _examine(call: _Call, args: Any, output: Any) -> None:
+    named = [("input", t) for t in tensors_in(args)]
+    named += list(call.module._parameters.items())
+    named += [("output", t) for t in tensors_in(output)]
+    for what, tensor in named:
+        if _is_read(tensor) and (share := _share(tensor)) > call.share:
+            call.share, call.what = share, what
+
+
+def _saved_by_zeros(call: _Call, args: Any) -> float:
+    """The share of a call's time that it takes less with zeros for denormals. 0: not more, or it cannot be told."""
+    import torch
+
+    module, parameters = call.module, [p for p in call.module._parameters.values() if p is not None]
+    known = type(module).__module__.startswith("torch.nn.modules.") and type(module).__name__ in _PURE
+    if not known or not _may_run() or not all(map(_is_read, (*args, *parameters))):
+        return 0.0
+    with torch.no_grad():
+        inputs = tuple(t.detach() for t in args)
+        rows = min(t.shape[0] for t in inputs) if inputs else 0
+        part = int(rows * _LONGEST_S / max(call.seconds, _LONGEST_S))  # of a long one the first samples alone
+        if not part or sum(t.numel() for t in (*inputs, *parameters) if _share(t)) > _MOST_ELEMENTS:
+            return 0.0
+        inputs = tuple(t[:part] if part < rows else t for t in inputs)
+        if not all(map(_is_read, inputs)):
+            return 0.0
+        plain, twin = _with(module, lambda t: t.detach()), _with(module, _zeroed)
+        zeroed = tuple(map(_zeroed, inputs))
+        slow = _least(lambda: plain.forward(*inputs), 1)
+        fast = _least(lambda: twin.forward(*zeroed), _TRIES)
+    if part == rows:
+        slow = min(slow, call.seconds)
+    return 1 - fast / slow if slow >= _SLOWER * fast else 0.0
+
+
+def _with(module: Any, parameters: Callable[[Any], Any]) -> Any:
+    """The same layer with others; the program's is left as it is."""
+    twin = copy.copy(module)
+    twin.__dict__["_parameters"] = {n: None if p is None else parameters(p) for n, p in module._parameters.items()}
+    return twin
+
+
+def _multiplied(bits: np.ndarray[Any, Any], dtype: Any) -> tuple[float, float]:
+    """How long it takes with denormals and with zeros for them."""
+    import torch
+
+    with torch.no_grad():
+        slow = torch.from_numpy(bits).view(dtype)
+        fast, result = _zeroed(slow), torch.empty_like(slow)
+        slow_s = _least(lambda: torch.mul(slow, 0.75, out=result), _TRIES)
+        return slow_s, _least(lambda: torch.mul(fast, 0.75, out=result), _TRIES)
+
+
+def _least(work: Callable[[], object], times: int) -> float:
+    """CPU seconds of this thread, which does its part of what several share."""
+    found = []
+    for _ in range(times):
+        began = time.thread_time()
+        work()
+        found.append(time.thread_time() - began)
+    return min(found)
+
+
+def _may_run() -> bool:
+    """Whether no mode, trace or profiler of the program's would see an operation of ours."""
+    import torch
+    from torch.autograd import profiler
+
+    return not (
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.maybe_current_level() is not None
+        or getattr(profiler, "_is_profiler_enabled", False)
+    )
+
+
+def _in_backward() -> bool:
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _name_of(call: _Call) -> str:
+    """ " model.fc2", as the outermost module has it."""
+    found: Sequence[str] = [name for name, module in call.root.named_modules() if module is call.module]
+    return f" {found[0]}" if found and found[0] else ""
