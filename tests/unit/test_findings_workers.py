@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from trainperf.report import console
 from verdicts import TRAIN, Make, loud, only, said
 
 
@@ -307,6 +308,16 @@ def test_workers_that_were_not_seen_lower_the_confidence(make: Make) -> None:
     assert only(file).confidence == "low"
 
 
+def test_what_faster_workers_save_is_an_estimate(make: Make) -> None:
+    """They leave more of the CPUs to training, too."""
+    file = make(cpus="8").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (100, 800)}, num_workers=2)
+    for worker in (71, 72):
+        file.worker(1, worker, cpu_share=0.97, seconds=5, states={"R": 60})
+    with file.open() as run:
+        assert "saves about 8.0 ms/step" in console.summary(run)
+
+
 def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
     file = make()
     hog = file.thread("pin_memory")
@@ -317,6 +328,20 @@ def test_ready_but_not_delivered_names_who_holds_the_gil(make: Make) -> None:
     f = only(file)
     assert (f.id, f.variant) == ("TP103", "gil")
     assert f.cost_ns == 800_000_000
+
+
+@pytest.mark.parametrize(
+    ("gc", "delivery", "told"), [(28.0, 1.5, {"TP303": 28.0}), (8.0, 8.0, {"TP303": 8.0, "TP103": 8.0})]
+)
+def test_garbage_collected_while_a_batch_is_taken_is_no_delivery(
+    make: Make, gc: float, delivery: float, told: dict[str, float]
+) -> None:
+    file = make().steps(100, {("fetch", "gc"): gc, ("fetch", "blocked"): delivery}, compute=40.0)
+    file.loader(1, fetches=100, wait=100 * (gc + delivery), ready={3: (100, 100 * (gc + delivery))}, num_workers=2)
+    found = {f.id: f for f in said(file).findings}
+    assert {id: f.cost_ms_per_step for id, f in found.items()} == pytest.approx(told)
+    if "TP103" in found:
+        assert found["TP103"].params["each"] == pytest.approx(8e6)
 
 
 @pytest.mark.parametrize("feeds_device", ["0", "1"])

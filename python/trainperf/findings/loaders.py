@@ -308,8 +308,10 @@ def fetch_cells(facts: Facts, drawn: Mapping[Cell, int]) -> dict[Cell, int]:
 
 
 def with_workers_of(facts: Facts, *, without_sampler: bool = True) -> list[Loader]:
-    """The loaders that have workers; their fetches without the samplers' time."""
-    left = 1 - sampler_share(facts) if without_sampler else 1
+    """The loaders that have workers; their fetches without the samplers' time, and without garbage collection, which
+    has a cause of its own: it comes with the objects of a batch, so that each fetch has its part."""
+    left = 1 - facts.matrix["fetch", "gc"] / max(1, facts.run.phase_ns("fetch"))
+    left *= 1 - sampler_share(facts) if without_sampler else 1
     found = [v for v in facts.run.loaders.values() if num_workers(v) > 0]
     if left == 1:
         return found

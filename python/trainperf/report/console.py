@@ -246,7 +246,7 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     saves = f"saves up to {saved}"
     if f.saves_more:
         saves = f"saves {saved} or more"
-    elif (f.waits_apart and not f.saves_at_most) or _frees_caches(f):
+    elif (f.waits_apart and not f.saves_at_most) or f.saves_about or _frees_caches(f):
         saves = f"saves about {saved}"
     if f.waits_apart and not f.saves_more:
         whole = f"{saves}, more while CPUs are short: {advice}"

@@ -74,7 +74,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
         who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
         affected=fetches.slow_count,
         sure=_sure(facts, view),
-        saves=Saves(share=why.saves, finds_out=why.finds_out),
+        saves=Saves(share=why.saves, about=True, finds_out=why.finds_out),
     )
 
 
@@ -508,6 +508,7 @@ def _handed_over_late(facts: Facts, found: Sequence[Loader], limits: Limits) -> 
         who=(f"{loaders.workers_text(main)} of {name}", facts.step_thread_name),
         affected=min(facts.steps, count),
         sure=_sure(facts, view),
+        saves=Saves(about=True),
     )
 
 
