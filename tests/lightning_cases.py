@@ -197,6 +197,18 @@ class EpochEnd(Net):
         self.work()
 
 
+class Augmented(Net):
+    """Works on each batch in a hook that is given it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.work = work
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.work()
+        return batch
+
+
 @dataclass
 class Case(KnownTrouble):
     """One training."""
@@ -329,6 +341,13 @@ def epoch_end(n: int = 60) -> Case:
     title = "600 ms in the module's on_train_epoch_end, of one epoch"
     model = EpochEnd(lambda: truth.sleep(600))
     return Case("epoch_end", title, "lightning_module", n, "callback", "EpochEnd", model, loader(truth, n), truth=truth)
+
+
+def batch_hook(n: int = 200) -> Case:
+    truth = Truth()
+    title = "6 ms of Python in the module's on_after_batch_transfer"
+    model = Augmented(lambda: truth.spin(6))
+    return Case("batch_hook", title, "python", n, "host-python", model=model, train=loader(truth, n), truth=truth)
 
 
 def manual(n: int = 60) -> Case:

@@ -100,7 +100,7 @@ def _record(name: str, program: Path, words: Sequence[str]) -> int:
             print(f"replay: {program} printed no line 'TRUTH {{json}}'", file=sys.stderr)
             return 1
         truth = json.loads(lines[-1].removeprefix("TRUTH "))
-        if not in_truth and truth["finding"] is not None:
+        if not in_truth and (truth["finding"] is not None or "info" in truth):
             text = program.read_text(encoding="utf-8").splitlines()
             marked = [f"{program.name}:{n}" for n, line in enumerate(text, 1) if line.rstrip().endswith(MARKER)]
             truth.setdefault("where", marked)

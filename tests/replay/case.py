@@ -10,6 +10,7 @@ its truth as tests/programs/_common.py says. Any other prints a line `TRUTH {jso
   who      one of whom the finding names (optional)
   where    where the finding must be, as "file.py:line"; the recorder adds the lines that end with "# trouble"
   fix      what its fix must say (optional)
+  info     where `finding` is null: the slug of an info that must be there, with share and where as above (optional)
 """
 
 from __future__ import annotations
@@ -136,7 +137,11 @@ def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
     warnings = [f["slug"] for f in findings if f["severity"] != "info"]
     if truth["finding"] is None:
         allowed = MACHINES | set(truth.get("also", ()))
-        return [f"false alarm: {slug}" for slug in warnings if slug not in allowed]
+        alarms = [f"false alarm: {slug}" for slug in warnings if slug not in allowed]
+        if "info" not in truth:
+            return alarms
+        info = next((f for f in findings if f["slug"] == truth["info"]), None)
+        return [*alarms, *(_of_finding_wrong(truth, info) if info else [f"{truth['info']} is not found"])]
     wrong = []
     if first not in {truth["finding"], *truth.get("also", ())}:
         wrong.append(
@@ -145,6 +150,11 @@ def problems(truth: Mapping[str, Any], document: dict[str, Any]) -> list[str]:
     found = next((f for f in findings if f["slug"] in {truth["finding"], *truth.get("also", ())}), None)
     if found is None:
         return [*wrong, f"{truth['finding']} is not found"]
+    return [*wrong, *_of_finding_wrong(truth, found)]
+
+
+def _of_finding_wrong(truth: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    wrong = []
     if truth.get("who") and not any(truth["who"] in who for who in found["who"]):
         wrong.append(f"who is {found['who']}, not {truth['who']!r}")
     if truth.get("where") and Path(found["where"]).name not in truth["where"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from runfiles import RunFile
-from trainperf.findings.model import Finding
+from trainperf.findings.model import Finding, Said
 from trainperf.report import console
 from verdicts import TRAIN, Make, only, said
 
@@ -270,19 +270,29 @@ def test_who_waits_for_a_lock_is_to_hold_it_for_less_also_for_short(make: Make, 
     assert f.fix.startswith("# hold the lock for less") and ("num_workers=" in f.fix) == workers
 
 
-def test_an_iterable_of_quick_batches_is_to_be_made_cheaper(make: Make) -> None:
-    file = make(cpus="4").steps(200, {("fetch", "python"): 1.1}, compute=0.9)
-    file.loader(1, fetches=200, wait=220, dataset="Rows", is_dataloader=False)
-    file.detail("sample", 220, phase="fetch", state="python", stack=file.stack(f"{TRAIN}:5 Rows.__next__"), count=60)
-    f = only(file)
-    assert f.fix.startswith("# make batches of Rows cheaper") and f.fix_share == 1
+@pytest.mark.parametrize("ms", [1.1, 6.0])
+@pytest.mark.parametrize("loader", [False, True])
+def test_what_no_dataloader_makes_is_advised_no_workers(make: Make, ms: float, *, loader: bool) -> None:
+    """An iterable of one's own, or `run.phase("fetch")` around a replay buffer's sample()."""
+    file = make(cpus="4").steps(200, {("fetch", "python"): ms}, compute=0.9)
+    if loader:
+        file.loader(1, fetches=200, wait=200 * ms, dataset="Rows", is_dataloader=False)
+    at = file.stack(f"{TRAIN}:5 Rows.__next__")
+    f = only(file.detail("sample", 200 * ms, phase="fetch", state="python", stack=at, count=60))
+    assert (f.id, f.variant, f.params["fix"], f.fix_share) == ("TP101", "by_hand", (Said("index_arrays"),), 1)
 
 
-def test_an_iterable_of_slow_batches_is_to_be_made_ahead(make: Make) -> None:
-    file = make(cpus="4").steps(100, {("fetch", "blocked"): 6.0}, compute=6.0)
-    file.loader(1, fetches=100, wait=600, dataset="Rows", is_dataloader=False)
+@pytest.mark.parametrize(("compute", "saved"), [(6.0, 1.0), (3.0, 0.5)])
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_wait_of_the_loops_own_can_overlap_with_training(
+    make: Make, compute: float, saved: float, *, loader: bool
+) -> None:
+    file = make(cpus="4").steps(100, {("fetch", "blocked"): 6.0}, compute=compute)
+    if loader:
+        file.loader(1, fetches=100, wait=600, dataset="Rows", is_dataloader=False)
     f = only(file)
-    assert (f.id, f.variant, f.params["usable"]) == ("TP101", "ahead", None)
+    assert (f.id, f.variant, f.params["fix"]) == ("TP101", "by_hand_waiting", (Said("fetch_ahead"),))
+    assert f.params["usable"] is None and f.fix_share == pytest.approx(saved)
 
 
 def test_of_several_loaders_the_costliest_is_to_have_workers(make: Make) -> None:

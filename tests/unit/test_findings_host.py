@@ -310,6 +310,10 @@ def test_what_a_hook_does_to_a_batch_can_be_done_by_workers(make: Make, hook: st
     augment = file.stack(f"{TRAIN}:11 augment", f"{TRAIN}:21 Net.{hook}", f"{TRAIN}:90 <module>")
     f = only(file.detail("sample", 500, phase="other", state="native", stack=augment, count=100))
     assert (f.id, f.variant) == ("TP310", "before_the_model" if workers else "between_phases")
+    file = make().steps(100, {("other", "python"): 5.0, ("optimizer", "native"): 1.0}, compute=5.0)
+    augment = file.stack(f"{TRAIN}:11 augment", f"{TRAIN}:21 Net.{hook}", f"{TRAIN}:90 <module>")
+    f = only(file.detail("sample", 500, phase="other", state="python", stack=augment, count=100))
+    assert (f.id, advice(f)) == ("TP302", "of_batch" if workers else "anywhere")
 
 
 @pytest.mark.parametrize("by_lightning", [False, True])
@@ -368,7 +372,7 @@ def test_an_operation_with_a_backward_of_its_own_is_a_part_of_the_model_or_its_l
     file.detail("sample", 500, state="native", stack=file.stack(numpy, f"{TRAIN}:30 Loss.forward", *loss))
     file.detail("sample", 500, state="native", stack=file.stack(f"{TRAIN}:40 Net.forward", *net))
     f = next(f for f in said(file).findings if f.id == "TP310")
-    assert (f.variant, f.severity, f.where) == ("in_the_model", "info", "train.py:30")
+    assert (f.variant, f.severity, f.where) == ("own_operation", "info", "train.py:30")
 
 
 @pytest.mark.parametrize(("phase", "makes"), [("forward", False), ("other", True)])

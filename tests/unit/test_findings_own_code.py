@@ -364,6 +364,62 @@ def test_numpy_within_the_model_is_mentioned(make: Make, leaf: str, told: bool) 
         assert found.verdict.look == "TP310" and "host-compute costs 22%" in found.verdict.text
 
 
+ENGINE = (
+    "/x/site-packages/torch/autograd/graph.py:869 _engine_run_backward",
+    "/x/site-packages/torch/_tensor.py:630 Tensor.backward",
+)
+APPLY = "/x/site-packages/torch/autograd/function.py:{} {}"
+OF_BACKWARD = (APPLY.format(311, "BackwardCFunction.apply"), *ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ((f"{TRAIN}:40 Clip.backward", *OF_BACKWARD), True),
+        ((FFT, f"{TRAIN}:38 helper", f"{TRAIN}:40 Clip.backward", *OF_BACKWARD), True),
+        ((f"{TRAIN}:40 Clip.backward", APPLY.format(600, "once_differentiable.<locals>.wrapper"), *OF_BACKWARD), True),
+        # A model that is run again in backward is a model.
+        ((LINEAR, CALL.format(1832), f"{TRAIN}:40 Clip.backward", *OF_BACKWARD), False),
+        (("/x/site-packages/torch/utils/checkpoint.py:300 CheckpointFunction.backward", *OF_BACKWARD), False),
+        (ENGINE, False),
+    ],
+)
+def test_what_a_function_of_the_users_computes_in_backward_is_named(
+    make: Make, frames: tuple[str, ...], told: bool
+) -> None:
+    file = forwards(make, 0.0, *ENGINE, python=0.4, backward=6.0)
+    at = file.stack(*frames, f"{TRAIN}:12 train")
+    file.detail("sample", 400, phase="backward", state="native", stack=at)
+    file.detail("sample", 200, phase="backward", state="native", stack=file.stack(*ENGINE, f"{TRAIN}:12 train"))
+    found = [f for f in said(file).findings if f.id == "TP310"]
+    assert bool(found) is told
+    if told:
+        (f,) = found
+        at_line = "train.py:38" if frames[0] == FFT else "train.py:40"
+        assert (f.variant, f.severity, f.where) == ("own_operation", "info", at_line)
+        assert f.claims[("backward", "native")] == pytest.approx(4e8, rel=0.01)
+
+
+def test_python_of_an_operation_that_is_mostly_native_is_told_with_it(make: Make) -> None:
+    def both(python: float, native: float) -> dict[str, float]:
+        cells = {("forward", "native"): 6.0, ("backward", "native"): 8.0, ("backward", "python"): python}
+        file = make().steps(100, cells | {("optimizer", "native"): 1.0})
+        own = file.stack(f"{TRAIN}:40 Clip.backward", *OF_BACKWARD, f"{TRAIN}:12 train")
+        engine = file.stack(*ENGINE, f"{TRAIN}:12 train")
+        layer = file.stack(LINEAR, CALL.format(1832), f"{TRAIN}:9 train")
+        for phase, state, ms, stack in (
+            ("backward", "python", python, own),
+            ("backward", "native", native, own),
+            ("backward", "native", 8 - native, engine),
+            ("forward", "native", 6.0, layer),
+        ):
+            file.detail("sample", 100 * ms, phase=phase, state=state, stack=stack)
+        return {f.id: f.cost_ms_per_step for f in said(file).findings}
+
+    assert both(2.0, 6.0) == pytest.approx({"TP310": 8.0}, abs=0.01)
+    assert both(3.0, 3.0) == pytest.approx({"TP302": 6.0}, abs=0.01)  # small operations, with what is between
+
+
 def test_of_the_steps_that_hold_a_part_of_a_cause_all_that_are_alike_count(make: Make) -> None:
     """40 of 200 steps have 10 ms of Python, half of it a library's: 20 steps would hold as much as is told."""
     file = make()

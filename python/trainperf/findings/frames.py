@@ -401,6 +401,16 @@ def in_backward_hook(frames: Sequence[FrameLike]) -> Sequence[FrameLike]:
     return [] if in_module(frames[:engine]) else frames[: hook + 1]
 
 
+def in_own_operation(frames: Sequence[FrameLike]) -> Sequence[FrameLike]:
+    """The frames from the innermost to the forward or backward of a torch.autograd.Function of the user's. Empty
+    elsewhere, and where that calls a module: a part of the model that is computed again."""
+    caller = next((i for i, f in enumerate(frames) if _AUTOGRAD_FUNCTION.search(f.file)), 0)
+    called = called_by(frames, caller)
+    if called is None or not is_users(frames[called], frames) or in_module(frames[:caller]):
+        return []
+    return frames[: called + 1]
+
+
 def _runs_engine(frame: FrameLike) -> bool:
     return frame.function == "_engine_run_backward" and _GRAPH.search(frame.file) is not None
 

@@ -145,6 +145,7 @@ def _is_plain(frame: Frame) -> bool:
 # -- the loop's own functions
 
 FORWARD: Cell = ("forward", "native")
+_BACKWARD: Cell = ("backward", "native")
 _TRANSFER = "transfer"  # where there is no device to copy to, whatever that phase does is the loop's own
 _OF_EACH_STEP = ("backward", "optimizer")  # phases in which nothing only looks
 _SEVERAL = 3  # samples in a step
@@ -191,7 +192,7 @@ def native_cells(facts: Facts) -> dict[Cell, Keeps]:
     trains = facts.run.phase_ns("backward") > 0
     where: dict[Cell, Keeps] = {
         ("other", "native"): lambda label: label.outside_training if trains else label.beside_training,
-        ("backward", "native"): _in_backward_hook,
+        _BACKWARD: _in_backward_hook,
         ("optimizer", "native"): _in_closure,
         FORWARD: _no_models(facts),
     }
@@ -306,7 +307,11 @@ def own_code(facts: Facts, mostly: Literal["python", "native"]) -> OwnCode:
     """The functions of which most is Python, or of which most is native code: each is of one kind, with both. To make
     the text of a tensor is Python's work, with native code in it."""
     functions = _of_kind(facts, facts.once(_all_functions), mostly)
-    return _told(facts, functions | facts.once(_in_small_operations) if mostly == "python" else functions)
+    if mostly == "python":
+        native = facts.once(_native_operations)
+        functions = {f: parts for f, parts in functions.items() if f not in native}
+        functions |= facts.once(_in_small_operations)
+    return _told(facts, functions)
 
 
 def with_what_they_call(facts: Facts, mine: OwnCode) -> OwnCode:
@@ -349,10 +354,33 @@ def beside_the_model(facts: Facts) -> OwnCode:
 
 def arrays_in_model(facts: Facts) -> OwnCode:
     """The functions of which most is native code of NumPy's and its like in what modules call, or in a loss."""
-    where = _of_forward(
-        facts, lambda label: label.in_model and label.is_the_loops and frames.is_array_library(label.stack[0].file)
-    )
-    return _told(facts, _of_kind(facts, _functions(facts, where), "native"))
+
+    def keep(label: Label) -> bool:
+        arrays = label.is_the_loops and frames.is_array_library(label.stack[0].file)
+        return label.in_model and arrays and not _in_own_operation(label)
+
+    return _told(facts, _of_kind(facts, _functions(facts, _of_forward(facts, keep)), "native"))
+
+
+def own_operations(facts: Facts) -> OwnCode:
+    """The functions of which most is native code in operations with a backward of their own, in both directions."""
+    return _told(facts, facts.once(_native_operations))
+
+
+def _native_operations(facts: Facts) -> OfFunctions:
+    where = _of_forward(facts, _in_own_operation)
+    if where:
+        where[_BACKWARD] = _in_own_operation
+    functions = _functions(facts, where)
+    mine = {f: [part for part in parts if _in_own_operation(facts.labelled(part[1]))] for f, parts in functions.items()}
+    told = facts.once(_in_small_operations)
+    return {f: parts for f, parts in _of_kind(facts, mine, "native").items() if parts and f not in told}
+
+
+def _in_own_operation(label: Label) -> bool:
+    """The forward or backward of a torch.autograd.Function of the user's, and what that computes."""
+    inner = label.stack[: len(frames.in_own_operation(label.stack))]
+    return bool(inner) and Label(inner).outside_training
 
 
 def forward_beside_layers(facts: Facts) -> OwnCode | None:
@@ -439,9 +467,13 @@ def _in_small_operations(facts: Facts) -> OfFunctions:
         """What a module's function that calls no module computes itself."""
         return label.in_module and not label.in_autograd and label.function not in loops and not label.of_training
 
-    whole = _functions(
-        facts, where | {FORWARD: lambda label: known(label) or beside(label) or on_lines_in_module(label)}
-    )
+    def in_forward(label: Label) -> bool:
+        return known(label) or beside(label) or on_lines_in_module(label) or _in_own_operation(label)
+
+    def in_backward(label: Label) -> bool:
+        return _in_backward_hook(label) or _in_own_operation(label)
+
+    whole = _functions(facts, where | {FORWARD: in_forward, _BACKWARD: in_backward})
     kept: OfFunctions = {}
     for function, parts in _of_kind(facts, facts.once(_all_functions), "python").items():
         python, native = _split(facts, whole[function])

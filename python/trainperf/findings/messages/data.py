@@ -41,7 +41,10 @@ _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
         will_not_help="workers: getting a ready batch costs 1.2 to 1.9 ms, making one takes {making}"
     ),
-    "ahead": _STARVED,
+    "by_hand": _STARVED.but(
+        will_not_help="num_workers, pin_memory, prefetch_factor: no DataLoader makes these batches"
+    ),
+    "by_hand_waiting": _STARVED.but(will_not_help="[[overlaps?a faster CPU: it waits, it does not compute]]"),
     "threads": _STARVED.but(will_not_help="more workers than CPUs: it waits for computation"),
     "one_cpu": _STARVED.but(will_not_help="num_workers: {training} and loading would share the one CPU"),
     "lock": _STARVED.but(
@@ -431,8 +434,12 @@ TEXTS: Final = {
     "the_sampler": "the sampler",
     # Fixes for it.
     "begin_once": "# call iter(loader) once, before the loop; if it still waits, use workers:",
-    "make_ahead": "# prefetch: make {name} an IterableDataset[[several?, of which each worker reads its own "
-    "shard (get_worker_info)]], in a DataLoader(..., num_workers={workers})",
+    "index_arrays": "# make the batch without a loop over samples: keep the data in tensors or arrays, and index them "
+    "once:\nbatch = {{name: kept[indices] for name, kept in data.items()}}\n"
+    "# if it must be read or decoded, and needs nothing that {training} changes: a Dataset, by DataLoader workers",
+    "fetch_ahead": "# fetch the next batch in a thread while this one trains:\n"
+    "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+    "coming = pool.submit(fetch)  # before the loop, and once coming.result() has given a batch",
     "compute_once": "# precompute what {work} makes, once, before {training}, or make it cheaper",
     "compute_once_or_in_workers": "# precompute what {work} makes, once, before {training}; or use workers, if CPUs "
     "are free:",

@@ -124,7 +124,6 @@ _PYTHON: Final = Message(
 )
 _OF_A_LOSS: Final = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs\n"
 _IF_LOSS: Final = f"[[loss?{_OF_A_LOSS}]]"
-_OF_THE_BATCH: Final = "# make the batch in a DataLoader worker"
 _IN_TENSORS: Final = "do it by a few tensor operations"
 
 # -- native code
@@ -155,7 +154,6 @@ _BETWEEN_FIX: Final = (
     _SELDOM_OR.format("use one fused operation for all weights (torch._foreach_*)")
     + "\n# for all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them"
 )
-_IN_WORKERS: Final = "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)"
 _AFTER_FIX: Final = _SELDOM_OR.format("use fewer operations, in tensors")
 _WITHIN: Final = "the loop computes within the optimizer's step, beside forward and backward"
 _BETWEEN: Final = "between the phases of {training}"
@@ -410,13 +408,13 @@ MESSAGES: Final[Messages] = {
         "before_the_model": _beside_model(
             "the loop computes before it calls the model",
             "before the model is called",
-            f"{_IN_WORKERS}; or once beforehand; or on the GPU\n"
+            "{batch}\n# or once beforehand; or on the GPU\n"
             "# if it makes no part of the batch: do it every N steps, or in fewer operations",
         ),
         "around_the_model": _beside_model(
             "the loop computes before it calls the model, and after",
             "around the model, {after} of it after that",
-            f"{_SELDOM}\n{_IN_WORKERS}",
+            f"{_SELDOM}\n{{batch}}",
         ),
         "between_phases": _native(_EXTRA, _BETWEEN, _BETWEEN_FIX).but(
             fix=f"[[{{fused}}]]{_OF_WEIGHTS}[[!fused?{_BETWEEN_FIX}]]"
@@ -430,6 +428,20 @@ MESSAGES: Final[Messages] = {
             fix="[[{fused}]][[!fused?# by operations of PyTorch; or, where it needs the batch alone, in "
             "Dataset.__getitem__, by workers or once beforehand]]",
             will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
+        ),
+        "own_operation": Message(
+            title="a torch.autograd.Function of the program takes much of the step",
+            why=_BESIDE.why,
+            evidence=(
+                f"{_EACH}[[!few? is]] native code in the forward or backward of a torch.autograd.Function",
+                "{python} of it is Python in the same functions",
+                _SPOTS,
+                "NumPy, and a loop over parts of a tensor, can be replaced; few operations on whole tensors are what "
+                "the model needs",
+            ),
+            fix="[[{fused}]][[!fused?# instead of NumPy or a loop: a few operations of PyTorch on whole tensors\n"
+            "# if it is that already: torch.compile, without the Function]]",
+            will_not_help="more DataLoader workers; a thread: backward waits for it",
         ),
         "may_be_a_loss": _BESIDE,
         "without_training": _BESIDE.but(
@@ -589,16 +601,19 @@ TEXTS: Final = {
     "if_it_frees": "# if it frees a batch that a worker made (del, the next one takes its name): smaller samples, such "
     "as uint8\n# else do it in tensors, every N steps, or in a DataLoader worker",
     "now_and_then": f"{_IF_LOSS}# do it faster (in tensors, or NumPy), once before the loop, or in another process",
-    "of_batch": f"{_IF_LOSS}{_OF_THE_BATCH}",
+    "of_batch": f"{_IF_LOSS}{{batch}}\n# what has to be done here: on the whole batch at once, in tensors",
     "of_results": f"{_IF_LOSS}# vectorize it over the batch, in tensors (topk, gather; for boxes "
     "torchvision.ops.nms); or run it in other processes:\n"
     "pool = concurrent.futures.ProcessPoolExecutor()  # once\n"
     "pool.submit(postprocess, output.cpu().numpy())",
     "after_the_model": f"{_IF_LOSS}{_SELDOM_OR.format('vectorize it, in tensors; search by a set or dict')}",
-    "before_the_model": f"{_IF_LOSS}{_OF_THE_BATCH}\n# if every step needs it: vectorize it, in tensor operations\n"
-    f"{_SELDOM}",
+    "before_the_model": f"{_IF_LOSS}{{batch}}\n# if every step needs it: vectorize it, in tensor operations\n{_SELDOM}",
     "anywhere": f"{_IF_LOSS}{_OF_WEIGHTS}# compute metrics every N steps; make the batch in a DataLoader worker; "
     f"vectorize the rest, in tensors\n{_IF_SELDOM}",
+    "in_workers": "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
+    # Without a DataLoader, as where a replay buffer is sampled, there is no worker to do it.
+    "by_indexing": "# make the batch without a loop over samples: keep the data in tensors or arrays, and index "
+    "them once:\nbatch = {{name: kept[indices] for name, kept in data.items()}}",
     # Why the confidence is what it is.
     "doubt_frees": "what C does [[gil?with the GIL held ]]looks like Python",
     "doubt_hooks": "a hook that changes what its module returns is a part of the model",

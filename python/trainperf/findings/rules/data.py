@@ -204,7 +204,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
         params={
             "name": _name(main),
             **fetching.params(facts, _name(main)),
-            "usable": Count(usable) if main is not None and usable and _is_dataloader(main) else None,
+            "usable": Count(usable) if main is not None and usable and _is_dataloader(facts, main) else None,
             "making": Ns(cost / batches),
             "overlaps": fetching.overlaps,
             "each_backward": loaders.many_for_a_backward(facts, main),
@@ -247,7 +247,6 @@ class _Advice:
     variant: str
     lead: tuple[Said, ...] = ()  # lines of the fix, before the code
     workers: int = 0  # that it advises
-    is_code: bool = True  # which give them
     note: Said | None = None
     ahead: int | None = None
     spawn: bool = False
@@ -255,7 +254,7 @@ class _Advice:
     share: float = 1.0  # of the cost that it can save
 
     def fix(self, main: Loader | None, *, several: bool) -> tuple[Said, ...]:
-        if not self.workers or not self.is_code:
+        if not self.workers:
             return self.lead
         of = Said("of_data", {"name": _name(main)}) if several else None
         notes = [of, self.note]
@@ -267,6 +266,8 @@ def _advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, 
     """`own`: the loaders that the training thread reads itself. `cost`: the time of these fetches, in ns. `small`: a
     batch takes less than to pass one on."""
     main = max(own, key=lambda v: v.fetches.wall_ns, default=None)
+    if not _is_dataloader(facts, main):
+        return _by_hand(facts, fetching, cost)
     by_workers = _ByWorkers.of(facts, own, main, cost) if main is not None else None
     if small or (by_workers is not None and not by_workers.pays(fetching.overlaps)):
         todo = _cheaper(facts, main, fetching, cost)
@@ -295,8 +296,6 @@ def _needed(facts: Facts, cost: int) -> int:
 
 def _cheaper(facts: Facts, main: Loader | None, fetching: Fetching, cost: int) -> _Advice:
     """Where workers would cost about as much as they save."""
-    if not _is_dataloader(main):
-        return _Advice("cheaper", (Said("cheaper_batch"),))
     long = _long_ones(facts, cost)
     lead = _cheaper_batch(facts, main, fetching)
     if long is None:
@@ -319,9 +318,6 @@ def _cheaper_batch(facts: Facts, main: Loader | None, fetching: Fetching) -> Sai
 def _workers(facts: Facts, main: Loader | None, fetching: Fetching, need: int) -> _Advice:
     """`need`: so many make batches as fast as the loop uses them."""
     usable = usable_cpus(facts.run)
-    if not _is_dataloader(main):
-        lead = Said("make_ahead", {"workers": need, "several": need > 1})
-        return _Advice("ahead", (lead,), need, is_code=False)
     # Where threads may compute, unseen, workers are to be no more than CPUs.
     may_compute = fetching.busy_threads is not None
     want = min(need + 1, usable or 7) if may_compute else need + 1
@@ -340,8 +336,22 @@ def _workers(facts: Facts, main: Loader | None, fetching: Fetching, need: int) -
     return _Advice("computing", workers=min(need + 1, usable or need + 1), note=cpus.once_free(facts))
 
 
-def _is_dataloader(loader: Loader | None) -> bool:
-    return loader is None or bool(loader.description.get("is_dataloader", True))
+def _by_hand(facts: Facts, fetching: Fetching, cost: int) -> _Advice:
+    """Where no DataLoader makes them, such as samples from a replay buffer: there is nothing to give workers to."""
+    if fetching.for_threads:
+        return _Advice("by_hand", (Said("compute_awaited_once"),))
+    if fetching.in_lock:
+        return _Advice("by_hand", (Said("feed_faster" if fetching.handover else "hold_for_less"),))
+    if fetching.waits:  # no longer than the rest of the loop takes
+        share = min(1.0, fetching.blocked, (facts.wall_ns - cost) / max(1, cost))
+        return _Advice("by_hand_waiting", (Said("fetch_ahead"),), share=share)
+    return _Advice("by_hand", (Said("index_arrays"),))
+
+
+def _is_dataloader(facts: Facts, main: Loader | None) -> bool:
+    if main is None:
+        return bool(facts.run.loaders) or facts.of_trace
+    return bool(main.description.get("is_dataloader", True))
 
 
 @dataclass(frozen=True, slots=True)

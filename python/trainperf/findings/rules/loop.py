@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _TOGETHER: Final = Limits(limit("several_functions_share"), limit("critical_share"))
 # Where the code runs says where else it could: what is a part of each step can be in no other process.
 _PARTS: Final = frozenset({"optimizer", "backward", "hook", "model"})
-_DOUBTED: Final = frozenset({"files", "hooks", "backward_hooks", "step_hooks"})
 # Lightning's hooks that are given a batch, and return it.
 _OF_A_BATCH: Final = frozenset({"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"})
+_DOUBTED: Final = frozenset({"files", "hooks", "backward_hooks", "step_hooks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,8 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
     seen = own_code.of_function(facts, mine, top)
     frees = own_code.may_free_a_batch(facts, top, seen)
     early, elsewhere = _elsewhere(facts, seen, affected)
+    if not rare and _works_on_a_batch(top.frames):
+        early, elsewhere = False, "of_batch"
     when: Params = {"rare": rare, "early": early and not frees}
     if asked := own_code.asks_for(facts, seen):
         return _Told(asked, when)
@@ -127,8 +129,9 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
         return _Told("frees", {**when, "fix": fix or Said("if_it_frees")}, Said("doubt_frees", {"gil": facts.has_gil}))
     if fix is None and elsewhere == "after_the_model" and not rare and _makes_backward_long(facts, mine):
         return _Told("loss_in_pieces", when)
-    words = {
+    words: Params = {
         "loss": own_code.computes_loss(facts, mine, top),
+        "batch": _batch(facts),
         "weights": elsewhere == "anywhere" and own_code.works_on_weights(facts, seen),
     }
     return _Told("runs", {**when, "fix": fix or Said(elsewhere, words)})
@@ -150,7 +153,7 @@ def _together(facts: Facts) -> Diagnosis | None:
         **_of_python(facts, mine),
         "functions": Count(len(mine.spots)),
         "early": early,
-        "fix": Said(elsewhere, {"loss": loss}),
+        "fix": Said(elsewhere, {"loss": loss, "batch": _batch(facts)}),
         "second": facts.label(mine.spots[1]),
         "second_share": Share(mine.spots[1].share),
     }
@@ -221,7 +224,7 @@ def host_compute(facts: Facts, limits: Limits) -> Outcome:
     mine = own_code.own_code(facts, "native")
     severity = facts.grade(mine.ns, limits)
     if severity is None or not _is_seen(mine):
-        found = [f for f in (_beside_the_model(facts, limits), _in_the_model(facts, limits)) if f is not None]
+        found = [f for f in (_beside_the_model(facts, limits), *_in_the_model(facts, limits)) if f is not None]
         most = max(found, key=lambda f: sum(f.claim.cells.values()), default=None)
         return most or _native_unsure(facts, mine, limits)
     # Without torch's optimizers, the loop's own update of the weights is here as well.
@@ -248,12 +251,14 @@ def _beside_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
     return _native(facts, "info", mine, _Told("without_training" if facts.inference else "may_be_a_loss"))
 
 
-def _in_the_model(facts: Facts, limits: Limits) -> Diagnosis | None:
-    """An info: a part of the model may need it."""
-    mine = own_code.arrays_in_model(facts)
-    if not _is_seen(mine) or facts.grade(mine.ns, limits) is None:
-        return None
-    return _native(facts, "info", mine, _Told("in_the_model"))
+def _in_the_model(facts: Facts, limits: Limits) -> Iterator[Diagnosis]:
+    """Infos: a part of the model may need it."""
+    for variant, mine in (
+        ("in_the_model", own_code.arrays_in_model(facts)),
+        ("own_operation", own_code.own_operations(facts)),
+    ):
+        if _is_seen(mine) and facts.grade(mine.ns, limits) is not None:
+            yield _native(facts, "info", mine, _Told(variant))
 
 
 def _native(facts: Facts, severity: Severity, mine: OwnCode, told: _Told) -> Diagnosis:
@@ -270,7 +275,7 @@ def _native(facts: Facts, severity: Severity, mine: OwnCode, told: _Told) -> Dia
     saved = Saves(
         share=facts.saved_share(mine.spots),
         more=told.variant == "loss_in_pieces",
-        finds_out=told.variant in ("may_be_a_loss", "without_training") and fused is None,
+        finds_out=told.variant in ("may_be_a_loss", "without_training", "own_operation") and fused is None,
     )
     return _diagnosis(facts, severity, mine, _affected(facts, mine), _Told(told.variant, params, told.doubt, saved))
 
@@ -327,7 +332,15 @@ def _by_the_model(facts: Facts, mine: OwnCode, doubt: Said | None) -> _Told:
         variant = "between_calls"
     else:
         variant = "before_the_model" if min(at.before, after) <= 1 - mostly else "around_the_model"
-    return _Told(variant, {"after": Share(after)}, doubt)
+    return _Told(variant, {"after": Share(after), "batch": _batch(facts)}, doubt)
+
+
+def _batch(facts: Facts) -> Said:
+    """How else to make a batch. Whether a DataLoader could is told by whether one yields the loop's batches."""
+    loaders = facts.run.loaders.values()
+    seen = not facts.of_trace and "hook_dataloader" not in facts.run.tiers
+    none = seen and not any(v.description.get("is_dataloader", True) for v in loaders)
+    return Said("by_indexing" if none else "in_workers")
 
 
 def _affected(facts: Facts, mine: OwnCode) -> Affected:
