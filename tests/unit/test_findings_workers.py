@@ -344,6 +344,14 @@ def test_garbage_collected_while_a_batch_is_taken_is_no_delivery(
         assert found["TP103"].params["each"] == pytest.approx(8e6)
 
 
+def test_each_fetch_collects_garbage_however_long_it_waits(make: Make) -> None:
+    file = make().steps(100, {("fetch", "gc"): 10.0, ("fetch", "blocked"): 10.4}, compute=40.0)
+    file.loader(1, fetches=100, wait=2040, ready={0: (5, 250), 3: (95, 1790)}, num_workers=2)
+    f = next(f for f in said(file).findings if f.id == "TP103")
+    assert f.params["each"] == pytest.approx((1790 - 950) / 95 * 1e6, rel=0.001)
+    assert f.cost_ms_per_step == pytest.approx(8.4)
+
+
 @pytest.mark.parametrize("feeds_device", ["0", "1"])
 def test_without_a_device_there_is_no_thread_that_pins(make: Make, feeds_device: str) -> None:
     file = make(feeds_device=feeds_device).steps(100, {("fetch", "blocked"): 8.0}, compute=10.0)

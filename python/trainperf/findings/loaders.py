@@ -309,22 +309,26 @@ def fetch_cells(facts: Facts, drawn: Mapping[Cell, int]) -> dict[Cell, int]:
 
 def with_workers_of(facts: Facts, *, without_sampler: bool = True) -> list[Loader]:
     """The loaders that have workers; their fetches without the samplers' time, and without garbage collection, which
-    has a cause of its own: it comes with the objects of a batch, so that each fetch has its part."""
-    left = 1 - facts.matrix["fetch", "gc"] / max(1, facts.run.phase_ns("fetch"))
-    left *= 1 - sampler_share(facts) if without_sampler else 1
-    found = [v for v in facts.run.loaders.values() if num_workers(v) > 0]
-    if left == 1:
-        return found
+    has a cause of its own: it comes with the objects of a batch, so that each fetch has its part, however long it
+    waits."""
+    left = 1 - sampler_share(facts) if without_sampler else 1
+    fetches = sum(v.fetches.count + v.fetches.first_count for v in facts.run.loaders.values())
+    collecting = facts.matrix["fetch", "gc"] / max(1, fetches)
+
+    def own(ns: int, count: int) -> int:
+        return round(max(0.0, ns - collecting * count) * left)
+
     return [
         replace(
             v,
             fetches=replace(
                 v.fetches,
-                wall_ns=round(v.fetches.wall_ns * left),
-                ready_wall_ns={ready: round(ns * left) for ready, ns in v.fetches.ready_wall_ns.items()},
+                wall_ns=own(v.fetches.wall_ns, v.fetches.count),
+                ready_wall_ns={r: own(ns, v.fetches.ready.get(r, 0)) for r, ns in v.fetches.ready_wall_ns.items()},
             ),
         )
-        for v in found
+        for v in facts.run.loaders.values()
+        if num_workers(v) > 0
     ]
 
 
