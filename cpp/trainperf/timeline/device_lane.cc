@@ -320,6 +320,7 @@ void DeviceLane::CloseStep(const Piece& step, const SampleSplit& split, StepReco
     if (IsUntraced(track->position(), step)) {
       record->devices.back().device = track->device();
       record->devices.back().untraced = true;
+      record->devices.back().lead_ns_median = track->lead_ns_median();  // of the run so far: the last step's is kept
       launches_told = false;
     } else {
       MakeStep(*track, cell.devices[track->position()], step, &blame, &record->devices.back(), details);

@@ -53,6 +53,8 @@ TEST(DeviceLane, OfUntracedStepsNothingIsToldAndNobodyWaits) {
     EXPECT_EQ(device.kernels, device.untraced ? 0 : 10) << i;
   }
   EXPECT_EQ(loop.steps()[450].device().busy_ns, 0);
+  EXPECT_GT(loop.steps()[450].device().lead_ns_median, 0);  // of the run so far
+  EXPECT_EQ(loop.steps()[450].device().lead_ns_median, loop.steps()[299].device().lead_ns_median);
 }
 
 TEST(DeviceLane, AWindowWithoutWorkIsNoneAndWindowsAreToldBeforeTheirWork) {
