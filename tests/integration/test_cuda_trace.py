@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -422,6 +423,69 @@ def test_a_profiler_that_was_there_first_and_one_that_outlasts_the_watch(tmp_pat
     assert facts["between"] == 1  # now it has ended
     assert facts["produced"] == facts["delivered"] > 0
     assert tier({"run": trainperf.open(tmp_path / "a.tpr2")}).startswith("cupti-full")
+
+
+# The module that torch's monitor takes CUPTI's constants from: NVIDIA's cupti-python, in as much of it as is used here.
+CUPTI_PYTHON = """
+import types
+
+class Numbers:
+    CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER, RUNTIME = 10, 1, 2, 4, 5
+    def __getattr__(self, name):
+        return 99
+
+cupti = types.ModuleType("cupti.cupti")
+for name in ("ActivityKind", "ExternalCorrelationKind", "Runtime_api_trace_cbid", "Driver_api_trace_cbid"):
+    setattr(cupti, name, Numbers())
+cupti.__getattr__ = lambda name: None  # the types of records: none is decoded here
+sys.modules["cupti"] = types.ModuleType("cupti")
+sys.modules["cupti"].cupti = sys.modules["cupti.cupti"] = cupti
+os.environ["TORCH_CUPTI_MONITOR_LIBCUPTI_PATH"] = sys.argv[2]
+from torch.profiler import _cupti_monitor as monitor
+
+def starts():
+    monitor.start_collection(path + ".monitor")
+    assert not gpu.fake.fakecupti_subscribed()
+
+def kernels_of(stats):
+    return round(stats["valid_total_mb"] * 2**20 / 216)
+"""
+
+
+@pytest.mark.skipif(find_spec("torch.profiler._cupti_monitor") is None, reason="torch has it since 2.13")
+def test_torchs_own_monitor_before_inside_across_the_end_and_after(tmp_path: Path) -> None:
+    facts = play(
+        CUPTI_PYTHON
+        + """
+starts()
+train(10)
+with trainperf.watch(path, cuda="full"):
+    train(10)
+    assert not gpu.fake.fakecupti_subscribed()   # it was there first
+    tell(before=kernels_of(monitor.stop_collection()))
+    assert gpu.fake.fakecupti_subscribed()
+    train(10)
+    starts()
+    train(10)
+    tell(inside=kernels_of(monitor.stop_collection()))
+    assert gpu.fake.fakecupti_subscribed()
+    train(10)
+    starts()
+    train(10)
+train(10)
+tell(across=kernels_of(monitor.stop_collection()))
+starts()
+train(10)
+tell(after=kernels_of(monitor.stop_collection()))
+tell(produced=gpu.count("produced"), delivered=gpu.count("delivered"), dropped=gpu.count("dropped"))
+""",
+        tmp_path,
+    )
+    assert [facts[when] for when in ("before", "inside", "across", "after")] == [200, 100, 200, 100]
+    assert facts["produced"] == facts["delivered"] and facts["dropped"] == 0
+    (device,) = facts["run"].devices
+    assert device.steps.kernels.sum() == 200  # ours, between
+    assert lost(facts) == {}
 
 
 def test_a_second_watch_of_a_process_traces_again(tmp_path: Path) -> None:

@@ -176,6 +176,38 @@ def test_torchs_own_monitor_of_cupti(recorder: Recorder, monkeypatch: pytest.Mon
     assert CuptiMonitor.start.__qualname__.endswith("CuptiMonitor.start")
 
 
+def test_a_monitor_that_runs_when_the_watch_begins_is_waited_for(
+    recorder: Recorder, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CuptiMonitor:
+        def start(self) -> None: ...
+        def stop(self) -> None: ...
+
+    running = CuptiMonitor()
+    module = types.ModuleType("torch.profiler._cupti_monitor")
+    module.CuptiMonitor = CuptiMonitor  # type: ignore[attr-defined]
+    module.get_monitor = lambda: running  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(torch.profiler, "_cupti_monitor", module, raising=False)
+    made = Session()
+    made.traces_cuda = True
+    hooks = Hooks(recorder, made, [CudaHook(), ProfilerHook(), CuptiMonitorHook()], cuda=True)
+    hooks.install()
+    profiler._prepare_profiler("config", CPU)
+    profiler._disable_profiler()
+    assert made.cuda == []  # the monitor still runs
+    monkeypatch.setattr(profiler, "_is_profiler_enabled", True)
+    running.stop()
+    assert made.cuda == []  # a profiler does
+    monkeypatch.setattr(profiler, "_is_profiler_enabled", False)
+    running.stop()
+    assert made.cuda == ["trace"]
+    running.start()
+    running.stop()
+    assert made.cuda == ["trace", "pause", "resume"]
+    hooks.remove()
+
+
 def test_the_wheels_folders_of_torchs_cuda_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("cu13", "cuda_cupti"):
         (tmp_path / "nvidia" / folder / "lib").mkdir(parents=True)

@@ -195,3 +195,24 @@ FAKE_EXPORT int cuptiGetThreadIdType(uint32_t* type) {
   *type = State().thread_id_type;
   return 0;
 }
+
+// What torch's monitor of CUPTI asks for beyond that. The clock stays what fakecupti_set_clock made it.
+FAKE_EXPORT int cuptiActivityRegisterTimestampCallback(void*) {
+  FAKE_SCRIPTED("cuptiActivityRegisterTimestampCallback");
+  return 0;
+}
+
+FAKE_EXPORT int cuptiActivityEnableHWTrace(uint8_t) {
+  FAKE_SCRIPTED("cuptiActivityEnableHWTrace");
+  return 0;
+}
+
+FAKE_EXPORT int cuptiActivityPushExternalCorrelationId(int, uint64_t) {
+  FAKE_SCRIPTED("cuptiActivityPushExternalCorrelationId");
+  return 0;
+}
+
+FAKE_EXPORT int cuptiActivityPopExternalCorrelationId(int, uint64_t*) {
+  FAKE_SCRIPTED("cuptiActivityPopExternalCorrelationId");
+  return 0;
+}

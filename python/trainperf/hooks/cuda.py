@@ -18,7 +18,7 @@ class CudaHook:
     needs = "torch"
 
     def install(self, context: Context) -> None:
-        if not profiler_runs():  # else when it has ended: hooks/profiler.py
+        if not neighbour_runs():  # else when it has ended: hooks/profiler.py
             begin_tracing(context)
 
     def remove(self) -> None:
@@ -33,9 +33,19 @@ def begin_tracing(context: Context) -> None:
         context.ticker.add(CudaHook.name, context.session.change_cuda_tier)
 
 
+def neighbour_runs() -> bool:
+    """Whether torch's profiler or its monitor of CUPTI runs, whoever began it."""
+    return profiler_runs() or monitor_runs()
+
+
 def profiler_runs() -> bool:
-    """Whether a profiler of PyTorch's runs, whoever began it."""
     return bool(getattr(sys.modules.get("torch.autograd.profiler"), "_is_profiler_enabled", False))
+
+
+def monitor_runs() -> bool:
+    """The one that start_collection() began: of others torch keeps no note."""
+    running = getattr(sys.modules.get("torch.profiler._cupti_monitor"), "get_monitor", lambda: None)
+    return running() is not None
 
 
 def cupti_folders() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
-from trainperf.hooks.cuda import begin_tracing, profiler_runs
+from trainperf.hooks.cuda import begin_tracing, monitor_runs, neighbour_runs, profiler_runs
 from trainperf.hooks.patch import AnyFunction
 
 
@@ -25,7 +25,7 @@ class ProfilerHook(PatchHook):
         self._away = False  # we have let go
 
     def install(self, context: Context) -> None:
-        if not context.cuda_traced and not (context.cuda and profiler_runs()):
+        if not _may_trace(context):
             return  # no driver, or another tool has CUPTI: nothing to let go of
         from torch.autograd import profiler
 
@@ -63,8 +63,13 @@ class ProfilerHook(PatchHook):
         if self._away:
             self._away = False
             self._context.session.resume_cuda()
-        elif not self._context.cuda_traced:  # the profiler that began before the watch
+        elif not self._context.cuda_traced and not monitor_runs():  # the profiler that began before the watch
             begin_tracing(self._context)
+
+
+def _may_trace(context: Context) -> bool:
+    """It does, or will, once the neighbour that began before the watch has ended."""
+    return context.cuda_traced or (context.cuda and neighbour_runs())
 
 
 def _wants_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -83,16 +88,20 @@ class CuptiMonitorHook(PatchHook):
     needs: ClassVar[str] = "torch.profiler._cupti_monitor"
 
     def install(self, context: Context) -> None:
-        if not context.cuda_traced:
+        if not _may_trace(context):
             return
         from torch.profiler import _cupti_monitor
 
         session, switch, running = context.session, self.switch, set[int]()
 
         def leave(monitor: Any) -> None:
-            if switch.on and id(monitor) in running:
+            if not switch.on:
+                return
+            if id(monitor) in running:
                 running.discard(id(monitor))
                 session.resume_cuda()
+            elif not context.cuda_traced and not profiler_runs():  # the monitor that began before the watch
+                begin_tracing(context)
 
         def starts(original: AnyFunction) -> AnyFunction:
             def start(monitor: Any, *args: Any, **kwargs: Any) -> Any:
