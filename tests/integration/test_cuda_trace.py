@@ -425,6 +425,50 @@ def test_a_profiler_that_was_there_first_and_one_that_outlasts_the_watch(tmp_pat
     assert tier({"run": trainperf.open(tmp_path / "a.tpr2")}).startswith("cupti-full")
 
 
+def test_torch_profiler_before_the_watch_across_its_end_and_after_it(tmp_path: Path) -> None:
+    facts = play(
+        NEIGHBOUR
+        + """
+config = profiler.profile(use_device=None).config(create_trace_id=True)
+activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+
+def begins():
+    profiler._prepare_profiler(config, activities)
+    kineto_begins()
+    profiler._enable_profiler(config, activities)
+    profiler._run_on_profiler_start()
+
+def ends():
+    kineto_ends()
+    profiler._disable_profiler()
+    profiler._run_on_profiler_stop()
+
+begins()
+train(10)
+with trainperf.watch(path, cuda="full"):
+    train(10)
+    ends()
+    assert gpu.fake.fakecupti_subscribed()
+    tell(before=gpu.count("delivered_to_thief"))
+    train(10)
+    begins()
+    train(10)
+train(10)
+ends()
+tell(across=gpu.count("delivered_to_thief"))
+begins()
+train(10)
+ends()
+tell(after=gpu.count("delivered_to_thief"), produced=gpu.count("produced"), delivered=gpu.count("delivered"))
+""",
+        tmp_path,
+    )
+    assert [facts[when] for when in ("before", "across", "after")] == [200, 400, 500]
+    assert facts["produced"] == facts["delivered"] + facts["after"]
+    (device,) = facts["run"].devices
+    assert device.steps.kernels.sum() == 100  # ours, between
+
+
 # The module that torch's monitor takes CUPTI's constants from: NVIDIA's cupti-python, in as much of it as is used here.
 CUPTI_PYTHON = """
 import types

@@ -435,6 +435,62 @@ TEST_F(CudaTracerTest, ThreadsThatLaunchWhileTiersComeAndGoLoseNothing) {
   }
 }
 
+// And while a profiler comes and goes, as Kineto does: with callbacks, buffers and a clock of its own. Some of the
+// threads end with each handful of launches, and buffers come late, the newest first.
+TEST_F(CudaTracerTest, InAStormOfLaunchesANeighbourComesAndGoesAndNobodyLosesAnything) {
+  FAKE(fake_, set_worker)(1);
+  FAKE(fake_, set_reverse_delivery)(1);
+  Start();
+  const CuptiApi neighbour = fake_.Load();
+  std::atomic<bool> stop{false};
+  const auto launch = [this](uint32_t stream, int count) {
+    for (int i = 0; i < count; ++i) FAKE(fake_, launch)("kernel", stream, 1000);
+    FAKE(fake_, copy)(1 << 20, 1, 0, stream, 1000);
+    FAKE(fake_, call)(0, 20, 0, 0);
+    FAKE(fake_, synchronize)();
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      while (!stop.load()) {
+        if (t % 2 == 0) {
+          launch(t, 20);
+        } else {
+          std::thread(launch, t, 5).join();
+        }
+      }
+    });
+  }
+  const int64_t until = NowNs() + 600 * kMs;
+  int visits = 0;
+  for (int i = 0; NowNs() < until || visits < 3; ++i) {
+    tracer_->SetTier(i % 2 == 0 ? CudaTier::kSync : CudaTier::kFull);
+    if (i % 5 == 0) Drain();
+    if (i % 20 == 10) {
+      ++visits;
+      tracer_->Pause(&batch_);
+      FAKE(fake_, steal_callbacks)(1);
+      neighbour.ActivityEnable(cupti::kKindConcurrentKernel);
+      usleep(2000);
+      tracer_->SetTier(i % 40 == 10 ? CudaTier::kSync : CudaTier::kFull);  // takes effect as it resumes
+      neighbour.ActivityDisable(cupti::kKindConcurrentKernel);
+      neighbour.ActivityFlushAll(1);
+      FAKE(fake_, steal_callbacks)(0);
+      tracer_->Resume();
+      ASSERT_TRUE(tracer_->running()) << tracer_->why();
+    }
+    usleep(300);
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  tracer_->Stop(&batch_);
+  EXPECT_GT(batch_.ops.size(), 100u);
+  EXPECT_GT(FAKE(fake_, delivered_to_thief)(), 0);
+  EXPECT_EQ(BufferPool::Get().out(), 0);
+  ExpectNothingLost(FAKE(fake_, delivered_to_thief)());
+  ExpectLeftAsItWas();
+}
+
 TEST(CudaTracerWithoutDriver, SaysSoAtOnce) {
   if (dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW) != nullptr) GTEST_SKIP() << "another test has loaded a driver";
   if (void* real = dlopen("libcuda.so.1", RTLD_LAZY)) {
