@@ -99,6 +99,28 @@ def test_a_layer_that_is_slow_by_its_inputs_is_named(watch: Watch) -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
+@pytest.mark.usefixtures("slow_here")
+def test_a_layer_whose_gradient_is_denormal_is_slow_in_backward(watch: Watch) -> None:
+    net, inputs = Net(), torch.ones(64, 256)
+    net(inputs)
+
+    def step() -> None:
+        net(inputs)
+        net.fc1.weight.grad = torch.full((256, 256), TINY)
+
+    found = watch.look(step)
+    assert found["seen"]["model"] == {"gradient of Linear fc1": 1.0}
+    assert found["backward"] > 0.5 and found["forward"] == 0.0
+
+
+def test_of_many_calls_those_kept_are_of_each_layer() -> None:
+    for every in (2, 8, 32):
+        kept = [number for number in range(1, 3001) if denormals._is_kept(number, every)]
+        assert 0.8 < len(kept) * every / 3000 < 1.25
+        assert {number % 4 for number in kept} == {0, 1, 2, 3}
+        assert set(kept) >= {number for number in range(1, 3001) if denormals._is_kept(number, 2 * every)}
+
+
 def test_a_layer_with_none_or_few_is_not(watch: Watch) -> None:
     net, inputs = Net(), torch.ones(64, 256)
     assert watch.look(lambda: net(inputs))["seen"] == NONE

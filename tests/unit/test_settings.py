@@ -186,7 +186,14 @@ SEEN = {"model": {"input of Linear fc1": 0.8}, "optimizer": {"exp_avg of Adam": 
 
 def with_denormals(make: Make, cells: dict[tuple[str, str], float], **found: Any) -> RunFile:
     """100 steps, in which looks found this."""
-    told = {"looks": 3, "forward": 0.0, "optimizer": 0.0, "optimizer_ns": 0, "seen": SEEN}
+    told = {
+        "looks": 3,
+        "forward": 0.0,
+        "backward": found.get("forward", 0.0),
+        "optimizer": 0.0,
+        "optimizer_ns": 0,
+        "seen": SEEN,
+    }
     return make(denormals=json.dumps(told | found)).steps(100, cells, optimizer_steps=1)
 
 
@@ -199,9 +206,14 @@ def test_layers_with_denormals_cost_their_share_of_forward_and_backward(make: Ma
     assert (f.id, f.variant, f.severity, f.cause, f.share) == ("TP315", "in_model", "critical", "compute", 0.6)
     assert f.claims == {("forward", "native"): 300_000_000, ("backward", "native"): 300_000_000}
     assert f.params["most"] == "input of Linear fc1"
-    assert f.params["model"] == 6e6 and f.params["optimizer"] is None and f.saves_at_most
+    assert f.params["model"] == 6e6 and f.params["optimizer"] is None
     row = checked(file)["denormals"]
     assert (row.state, row.cost_ns, row.finding) == ("costs", 600_000_000, "TP315")
+
+
+def test_backward_alone_may_have_them(make: Make) -> None:
+    f = only(with_denormals(make, STEP, forward=0.0, backward=0.9))
+    assert (f.variant, f.claims) == ("in_model", {("backward", "native"): 360_000_000})
 
 
 def test_of_forward_only_what_modules_compute_counts(make: Make) -> None:
@@ -247,7 +259,7 @@ DAMAGED = [
     {"seen": SEEN | {"model": {"a": 7}}},
     {"seen": SEEN, "forward": -1},
 ]
-RATES = {"forward": 0.9, "optimizer": 0, "optimizer_ns": 0}
+RATES = {"forward": 0.9, "backward": 0.9, "optimizer": 0, "optimizer_ns": 0}
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"forward": "x"}', *(json.dumps(RATES | of) for of in DAMAGED)])

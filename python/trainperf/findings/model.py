@@ -79,7 +79,6 @@ class Saves:
 
     share: float = 1.0  # of the cost, at most
     more: bool = False  # what the fix takes away costs time elsewhere too, which was not told apart
-    at_most: bool = False  # the cost itself is an upper bound
     about: bool = False  # an estimate: what competes with training for CPUs and caches goes as well
     finds_out: bool = False  # it tells more and saves nothing by itself, or what it takes away may be needed
     drop_in: bool = False  # an option that changes nothing else: worth leading with, though its cost is no trouble
@@ -155,7 +154,6 @@ class Finding:
     by_others: bool = False  # done by other programs on this machine
     fix_share: float = 1.0  # of the cost, what the fix saves at most
     saves_more: bool = False  # what the fix takes away costs time elsewhere too, which was not told apart
-    saves_at_most: bool = False  # the cost itself is an upper bound
     saves_about: bool = False  # an estimate, that can be exceeded
     drop_in: bool = False  # the fix is an option that changes nothing else
     finds_out: bool = False  # the fix tells more and saves nothing by itself, or what it takes away may be needed

@@ -67,7 +67,6 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             by_others=d.by_others,
             fix_share=d.saves.share,
             saves_more=d.saves.more,
-            saves_at_most=d.saves.at_most,
             saves_about=d.saves.about,
             finds_out=d.saves.finds_out,
             drop_in=d.saves.drop_in,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from trainperf.hooks.context import Context
@@ -25,11 +25,12 @@ _MODULES_S = 0.005  # of forwards, that a look watches modules for
 _TRIES_S = 0.01  # of a look, to run modules again
 _LONGEST_S = 0.005  # as long as a try with denormals may take
 _MOST_CALLS = 3000  # of a look
-_MOST_EXAMINED = 16
-_MOST_TENSORS = 64  # of optimizers
+_MOST_EXAMINED = 24
+_MOST_PARAMETERS = 32  # of optimizers, with what they keep of each
 _BLOCK = 16  # elements that lie side by side: a vector instruction is slow for any of its lanes
 _OF_CALL, _OF_STATE = 2048, 32_768  # elements
 _MOST_ELEMENTS = 1 << 20  # of a tensor that a try copies
+_SIDE = 32  # of a matrix
 _MANY = 0.01  # of the elements of a tensor
 _SLOWER = 1.5  # times, at least: less may be chance
 _SLOW_CPU = 2.0  # times
@@ -96,8 +97,8 @@ class DenormalsHook:
         self._thread = 0
         self._slow = False
         self._rates: dict[type, float] = {}
-        self._gains = (0.0, 0.0, 0.0)
-        self._sums = [0.0, 0.0, 0.0]
+        self._gains: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+        self._sums = [0.0, 0.0, 0.0, 0.0]
         self._seconds = 0.0
         self._looks = 0
         self._seen: dict[str, dict[str, float]] = {"model": {}, "optimizer": {}}
@@ -191,17 +192,17 @@ class DenormalsHook:
     def _leaf(self, look: _Look, call: _Call, args: Any, output: Any) -> None:
         look.leaves_s += call.seconds
         look.calls += 1
-        if (look.calls - 1) % look.every:
+        if not _is_kept(look.calls, look.every):
             return
         _examine(call, args, output)
         if call.share >= _MANY and look.tried_s < _TRIES_S:
             began = time.thread_time()
             call.saved = _saved_by_zeros(call, args)
             look.tried_s += time.thread_time() - began
-        look.kept.append((look.calls - 1, call))
+        look.kept.append((look.calls, call))
         if len(look.kept) >= _MOST_EXAMINED:
             look.every *= 2
-            look.kept = [kept for kept in look.kept if kept[0] % look.every == 0]
+            look.kept = [kept for kept in look.kept if _is_kept(kept[0], look.every)]
 
     # -- what a look found
 
@@ -214,7 +215,7 @@ class DenormalsHook:
         native.begin_phase(native.PHASES.index("other"))
         native.mute(1)
         try:
-            self._add(self._of_modules(look), *(self._of_optimizers() if self._slow else (0.0, 0.0)))
+            self._add(*self._of_modules(look), *(self._of_optimizers() if self._slow else (0.0, 0.0)))
         finally:
             native.mute(0)
             native.end_phase(native.PHASES.index("other"))
@@ -225,8 +226,9 @@ class DenormalsHook:
         told = {
             "looks": self._looks,
             "forward": round(self._sums[0] / self._seconds, 4),
-            "optimizer": round(self._sums[1] / self._seconds, 4),
-            "optimizer_ns": round(self._sums[2] / self._seconds),
+            "backward": round(self._sums[1] / self._seconds, 4),
+            "optimizer": round(self._sums[2] / self._seconds, 4),
+            "optimizer_ns": round(self._sums[3] / self._seconds),
             "seen": {part: _most(seen) for part, seen in self._seen.items()},
         }
         session.set_meta("denormals", json.dumps(told))
@@ -238,16 +240,16 @@ class DenormalsHook:
         before = self._gains if self._looks else gains
         for i, gain in enumerate(gains):
             self._sums[i] += seconds * (gain + before[i]) / 2
-        self._gains = (gains[0], gains[1], gains[2])
+        self._gains = gains
         self._seconds += seconds
         self._looks += 1
 
-    def _of_modules(self, look: _Look) -> float:
-        """The share of the outermost modules' forwards that would be saved."""
+    def _of_modules(self, look: _Look) -> tuple[float, float]:
+        """The shares of the outermost modules' forwards, and of backward, that would be saved."""
         calls = [call for _, call in look.kept]
         whole = sum(call.seconds for call in calls)
         if not whole or not look.roots_s:
-            return 0.0
+            return 0.0, 0.0
         # Those that were not run again, or while threads waited for a CPU, save as much as others of their class did.
         for call in calls:
             self._rates[type(call.module)] = max(call.saved, self._rates.get(type(call.module), 0.0))
@@ -256,7 +258,22 @@ class DenormalsHook:
         for call in sorted(many, key=lambda call: -call.seconds)[:_MOST_SEEN]:
             if self._rates[type(call.module)]:
                 self._see("model", f"{call.what} of {type(call.module).__name__}{_name_of(call)}", call.share)
-        return saved / whole * min(1.0, look.leaves_s / look.roots_s)
+        leaves = min(1.0, look.leaves_s / look.roots_s)
+        return saved / whole * leaves, self._of_backward(calls, whole / leaves - whole)
+
+    def _of_backward(self, calls: Sequence[_Call], others_s: float) -> float:
+        """A layer's backward takes as many times as long with denormals as its forward does, or as products with its
+        gradient; of its time without them it takes the share that its forward has of that."""
+        plain = slow = others_s
+        for call in calls:
+            saved = (call.saved or self._rates[type(call.module)]) if call.share >= _MANY else 0.0
+            seconds = call.seconds * (1 - saved)
+            share, times = _by_gradient(call) if self._slow else (0.0, 1.0)
+            if times > 1:
+                self._see("model", f"gradient of {type(call.module).__name__}{_name_of(call)}", share)
+            plain += seconds
+            slow += seconds * max(times, 1 / (1 - saved))
+        return 1 - plain / slow if slow else 0.0
 
     def _of_optimizers(self) -> tuple[float, float]:
         """Of their steps: the share that would be saved at most, and by what was measured of multiplications, in ns."""
@@ -264,12 +281,18 @@ class DenormalsHook:
         import numpy as np
         import torch
 
-        found = [t for optimizer in self._context.objects.alive(torch.optim.Optimizer) for t in _tensors_of(optimizer)]
-        every = 1 + len(found) // _MOST_TENSORS
+        found = [
+            (optimizer, parameter)
+            for optimizer in self._context.objects.alive(torch.optim.Optimizer)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
+        every = 1 + len(found) // _MOST_PARAMETERS
         by_type: dict[str, list[tuple[str, Any]]] = {}
-        for what, tensor in found[::every]:
-            if _is_read(tensor):
-                by_type.setdefault(str(tensor.dtype), []).append((what, tensor))
+        for optimizer, parameter in found[self._looks % every :: every]:
+            for what, tensor in _tensors_of(optimizer, parameter):
+                if _is_read(tensor):
+                    by_type.setdefault(str(tensor.dtype), []).append((what, tensor))
         if not by_type:
             return 0.0, 0.0
         dtype, tensors = max(by_type.items(), key=lambda of: sum(t.numel() for _, t in of[1]))
@@ -303,6 +326,11 @@ class DenormalsHook:
 def _most(seen: Mapping[str, float]) -> dict[str, float]:
     most = sorted(seen.items(), key=lambda of: -of[1])[:_MOST_SEEN]
     return {what: round(share, 3) for what, share in most}
+
+
+def _is_kept(number: int, every: int) -> bool:
+    """About one in so many, and not in step with what repeats; those of a larger `every` are among those of half."""
+    return (number * 0x9E3779B1 & 0xFFFFFFFF) * every < 1 << 32
 
 
 # -- tensors, by their memory
@@ -350,7 +378,7 @@ def _blocks(bits: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
     return bits.copy() if bits.size <= blocks * _BLOCK else bits[_places(bits.size, blocks)]
 
 
-@lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16)
 def _places(size: int, blocks: int) -> np.ndarray[Any, Any]:
     import numpy as np
 
@@ -391,15 +419,12 @@ def _zeroed(tensor: Any) -> Any:
     return torch.from_numpy(bits).view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
-def _tensors_of(optimizer: Any) -> Iterator[tuple[str, Any]]:
-    name = type(optimizer).__name__
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            yield "parameters", parameter
-            if parameter.grad is not None:
-                yield "gradients", parameter.grad
-            for key, value in optimizer.state.get(parameter, {}).items():
-                yield f"{key} of {name}", value
+def _tensors_of(optimizer: Any, parameter: Any) -> Iterator[tuple[str, Any]]:
+    yield "parameters", parameter
+    if parameter.grad is not None:
+        yield "gradients", parameter.grad
+    for key, value in optimizer.state.get(parameter, {}).items():
+        yield f"{key} of {type(optimizer).__name__}", value
 
 
 def _is_slow() -> bool:
@@ -449,6 +474,24 @@ def _saved_by_zeros(call: _Call, args: Any) -> float:
     if part == rows:
         slow = min(slow, call.seconds)
     return 1 - fast / slow if slow >= _SLOWER * fast else 0.0
+
+
+def _by_gradient(call: _Call) -> tuple[float, float]:
+    """The share of denormals in the weight's gradient, and how many times as long products with it take."""
+    import torch
+
+    gradient = getattr(call.module._parameters.get("weight"), "grad", None)
+    if type(call.module).__name__ not in _PURE or gradient is None or not _is_read(gradient) or not _may_run():
+        return 0.0, 1.0
+    share = _share(gradient)
+    part = _blocks(_bits(gradient), _SIDE * _SIDE)
+    if share < _MANY or part.size < _SIDE * _SIDE:
+        return share, 1.0
+    with torch.no_grad():
+        slow = torch.from_numpy(part).view(gradient.dtype).reshape(_SIDE, _SIDE)
+        fast, ones = _zeroed(slow), torch.ones_like(slow)
+        slow_s, fast_s = (_least(functools.partial(torch.mm, of, ones), _TRIES) for of in (slow, fast))
+    return share, slow_s / fast_s if slow_s >= _SLOWER * fast_s else 1.0
 
 
 def _with(module: Any, parameters: Callable[[Any], Any]) -> Any:

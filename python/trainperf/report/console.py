@@ -246,7 +246,7 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     saves = f"saves up to {saved}"
     if f.saves_more:
         saves = f"saves {saved} or more"
-    elif (f.waits_apart and not f.saves_at_most) or f.saves_about or _frees_caches(f):
+    elif f.waits_apart or f.saves_about or _frees_caches(f):
         saves = f"saves about {saved}"
     if f.waits_apart and not f.saves_more:
         whole = f"{saves}, more while CPUs are short: {advice}"
@@ -259,8 +259,7 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
 
 def _frees_caches(f: Finding) -> bool:
     """Of the loop's own work, where all of it goes and no device hides it."""
-    whole = f.fix_share == 1 and not f.saves_at_most
-    return f.cause in _TAKEN_BY_OTHERS or (f.cause in _OWN_WORK and whole and f.idle_ns is None)
+    return f.cause in _TAKEN_BY_OTHERS or (f.cause in _OWN_WORK and f.fix_share == 1 and f.idle_ns is None)
 
 
 def _others(model: ReportModel) -> list[Finding]:

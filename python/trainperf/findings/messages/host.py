@@ -199,8 +199,8 @@ _DENORMALS: Final = Message(
     why="numbers below 1.2e-38 (denormals) are in the {most}: the CPU computes with them many times slower",
     evidence=(
         "{seen.what}: up to {seen.share} of the elements were denormal",
-        "up to {model} of each step's {step} in the model's forward and backward",
-        "up to {optimizer} of each step's {step} in the optimizer",
+        "about {model} of each step's {step} in the model's forward and backward",
+        "about {optimizer} of each step's {step} in the optimizer",
     ),
     fix=f"{_FLUSH}\n# or scale the data: no number that counts is so small",
     will_not_help="more threads; a fused optimizer; DataLoader workers",

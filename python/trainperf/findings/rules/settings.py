@@ -271,7 +271,8 @@ def _if_sampled(shows: Callable[[Facts], Callable[[Stack], bool]], key: str = "t
 
 @dataclass(frozen=True, slots=True)
 class Denormals:
-    modules: float  # of their forwards the share that would be saved
+    forward: float  # of modules' the share that would be saved
+    backward: float
     optimizers: float  # likewise of optimizers' steps, at most
     optimizer_ns: float  # of a step; by so much fewer multiplications would take
     seen: Mapping[str, Mapping[str, float]]  # of the model and the optimizer: whose, and their share of its elements
@@ -281,22 +282,23 @@ class Denormals:
         """None: no CPU tensors were looked at."""
         found = described(facts.run.meta, "denormals")
         try:
-            saved = [float(found[key]) for key in ("forward", "optimizer", "optimizer_ns")]
+            of = {"backward": found["forward"], **found}
+            saved = [float(of[key]) for key in ("forward", "backward", "optimizer", "optimizer_ns")]
             seen = {part: {w: float(s) for w, s in found["seen"][part].items()} for part in ("model", "optimizer")}
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # none, or of a damaged file
             return None
-        shares = (*saved[:2], *seen["model"].values(), *seen["optimizer"].values())
-        if not all(0 <= share <= 1 for share in shares) or not saved[2] >= 0:
+        shares = (*saved[:3], *seen["model"].values(), *seen["optimizer"].values())
+        if not all(0 <= share <= 1 for share in shares) or not saved[3] >= 0:
             return None
-        return cls(saved[0], saved[1], saved[2], seen)
+        return cls(saved[0], saved[1], saved[2], saved[3], seen)
 
     @property
     def slow(self) -> bool:
-        parts = (("model", self.modules), ("optimizer", self.optimizers))
+        parts = (("model", max(self.forward, self.backward)), ("optimizer", self.optimizers))
         return any(self.seen[part] and saved >= limit("rare_warn_share") for part, saved in parts)
 
     def saves(self, facts: Facts) -> dict[Cell, int]:
-        """By layers in forward; in backward, which computes with the same tensors, the same share; by optimizers."""
+        """By layers in forward and in backward; by optimizers."""
         on_cpu = {p: [(p, "native"), (p, "python")] for p in ("forward", "backward", "optimizer")}
         cpu = {p: sum(facts.matrix[cell] for cell in cells) for p, cells in on_cpu.items()}
         if total(facts.samples(phases=["forward"], states=["native", "python"])) >= limit("min_samples"):
@@ -304,8 +306,8 @@ class Denormals:
             cpu["forward"] = in_modules.ns
         multiplied = self.optimizer_ns * int(facts.run.steps.optimizer_steps.sum())
         saved = {
-            "forward": self.modules * cpu["forward"],
-            "backward": self.modules * cpu["backward"],
+            "forward": self.forward * cpu["forward"],
+            "backward": self.backward * cpu["backward"],
             "optimizer": min(self.optimizers * facts.matrix["optimizer", "native"], multiplied),
         }
         claims: dict[Cell, int] = {}
@@ -420,7 +422,7 @@ def denormals(facts: Facts, limits: Limits) -> Outcome:
             ),
         },
         sure=Sure(tier=Said("by_layers_again")),
-        saves=Saves(at_most=True),
+        saves=Saves(about=True),
     )
 
 
