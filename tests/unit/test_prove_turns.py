@@ -40,10 +40,18 @@ def found(
 
 
 def test_it_goes_on_as_long_as_more_workers_help() -> None:
-    falls = {0: 40.0, 1: 38.0, 2: 20.0, 3: 14.0, 4: 10.0, 6: 10.0, 8: 10.0}
+    falls = {0: 40.0, 1: 38.0, 2: 20.0, 3: 14.0, 4: 10.0, 6: 10.5, 8: 10.5, 12: 10.5}
     result, asked = found(falls)
-    assert result["best"] == 4 and 8 not in asked
+    assert result["best"] == 4 and 12 not in asked
     assert 4 <= len(result["pairs"]) <= 6 and all(w in (0, 4) for w in asked[-8:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_slow_stretch_does_not_hide_the_best(seed: int) -> None:
+    """Sleeping workers, on a machine whose speed changes by a tenth from stretch to stretch."""
+    sleeps = {0: 46.0, 1: 46.0, 2: 23.0, 3: 15.5, 4: 11.7, 6: 7.8, 8: 5.9, 12: 5.9, 16: 5.9}
+    result, _ = found(sleeps, seed=seed, noise=0.1)
+    assert result["best"] in (8, 12, 16)
 
 
 def test_pairs_are_a_b_b_a_and_none_is_of_the_screening() -> None:
@@ -56,7 +64,7 @@ def test_pairs_are_a_b_b_a_and_none_is_of_the_screening() -> None:
 
 def test_what_the_script_has_is_kept_where_nothing_is_faster() -> None:
     result, asked = found({0: 4.0, 1: 5.0, 2: 6.0, 3: 6.5})
-    assert result["best"] == 0 and result["pairs"] == [] and len(asked) < 8
+    assert result["best"] == 0 and result["pairs"] == [] and len(asked) <= 10
     result, _ = found({2: 4.0, 1: 5.0, 3: 4.0, 4: 4.0}, now=2, noise=0.0)
     assert result["best"] == 2
 

@@ -27,7 +27,7 @@ _SECONDS = 0.4  # of one, at least
 _SETTLES_S = 0.1  # what storage read ahead while nobody asked, between two stretches, is used up
 _CACHED = 8  # batches
 _PREFETCH = 2  # batches of each worker, by default
-_AGAIN = 0.05  # above the best: near enough to be measured once more
+_AGAIN = (0.3, 0.15, 0.08)  # above the best: near enough to be measured once more; a pass for each
 
 
 class Turns:
@@ -186,8 +186,8 @@ def floor() -> Policy:
 
 
 def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float) -> Policy:
-    """Measures `first`, and `more` as long as that helps; then the fewest workers within 2 % of the best, as paired()
-    does. Returns the milliseconds of each, the best, and the pairs.
+    """Measures `first`, and `more` until two in a row do not help; again those near the best; then the fewest workers
+    within 2 % of the best, as paired() does. Returns the milliseconds of each, the best, and the pairs.
     """
     began = time.monotonic()
     ms: dict[int, list[float]] = {}
@@ -198,12 +198,15 @@ def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float,
     for workers in (now, *first):
         ms[workers] = [(yield workers)]
     for workers in more:
-        best = min(ms, key=mean)
-        if best < max(ms) or time.monotonic() - began > seconds / 2:
+        if min(ms, key=mean) not in sorted(ms)[-2:] or time.monotonic() - began > seconds / 2:
             break
         ms[workers] = [(yield workers)]
-    for workers in sorted(ms, reverse=True):  # in the other direction, as the machine's speed drifts
-        if mean(workers) <= (1 + _AGAIN) * min(map(mean, ms)) or workers == now:
+    for number, near in enumerate(_AGAIN):
+        for workers in sorted(ms, reverse=number % 2 == 0):  # in both directions, as the machine's speed drifts
+            if mean(workers) > (1 + near) * min(map(mean, ms)) and (workers != now or number):
+                continue
+            if number and time.monotonic() - began > seconds / 2:
+                break
             ms[workers].append((yield workers))
     best = min(w for w in ms if mean(w) <= (1 + LEAST_GAIN) * min(map(mean, ms)))
     left = seconds - (time.monotonic() - began)
