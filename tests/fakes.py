@@ -62,7 +62,7 @@ class Gpu:
         number = {"i": ctypes.c_int, "u": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64}
         for name, arguments in (
             *(("launch", "suq"), ("copy", "Qiiuq"), ("call", "iuqu"), ("overhead_call", "uq")),
-            *(("set_costs", "qqqq"), ("work", "q")),
+            *(("set_costs", "qqqq"), ("feed", "suiqq")),
         ):
             kinds = [ctypes.c_char_p if kind == "s" else number[kind] for kind in arguments]
             getattr(self.fake, f"fakecupti_{name}").argtypes = kinds
@@ -105,8 +105,10 @@ class Gpu:
         """What tracing takes of the thread that is traced: fakecupti_set_costs."""
         self.fake.fakecupti_set_costs(*(round(us * 1e3) for us in (kernel_us, call_us, kind_us, callback_us)))
 
-    def work(self, *, us: float) -> None:
-        self.fake.fakecupti_work(round(us * 1e3))
+    def feed(self, name: str, *, launches: int, ms: float, compute_us: float) -> None:
+        """Launches that each come after so much computing: fakecupti_feed."""
+        text = self._names.setdefault(name, name.encode())
+        self.fake.fakecupti_feed(text, 7, launches, int(ms * 1e6), int(compute_us * 1e3))
 
     def count(self, what: str) -> int:
         return int(getattr(self.fake, f"fakecupti_{what}")())

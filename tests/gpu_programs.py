@@ -1,6 +1,6 @@
 """Loops that feed a GPU that does not exist (tests/fakes.py), each with one trouble.
 
-    python gpu_programs.py NAME RUN LIBCUPTI LIBCUDA
+    python gpu_programs.py NAME RUN LIBCUPTI LIBCUDA [full|windows]
 
 The GPU works in real time: what is launched runs for as long as it is said to, one after the other.
 """
@@ -180,8 +180,8 @@ def float32() -> None:
 
 
 if __name__ == "__main__":
-    name, path, *libraries = sys.argv[1:]
+    name, path, cupti, cuda, mode = [*sys.argv[1:], "full"][:5]
     torch.set_num_threads(1)
-    gpu = Gpu(*libraries)
-    with trainperf.watch(path, verbose=False, cuda="full"):
+    gpu = Gpu(cupti, cuda)
+    with trainperf.watch(path, verbose=False, cuda=mode):
         PROGRAMS[name]()

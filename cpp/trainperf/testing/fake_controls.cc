@@ -1,6 +1,5 @@
 // The scripted libcupti's controls.
 
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -141,18 +140,6 @@ void fakecupti_set_costs(int64_t kernel_ns, int64_t call_ns, int64_t kind_ns, in
   Get().call_cost_ns = call_ns;
   Get().kind_cost_ns = kind_ns;
   Get().callback_cost_ns = callback_ns;
-}
-
-// By its CPU time: as much work, whoever else is on the machine.
-void fakecupti_work(int64_t ns) {
-  const auto cpu_ns = [] {
-    timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return static_cast<int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
-  };
-  const int64_t until_ns = cpu_ns() + ns;
-  while (cpu_ns() < until_ns) {
-  }
 }
 
 void fakecupti_set_nested_driver_calls(int on) {

@@ -51,7 +51,9 @@ void fakecupti_set_nested_driver_calls(int on);
 // What tracing takes of the thread that is traced, in nanoseconds: each kernel's record, each call that calls back (at
 // both ends together), and each switching of one kind, or of one call's callback. At first nothing.
 void fakecupti_set_costs(int64_t kernel_ns, int64_t call_ns, int64_t kind_ns, int64_t callback_ns);
-void fakecupti_work(int64_t ns);  // the calling thread computes for so long
+// So many launches, for each of which the calling thread computes first: for so much of its own CPU time, whoever else
+// is on the machine. In one call, as an interpreter between them takes another time by the second.
+void fakecupti_feed(const char* name, uint32_t stream, int launches, int64_t gpu_ns, int64_t compute_ns);
 
 // Records. `in_flight`: the record's times come with fakecupti_finish. Each returns 1 when its kind is traced.
 int fakecupti_put_kernel(uint32_t device, uint32_t stream, uint32_t correlation, const char* name, uint64_t start,

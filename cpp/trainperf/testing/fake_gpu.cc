@@ -1,5 +1,6 @@
 // The scripted libcupti's GPU in small: calls of the calling thread, and streams that work in real time.
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +40,12 @@ void Enqueue(uint32_t stream, int64_t from_ns, int64_t gpu_ns, int64_t* start_ns
   int64_t& free_ns = Get().stream_free_ns[stream];
   *start_ns = std::max(free_ns, from_ns + kQueueNs);
   *end_ns = free_ns = *start_ns + gpu_ns;
+}
+
+int64_t ThreadCpuNs() {
+  timespec ts;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  return static_cast<int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
 }
 
 // A call of the calling thread, from here to End(): it calls back, and makes a record, where that is asked for.
@@ -111,6 +118,15 @@ uint32_t fakecupti_launch(const char* name, uint32_t stream, int64_t gpu_ns) {
   if (nested) nested->End();
   call.End();
   return call.correlation();
+}
+
+void fakecupti_feed(const char* name, uint32_t stream, int launches, int64_t gpu_ns, int64_t compute_ns) {
+  for (int i = 0; i < launches; ++i) {
+    const int64_t until_ns = ThreadCpuNs() + compute_ns;
+    while (ThreadCpuNs() < until_ns) {
+    }
+    fakecupti_launch(name, stream, gpu_ns);
+  }
 }
 
 uint32_t fakecupti_copy(uint64_t bytes, int to_device, int pageable, uint32_t stream, int64_t gpu_ns) {
