@@ -137,6 +137,25 @@ fetch = torch.compile(by_next, backend="eager")
 assert [[fetch(it).item() for _ in range(4)] for it in iterators] == [[1.0, 5.0, 9.0, 13.0], [4.0] * 4]
 """
 
+# Looks begin now and then while another model trains: by global hooks, which Dynamo guards on.
+LOOKS = """
+import time
+from torch.nn.modules import module as of_modules
+other = nn.Linear(4, 1)
+{before}
+end = time.monotonic() + 3
+while time.monotonic() < end and not of_modules._global_forward_hooks:
+    other(batches[0]).sum().backward()
+    optimizer.step()
+looked = bool(of_modules._global_forward_hooks)
+{after}
+for _ in range(150):
+    compiled(batches[0]).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+assert looked == ({hooked} and {during})
+"""
+
 
 def run(body: str, *, hooked: bool, dynamo_is_there: bool = True) -> dict[str, Any]:
     """Without Dynamo at first it takes three times as long."""
@@ -195,6 +214,18 @@ def test_batches_that_compiled_code_fetches_from_an_iterator_that_was_there_befo
 def test_compiled_before_the_watch_is_not_compiled_again() -> None:
     body = MODEL + "hooks.install()\n" + MODEL.split("\n", 2)[2]
     assert run(body, hooked=False)["words"].count("begin COMPILE") == 0
+
+
+@pytest.mark.parametrize("asked", ["before", "during"])
+def test_no_look_at_modules_makes_dynamo_compile_again(asked: str) -> None:
+    body = LOOKS.replace("{during}", str(asked == "during"))
+    compiles = 'compiled = torch.compile(model, backend="eager")'
+    body = body.replace("{before}", compiles if asked == "before" else "")
+    body = body.replace("{after}", compiles if asked == "during" else "")
+    plain, hooked = run(body, hooked=False), run(body, hooked=True)
+    assert hooked["notes"] == []
+    for what in ("compiled", "stats", "breaks", "recompiles"):
+        assert hooked[what] == plain[what], what
 
 
 def test_compiles_are_seen_after_dynamo_was_reset() -> None:

@@ -28,7 +28,7 @@ class Watch:
     """The hook, its ticker and a clock of its own; the program's optimizers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(denormals, "has_compiled", lambda: False)
+        monkeypatch.setattr(denormals, "may_compile", lambda: False)
         self.now = 1000.0
         monkeypatch.setattr(denormals, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: self.now}))
         self.optimizers: list[Any] = []
@@ -37,6 +37,7 @@ class Watch:
         self.overhead: dict[str, int] = {}
         session = SimpleNamespace(set_meta=self.meta.__setitem__, set_overhead=self.overhead.__setitem__)
         context: Any = SimpleNamespace(native=_native, session=session)
+        context.ends_of_looks = []
         context.objects = SimpleNamespace(alive=lambda kind: self.optimizers)
         context.fail = lambda hook, error: self.failed.append(f"{hook}: {error!r}")
         context.ticker = self.ticker = Ticker(context)

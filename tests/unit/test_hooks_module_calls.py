@@ -20,10 +20,11 @@ class Watch:
     """The hook, and its ticker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module_calls, "has_compiled", lambda: False)
+        monkeypatch.setattr(module_calls, "may_compile", lambda: False)
         self.meta: dict[str, str] = {}
         self.failed: list[str] = []
         context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=self.meta.__setitem__))
+        context.ends_of_looks = []
         context.fail = lambda hook, error: self.failed.append(f"{hook}: {error}")
         context.ticker = self.ticker = Ticker(context)
         self.hook = module_calls.ModuleCallsHook()
@@ -139,7 +140,7 @@ def test_what_is_compiled_in_a_look_is_compiled_without_it(watch: Watch) -> None
 
 
 def test_nothing_is_looked_at_where_something_was_compiled(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_calls, "has_compiled", lambda: True)
+    monkeypatch.setattr(module_calls, "may_compile", lambda: True)
     for _ in range(200):
         watch.ticker.tick()
         assert not torch_module._global_forward_hooks

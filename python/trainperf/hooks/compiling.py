@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainperf.hooks.context import Context
-from trainperf.hooks.patch import Switch, vanishing
+from trainperf.hooks.patch import AnyFunction, Patch, Switch, vanishing
 
 _OURS = ("trainperf.hooks", "trainperf.integrations", "trainperf.watch")  # trainperf.watching too
 _vanished: set[Any] = set()  # those of `vanishing` that Dynamo knows of: once in a process, for good
@@ -33,8 +33,10 @@ class CompileHook:
         self._start: Any = None
         self._stop: Any = None
         self._modules_told = 0
+        self._asked: Patch | None = None
 
     def install(self, context: Context) -> None:
+        from torch._dynamo import eval_frame
         from torch._dynamo.callback import callback_handler
 
         begin, end, bracket, switch = context.native.begin, context.native.end, context.native.COMPILE, self._switch
@@ -57,6 +59,18 @@ class CompileHook:
         self._handler, self._start, self._stop = callback_handler, started, ended
         self._register()
         context.ticker.add(self.name, self._register)
+        ends, asks = context.ends_of_looks, getattr(eval_frame, "OptimizeContext", None)
+
+        def asked(original: AnyFunction) -> AnyFunction:
+            def __init__(optimizes: Any, *args: Any, **kwargs: Any) -> None:
+                for end in ends:
+                    end()
+                original(optimizes, *args, **kwargs)
+
+            return __init__
+
+        if asks is not None:  # torch.compile()
+            self._asked = Patch(asks, "__init__", asked)
 
     def _register(self) -> None:
         """Again and again, since torch._dynamo.reset() forgets the callbacks."""
@@ -81,10 +95,21 @@ class CompileHook:
 
     def remove(self) -> None:
         self._switch.off()
+        if self._asked is not None:
+            self._asked.remove()
+            self._asked = None
         for name, ours in (("start_callbacks", self._start), ("end_callbacks", self._stop)):
             callbacks: Any = getattr(self._handler, name, ())  # no handler, or a torch that has renamed its lists
             if ours in callbacks:
                 callbacks.remove(ours)
+
+
+def may_compile() -> bool:
+    """Whether something was given to torch.compile, by this process: it is compiled, or will be at its first call."""
+    backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+    frames = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("frames")
+    counter = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+    return bool(counter or frames) or any(map(callable, tuple(backends.values())))  # of `disable` it is None
 
 
 def our_codes() -> Iterator[types.CodeType]:

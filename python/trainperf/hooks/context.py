@@ -48,6 +48,8 @@ class Context:
         self.apart = Apart()
         self.workers: dict[int, type] = {}  # DataLoader workers by pid: the class of the dataset, below its wrappers
         self.saves = Saves(native, self.apart)
+        # Of hooks of all modules, which must be gone before something is compiled: Dynamo guards on them.
+        self.ends_of_looks: list[Callable[[], None]] = []
         # What a framework's log call is about to write: (trainer, logs). Set by integrations; never raises.
         self.add_figures: Callable[[Any, Any], None] | None = None
         self._failed: dict[str, BaseException] = {}

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from trainperf.hooks.compiling import may_compile
 from trainperf.hooks.context import Context
-from trainperf.hooks.module_calls import has_compiled, tensors_in
+from trainperf.hooks.module_calls import tensors_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,6 +110,7 @@ class DenormalsHook:
         self._due = self._began + _FIRST_S
         if "numpy" in sys.modules:  # of a torch without it nothing is read
             context.ticker.add(self.name, self._tick)
+            context.ends_of_looks.append(self._unhook)
 
     def remove(self) -> None:
         if self._context is not None:
@@ -133,7 +135,7 @@ class DenormalsHook:
             self._look = _Look()
             self._thread = threading.get_ident()
             self._slow = _is_slow()
-            if self._slow and not has_compiled():  # Dynamo would compile it anew for the hooks
+            if self._slow and not may_compile():  # Dynamo would compile it anew for the hooks
                 self._hook()
 
     # -- modules

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from trainperf.hooks.compiling import may_compile
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_ddp
 
@@ -28,7 +29,7 @@ class ModuleCallsHook:
     """PyTorch's global forward hook, for the time of a look. What it sees is written by the lines that call the
     outermost modules: whether what these return has a gradient, and how many of their parameters are trained.
 
-    Not in a program that compiled something: Dynamo would compile it anew for the hook.
+    Not in a program that gave something to torch.compile: Dynamo would compile it anew for the hook.
     """
 
     name = "module_calls"
@@ -47,6 +48,7 @@ class ModuleCallsHook:
     def install(self, context: Context) -> None:
         self._context = context
         context.ticker.add(self.name, self._tick)
+        context.ends_of_looks.append(self._stop)
 
     def remove(self) -> None:
         if self._context is not None:
@@ -62,7 +64,7 @@ class ModuleCallsHook:
         assert self._context is not None
         if self._handle is None:
             self._ticks += 1
-            if self._ticks in _LOOKS and not has_compiled():
+            if self._ticks in _LOOKS and not may_compile():
                 self._look()
             return
         self._ends -= 1
@@ -171,9 +173,3 @@ def tensors_in(value: Any, depth: int = 4) -> Iterator[Any]:
             inner = list(getattr(value, "__dict__", {}).values())
         for of in inner[:_MOST_VALUES]:
             yield from tensors_in(of, depth - 1)
-
-
-def has_compiled() -> bool:
-    counter = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return bool(counter) or bool(counters.get("frames"))

@@ -437,7 +437,7 @@ TEXTS: Final = {
     "index_arrays": "# make the batch without a loop over samples: keep the data in tensors or arrays, and index them "
     "once:\nbatch = {{name: kept[indices] for name, kept in data.items()}}\n"
     "# if it must be read or decoded, and needs nothing that {training} changes: a Dataset, by DataLoader workers",
-    "fetch_ahead": "# fetch the next batch in a thread while this one trains:\n"
+    "fetch_ahead": "# fetch the next batch in a thread while this one is computed:\n"
     "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
     "coming = pool.submit(fetch)  # before the loop, and once coming.result() has given a batch",
     "compute_once": "# precompute what {work} makes, once, before {training}, or make it cheaper",
