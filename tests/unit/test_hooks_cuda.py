@@ -196,7 +196,6 @@ def test_a_monitor_that_runs_when_the_watch_begins_is_waited_for(
     profiler._prepare_profiler("config", CPU)
     profiler._disable_profiler()
     assert made.cuda == []  # the monitor still runs
-    assert made.tiers["cuda"] == ("off", "PyTorch's profiler ran from before the watch to its end")
     monkeypatch.setattr(profiler, "_is_profiler_enabled", True)
     running.stop()
     assert made.cuda == []  # a profiler does

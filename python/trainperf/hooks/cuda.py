@@ -18,10 +18,8 @@ class CudaHook:
     needs = "torch"
 
     def install(self, context: Context) -> None:
-        if not neighbour_runs():
+        if not neighbour_runs():  # else when it has ended: hooks/profiler.py
             begin_tracing(context)
-        elif context.cuda:  # it is traced once that one has ended: hooks/profiler.py
-            context.session.set_tier(self.name, "off", "PyTorch's profiler ran from before the watch to its end")
 
     def remove(self) -> None:
         """The session ends its tracing itself, and the ticker ends with the watch."""
