@@ -612,8 +612,9 @@ TEXTS: Final = {
     f"vectorize the rest, in tensors\n{_IF_SELDOM}",
     "in_workers": "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
     # Without a DataLoader, as where a replay buffer is sampled, there is no worker to do it.
-    "by_indexing": "# make the batch without a loop over samples: keep the data in tensors or arrays, and index "
-    "them once:\nbatch = {{name: kept[indices] for name, kept in data.items()}}",
+    "by_indexing": "# compute once, before the loop, what stays the same; the rest without a loop over samples: "
+    "keep the data in tensors or arrays, and index them once:\n"
+    "batch = {{name: kept[indices] for name, kept in data.items()}}",
     # Why the confidence is what it is.
     "doubt_frees": "what C does [[gil?with the GIL held ]]looks like Python",
     "doubt_hooks": "a hook that changes what its module returns is a part of the model",
