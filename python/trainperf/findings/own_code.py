@@ -460,7 +460,7 @@ def _in_small_operations(facts: Facts) -> OfFunctions:
     where = native_cells(facts)
     if FORWARD not in where:
         return {}
-    known, beside = where[FORWARD], facts.once(_beside_the_model)
+    known, around_model = where[FORWARD], facts.once(_beside_the_model)
     loops = facts.once(functions_that_call_modules)
 
     def on_lines_in_module(label: Label) -> bool:
@@ -468,7 +468,7 @@ def _in_small_operations(facts: Facts) -> OfFunctions:
         return label.in_module and not label.in_autograd and label.function not in loops and not label.of_training
 
     def in_forward(label: Label) -> bool:
-        return known(label) or beside(label) or on_lines_in_module(label) or _in_own_operation(label)
+        return known(label) or around_model(label) or on_lines_in_module(label) or _in_own_operation(label)
 
     def in_backward(label: Label) -> bool:
         return _in_backward_hook(label) or _in_own_operation(label)

@@ -336,7 +336,7 @@ def _by_the_model(facts: Facts, mine: OwnCode, doubt: Said | None) -> _Told:
 
 
 def _batch(facts: Facts) -> Said:
-    """How else to make a batch. Whether a DataLoader could is told by whether one yields the loop's batches."""
+    """How else to make a batch: by workers, unless the run has no DataLoader."""
     loaders = facts.run.loaders.values()
     seen = not facts.of_trace and "hook_dataloader" not in facts.run.tiers
     none = seen and not any(v.description.get("is_dataloader", True) for v in loaders)
