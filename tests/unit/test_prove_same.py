@@ -18,6 +18,7 @@ def record(
     norm: float = 1.0,
     stream: bool = False,
     ended: bool = False,
+    workers: int = 0,
 ) -> dict[str, Any]:
     """Of one epoch of 40 batches."""
     drawn = list(range(40)) if drawn is None else drawn
@@ -32,7 +33,7 @@ def record(
     }
     return {
         "trains": 0,
-        "loaders": [{"stream": stream}],
+        "loaders": [{"stream": stream, "options": {"num_workers": workers}}],
         "epochs": [epoch],
         "losses": losses,
         "gradients": [(1, parameters, norm), (10, parameters, norm)],
@@ -67,6 +68,18 @@ def test_a_stream_that_is_divided_comes_in_another_order() -> None:
     dealt = [100 + i for i in [*range(0, 40, 2), *range(1, 40, 2)]]
     found = compare([record(stream=True)], record(stream=True, codes=dealt))
     assert found.kind == "other" and "another order" in found.reason
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(1, "alike"), (2, "other")])
+def test_a_stream_that_differs_from_run_to_run_is_not_said_to_be_divided(workers: int, kind: str) -> None:
+    """Random augmentations: of two workers that yield the same samples no two batches are alike either."""
+
+    def run(seed: int, workers: int = 0) -> dict[str, Any]:
+        codes = [1000 * seed + i for i in range(40)]
+        return record(stream=True, codes=codes, losses=noisy(seed), workers=workers)
+
+    found = compare([run(1), run(2), run(3)], run(4, workers))
+    assert found.kind == kind, found.reason
 
 
 def test_epochs_of_another_length_are_another_training() -> None:

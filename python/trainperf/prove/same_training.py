@@ -72,7 +72,10 @@ def _samples(baselines: Sequence[Record], trial: Record) -> str:
     stream = bool(first["loaders"][first["trains"]].get("stream"))
     key = "codes" if stream else "drawn"
     if any(_sequence_differs(first, b, key) is not None for b in baselines[1:]):
-        return ""  # it is another in each run: nothing can be asked of the order
+        # It is another in each run: nothing can be asked of the order.
+        if stream and _workers(trial) > 1 and _workers(trial) != _workers(first):
+            return "its stream gives other samples in each run, so nothing tells whether workers divide it"
+        return ""
     at = _sequence_differs(first, trial, key)
     if at is None:
         return ""
@@ -91,6 +94,10 @@ def _sequence_differs(a: Record, b: Record, key: str) -> tuple[int, int] | None:
         if found is not None:
             return number, found
     return None
+
+
+def _workers(record: Record) -> int:
+    return int(record["loaders"][record["trains"]]["options"].get("num_workers") or 0)
 
 
 def _repeats(record: Record, around: int) -> int:
