@@ -2,7 +2,7 @@
 
     python benchmarks/sweep_loaders.py [--keep rows.json] [NAME ...]
 
-The grid is measured twice, up and down. With --keep a loader whose row is in the file is not run again.
+The grid is measured twice, up and down, by trials that nothing watches. With --keep a loader whose row is in the file is not run again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _grid(name: str, found: Mapping[str, Any]) -> dict[int, float]:
         for count in [*workers, *reversed(workers)]:
             persistent = ",persistent_workers=True" if count and found.get("persistent_workers") else ""
             change = Change.parse(f"num_workers={count}{persistent}")
-            trial = trials.run(Asked(change, first.trial.loader, first.plan.batches, timeout_s=60))
+            asked = Asked(change, first.trial.loader, first.plan.batches, timeout_s=60, watched=False)
+            trial = trials.run(asked)
             if trial.finished:
                 ms.setdefault(count, []).append(measure.step_ms(trial.record, first.plan))
     return {count: statistics.mean(found) for count, found in ms.items()}

@@ -37,6 +37,21 @@ def test_workers_that_compute_share_the_cpus_with_the_loop() -> None:
     assert [p.workers for p in first_tried(grid(computes, 2.0))] == [1, 2, 3]
 
 
+def test_batches_that_come_in_order_wait_for_a_slow_one() -> None:
+    """One of eight takes ten times as long as others: eight workers give it to the same one each time."""
+    uneven = Costs(cpu=0.0, blocked=0.017, rest=0.001, each=[80 / 17, *[8 / 17] * 7] * 4)
+    assert predicted(uneven, 1, 2.0) == pytest.approx(0.017, rel=0.02)
+    assert predicted(uneven, 8, 2.0) == pytest.approx(0.080 / 8, rel=0.05)
+    assert predicted(uneven, 7, 2.0) < 0.8 * predicted(uneven, 8, 2.0)
+    assert predicted(uneven, 8, 2.0, ahead=8) <= predicted(uneven, 8, 2.0)
+
+
+def test_a_short_epoch_begins_with_no_batch_ready() -> None:
+    short, long = (Costs(cpu=0.0, blocked=0.016, rest=0.001, epoch=epoch) for epoch in (12, None))
+    assert predicted(short, 8, 2.0) == pytest.approx((0.016 + 12 * 0.0023) / 12)
+    assert predicted(long, 8, 2.0) == pytest.approx(0.0023)
+
+
 def test_workers_get_their_part_of_cpus_that_others_use_too() -> None:
     assert cpus_for(4, 2, 0.0) == 2.0
     assert cpus_for(0, 2, 0.5) == 1.5  # what they leave

@@ -151,9 +151,10 @@ def test_short_epochs_are_measured_whole_with_what_lies_between(
     assert 1000.0 < taken.found["ms"] < 2000.0
 
 
-def test_the_floor_is_one_stretch() -> None:
+def test_the_floor_is_taken_beside_the_loader_as_it_is() -> None:
     policy = floor()
     assert next(policy) is None
+    assert policy.send(3.5) == turns.OWN
     with pytest.raises(StopIteration) as end:
-        policy.send(3.5)
-    assert end.value.value == {"floor_ms": 3.5}
+        policy.send(9.0)
+    assert end.value.value == {"floor_ms": 3.5, "own_ms": 9.0}

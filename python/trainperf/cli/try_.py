@@ -46,7 +46,7 @@ examples:
         parser.add_argument("--from", dest="run", metavar="RUN", help="try what the findings of this run advise")
         parser.add_argument("--patch", metavar="DIFF", help="try this edit of the script, as git apply takes it")
         parser.add_argument("--against", metavar="COMMAND", help="try this command in place of the script")
-        parser.add_argument("--keep", metavar="FOLDER", help="keep the run files of each change's last pair")
+        parser.add_argument("--keep", metavar="FOLDER", help="keep a run file of each side of each change")
         parser.add_argument(
             "--html", metavar="FILE", help="also as an HTML page: each change and the script without it"
         )

@@ -1,6 +1,6 @@
 """The process of a trial: python child.py SPEC PARENT
 
-It runs the unedited script with the watch on and the change applied, and ends in the middle of the loop, between two
+It runs the unedited script with the change applied, watched or not, and ends in the middle of the loop, between two
 steps, by os._exit: no `finally` of the script's runs, no atexit, nothing is saved. What it saw is left as JSON.
 """
 
@@ -79,10 +79,11 @@ class Trial:
                     LateImports([module], self._imported).install()
             if self._guard is not None:
                 self._guard.install()
-            self._own = watch = trainperf.watch(self._spec["run_file"], verbose=False)
-            watch.gives_way = True
             Patch(process, "begin", self._begins)
-            watch.__enter__()
+            if self._spec["watched"]:
+                self._own = watch = trainperf.watch(self._spec["run_file"], verbose=False)
+                watch.gives_way = True
+                watch.__enter__()
             exec(program.code(), program.module.__dict__)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):

@@ -81,7 +81,7 @@ class Prover:
     def __init__(
         self, trials: Trials, *, budget_s: float, say: Callable[[str], None] = lambda _: None, keep: str = ""
     ) -> None:
-        """`keep`: a folder for the run files of each change's last pair; "": they are not kept."""
+        """`keep`: a folder for a run file of each side of each change; "": they are not kept."""
         self.trials = trials
         self._keep = keep
         self._kept = 0
@@ -170,12 +170,12 @@ class Prover:
     def prove_by_trials(
         self, change: Change, first: First, *, base: Change = _NOTHING, until: float, alpha: float
     ) -> Outcome:
-        """Each side of a pair is a process of its own."""
+        """Each side of a pair is a process of its own, and not watched: a watch costs more of what the training process
+        does itself than of what its workers do."""
         if base != self._base:
             self._base, self._baselines, self._shifted = base, [], []
         whole = change if change.against else change.on(base)
         timeout = _SLOWER * first.trial_s + _HANGS_S
-        kept: dict[str, Trial] = {}
         notes = list(change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))))
 
         others: list[float] = []
@@ -187,18 +187,17 @@ class Prover:
             return Measured(measure.rate(trial.record, first.plan), used)
 
         fresh = bool(whole.environment or base.environment)
-        asked = Asked(base, first.trial.loader, first.plan.batches, timeout_s=timeout, fresh=fresh)
+        asked = Asked(base, first.trial.loader, first.plan.batches, timeout_s=timeout, fresh=fresh, watched=False)
 
         def without() -> Measured:
-            kept["without"] = self._baseline(asked, first.plan)
-            return measured(kept["without"])
+            return measured(self._baseline(asked, first.plan))
 
         def with_it() -> Measured:
-            kept["with"], same = self._with(whole, asked, first.plan)
+            trial, same = self._with(whole, asked, first.plan)
             kinds.append(same.kind)
             if same.reason and same.reason not in notes:
                 notes.append(same.reason)
-            return measured(kept["with"])
+            return measured(trial)
 
         def progress(evidence: Evidence) -> None:
             if evidence.decision == "open" and evidence.pairs > 1:
@@ -208,8 +207,9 @@ class Prover:
             proof = prove(without, with_it, deadline=until, pair_s=2 * first.trial_s, alpha=alpha, progress=progress)
         except _Refuted as refuted:
             return Outcome(change, refuted.verdict, str(refuted))
-        causes = causes_of(kept["without"], kept["with"]) if len(kept) == 2 else {}
-        self._keep_runs(change, kept)
+        causes: Mapping[str, tuple[float, float]] = {}
+        if (proof.evidence.decision != "open" or self._keep) and self.left_s > 2 * first.trial_s:
+            causes = self._causes(change, whole, asked, first)
         verdict, reason = self._verdict(change, proof)
         reason += self._circumstances(change, first, verdict, sum(others) / len(others) if others else 0.0)
         same = next((kind for kind in ("alike", "rounding", "same") if kind in kinds), "")
@@ -224,8 +224,18 @@ class Prover:
             found += f"; other programs used {busy:.1f} CPUs meanwhile: try again when they do not"
         return found
 
+    def _causes(self, change: Change, whole: Change, asked: Asked, first: First) -> Mapping[str, tuple[float, float]]:
+        """By one more trial of each side, watched; of the script as it is the first one was."""
+        watched = replace(asked, watched=True)
+        without = first.trial if asked.change == _NOTHING else self.trials.run(watched)
+        with_it = self.trials.run(replace(watched, change=whole))
+        if not (without.finished and with_it.finished):
+            return {}
+        self._keep_runs(change, {"without": without, "with": with_it})
+        return causes_of(without, with_it)
+
     def _keep_runs(self, change: Change, kept: Mapping[str, Trial]) -> None:
-        if not self._keep or len(kept) < 2:
+        if not self._keep:
             return
         self._kept += 1
         names = {side: os.path.join(self._keep, f"{self._kept}-{side}.tpr") for side in kept}
@@ -281,11 +291,16 @@ class Prover:
         return self.confirm(change, first, trial, evidence)
 
     def turns(self, first: First, policy: Mapping[str, Any], *, persistent: bool, until: float) -> Trial:
-        """A trial without a change that goes on by turns: its record's "turns" are what these found, {} for nothing."""
+        """A trial without a change that goes on by turns: its record's "turns" are what these found, {} for nothing.
+
+        It is not watched. A watch would cost most without workers, whose samples it does not see; and what it leaves
+        of the heap when it stops spares a loop without workers the page faults that the script has by itself.
+        """
         turns = {"policy": policy, "epochs": measure.of_epochs(first.trial.record, first.plan, persistent=persistent)}
         batches = max(first.plan.warm_up, _COMPARED)
         timeout = max(0.0, until - time.monotonic()) + _HANGS_S
-        trial = self.trials.run(Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout))
+        asked = Asked(_NOTHING, first.trial.loader, batches, turns=turns, timeout_s=timeout, watched=False)
+        trial = self.trials.run(asked)
         if trial.error and trial.ended != "hung":
             self.say(f"turns in one process failed, so each side is a process of its own: {trial.error}")
         return trial
@@ -406,7 +421,7 @@ def _minutes(seconds: float) -> str:
 
 
 def causes_of(without: Trial, with_it: Trial) -> dict[str, tuple[float, float]]:
-    """Of the last pair: each cause's milliseconds a step, largest change first."""
+    """Each cause's milliseconds a step, largest change first."""
     sides = []
     for trial in (without, with_it):
         with trainperf.open(trial.run_file) as run:

@@ -1,7 +1,7 @@
 """`trainperf sweep`: the best setting of the loader that trains. First how much there is to gain at most.
 
 1. Headroom: the loop with batches that take no time, the first ones again and again.
-2. Prediction: from what a batch costs, on the CPU and asleep, the step for each number of workers.
+2. Prediction: from what each batch takes, on the CPU and asleep, the step for each number of workers.
 3. Screening: the few that are predicted best, and more as long as that helps.
 4. Proof: the cheapest within 2 % of the best, in pairs with what the script has now.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ _SCREENED = 3  # settings that are tried at first
 _DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue: 1.2 to 1.9 ms were measured
 _START_UP = 0.02  # of an epoch: workers that start anew for each one are worth keeping
 _READ_S = 1.5
+_PREFETCH = 2  # batches of each worker, by default
+_LONG_S = 5.0  # an epoch in which it does not count that none is ready at first
+_SIMULATED = 400  # batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Costs:
     cpu: float
     blocked: float
     rest: float  # of the step, with batches that take no time
+    each: Sequence[float] = (1.0,)  # of some in turn, what it takes in means of all
+    epoch: int | None = None  # batches, where workers begin with none ready so often that it counts
 
 
 @dataclass(slots=True)
@@ -104,17 +110,17 @@ class _Sweeping:
         self.result = Sweep(first.step_ms, loader=loader)
 
     def all(self) -> None:
-        now, rest_ms = self._first.trial, self._first.trial.record["turns"].get("floor_ms")
-        in_turns = rest_ms is not None
+        now, turns = self._first.trial, self._first.trial.record["turns"]
+        in_turns = bool(turns)
         if in_turns:
-            rest_ms += measure.of_epochs(now.record, self._first.plan, persistent=False)["between_ms"]
+            between_ms = measure.of_epochs(now.record, self._first.plan, persistent=False)["between_ms"]
+            rest_ms, self.result.step_ms = turns["floor_ms"] + between_ms, turns["own_ms"] + between_ms
         else:
             now = self._trial(Change())
             self._stands(now)
             cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
             self._stands(cached)
-            rest_ms = self._ms(cached)
-        self.result.step_ms = self._ms(now)
+            rest_ms, self.result.step_ms = self._ms(cached), self._ms(now)
         self.result.headroom_ms = max(0.0, self.result.step_ms - rest_ms)
         share = self.result.headroom_ms / self.result.step_ms
         most = f"{self.result.headroom_ms:.1f} of {self.result.step_ms:.1f} ms/step ({share:.0%})"
@@ -125,7 +131,12 @@ class _Sweeping:
         costs = self._costs(now, rest_ms / 1e3)
         usable, others_use = _usable_cpus(), now.record["others_cpus"] or 0.0
         fits = [w for w in _WORKERS if not self._prover.refused(self._change(w), self._first)]
-        others = [Point(w, 1e3 * predicted(costs, w, cpus_for(w, usable, others_use))) for w in fits if w != self._now]
+        ahead = int(self._loader["options"].get("prefetch_factor") or _PREFETCH)
+        others = [
+            Point(w, 1e3 * predicted(costs, w, cpus_for(w, usable, others_use), ahead=ahead))
+            for w in fits
+            if w != self._now
+        ]
         self.result.grid = [Point(self._now, None, self.result.step_ms), *others]
         self._persistent = self._starts_often(costs)
         took_turns = in_turns and self._in_turns()
@@ -228,7 +239,12 @@ class _Sweeping:
             steps = max(1, run.step_count)
         blocked = fetch["blocked"] / steps / 1e9
         waited = (fetch["descheduled"] + fetch["throttled"]) / steps / 1e9  # for a CPU: not of its own making
-        return Costs(max(0.0, sum(fetch.values()) / steps / 1e9 - blocked - waited), blocked, rest_s)
+        cpu = max(0.0, sum(fetch.values()) / steps / 1e9 - blocked - waited)
+        epochs, length = trial.record["epochs"], self._first.plan.epoch
+        took = [d - r for e in epochs for r, d in zip(e["requested"][1:], e["delivered"][1:], strict=False)] or [1.0]
+        mean = statistics.fmean(took)
+        short = length is not None and length * self._first.plan.step_s < _LONG_S
+        return Costs(cpu, blocked, rest_s, [t / mean for t in took], length if short else None)
 
     def _starts_often(self, costs: Costs) -> bool:
         """Whether starting workers anew in each epoch would show."""
@@ -275,14 +291,31 @@ class _Sweeping:
         )
 
 
-def predicted(costs: Costs, workers: int, free_cpus: float) -> float:
-    """Seconds of a step. Workers make batches at the same time; all share the CPUs; the loop takes one batch a step."""
+def predicted(costs: Costs, workers: int, free_cpus: float, *, ahead: int = _PREFETCH) -> float:
+    """Seconds of a step. Workers make batches at the same time; all share the CPUs; the loop takes one batch a step.
+
+    `ahead`: batches that each worker may make before they are taken.
+    """
     if not workers:
         return costs.rest + costs.cpu + costs.blocked
     loop = costs.rest + _DELIVERY_S
-    made = (costs.cpu + costs.blocked) / workers
-    shared = (loop + costs.cpu) / free_cpus
-    return max(loop, made, shared)
+    made = [(costs.cpu + costs.blocked) * each for each in costs.each]
+    return max(_in_order(made, workers, ahead, loop, costs.epoch), (loop + costs.cpu) / free_cpus)
+
+
+def _in_order(made: Sequence[float], workers: int, ahead: int, loop: float, epoch: int | None) -> float:
+    """Seconds of a step where worker i % workers makes batch i, and the loop takes them in this order: all wait for a
+    slow one. Of a whole epoch, which begins with none ready; None: of a long one."""
+    free = [0.0] * workers  # when each is
+    taken: list[float] = []
+    for i in range(min(epoch or _SIMULATED, _SIMULATED)):
+        asked = taken[i - ahead * workers] if i >= ahead * workers else 0.0
+        free[i % workers] = max(free[i % workers], asked) + made[i % len(made)]
+        taken.append(max(free[i % workers], taken[-1] + loop if taken else 0.0))
+    if epoch is not None:
+        return (taken[-1] + loop) / len(taken)
+    begun = len(taken) // 4
+    return (taken[-1] - taken[begun]) / (len(taken) - 1 - begun)
 
 
 def cpus_for(workers: int, usable: int, others: float) -> float:

@@ -129,6 +129,7 @@ class Asked:
     data_only: float | None = None  # seconds for which batches are read without training
     turns: Mapping[str, Any] | None = None  # what follows in the same process, as turns.policy_of() takes it
     fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
+    watched: bool = True  # else there is no run file
 
 
 def _folder_of_sockets() -> str:
@@ -243,6 +244,7 @@ class Trials:
             "cached": asked.cached,
             "data_only": asked.data_only,
             "turns": dict(asked.turns) if asked.turns else None,
+            "watched": asked.watched,
             "guard": self._writes != "allow",
             "free": [self._folder, *self.sandboxed],
             "sandbox": self.sandboxed,

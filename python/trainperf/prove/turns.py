@@ -19,9 +19,11 @@ from typing import Any
 from trainperf.hooks.patch import AnyFunction
 from trainperf.prove.sequential import LEAST_GAIN, MAX_TURNS, judge
 
-# What a policy yields: a number of workers, or None for batches that take no time. It is sent milliseconds of a step.
+# What a policy yields: a number of workers, OWN, or None for batches that take no time. It is sent milliseconds of a
+# step.
 Policy = Generator[int | None, float, dict[str, Any]]
 
+OWN = -1  # as many workers as the loader has
 FEWEST_STEPS = 8  # of a stretch
 _SECONDS = 0.4  # of one, at least
 _SETTLES_S = 0.1  # what storage read ahead while nobody asked, between two stretches, is used up
@@ -73,6 +75,8 @@ class Turns:
         except StopIteration as end:
             self.found = end.value
             return None
+        if self._workers == OWN:
+            self._workers = loader.num_workers
         workers, began = self._workers or 0, time.perf_counter()
         kept = loader.persistent_workers if workers == loader.num_workers else self._persistent
         source = _Cached(self._cache) if self._workers is None else _Loader(loader, original, workers, keeps=kept)
@@ -180,9 +184,9 @@ class _Stretch:
 
 
 def floor() -> Policy:
-    """The step with batches that take no time."""
-    ms = yield None
-    return {"floor_ms": ms}
+    """The step with batches that take no time, and as it is."""
+    floor_ms = yield None
+    return {"floor_ms": floor_ms, "own_ms": (yield OWN)}
 
 
 def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float) -> Policy:

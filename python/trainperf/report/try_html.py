@@ -50,7 +50,7 @@ def render(result: Result, *, script: str, patch: str, note: str) -> str:
 
 
 def _shown(outcome: Outcome) -> Mapping[str, tuple[float, float]]:
-    """Causes of the last pair, in ms/step, without those that are too small on both sides."""
+    """Causes of one run of each side, in ms/step, without those that are too small on both sides."""
     least = limit("show_share") * max(_steps(outcome), default=0.0)
     return {cause: both for cause, both in outcome.causes.items() if max(both) >= least > 0}
 
