@@ -2,7 +2,8 @@
 
     python benchmarks/sweep_loaders.py [--keep rows.json] [NAME ...]
 
-The grid is measured twice, up and down, by trials that nothing watches. With --keep a loader whose row is in the file is not run again.
+The grid is measured twice, up and down, by trials that nothing watches. With --keep a loader whose row is in the file
+is not run again.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -151,10 +152,29 @@ def test_short_epochs_are_measured_whole_with_what_lies_between(
     assert 1000.0 < taken.found["ms"] < 2000.0
 
 
+@pytest.mark.parametrize("batch", [[1, 2], lambda: 0], ids=["plain", "unsendable"])
+def test_batches_at_hand_come_from_workers_where_they_can(monkeypatch: pytest.MonkeyPatch, batch: Any) -> None:
+    monkeypatch.setattr(turns, "_SECONDS", 0.0)
+    loader = DataLoader(Numbers(), batch_size=2)
+    before = dict(vars(loader))
+    taken = Turns(floor())
+    taken.offer(batch)
+    given = []
+    while (one := taken.next(loader, _BaseDataLoaderIter.__next__)) is not None:
+        given.append(one)
+    assert dict(vars(loader)) == before and multiprocessing.active_children() == []
+    assert min(taken.found["floor_ms"], taken.found["own_ms"]) > 0
+    if isinstance(batch, list):
+        assert taken.found["delivered_ms"] > 0 and given[-turns.FEWEST_STEPS :] == [batch] * turns.FEWEST_STEPS
+    else:
+        assert taken.found["delivered_ms"] is None
+
+
 def test_the_floor_is_taken_beside_the_loader_as_it_is() -> None:
     policy = floor()
     assert next(policy) is None
     assert policy.send(3.5) == turns.OWN
+    assert policy.send(9.0) == turns.DELIVERED
     with pytest.raises(StopIteration) as end:
-        policy.send(9.0)
-    assert end.value.value == {"floor_ms": 3.5, "own_ms": 9.0}
+        policy.send(4.5)
+    assert end.value.value == {"floor_ms": 3.5, "own_ms": 9.0, "delivered_ms": 4.5}

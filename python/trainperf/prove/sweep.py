@@ -34,7 +34,7 @@ _CACHED = 8  # batches
 _WORTH = 0.05  # of the step: less headroom is not looked into
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SCREENED = 3  # settings that are tried at first
-_DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue: 1.2 to 1.9 ms were measured
+_DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue, where it is not measured: 1.2 to 1.9 ms
 _START_UP = 0.02  # of an epoch: workers that start anew for each one are worth keeping
 _READ_S = 1.5
 _PREFETCH = 2  # batches of each worker, by default
@@ -49,6 +49,7 @@ class Costs:
     cpu: float
     blocked: float
     rest: float  # of the step, with batches that take no time
+    delivered: float | None = None  # of it, with batches that workers have at hand; None: not measured
     each: Sequence[float] = (1.0,)  # of some in turn, what it takes in means of all
     epoch: int | None = None  # batches, where workers begin with none ready so often that it counts
 
@@ -115,12 +116,13 @@ class _Sweeping:
         if in_turns:
             between_ms = measure.of_epochs(now.record, self._first.plan, persistent=False)["between_ms"]
             rest_ms, self.result.step_ms = turns["floor_ms"] + between_ms, turns["own_ms"] + between_ms
+            delivered_ms = turns["delivered_ms"] + between_ms if turns["delivered_ms"] is not None else None
         else:
             now = self._trial(Change())
             self._stands(now)
             cached = self._trial(Change(), cached=max(1, min(_CACHED, self._first.plan.warm_up - 1)))
             self._stands(cached)
-            rest_ms, self.result.step_ms = self._ms(cached), self._ms(now)
+            rest_ms, self.result.step_ms, delivered_ms = self._ms(cached), self._ms(now), None
         self.result.headroom_ms = max(0.0, self.result.step_ms - rest_ms)
         share = self.result.headroom_ms / self.result.step_ms
         most = f"{self.result.headroom_ms:.1f} of {self.result.step_ms:.1f} ms/step ({share:.0%})"
@@ -128,7 +130,7 @@ class _Sweeping:
         if share < _WORTH:
             self.result.reason = f"data loading can gain at most {share:.1%} of the step"
             return
-        costs = self._costs(now, rest_ms / 1e3)
+        costs = self._costs(now, rest_ms / 1e3, delivered_ms / 1e3 if delivered_ms is not None else None)
         usable, others_use = _usable_cpus(), now.record["others_cpus"] or 0.0
         fits = [w for w in _WORKERS if not self._prover.refused(self._change(w), self._first)]
         ahead = int(self._loader["options"].get("prefetch_factor") or _PREFETCH)
@@ -229,7 +231,7 @@ class _Sweeping:
             settings += [("prefetch_factor", None)] if options.get("prefetch_factor") else []
         return Change(tuple(settings), "", promised)
 
-    def _costs(self, now: Trial, rest_s: float) -> Costs:
+    def _costs(self, now: Trial, rest_s: float, delivered_s: float | None) -> Costs:
         trial = now
         if self._now:
             trial = self._trial(self._change(0))
@@ -244,7 +246,7 @@ class _Sweeping:
         took = [d - r for e in epochs for r, d in zip(e["requested"][1:], e["delivered"][1:], strict=False)] or [1.0]
         mean = statistics.fmean(took)
         short = length is not None and length * self._first.plan.step_s < _LONG_S
-        return Costs(cpu, blocked, rest_s, [t / mean for t in took], length if short else None)
+        return Costs(cpu, blocked, rest_s, delivered_s, [t / mean for t in took], length if short else None)
 
     def _starts_often(self, costs: Costs) -> bool:
         """Whether starting workers anew in each epoch would show."""
@@ -298,7 +300,7 @@ def predicted(costs: Costs, workers: int, free_cpus: float, *, ahead: int = _PRE
     """
     if not workers:
         return costs.rest + costs.cpu + costs.blocked
-    loop = costs.rest + _DELIVERY_S
+    loop = costs.rest + _DELIVERY_S if costs.delivered is None else costs.delivered
     made = [(costs.cpu + costs.blocked) * each for each in costs.each]
     return max(_in_order(made, workers, ahead, loop, costs.epoch), (loop + costs.cpu) / free_cpus)
 

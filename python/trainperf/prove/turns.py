@@ -9,9 +9,13 @@ turns cannot tell, whether it is the same training, a trial of its own still doe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import multiprocessing
+import pickle
 import statistics
+import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -19,16 +23,18 @@ from typing import Any
 from trainperf.hooks.patch import AnyFunction
 from trainperf.prove.sequential import LEAST_GAIN, MAX_TURNS, judge
 
-# What a policy yields: a number of workers, OWN, or None for batches that take no time. It is sent milliseconds of a
-# step.
+# What a policy yields: a number of workers, OWN, DELIVERED, or None for batches that take no time. It is sent
+# milliseconds of a step.
 Policy = Generator[int | None, float, dict[str, Any]]
 
 OWN = -1  # as many workers as the loader has
+DELIVERED = -2  # batches that take no time, from workers
 FEWEST_STEPS = 8  # of a stretch
 _SECONDS = 0.4  # of one, at least
 _SETTLES_S = 0.1  # what storage read ahead while nobody asked, between two stretches, is used up
 _CACHED = 8  # batches
 _PREFETCH = 2  # batches of each worker, by default
+_DELIVERING = 2  # workers: one might take longer to pass a large batch on than the loop to train with it
 _AGAIN = (0.3, 0.15, 0.08)  # above the best: near enough to be measured once more; a pass for each
 
 
@@ -62,6 +68,18 @@ class Turns:
 
     def next(self, loader: Any, original: AnyFunction) -> Any:
         """A batch; None when the turns are over. `original`: the iterator's __next__. Raises what the loader does."""
+        try:
+            return self._next(loader, original)
+        except Exception as error:
+            if self._workers != DELIVERED:
+                raise
+            try:
+                self._policy.throw(error)
+            except StopIteration as end:
+                self.found = end.value
+            return None
+
+    def _next(self, loader: Any, original: AnyFunction) -> Any:
         now = time.perf_counter()
         if self._stretch is not None and not self._stretch.is_over(now):
             return self._stretch.next()
@@ -75,15 +93,22 @@ class Turns:
         except StopIteration as end:
             self.found = end.value
             return None
-        if self._workers == OWN:
-            self._workers = loader.num_workers
-        workers, began = self._workers or 0, time.perf_counter()
+        self._stretch = self._begun(loader, original)
+        return self._stretch.next()
+
+    def _begun(self, loader: Any, original: AnyFunction) -> _Stretch:
+        began = time.perf_counter()
+        if self._workers is None:
+            return _Stretch(_Cached(self._cache), 0, self._whole or 1, self._whole or 1, began)
+        if self._workers == DELIVERED:
+            delivered = _Delivered(self._cache, loader, original)
+            return _Stretch(delivered, _DELIVERING, 1 + _DELIVERING * _PREFETCH, _DELIVERING, began)
+        workers = loader.num_workers if self._workers == OWN else self._workers
         kept = loader.persistent_workers if workers == loader.num_workers else self._persistent
-        source = _Cached(self._cache) if self._workers is None else _Loader(loader, original, workers, keeps=kept)
+        source = _Loader(loader, original, workers, keeps=kept)
         ahead = 1 + workers * int(getattr(loader, "prefetch_factor", None) or _PREFETCH)
         # Workers that take equally long deliver in bursts.
-        self._stretch = _Stretch(source, workers, self._whole or ahead, self._whole or max(1, workers), began)
-        return self._stretch.next()
+        return _Stretch(source, workers, self._whole or ahead, self._whole or max(1, workers), began)
 
 
 class _Cached:
@@ -137,10 +162,60 @@ class _Loader:
             end()
 
 
+class _Delivered:
+    """A source of batches that workers have at hand: the loop's step with what it costs to take them from a process."""
+
+    def __init__(self, batches: Sequence[Any], loader: Any, original: AnyFunction) -> None:
+        """Raises what is wrong with batches that no other process can be sent: a worker would say nothing."""
+        pickle.dumps(batches[0])
+        self._original = original
+        own = vars(loader)
+        before = dict(own)
+        own.update(
+            num_workers=_DELIVERING,
+            prefetch_factor=_PREFETCH,
+            persistent_workers=False,
+            dataset=_Again(batches),
+            sampler=range(sys.maxsize),
+            batch_sampler=None,
+            collate_fn=_itself,
+            worker_init_fn=None,
+            _dataset_kind=0,
+            _DataLoader__multiprocessing_context=multiprocessing.get_context("fork"),
+        )
+        try:
+            self._iterator = loader._get_iterator()
+        finally:
+            own.clear()
+            own.update(before)
+
+    def take(self) -> Any:
+        return self._original(self._iterator)
+
+    def close(self) -> None:
+        self._iterator._shutdown_workers()
+
+
+class _Again:
+    """A dataset of batches that are there."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self._batches = batches
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batches[index % len(self._batches)]
+
+
+def _itself(batch: Any) -> Any:
+    return batch
+
+
 class _Stretch:
     """From the start of the workers, which is measured by itself, to enough steps that wait for none of it."""
 
-    def __init__(self, source: _Cached | _Loader, workers: int, ahead: int, period: int, began: float) -> None:
+    def __init__(
+        self, source: _Cached | _Loader | _Delivered, workers: int, ahead: int, period: int, began: float
+    ) -> None:
         """`ahead`: batches before those that are measured, which are a multiple of `period`. `began`: before `source`
         was made."""
         self._source = source
@@ -184,9 +259,12 @@ class _Stretch:
 
 
 def floor() -> Policy:
-    """The step with batches that take no time, and as it is."""
-    floor_ms = yield None
-    return {"floor_ms": floor_ms, "own_ms": (yield OWN)}
+    """The step with batches that take no time, as it is, and with batches that workers have at hand: None where none
+    can deliver them."""
+    found: dict[str, Any] = {"floor_ms": (yield None), "own_ms": (yield OWN), "delivered_ms": None}
+    with contextlib.suppress(Exception):  # which the batches of the script's own workers may meet too, and then tell
+        found["delivered_ms"] = yield DELIVERED
+    return found
 
 
 def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float) -> Policy:
