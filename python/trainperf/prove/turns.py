@@ -268,8 +268,9 @@ def floor() -> Policy:
 
 
 def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float, seconds: float) -> Policy:
-    """Measures `first`, and `more` until two in a row do not help; again those near the best; then the fewest workers
-    within 2 % of the best, as paired() does. Returns the milliseconds of each, the best, and the pairs.
+    """Measures `first`, and `more` until two in a row help by less than 2 %; the best again, and those near it with
+    fewer workers; then the fewest within 2 % of the best, as paired() does. Returns the milliseconds of each, the best,
+    and the pairs.
     """
     began = time.monotonic()
     ms: dict[int, list[float]] = {}
@@ -280,12 +281,14 @@ def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float,
     for workers in (now, *first):
         ms[workers] = [(yield workers)]
     for workers in more:
-        if min(ms, key=mean) not in sorted(ms)[-2:] or time.monotonic() - began > seconds / 2:
+        fewer = min((mean(w) for w in sorted(ms)[:-2]), default=math.inf)
+        if fewer <= (1 + LEAST_GAIN) * min(map(mean, ms)) or time.monotonic() - began > seconds / 2:
             break
         ms[workers] = [(yield workers)]
     for number, near in enumerate(_AGAIN):
         for workers in sorted(ms, reverse=number % 2 == 0):  # in both directions, as the machine's speed drifts
-            if mean(workers) > (1 + near) * min(map(mean, ms)) and (workers != now or number):
+            best = min(ms, key=mean)
+            if (mean(workers) > (1 + near) * mean(best) or workers > best) and (workers != now or number):
                 continue
             if number and time.monotonic() - began > seconds / 2:
                 break
