@@ -217,7 +217,8 @@ def test_compiling_again_and_again(make: Make, every: int, variant: str) -> None
         if compiles:
             file.span("compile", compiles, step=step)
     (f,) = (f for f in said(file).findings if f.id == "TP402")
-    assert (f.variant, f.severity, f.fix_share) == (variant, "warning", 1.0)
+    assert (f.variant, f.severity) == (variant, "warning")
+    assert f.fix_share == pytest.approx(5 / 6)  # it has to compile once
 
 
 def test_the_first_validation_compiles_a_graph_of_its_own(make: Make) -> None:

@@ -342,8 +342,14 @@ def compile_warmup(facts: Facts, limits: Limits) -> Outcome:
             "command": facts.command("TORCH_LOGS=recompiles"),
         },
         affected=steps,
-        saves=Saves(share=1.0 if often else late_ns / total),
+        saves=Saves(share=(_after_the_first_ns(spans, total) if often else late_ns) / total),
     )
+
+
+def _after_the_first_ns(spans: Sequence[Span], total: int) -> int:
+    """Without the first step that compiles, as once it has to."""
+    first = min((s.step for s in spans if s.step >= 0), default=0)
+    return max(0, total - sum(s.end_ns - s.start_ns for s in spans if s.step <= first))
 
 
 def _late(facts: Facts, spans: Sequence[Span]) -> list[int]:
