@@ -146,6 +146,30 @@ def test_momentum_that_is_denormal_is_named(watch: Watch) -> None:
     assert optimizer.state[table.weight]["exp_avg"][0, 0] == torch.tensor(TINY)
 
 
+@pytest.mark.usefixtures("slow_here")
+@pytest.mark.parametrize("where", ["weights", "inputs"])
+def test_a_layer_that_computes_no_numbers_is_not_timed(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    net, inputs = Net(), torch.full((64, 256), TINY)
+    with torch.no_grad():
+        if where == "weights":
+            net.fc1.weight.fill_(float("nan"))
+        else:
+            inputs[::3] = float("inf")
+    monkeypatch.setattr(denormals, "_saved_by_zeros", lambda call, args: 0.9)
+    found = watch.look(lambda: net(inputs))
+    assert (found["forward"], found["backward"], found["seen"]) == (0.0, 0.0, NONE)
+
+
+def test_a_layer_that_is_slow_the_first_time_only_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = iter([0.6e-3, 0.2e-3, 0.2e-3])  # once, with zeros, and again
+    monkeypatch.setattr(denormals, "_least", lambda work, times: next(took))
+    layer, inputs = nn.Linear(256, 256), torch.full((64, 256), TINY)
+    assert denormals._saved_by_zeros(denormals._Call(layer, layer, 0.5e-3), (inputs,)) == 0.0
+    assert next(took, None) is None
+
+
 def test_looks_cost_no_more_than_their_share(watch: Watch) -> None:
     net = Net()
     watch.look(lambda: net(torch.ones(64, 256)))

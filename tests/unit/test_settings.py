@@ -239,6 +239,11 @@ def test_an_optimizer_saves_no_more_than_multiplications_do(make: Make, ns: int,
     f = next(f for f in said(with_denormals(make, cells, optimizer=0.8, optimizer_ns=ns)).findings if f.id == "TP315")
     assert (f.variant, f.cost_ms_per_step, f.params["most"]) == ("in_optimizer", ms, "exp_avg of Adam")
     assert f.claims == {("optimizer", "native"): round(ms * 1e8)}
+    assert "layers" not in f.confidence_why  # none was run for it
+    both = {**cells, ("forward", "native"): 3.0}
+    f = next(f for f in said(with_denormals(make, both, forward=0.5, optimizer=0.8, optimizer_ns=ns)).findings)
+    assert f.params["model"] and f.params["optimizer"]
+    assert "running layers again, and multiplying" in f.confidence_why
 
 
 def test_denormals_that_cost_little_are_no_finding(make: Make) -> None:

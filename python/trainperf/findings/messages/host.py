@@ -468,7 +468,9 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
-    "by_layers_again": "running layers again with zeros for denormals",
+    "timed_in_model": "running layers again with zeros for denormals",
+    "timed_in_optimizer": "multiplying the optimizer's tensors with and without denormals",
+    "timed_in_both": "running layers again, and multiplying the optimizer's tensors, with zeros for denormals",
     "optimizer_fused": "torch.optim.{name}(..., fused=True)  # or a larger batch",
     "optimizer_foreach": "torch.optim.{name}(..., foreach=True)  # or a larger batch",
     "optimizer_as_it_is": "# a larger batch, or gradient accumulation: fewer optimizer steps",

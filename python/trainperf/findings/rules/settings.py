@@ -421,7 +421,7 @@ def denormals(facts: Facts, limits: Limits) -> Outcome:
                 {"what": what, "share": Share(share)} for of in found.seen.values() for what, share in of.items()
             ),
         },
-        sure=Sure(tier=Said("by_layers_again")),
+        sure=Sure(tier=Said("timed_in_both" if model and optimizer else f"timed_{variant}")),
         saves=Saves(about=True),
     )
 
