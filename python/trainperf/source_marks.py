@@ -1,5 +1,6 @@
 """Places in the user's source that a finding can say more of: loops over weights, one by one, and what they do to each;
-files of text that are written anew; calls of a database that leave no frame of Python's; and who locks a file."""
+tensors made item by item; arrays that are copied whole to grow; files of text that are written anew; calls of a
+database that leave no frame of Python's; and who locks a file."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ _LOOPS = (ast.For, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _OF_WEIGHTS = {"parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "grad", "param_groups"}
 _DATABASES = {"sqlite3", "duckdb", "psycopg", "psycopg2", "MySQLdb", "mysql", "pyodbc", "oracledb"}
 _ASK_DATABASE = {"execute", "executemany", "executescript", "commit", "fetchone", "fetchmany", "fetchall"}
+_JOINS = {"concatenate", "concat", "cat", "stack", "vstack", "hstack", "dstack", "column_stack", "row_stack"}
+_CONVERTS = {"tensor", "as_tensor", "from_numpy", "FloatTensor", "LongTensor"}
 _STATISTICS = {"norm", "mean", "std", "var", "abs", "max", "min", "sum", "pow", "square"}
 
 
@@ -45,13 +48,15 @@ def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
     for node in ast.walk(tree):
         kind = ""
         if isinstance(node, _LOOPS):
-            kind = _kind(node)
+            kind = _kind(node) or ("convert" if _converts(node) else "")
         elif isinstance(node, (ast.With, ast.Call)) and _rewrites(node):
             kind = "rewrite"
         elif uses_database and isinstance(node, (ast.With, ast.Call)) and _asks_database(node):
             kind = "database"
         elif isinstance(node, ast.Call) and _locks_file(node):
             kind = "file_lock"
+        elif isinstance(node, ast.Assign) and _joins_to_itself(node):
+            kind = "join"
         if kind and isinstance(node, (ast.stmt, ast.expr)):
             yield node.lineno, node.end_lineno or node.lineno, kind
 
@@ -138,6 +143,26 @@ def _locks_file(call: ast.Call) -> bool:
     """`fcntl.flock(file, fcntl.LOCK_EX)`, not what unlocks it."""
     name = call.func.id if isinstance(call.func, ast.Name) else _method(call)
     return name in ("flock", "lockf") and "LOCK_UN" not in _words(list(call.args))
+
+
+def _joins_to_itself(node: ast.Assign) -> bool:
+    """`self.rows = np.concatenate([self.rows, new])`, `rows = np.append(rows, new)`: not of a list's append."""
+    call = node.value
+    if not isinstance(call, ast.Call) or not call.args:
+        return False
+    name = call.func.id if isinstance(call.func, ast.Name) else _method(call)
+    if name not in _JOINS and not (name in ("append", "insert") and len(call.args) > 1):
+        return False
+    first = call.args[0]
+    parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+    return any(ast.unparse(target) == ast.unparse(part) for target in node.targets for part in parts)
+
+
+def _converts(loop: ast.AST) -> bool:
+    """`[torch.tensor(row) for row in rows]`."""
+    if isinstance(loop, ast.For):
+        return False  # it may go over batches
+    return any(_method(n) in _CONVERTS for value in _parts(loop)[1] for n in ast.walk(value))
 
 
 def _opens_to_write(call: ast.Call) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from runfiles import RunFile
@@ -167,6 +169,15 @@ def test_a_helper_is_named_with_its_caller_and_sent_only_where_it_can_go(
     f = only(file)
     assert f.id == "TP302" and f.params["place"] == "spin (base.py:9) called by slow_update (train.py:20)"
     assert advice(f) == fix
+
+
+@pytest.mark.parametrize("line", [9, 10])
+def test_tensors_made_item_by_item_are_to_be_converted_at_once(make: Make, line: int) -> None:
+    file = make(source_marks=json.dumps({TRAIN: [[9, 9, "convert"]]})).steps(100, python=7.0, compute=3.0)
+    file.detail("sample", 690, state="python", stack=file.stack(f"{TRAIN}:{line} to_batch"))
+    f = only(file)
+    assert (f.id, advice(f)) == ("TP302", "anywhere")
+    assert ("np.stack(rows)" in f.fix.splitlines()[0]) == (line == 9)
 
 
 def transfers(make: Make, mechanism: str = "python", **options: str) -> RunFile:

@@ -563,6 +563,7 @@ def library_call(stack: Sequence[Frame], at: frames.FrameLike) -> str:
 # -- what the source says of a place: a loop over weights, a file that is written anew, a file that is locked; and which
 # functions keep a log
 
+_BESIDE_OTHERS = frozenset({"join", "convert"})
 _FUSED = frozenset({"lerp", "copy", "clip", "clip_value", "decay", "scale", "update", "statistics"})
 # Of a library's function, or where the source was not read, the name tells.
 _AVERAGE = re.compile(r"(^|_)(ema|momentum|polyak|soft_update|moving_average|follow_teacher)(_|$)", re.I)
@@ -584,6 +585,16 @@ def fused(facts: Places, spot: Spot) -> Said | None:
 def rewrites(facts: Places, spot: Spot) -> bool:
     """It is where a file of text is written from its beginning."""
     return _kind(facts, spot) == "rewrite"
+
+
+def joins_to_itself(facts: Places, spot: Spot) -> bool:
+    """Its line copies an array, a tensor or a table whole to add to it."""
+    return _kind_at(_recorded(facts), spot.frame, among=("join",)) == "join"
+
+
+def converts_items(facts: Places, spot: Spot) -> bool:
+    """Its line makes a tensor of each item."""
+    return _kind_at(_recorded(facts), spot.frame, among=("convert",)) == "convert"
 
 
 def asks_database(facts: Places, spot: Spot) -> bool:
@@ -627,9 +638,10 @@ def _loops(read: object) -> list[tuple[int, int, str]]:
     ]
 
 
-def _kind_at(lines: Mapping[str, Any], frame: FrameLike) -> str:
-    """Of the innermost loop that the line is in."""
+def _kind_at(lines: Mapping[str, Any], frame: FrameLike, among: Sequence[str] = ()) -> str:
+    """Of the innermost loop that the line is in; those that stand on a line beside others are asked for by name."""
     name = os.path.basename(frame.file)
     loops = lines.get(frame.file) or next((v for f, v in lines.items() if os.path.basename(f) == name), ())
-    around = [(last - first, kind) for first, last, kind in loops if first <= frame.line <= last]
+    kinds = [(last - first, kind) for first, last, kind in loops if first <= frame.line <= last]
+    around = [(size, kind) for size, kind in kinds if (kind in among if among else kind not in _BESIDE_OTHERS)]
     return str(min(around)[1]) if around else ""

@@ -124,6 +124,7 @@ _PYTHON: Final = Message(
 )
 _OF_A_LOSS: Final = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs\n"
 _IF_LOSS: Final = f"[[loss?{_OF_A_LOSS}]]"
+_CONVERT: Final = "batch = torch.from_numpy(np.stack(rows))  # convert all rows at once, not one tensor per item\n"
 _IN_TENSORS: Final = "do it by a few tensor operations"
 
 # -- native code
@@ -610,8 +611,8 @@ TEXTS: Final = {
     "pool.submit(postprocess, output.cpu().numpy())",
     "after_the_model": f"{_IF_LOSS}{_SELDOM_OR.format('vectorize it, in tensors; search by a set or dict')}",
     "before_the_model": f"{_IF_LOSS}{{batch}}\n# if every step needs it: vectorize it, in tensor operations\n{_SELDOM}",
-    "anywhere": f"{_IF_LOSS}{_OF_WEIGHTS}# compute metrics every N steps; make the batch in a DataLoader worker; "
-    f"vectorize the rest, in tensors\n{_IF_SELDOM}",
+    "anywhere": f"{_IF_LOSS}[[converts?{_CONVERT}]]{_OF_WEIGHTS}# compute metrics every N steps; make the batch in a "
+    f"DataLoader worker; vectorize the rest, in tensors\n{_IF_SELDOM}",
     "in_workers": "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
     # Without a DataLoader, as where a replay buffer is sampled, there is no worker to do it.
     "by_indexing": "# compute once, before the loop, what stays the same; the rest without a loop over samples: "

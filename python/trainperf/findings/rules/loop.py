@@ -133,6 +133,7 @@ def _python_told_as(facts: Facts, mine: OwnCode, affected: Affected) -> _Told:
         "loss": own_code.computes_loss(facts, mine, top),
         "batch": _batch(facts),
         "weights": elsewhere == "anywhere" and own_code.works_on_weights(facts, seen),
+        "converts": places.converts_items(facts, top),
     }
     return _Told("runs", {**when, "fix": fix or Said(elsewhere, words)})
 
