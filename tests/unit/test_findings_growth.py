@@ -134,6 +134,27 @@ def test_a_log_that_is_rewritten_whole_is_to_be_appended_to(make: Make) -> None:
     assert f.params["function"] == "History.save" and f.params["rise_ms"] == pytest.approx(0.05, rel=0.05)
 
 
+@pytest.mark.parametrize("kind", ["join", "other"])
+@pytest.mark.parametrize("at_first", [0.8, 5.0])
+def test_an_array_that_is_copied_to_grow_is_told_once(make: Make, kind: str, at_first: float) -> None:
+    """TP404 tells what it takes above the first steps; what it takes from these on is left to TP310, which names
+    whatever takes more than that."""
+    file = make(source_marks=json.dumps({TRAIN: [[21, 21, kind]]}))
+    push, other = (file.stack(f"{TRAIN}:{at}", f"{TRAIN}:60 main") for at in ("21 Memory.push", "31 metrics"))
+    for step in range(320):
+        file.step({("other", "native"): at_first + step / 40 + 3.0, FORWARD: 3.0, BACKWARD: 6.0})
+    for section in range(40):  # of eight steps
+        ms = sum(at_first + step / 40 for step in range(8 * section, 8 * section + 8))
+        for stack, part in ((push, ms), (other, 24.0)):
+            file.detail("sample", part, phase="other", state="native", stack=stack, section=section, count=3)
+    found = {f.id: f for f in said(file).findings}
+    grows, rest = found["TP404"], found["TP310"]
+    assert grows.variant == ("copied_to_grow" if kind == "join" else "function") and grows.where == "train.py:21"
+    assert rest.where == ("train.py:21" if at_first > 3.0 else "train.py:31")
+    both = 320 * (at_first + 4.0 + 3.0) * 1e6
+    assert grows.cost_ns + rest.cost_ns == pytest.approx(both, rel=0.02)  # all that the two take, and no more
+
+
 def test_what_grows_in_some_of_the_steps_only(make: Make) -> None:
     """A table that is written again at every tenth step."""
     file = make()

@@ -94,7 +94,7 @@ def _claim(facts: Facts, rule: Rule, finding: Finding, tellers: Sequence[str]) -
     regraded = _regraded(facts, rule, finding, left)
     if regraded is None:
         return None
-    facts.ledger.take(left)
+    facts.ledger.take(left, finding.of_functions)
     # Once is no rate.
     once = regraded != "info" and finding.steps_affected == 1 < facts.steps and facts.is_short
     waits_apart = _waits_apart(facts, finding, left)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from trainperf.findings.model import Cell, Finding
+from trainperf.findings.model import Cell, Finding, FunctionInPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Ledger:
         self._host = dict(host)
         self._idle = dict(idle) if idle is not None else None
         self._cause_of = cause_of
+        self._of_functions: defaultdict[FunctionInPhase, int] = defaultdict(int)
         self._whole_host = self._by_cause(host)
         self._whole_idle = dict(idle or {})
 
@@ -46,6 +47,11 @@ class Ledger:
 
     def left(self, cell: Cell) -> int:
         return self._host.get(cell, 0)
+
+    def told_of(self, function: tuple[str, str], phase: str) -> int:
+        """What findings have told of the time of a function of the user's in a phase, in whatever mechanism: cells do
+        not tell whose their time was."""
+        return self._of_functions.get((function, phase), 0)
 
     def idle(self, causes: Iterable[str]) -> dict[str, int]:
         """The device's idleness for these causes that nobody has told; empty without a device."""
@@ -66,7 +72,9 @@ class Ledger:
         exposed = finding.exposed_ns
         return Share(claims, idle, sum(idle.values()) + exposed, sum(wanted.values()) + exposed, True)
 
-    def take(self, share: Share) -> None:
+    def take(self, share: Share, of_functions: Mapping[FunctionInPhase, int]) -> None:
+        for function, ns in of_functions.items():
+            self._of_functions[function] += ns
         for cell, ns in share.claims.items():
             self._host[cell] -= ns
         for cause, ns in (share.idle or {}).items():

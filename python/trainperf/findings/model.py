@@ -14,6 +14,7 @@ Role = Literal["cost", "locator", "once"]
 # Of a run among the ranks of its job, by the files of all: the others wait for it; none waits for another; not known.
 Standing = Literal["late", "even", ""]
 Cell = tuple[str, str]  # (phase, mechanism)
+FunctionInPhase = tuple[tuple[str, str], str]  # ((file, function), phase)
 # What is put into a message: numbers of text.py, names, places, what is Said; rows of them for lines that repeat; None:
 # not known.
 Param: TypeAlias = (
@@ -61,6 +62,8 @@ class Claim:
     idle: Mapping[str, int] | None = None  # how long it idled for this, by cause; None: in proportion to `cells`
     exposed_ns: int = 0  # device time that nothing hid: copies, collectives
     by_device: bool = True  # the cost is what the device lost; False: wall time, whatever the device did
+    # Of a part of what functions of the user's take, by (file, function) and phase: their samples tell so much less.
+    of_functions: Mapping[FunctionInPhase, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class Finding:
     exposed_ns: int = 0  # device time that nothing hid: copies, collectives
     idle_claims: Mapping[str, int] | None = field(default=None, repr=False)  # by cause; None: in proportion to `claims`
     by_device: bool = True  # its cost is what the device lost by it; False: wall time, whatever the device did
+    of_functions: Mapping[FunctionInPhase, int] = field(default_factory=dict, repr=False)
     tells_idle: bool = False  # its evidence says so
 
     @property

@@ -428,7 +428,18 @@ def _functions(facts: Facts, native_where: dict[Cell, Keeps]) -> OfFunctions:
         each = facts.matrix[cell] / max(1, _stood_for(facts, samples, kept))
         for d in kept:
             functions.setdefault(facts.labelled(d).function, []).append((cell, d, d.ns * each))
-    return functions
+    return {function: _untold(facts, function, parts) for function, parts in functions.items()}
+
+
+def _untold(facts: Facts, function: Function, parts: Parts) -> Parts:
+    """Less what a finding has told of the function: in proportion, of each of its samples."""
+    phases = {phase for (phase, _), _, _ in parts}
+    whole = {phase: sum(ns for (of, _), _, ns in parts if of == phase) for phase in phases}
+    told = {phase: min(1.0, facts.ledger.told_of(function, phase) / max(1.0, ns)) for phase, ns in whole.items()}
+    if not any(told.values()):
+        return parts
+    left = {phase: 1 - share for phase, share in told.items()}
+    return [(cell, replace(d, ns=round(d.ns * left[cell[0]])), ns * left[cell[0]]) for cell, d, ns in parts]
 
 
 def _stood_for(facts: Facts, samples: Sequence[Detail], kept: Sequence[Detail]) -> int:

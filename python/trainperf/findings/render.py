@@ -64,6 +64,7 @@ def finding(facts: Facts, rule: Rule, d: Diagnosis) -> Finding:
             idle_claims=claim.idle,
             exposed_ns=claim.exposed_ns,
             by_device=claim.by_device,
+            of_functions=claim.of_functions,
             by_others=d.by_others,
             fix_share=d.saves.share,
             saves_more=d.saves.more,

@@ -32,6 +32,11 @@ _HISTORY: Final = (
     "total += value; best = min(best, value)  # a running result, instead of a pass over the history\n"
     "recent = collections.deque(maxlen=100)  # drops older steps: only if they are not needed"
 )
+_IN_PLACE: Final = (
+    "rows = np.empty((capacity, width), np.float32)  # once, before the loop; when full, one of twice the size\n"
+    "rows[n : n + len(new)] = new; n += len(new)  # writes in place, and rows[:n] is no copy\n"
+    "# or append to a list, and join it once when it is read (np.concatenate, torch.cat, pandas.concat)"
+)
 _GRAPH: Final = (
     "total += loss.detach()  # summed or listed losses keep every graph; recurrent state: state = "
     "state.detach()\n"
@@ -104,6 +109,11 @@ MESSAGES: Final[Messages] = {
             title="{function} takes {rise_ms:.2g} ms longer at each step: it rewrites its whole log",
             why="{place_and_caller} rewrites every row so far, not just the new one",
             fix=APPEND,
+        ),
+        "copied_to_grow": _GROWS.but(
+            title="{function} takes {rise_ms:.2g} ms longer at each step: it copies all of its data to add to it",
+            why="{place_and_caller} copies the whole array, tensor or table to add to it, and it grows",
+            fix=_IN_PLACE,
         ),
         "function_in_backward": _GROWS.but(
             why="{place} runs in backward, more often or for longer at each step",

@@ -308,16 +308,19 @@ def growing_step(facts: Facts, limits: Limits) -> Outcome:
     if mine.inputs or _waits_for_gpu(mine):
         return _larger_inputs(facts, mine)
     top = mine.phases[0]
-    spot = _grown_most(facts, top)
+    rises = grown_spots(facts, top.phase)
+    spot = _grown_most(facts, rises)
     suspect = _suspect(facts) if top.phase == "backward" and spot is None else None
     claims: dict[Cell, int] = {}
     for phase in mine.phases:
         claims |= phase.claims
     fix = f"growth_fix_{top.phase}" if top.phase in _FIXED else "growth_fix_other"
+    grew = sum(top.claims.values())
+    told = {(function_of(s.frame), top.phase): int(part * grew) for s, part in rises}
     return Diagnosis(
         variant=_variant(facts, top, spot, suspect),
         severity=severity,
-        claim=Claim(facts.main_cause(claims), claims, by_device=False),
+        claim=Claim(facts.main_cause(claims), claims, by_device=False, of_functions=told),
         params={
             **_growth_params(facts, mine),
             "phase": _in_words(top),
@@ -339,6 +342,8 @@ def _variant(facts: Facts, top: Growth, spot: Spot | None, suspect: Spot | None)
             return "function_in_backward"
         if places.rewrites(facts, spot):
             return "rewritten_log"
+        if places.joins_to_itself(facts, spot):
+            return "copied_to_grow"
         # Which of these phases it is tells little.
         return "function" if top.phase in ("forward", "other") else "function_in_phase"
     if top.phase == "backward":
@@ -389,9 +394,9 @@ def _waits_for_gpu(grown: Grown) -> bool:
     return waits >= limit("half_share") * grown.excess_ns
 
 
-def _grown_most(facts: Facts, top: Growth) -> Spot | None:
+def _grown_most(facts: Facts, rises: Sequence[tuple[Spot, float]]) -> Spot | None:
     """The function that has most of the rise. Of one that writes all rows so far again it is known why it grows."""
-    grew = [(s, part) for s, part in grown_spots(facts, top.phase) if not _calls_backward(facts, s)]
+    grew = [(s, part) for s, part in rises if not _calls_backward(facts, s)]
     mine = [s for s, part in grew if part >= limit("half_share")]
     return next(iter(mine), None) or next((s for s, _ in grew[:1] if places.rewrites(facts, s)), None)
 
