@@ -232,7 +232,7 @@ void Collector::ChangeCudaTier() {
     return;
   }
   const int64_t from_ns = NowNs();
-  RunOnOurThread([this] { device_.Change(); });
+  if (!device_.SwitchWindow()) RunOnOurThread([this] { device_.Change(); });
   device_.ChangeTook(NowNs() - from_ns);
 }
 

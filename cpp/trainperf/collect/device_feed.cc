@@ -43,6 +43,7 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
     writer_->SetTier("cuda", "off", std::string(tracer.status().message()));
     return false;
   }
+  const std::lock_guard<std::mutex> lock(switching_);
   tracer_ = *std::move(tracer);
   launches_.resize(kLaunches);
   judged_ns_ = drained_ns_ = NowNs();
@@ -57,7 +58,9 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
 
 void DeviceFeed::Pause() {
   if (tracer_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(switching_);
   const int64_t now_ns = NowNs();
+  TakeSwitches();
   SafePoints::SetDue(SafePoints::kNever);
   tracer_->Pause(&batch_);
   SetBlind(true, now_ns);
@@ -66,19 +69,21 @@ void DeviceFeed::Pause() {
 
 void DeviceFeed::Resume() {
   if (tracer_ == nullptr) return;
-  if (windows_) tracer_->SetTier(CudaTier::kFull);  // takes effect as it resumes
+  const std::lock_guard<std::mutex> lock(switching_);
   tracer_->Resume();
   const int64_t now_ns = NowNs();
   if (tracer_->running()) SetBlind(false, now_ns);
   if (windows_ && tracer_->running()) {
     if (!windows_->tracing()) windows_on_ns_.push_back(now_ns);
     windows_->Restart(now_ns, SafePoints::passed(), CostNs());
+    work_traced_ = true;
   }
   WriteTier();
 }
 
 void DeviceFeed::Abandon() {
   if (tracer_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(switching_);
   SafePoints::SetDue(SafePoints::kNever);
   try {
     tracer_->Stop(&batch_);
@@ -118,6 +123,8 @@ std::string DeviceFeed::WhyLess() const {
 int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events) {
   if (tracer_ == nullptr) return host_watermark_ns;
   const int64_t cpu_before = ThreadCpuNs();
+  const std::lock_guard<std::mutex> lock(switching_);
+  TakeSwitches();
   if (last) {
     SafePoints::SetDue(SafePoints::kNever);
     tracer_->Stop(&batch_);
@@ -289,24 +296,42 @@ void DeviceFeed::Change() {
     SafePoints::SetDue(SafePoints::kNever);
   } else if (tier_due_) {
     ChangeTier();
-  } else if (windows_ && SafePoints::IsDue()) {
-    SwitchWindow();
   }
 }
 
-void DeviceFeed::SwitchWindow() {
-  const bool was = windows_->tracing();
-  const bool on = windows_->Switch(NowNs(), SafePoints::passed(), CostNs());
-  SafePoints::SetDue(windows_->due());
-  if (on == was) return;
-  if (!on) timeline_->BeginUntraced(NowNs());
-  tracer_->SetTier(on ? CudaTier::kFull : CudaTier::kSync);
-  if (!on) {
-    WriteTier();
-    return;
+bool DeviceFeed::SwitchWindow() {
+  if (tier_due_) return false;
+  const std::unique_lock<std::mutex> lock(switching_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // the next safe point will do
+  if (!windows_ || !tracer_->running()) {
+    SafePoints::SetDue(SafePoints::kNever);
+    return true;
   }
-  windows_on_ns_.push_back(NowNs());
-  if (windows_on_ns_.size() > kMostWindows) windows_on_ns_.pop_front();
+  if (!SafePoints::IsDue()) return true;
+  const bool on = !work_traced_;
+  const int64_t before_ns = NowNs();
+  absl::Status status = tracer_->TraceWork(on);
+  const int64_t passed = SafePoints::passed();
+  // Of work, what is launched from here on is seen; or what was launched until here was.
+  switches_.push_back({on ? NowNs() : before_ns, passed, on, std::move(status)});
+  work_traced_ = on;
+  SafePoints::SetDue(on ? passed + window_steps_ : SafePoints::kNever);
+  return true;
+}
+
+// Nothing that the host did since was fed yet.
+void DeviceFeed::TakeSwitches() {
+  for (const Switch& done : switches_) {
+    windows_->Switched(done.ns, done.passed);
+    if (!done.status.ok()) tracer_->GiveUp(done.status);
+    if (!done.on) {
+      timeline_->BeginUntraced(done.ns);
+      continue;
+    }
+    windows_on_ns_.push_back(done.ns);
+    if (windows_on_ns_.size() > kMostWindows) windows_on_ns_.pop_front();
+  }
+  switches_.clear();
 }
 
 void DeviceFeed::PlanWindow(int64_t now_ns) {
@@ -316,6 +341,7 @@ void DeviceFeed::PlanWindow(int64_t now_ns) {
     change_told_ns_ = change_ns;
   }
   windows_->Look(now_ns, SafePoints::passed(), CostNs());
+  window_steps_ = windows_->length();
   SafePoints::SetDue(tier_due_ ? SafePoints::passed() : windows_->due());
 }
 
@@ -340,6 +366,8 @@ void DeviceFeed::SawStep(uint32_t flags, int64_t start_ns, bool traced) {
 }
 
 void DeviceFeed::ChangeTier() {
+  const std::lock_guard<std::mutex> lock(switching_);
+  TakeSwitches();
   tier_due_ = false;
   SafePoints::SetDue(SafePoints::kNever);
   const CudaTier tier = windows_ ? CudaTier::kOff : control_.tier();

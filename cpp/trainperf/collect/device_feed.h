@@ -10,7 +10,8 @@
 // in which kernels were not traced, are marked: an idle device and one that was not looked at must not look alike.
 // Where kernels are traced in windows of steps, what runs at a window's begin may have been launched before it: a step
 // counts as traced from the start of the first operation on that was launched in the window.
-// All on the collector's thread.
+// All on the collector's thread, but for SwitchWindow(): waiting for the collector would cost the training thread more
+// than the switch does. What it did is told to the rest at the collector's next look.
 
 #ifndef TRAINPERF_COLLECT_DEVICE_FEED_H_
 #define TRAINPERF_COLLECT_DEVICE_FEED_H_
@@ -19,11 +20,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "trainperf/base/name_table.h"
 #include "trainperf/event/device_op.h"
 #include "trainperf/probe/cuda/call_folder.h"
@@ -61,8 +64,9 @@ class DeviceFeed {
   void EverySecond(int64_t now_ns);
   void SawStep(uint32_t flags, int64_t start_ns, bool traced);  // that closed; StepFlag
   // A change waits for a safe point (safe_points.h), at which the training thread waits for this.
-  bool change_due() const { return tier_due_ || SafePoints::IsDue(); }
   void Change();
+  // On the training thread, at a safe point that is due: begins or ends a window. False: it is the tier that is to change.
+  bool SwitchWindow();
   void ChangeTook(int64_t ns) { change_ns_.fetch_add(ns, std::memory_order_relaxed); }  // that thread's. Thread-safe.
   int64_t CostNs() const;                                                               // of the application's threads
 
@@ -72,8 +76,15 @@ class DeviceFeed {
     int64_t to_ns;
   };
 
+  struct Switch {
+    int64_t ns;
+    int64_t passed;
+    bool on;
+    absl::Status status;
+  };
+
   void ChangeTier();
-  void SwitchWindow();
+  void TakeSwitches();
   void PlanWindow(int64_t now_ns);
   void EndUntraced(const DeviceOp& op);
   bool sees_kernels() const { return tracer_->running() && (windows_ || tracer_->tier() == CudaTier::kFull); }
@@ -97,8 +108,13 @@ class DeviceFeed {
   std::unique_ptr<CudaTracer> tracer_;
   CallFolder folder_;
   TierControl control_;
-  bool tier_due_ = false;
+  std::atomic<bool> tier_due_{false};
   std::optional<TraceWindows> windows_;
+  // Held by the collector where it uses CUPTI or plans; the training thread only tries.
+  std::mutex switching_;
+  bool work_traced_ = true;
+  int64_t window_steps_ = 0;
+  std::vector<Switch> switches_;  // that were not told to the rest yet
   std::deque<int64_t> windows_on_ns_;                    // the last ones
   absl::flat_hash_map<uint32_t, int64_t> traced_again_;  // the last window that is known to have work of a device
   std::atomic<int64_t> change_ns_{0};

@@ -134,7 +134,7 @@ size_t RecordSize(uint32_t kind) {
 
 bool Traced(uint32_t kind, int64_t cbid) {
   const State& state = Get();
-  if (state.kinds.count(kind) == 0) return false;  // also a call that was switched on alone
+  if (!state.kinds[kind]) return false;  // also a call that was switched on alone
   if (cbid < 0) return true;
   const auto& calls = kind == cupti::kKindDriver ? state.driver_calls : state.runtime_calls;
   const auto found = calls.find(static_cast<uint32_t>(cbid));
@@ -153,11 +153,7 @@ bool NewBuffer(Buffer* buffer) {
     if (state.version < cupti::kVersion12_9) ++state.crashes;
     return false;
   }
-  if (state.attributes[cupti::kAttributeZeroedOut] == 0) {
-    memset(buffer->at, 0, buffer->size);
-  } else if (std::any_of(buffer->at, buffer->at + buffer->size, [](uint8_t byte) { return byte != 0; })) {
-    ++state.dirty;
-  }
+  if (state.attributes[cupti::kAttributeZeroedOut] == 0) memset(buffer->at, 0, buffer->size);
   return true;
 }
 
@@ -176,6 +172,9 @@ uint8_t* Put(uint32_t kind, int64_t cbid, Buffer** into) {
     return nullptr;
   }
   uint8_t* at = buffer.at + buffer.used;
+  // Up to where the next one's kind will be, which ends the reading. What nobody uses is not touched, as with the real one.
+  const uint8_t* const next = std::min(at + size + sizeof(cupti::Record), buffer.at + buffer.size);
+  if (std::any_of(static_cast<const uint8_t*>(at), next, [](uint8_t byte) { return byte != 0; })) ++state.dirty;
   memset(at, 0, size);
   reinterpret_cast<cupti::Record*>(at)->kind = kind;
   buffer.used += size;

@@ -54,9 +54,9 @@ void fakecupti_reset() {
   state.other_name.clear();
   state.requested = nullptr;
   state.completed = nullptr;
-  state.kinds.clear();
+  state.kinds.reset();
   state.callback = nullptr;
-  state.called_back.clear();
+  for (auto& calls : state.called_back) calls.reset();
   state.runtime_calls.clear();
   state.driver_calls.clear();
   state.attributes = {{cupti::kAttributePerThreadBuffers, 1}};
@@ -165,7 +165,7 @@ void fakecupti_steal_callbacks(int on) {
     Get().requested = &ThiefRequested;
     Get().completed = &ThiefCompleted;
   } else {
-    Get().kinds.clear();
+    Get().kinds.reset();
     Get().runtime_calls.clear();
     Get().driver_calls.clear();
   }
@@ -311,13 +311,13 @@ int64_t fakecupti_calls(const char* function) {
 
 int fakecupti_kind_enabled(uint32_t kind) {
   const Lock lock(Get().mutex);
-  return Get().kinds.count(kind) != 0;
+  return kind < 64 && Get().kinds[kind];
 }
 
 int fakecupti_call_enabled(int driver, uint32_t cbid) {
   const Lock lock(Get().mutex);
   const int domain = driver != 0 ? cupti::kDriverDomain : cupti::kRuntimeDomain;
-  return Get().called_back.count({domain, cbid}) != 0 ||
+  return Get().called_back[domain][cbid] ||
          fakecupti::Traced(driver != 0 ? cupti::kKindDriver : cupti::kKindRuntime, cbid);
 }
 

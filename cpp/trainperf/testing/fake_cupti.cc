@@ -86,7 +86,7 @@ FAKE_EXPORT int cuptiUnsubscribe(void* subscriber) {
   FAKE_SCRIPTED("cuptiUnsubscribe");
   if (subscriber != &State() || !State().subscribed) ++State().disordered;
   State().subscribed = false;
-  State().called_back.clear();
+  for (auto& calls : State().called_back) calls.reset();
   return 0;
 }
 
@@ -99,11 +99,8 @@ FAKE_EXPORT int cuptiEnableCallback(uint32_t enable, void* subscriber, int domai
     return kInvalidParameter;
   }
   fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().callback_cost_ns);
-  if (enable != 0) {
-    State().called_back.insert({domain, cbid});
-  } else {
-    State().called_back.erase({domain, cbid});
-  }
+  if (domain < 0 || domain > 2 || cbid >= 1024) return kInvalidParameter;
+  State().called_back[domain].set(cbid, enable != 0);
   return 0;
 }
 
@@ -118,9 +115,10 @@ FAKE_EXPORT int cuptiActivityRegisterCallbacks(cupti::BufferRequested requested,
 
 FAKE_EXPORT int cuptiActivityEnable(uint32_t kind) {
   FAKE_SCRIPTED("cuptiActivityEnable");
+  if (kind >= State().kinds.size()) return kInvalidParameter;
   if (State().completed == nullptr) ++State().disordered;  // its records would have nowhere to go
   fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().kind_cost_ns);
-  State().kinds.insert(kind);
+  State().kinds.set(kind);
   if (kind == cupti::kKindRuntime) State().runtime_calls.clear();
   if (kind == cupti::kKindDriver) State().driver_calls.clear();
   return 0;
@@ -128,8 +126,9 @@ FAKE_EXPORT int cuptiActivityEnable(uint32_t kind) {
 
 FAKE_EXPORT int cuptiActivityDisable(uint32_t kind) {
   FAKE_SCRIPTED("cuptiActivityDisable");
+  if (kind >= State().kinds.size()) return kInvalidParameter;
   fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().kind_cost_ns);
-  State().kinds.erase(kind);
+  State().kinds.reset(kind);
   if (kind == cupti::kKindRuntime) State().runtime_calls.clear();
   if (kind == cupti::kKindDriver) State().driver_calls.clear();
   return 0;
@@ -179,7 +178,7 @@ FAKE_EXPORT int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* dropp
 FAKE_EXPORT int cuptiActivitySetAttribute(uint32_t attribute, size_t* size, void* value) {
   FAKE_SCRIPTED("cuptiActivitySetAttribute");
   if (size == nullptr || value == nullptr || *size != 1) return kInvalidParameter;
-  if (attribute == cupti::kAttributePerThreadBuffers && !State().kinds.empty()) ++State().disordered;
+  if (attribute == cupti::kAttributePerThreadBuffers && State().kinds.any()) ++State().disordered;
   State().attributes[attribute] = *static_cast<uint8_t*>(value);
   return 0;
 }

@@ -4,6 +4,7 @@
 #define TRAINPERF_TESTING_FAKE_CUPTI_STATE_H_
 
 #include <atomic>
+#include <bitset>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +12,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "trainperf/probe/cuda/cupti_abi.h"
@@ -51,10 +50,10 @@ struct State {
   trainperf::cupti::BufferRequested requested = nullptr;
   trainperf::cupti::BufferCompleted completed = nullptr;
   bool stolen = false;
-  std::set<uint32_t> kinds;
+  std::bitset<64> kinds;
   trainperf::cupti::Callback callback = nullptr;
   void* callback_user = nullptr;
-  std::set<std::pair<int, uint32_t>> called_back;        // domain and call
+  std::bitset<1024> called_back[3];                      // by domain and call: what is off costs a launch nothing
   std::map<uint32_t, bool> runtime_calls, driver_calls;  // set one by one, since the kind was
   std::map<uint32_t, int> attributes = {{trainperf::cupti::kAttributePerThreadBuffers, 1}};
   uint32_t thread_id_type = 0;

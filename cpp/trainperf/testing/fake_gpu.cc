@@ -78,7 +78,7 @@ class Call {
     const int domain = driver_ != 0 ? cupti::kDriverDomain : cupti::kRuntimeDomain;
     {
       const Lock lock(Get().mutex);
-      if (Get().called_back.count({domain, cbid_}) == 0) return;
+      if (!Get().called_back[domain][cbid_]) return;
       callback = Get().callback;
       user = Get().callback_user;
       // What calls back at both ends is told; that which was within another is not.

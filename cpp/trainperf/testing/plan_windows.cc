@@ -33,7 +33,8 @@ extern "C" __attribute__((visibility("default"))) void fakecupti_plan_windows(do
       looked_ns = now_ns;
       windows.Look(now_ns, step + 1, known_ns());
     }
-    if (step + 1 < windows.due() || windows.Switch(now_ns, step + 1, known_ns()) == on) continue;
+    if (step + 1 < windows.due()) continue;
+    windows.Switched(now_ns, step + 1);
     now_ns += switch_ns;
     spent_ns += switch_ns;
   }

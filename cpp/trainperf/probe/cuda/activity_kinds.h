@@ -21,7 +21,7 @@
 
 namespace trainperf {
 
-// Not thread-safe.
+// Not thread-safe: one caller at a time.
 class ActivityKinds {
  public:
   explicit ActivityKinds(const CuptiApi* api) : api_(api) {}

@@ -323,7 +323,17 @@ void CudaTracer::SetTier(CudaTier tier) {
   if (state_ != State::kRunning) return;
   const absl::Status status = kinds_.Change(tier);
   log_.LookAgain();  // after: who entered a call until then may leave it unseen
-  if (status.ok()) return;
+  if (!status.ok()) GiveUp(status);
+}
+
+absl::Status CudaTracer::TraceWork(bool on) {
+  const absl::Status status = kinds_.Change(on ? CudaTier::kFull : CudaTier::kSync);
+  log_.LookAgain();
+  return status;
+}
+
+void CudaTracer::GiveUp(const absl::Status& status) {
+  if (state_ != State::kRunning) return;
   Restore();
   Fail(std::string(status.message()));
 }

@@ -74,7 +74,10 @@ void TraceWindows::CloseWindow(int64_t now_ns, int64_t passed, int64_t cost_ns) 
   lean_cost_ns_ = cost_ns;
   const double pays_back = std::max(share_ - lean_rate_, share_ / 10);
   const double wait_ns = std::max(-left_ns_, 0.0) / pays_back;
-  due_ = passed + Draw(step_ns_ > 0 ? wait_ns / step_ns_ : 1);
+  // Counted from the window's end, which is by chance. This look is not: after a long step there is always one.
+  const auto rest = static_cast<int64_t>(step_ns_ > 0 ? std::ceil(static_cast<double>(kRestNs) / step_ns_) : 0);
+  const int64_t from = std::max(passed, ended_passed_ + rest);
+  due_ = from + Draw(step_ns_ > 0 ? wait_ns / step_ns_ - static_cast<double>(from - passed) : 1);
   length_ = Length();
   planned_ = true;
 }
@@ -129,27 +132,21 @@ void TraceWindows::Look(int64_t now_ns, int64_t passed, int64_t cost_ns) {
   ComeOutOfTurn(now_ns, passed);
 }
 
-bool TraceWindows::Switch(int64_t now_ns, int64_t passed, int64_t cost_ns) {
-  Account(now_ns, cost_ns);
-  if (passed < due_) return tracing_;
-  if (!tracing_) {
-    tracing_ = true;
+void TraceWindows::Switched(int64_t now_ns, int64_t passed) {
+  tracing_ = !tracing_;
+  if (tracing_) {
     planned_ = false;
     ++windows_;
     begun_passed_ = passed;
-    begun_cost_ns_ = cost_ns;
+    begun_cost_ns_ = accounted_cost_ns_;
     traced_step_ns_ = step_ns_;
     due_ = passed + length_;
-  } else if (!first_ && left_ns_ > kCreditNs / 2) {  // steps cost little by now
-    due_ = passed + Length();
   } else {
-    tracing_ = false;
     if (first_) traced_step_ns_ = step_ns_;
     ended_ns_ = now_ns;
     ended_passed_ = passed;
     due_ = SafePoints::kNever;
   }
-  return tracing_;
 }
 
 void TraceWindows::SwitchTook(int64_t ns) {

@@ -3,8 +3,8 @@
 //   TraceWindows windows(0.005, seed, now_ns, passed);
 //   windows.SawStep(kind_bits, start_ns, traced);              // of each step that closed
 //   windows.Look(now_ns, passed, cost_ns);                     // ten times a second
-//   SafePoints::SetDue(windows.due());
-//   if (windows.Switch(now_ns, passed, cost_ns)) ...           // at the safe point that is due: trace from here on
+//   SafePoints::SetDue(windows.due());                         // there, tracing is switched
+//   windows.Switched(now_ns, passed);                          // told of it later, before the next look
 //
 // Steps are counted in safe points. Tracing is on at the start, until a credit is spent; where it costs no more than
 // its share, that is for ever. From then on it is on for windows of some steps, as many as are needed for what they
@@ -37,6 +37,7 @@ class TraceWindows {
   static constexpr int64_t kFewestDear = 4;    // of steps that cost more than the credit allows
   static constexpr int64_t kMostSteps = 64;
   static constexpr int64_t kToldNs = 250'000'000;  // after a window's end, all of its cost is known
+  static constexpr int64_t kRestNs = 500'000'000;  // at least, between windows by chance: longer than until it is told
   static constexpr int64_t kLeanNs = 2'000'000'000;
   static constexpr double kChange = 1.3;  // of the time of a step
 
@@ -44,8 +45,10 @@ class TraceWindows {
   TraceWindows(double share, uint64_t seed, int64_t now_ns, int64_t passed);
 
   bool tracing() const { return tracing_; }
-  // The safe point at which Switch() is to be called; SafePoints::kNever: none is known yet.
+  // The safe point at which tracing is to be switched; SafePoints::kNever: none is known yet.
   int64_t due() const { return due_; }
+  // Of the next window, or of the one at hand: in steps.
+  int64_t length() const { return length_; }
   int64_t windows() const { return windows_; }
   // What is left on between windows costs by itself, as a share of the time.
   double lean_rate() const { return lean_rate_; }
@@ -54,8 +57,8 @@ class TraceWindows {
   void SawStep(uint32_t kinds, int64_t start_ns, bool traced);
   // `cost_ns`: what tracing has cost so far, as far as is known.
   void Look(int64_t now_ns, int64_t passed, int64_t cost_ns);
-  // True: trace from here on; false: do not.
-  bool Switch(int64_t now_ns, int64_t passed, int64_t cost_ns);
+  // On, where it was off, or the other way round. A window that begins is to end length() safe points later.
+  void Switched(int64_t now_ns, int64_t passed);
   void SwitchTook(int64_t ns);
   // Tracing was off for another reason, and is on again: as at the start, but without its credit.
   void Restart(int64_t now_ns, int64_t passed, int64_t cost_ns);

@@ -50,11 +50,10 @@ struct Loop {
         controller.Look(static_cast<int64_t>(now_ns), step + 1, known());
       }
       if (step + 1 >= controller.due()) {
-        if (controller.Switch(static_cast<int64_t>(now_ns), step + 1, known()) != on) {
-          spent_ns += switch_ns;
-          now_ns += switch_ns;
-          controller.SwitchTook(static_cast<int64_t>(switch_ns));
-        }
+        controller.Switched(static_cast<int64_t>(now_ns), step + 1);
+        spent_ns += switch_ns;
+        now_ns += switch_ns;
+        controller.SwitchTook(static_cast<int64_t>(switch_ns));
       }
     }
     wall_ns = now_ns;
@@ -175,7 +174,8 @@ TEST(TraceWindowsTest, AgainAfterARest) {
   TraceWindows windows(kShare, 1, 0, 0);
   windows.Look(kSecond, 200, 100'000'000);
   ASSERT_EQ(windows.due(), 201);
-  EXPECT_FALSE(windows.Switch(kSecond + 5'000'000, 201, 100'000'000));
+  windows.Switched(kSecond + 5'000'000, 201);
+  EXPECT_FALSE(windows.tracing());
   windows.Restart(9 * kSecond, 2000, 100'000'000);
   EXPECT_TRUE(windows.tracing());
   EXPECT_EQ(windows.due(), SafePoints::kNever);
