@@ -123,6 +123,27 @@ def test_where_kernels_cost_too_much_windows_of_steps_are_traced(tmp_path: Path)
 
 
 @pytest.mark.alone
+def test_where_cupti_cuts_off_what_still_runs_at_a_windows_end_all_steps_are_traced(tmp_path: Path) -> None:
+    facts = play(
+        """
+        gpu.fake.fakecupti_set_cut_off(1)
+        with trainperf.watch(path, cuda="windows"):
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                train(100, kernels=40, ms=0.05)  # the device is behind
+            tell(kernels=gpu.fake.fakecupti_kind_enabled(10))
+        """,
+        tmp_path,
+    )
+    assert facts["kernels"] == 1
+    assert tier(facts) == "cupti-full"
+    run = facts["run"]
+    assert any("no record of kernels that run on when a window of traced steps ends" in note for note in run.notes)
+    (device,) = run.devices
+    assert (device.steps.untraced == 0)[-200:].all()
+
+
+@pytest.mark.alone
 def test_a_profiler_within_windows_loses_nothing_and_windows_go_on(tmp_path: Path) -> None:
     facts = play(
         """

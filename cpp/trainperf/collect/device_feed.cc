@@ -12,7 +12,6 @@
 namespace trainperf {
 namespace {
 
-constexpr size_t kLaunches = size_t{1} << 16;
 constexpr size_t kMaxWithoutLaunch = 4096;
 // A kernel may seem to start 8 to 9 us before its launch does, by the skew of the device's clock; not more.
 constexpr int64_t kSkewNs = 100'000;
@@ -25,6 +24,7 @@ constexpr double kBlindShare = 0.15;
 // The other half of the budget is for the rest of the watch: marks, samples, the callbacks of other calls.
 constexpr double kOfBudget = 0.5;
 constexpr size_t kMostWindows = 64;  // within the time that events wait
+constexpr int kWindowsCutOff = 2;  // one may have ended while a graph was captured, whose launches run nothing
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
@@ -45,7 +45,6 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
   }
   const std::lock_guard<std::mutex> lock(switching_);
   tracer_ = *std::move(tracer);
-  launches_.resize(kLaunches);
   judged_ns_ = drained_ns_ = NowNs();
   SafePoints::SetDue(SafePoints::kNever);
   if (steps_ == CudaSteps::kSome) {
@@ -161,14 +160,14 @@ int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, 
 
   const size_t first = events->size();
   folder_.TakeUpTo(until, events);
-  for (size_t i = first; i < events->size(); ++i) RememberCall((*events)[i]);
+  for (size_t i = first; i < events->size(); ++i) launches_.Remember((*events)[i]);
   NoteLosses(now_ns, last);
   batch_.cut_off.clear();
   std::vector<DeviceOp> again;
   again.swap(without_launch_);
   for (const DeviceOp& op : again) {
     int64_t start_ns = 0;
-    if (Launched(op.correlation, &start_ns)) continue;
+    if (launches_.Saw(op.correlation, &start_ns)) continue;
     if (!last && until < op.end_ns + kLaunchReturnsNs) {
       without_launch_.push_back(op);
       continue;
@@ -204,28 +203,12 @@ void DeviceFeed::MeetDevice(uint32_t id) {
   writer_->SetDevice(id, name.empty() ? absl::StrCat("GPU ", id) : name, tracer_->driver().DescribeDevice(id));
 }
 
-void DeviceFeed::RememberCall(const Event& call) {
-  if (call.value == 0) return;
-  const auto correlation = static_cast<uint64_t>(call.value);
-  LaunchCall& slot = launches_[correlation % kLaunches];
-  // A batch's calls come one thread after the other, and some 20 ids go by for each launch of torch's: in a batch of
-  // 0.1 s a later thread's call may be the older one.
-  if (slot.correlation <= correlation) slot = {correlation, call.start_ns};
-}
-
-bool DeviceFeed::Launched(uint64_t correlation, int64_t* call_start_ns) const {
-  const LaunchCall& call = launches_[correlation % kLaunches];
-  *call_start_ns = call.start_ns;
-  // One that has gone from the table was there.
-  return call.correlation == correlation || call.correlation > correlation;
-}
-
 void DeviceFeed::CheckLaunch(const DeviceOp& op) {
   if (!sees_kernels() || op.correlation == 0) return;
   int64_t start_ns = 0;
-  if (!Launched(op.correlation, &start_ns)) {
+  if (!launches_.Saw(op.correlation, &start_ns)) {
     if (without_launch_.size() < kMaxWithoutLaunch) without_launch_.push_back(op);
-  } else if (op.start_ns < start_ns - kSkewNs && launches_[op.correlation % kLaunches].correlation == op.correlation) {
+  } else if (op.start_ns < start_ns - kSkewNs) {
     ++before_launch_;
     timeline_->MarkDeviceIncomplete(op.device);
   }
@@ -235,8 +218,9 @@ void DeviceFeed::CheckLaunch(const DeviceOp& op) {
 int64_t DeviceFeed::LostSince() const {
   int64_t since_ns = INT64_MAX;
   for (const uint64_t correlation : batch_.cut_off) {
-    const LaunchCall& call = launches_[correlation % kLaunches];
-    since_ns = std::min(since_ns, correlation != 0 && call.correlation == correlation ? call.start_ns : drained_ns_);
+    int64_t launched_ns = 0;
+    const bool known = correlation != 0 && launches_.Find(correlation, &launched_ns) && launched_ns != 0;
+    since_ns = std::min(since_ns, known ? launched_ns : drained_ns_);
   }
   return since_ns;
 }
@@ -326,6 +310,7 @@ void DeviceFeed::TakeSwitches() {
     if (!done.status.ok()) tracer_->GiveUp(done.status);
     if (!done.on) {
       timeline_->BeginUntraced(done.ns);
+      if (ended_.size() < kMostWindows) ended_.push_back({windows_on_ns_.empty() ? 0 : windows_on_ns_.back(), done.ns});
       continue;
     }
     windows_on_ns_.push_back(done.ns);
@@ -340,16 +325,41 @@ void DeviceFeed::PlanWindow(int64_t now_ns) {
     windows_->SwitchTook(change_ns - change_told_ns_);
     change_told_ns_ = change_ns;
   }
+  LookForCutOff(now_ns);
   windows_->Look(now_ns, SafePoints::passed(), CostNs());
   window_steps_ = windows_->length();
   SafePoints::SetDue(tier_due_ ? SafePoints::passed() : windows_->due());
+}
+
+// Whether what still ran when a window ended was recorded: it is on the one CUPTI that was tried, scripted. If it is not,
+// the device would look idle in a window's last steps.
+void DeviceFeed::LookForCutOff(int64_t now_ns) {
+  for (; !ended_.empty() && ended_.front().to_ns < now_ns - kLongestHoldNs; ended_.pop_front()) {
+    const int64_t unseen = launches_.UnseenSince(ended_.front().from_ns, ended_.front().to_ns);
+    cut_off_ += unseen > 0;
+    if (cut_off_ == kWindowsCutOff && unseen > 0) tier_due_ = true;
+  }
+}
+
+void DeviceFeed::EndWindows() {
+  writer_->AddNote(
+      "CUPTI makes no record of kernels that run on when a window of traced steps ends: in the last steps of the first "
+      "windows the GPU was busier than is told. All steps are traced from here on");
+  const int64_t now_ns = NowNs();
+  if (!work_traced_) {
+    const absl::Status status = tracer_->TraceWork(true);
+    if (!status.ok()) tracer_->GiveUp(status);
+    windows_on_ns_.push_back(now_ns);
+  }
+  windows_.reset();
+  WriteTier();
 }
 
 // The first operation that was launched in a window: what its device does from here on was so too, in order of its
 // streams. Work that another stream still has from before is not seen.
 void DeviceFeed::EndUntraced(const DeviceOp& op) {
   int64_t launched_ns = 0;
-  if (op.correlation == 0 || !Launched(op.correlation, &launched_ns)) return;
+  if (op.correlation == 0 || !launches_.Find(op.correlation, &launched_ns)) return;
   const auto after = std::upper_bound(windows_on_ns_.begin(), windows_on_ns_.end(), launched_ns);
   if (after == windows_on_ns_.begin()) return;
   const int64_t on_ns = *std::prev(after);
@@ -370,6 +380,10 @@ void DeviceFeed::ChangeTier() {
   TakeSwitches();
   tier_due_ = false;
   SafePoints::SetDue(SafePoints::kNever);
+  if (windows_ && cut_off_ >= kWindowsCutOff) {
+    EndWindows();
+    return;
+  }
   const CudaTier tier = windows_ ? CudaTier::kOff : control_.tier();
   gaps_.push_back({drained_ns_, NowNs()});  // no step is of two tiers unmarked
   writer_->AddNote(absl::StrCat("tracing of the GPU goes on as ", CudaTierName(tier), ": ",

@@ -31,6 +31,7 @@
 #include "trainperf/event/device_op.h"
 #include "trainperf/probe/cuda/call_folder.h"
 #include "trainperf/probe/cuda/cuda_tracer.h"
+#include "trainperf/probe/cuda/launch_calls.h"
 #include "trainperf/probe/cuda/tier_control.h"
 #include "trainperf/probe/cuda/trace_windows.h"
 #include "trainperf/run/run_writer.h"
@@ -86,6 +87,8 @@ class DeviceFeed {
   void ChangeTier();
   void TakeSwitches();
   void PlanWindow(int64_t now_ns);
+  void LookForCutOff(int64_t now_ns);
+  void EndWindows();
   void EndUntraced(const DeviceOp& op);
   bool sees_kernels() const { return tracer_->running() && (windows_ || tracer_->tier() == CudaTier::kFull); }
   void WriteTier();
@@ -97,8 +100,6 @@ class DeviceFeed {
   void MarkGaps(int64_t until_ns);
   void MeetDevice(uint32_t id);
   void CheckLaunch(const DeviceOp& op);
-  void RememberCall(const Event& call);
-  bool Launched(uint64_t correlation, int64_t* call_start_ns) const;
 
   RunWriter* const writer_;
   Timeline* const timeline_;
@@ -115,6 +116,8 @@ class DeviceFeed {
   bool work_traced_ = true;
   int64_t window_steps_ = 0;
   std::vector<Switch> switches_;  // that were not told to the rest yet
+  std::deque<Gap> ended_;         // windows whose records may not all have come yet
+  int cut_off_ = 0;               // windows of whose last launches no record came
   std::deque<int64_t> windows_on_ns_;                    // the last ones
   absl::flat_hash_map<uint32_t, int64_t> traced_again_;  // the last window that is known to have work of a device
   std::atomic<int64_t> change_ns_{0};
@@ -131,11 +134,7 @@ class DeviceFeed {
   std::string tier_written_;
   bool refused_noted_ = false;
 
-  struct LaunchCall {
-    uint64_t correlation;
-    int64_t start_ns;
-  };
-  std::vector<LaunchCall> launches_;      // the last ones, by correlation
+  LaunchCalls launches_;
   std::vector<DeviceOp> without_launch_;  // looked for again: work may end before its call does
 
   CudaTracer::Losses losses_before_;

@@ -15,6 +15,8 @@ namespace fakecupti {
 namespace cupti = trainperf::cupti;
 namespace {
 
+constexpr uint32_t kCutOffKernel = 63;  // a kind that nobody reads
+
 int64_t ReadClock(clockid_t clock) {
   timespec ts;
   clock_gettime(clock, &ts);
@@ -114,6 +116,7 @@ size_t RecordSize(uint32_t kind) {
   const uint32_t version = Get().version;
   switch (kind) {
     case cupti::kKindConcurrentKernel:
+    case kCutOffKernel:
       return version < 130000 ? 208 : version < 130100 ? 216 : version < 130300 ? 224 : version < 130500 ? 232 : 248;
     case cupti::kKindMemcpy:
       return version < 26 ? 88 : version < 130500 ? 96 : 112;
@@ -197,6 +200,16 @@ void FinishDue() {
   };
   for (auto& [thread, buffer] : state.current) finish(buffer);
   for (Buffer& buffer : state.waiting) finish(buffer);
+}
+
+void CutOff() {
+  FinishDue();
+  const auto cut = [](Buffer& buffer) {
+    for (const InFlight& record : buffer.in_flight) reinterpret_cast<cupti::Record*>(record.record)->kind = kCutOffKernel;
+    buffer.in_flight.clear();
+  };
+  for (auto& [thread, buffer] : Get().current) cut(buffer);
+  for (Buffer& buffer : Get().waiting) cut(buffer);
 }
 
 void Flush(bool forced) {

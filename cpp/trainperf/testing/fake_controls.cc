@@ -50,7 +50,7 @@ void fakecupti_reset() {
   state.results.clear();
   state.calls.clear();
   state.all_results = 0;
-  state.subscribed = state.other_subscriber = state.stolen = state.nested_driver = state.reverse = false;
+  state.subscribed = state.other_subscriber = state.stolen = state.nested_driver = state.reverse = state.cut_off = false;
   state.other_name.clear();
   state.requested = nullptr;
   state.completed = nullptr;
@@ -140,6 +140,11 @@ void fakecupti_set_costs(int64_t kernel_ns, int64_t call_ns, int64_t kind_ns, in
   Get().call_cost_ns = call_ns;
   Get().kind_cost_ns = kind_ns;
   Get().callback_cost_ns = callback_ns;
+}
+
+void fakecupti_set_cut_off(int on) {
+  const Lock lock(Get().mutex);
+  Get().cut_off = on != 0;
 }
 
 void fakecupti_set_nested_driver_calls(int on) {

@@ -129,6 +129,7 @@ FAKE_EXPORT int cuptiActivityDisable(uint32_t kind) {
   if (kind >= State().kinds.size()) return kInvalidParameter;
   fakecupti::SpinUntilNs(fakecupti::MonotonicNs() + State().kind_cost_ns);
   State().kinds.reset(kind);
+  if (kind == cupti::kKindConcurrentKernel && State().cut_off) fakecupti::CutOff();
   if (kind == cupti::kKindRuntime) State().runtime_calls.clear();
   if (kind == cupti::kKindDriver) State().driver_calls.clear();
   return 0;

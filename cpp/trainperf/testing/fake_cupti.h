@@ -47,6 +47,8 @@ void fakecupti_hoard(int buffers);
 void fakecupti_steal_callbacks(int on);
 // A launch also makes a driver's record within the runtime's, when that call is traced.
 void fakecupti_set_nested_driver_calls(int on);
+// What runs when its kind is switched off leaves no record.
+void fakecupti_set_cut_off(int on);
 
 // What tracing takes of the thread that is traced, in nanoseconds: each kernel's record, each call that calls back (at
 // both ends together), and each switching of one kind, or of one call's callback. At first nothing.

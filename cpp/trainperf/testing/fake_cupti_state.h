@@ -64,6 +64,7 @@ struct State {
   uint32_t next_correlation = 1;
   bool nested_driver = false;
   bool reverse = false;
+  bool cut_off = false;
 
   std::map<uint64_t, Buffer> current;  // by thread; 0: of all threads
   std::deque<Buffer> waiting;          // full, with a record in flight
@@ -100,6 +101,7 @@ bool Traced(uint32_t kind, int64_t cbid);
 // Room for a record of this kind, zeroed and with its kind set; null when it is not traced, or dropped.
 uint8_t* Put(uint32_t kind, int64_t cbid, Buffer** buffer);
 void FinishDue();
+void CutOff();  // what is in flight has no record any more
 void Flush(bool forced);
 bool NewBuffer(Buffer* buffer);
 void Deliver(const Buffer& buffer);
