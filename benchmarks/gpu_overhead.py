@@ -179,7 +179,7 @@ def per_step(folder: str, threes: int) -> list[Figure]:
 
         stretch(50)
         step_ms = stretch(50)
-        for cuda, seconds, times in (("full", STEPS_S, threes), ("windows", WINDOWS_S, max(3, threes // 4))):
+        for cuda, seconds, times in (("full", STEPS_S, threes), ("auto", WINDOWS_S, max(3, threes // 4))):
             steps = max(20, round(seconds * 1e3 / step_ms))
             blocks = []
             for _ in range(times):
@@ -195,7 +195,7 @@ def per_step(folder: str, threes: int) -> list[Figure]:
             traced = device.steps.untraced == 0
             kernels = statistics.median(device.steps.kernels[traced])
             note = f"steps of {plain_ms:.2f} ms, {kernels:.0f} kernels, {traced.mean():.0%} traced"
-            target = 1.01 if cuda == "windows" else None
+            target = 1.01 if cuda == "auto" else None
             result.append(Figure(f"watched, cuda={cuda}: {name}", value, "x", low, high, target, note=note))
     return result
 

@@ -86,7 +86,7 @@ gpu.synchronize()  # the device is behind
 if "seconds" in o:
     plain = timed(o["seconds"]["plain"])
     for _ in range(o["rounds"]):
-        for cuda in ("off", "windows", "full"):
+        for cuda in ("off", "auto", "full"):
             with trainperf.watch(o["path"], overwrite=True, verbose=False, cuda=cuda) as run:
                 time_switches(run._ticker)
                 first = timed(o["seconds"]["first"])
@@ -124,13 +124,13 @@ def play(folder: Path, loop: str, **options: Any) -> list[dict[str, Any]]:
 
 def cost(folder: Path, loop: str, *, quick: bool) -> list[Figure]:
     """The first second of a watch has a figure of its own: tracing is on at the start, until that has cost 10 ms."""
-    seconds = {"plain": 1.0, "first": 1.0, "off": 1.0, "full": 1.0, "windows": 5.0}
+    seconds = {"plain": 1.0, "first": 1.0, "off": 1.0, "full": 1.0, "auto": 5.0}
     rows = play(folder, loop, rounds=3 if quick else 16, seconds=seconds)
     plain_ms = sorted(row["plain"] for row in rows)[len(rows) // 2]
     found = []
-    for cuda in ("windows", "full", "off"):
+    for cuda in ("auto", "full", "off"):
         of = [row for row in rows if row["cuda"] == cuda]
-        target = 1.01 if cuda == "windows" else None
+        target = 1.01 if cuda == "auto" else None
         waits = sum(row["waits"] for row in of) / len(of)
         note = f"unwatched {plain_ms:.2f} ms; waits at switches, in it: {waits:.2%}"
         value, low, high = paired_interval([row["ratio"] for row in of])
@@ -207,7 +207,7 @@ def stall(folder: Path) -> list[Figure]:
     found = []
     for loop, (_, step_ms) in LOOPS.items():
         steps = max(2000, round(8e3 / step_ms))
-        play(folder, loop, cuda="windows", steps=steps, every=STALL_EVERY)
+        play(folder, loop, cuda="auto", steps=steps, every=STALL_EVERY)
         run = trainperf.open(folder / "a.tpr")
         (device,) = run.devices
         finding = next((f for f in run.judged.findings if f.cause == "blocked_io"), None)

@@ -39,12 +39,12 @@ absl::StatusOr<GilTier> ParseTier(const std::string& name) {
 }
 
 absl::Status ParseCuda(const std::string& mode, CollectorOptions* options) {
-  if (mode != "auto" && mode != "windows" && mode != "full" && mode != "off") {
+  if (mode != "auto" && mode != "full" && mode != "off") {
     return absl::InvalidArgumentError(
-        absl::StrCat("cuda='", mode, "' is not a mode: use 'auto', 'windows', 'full' or 'off'"));
+        absl::StrCat("cuda='", mode, "' is not a mode: use 'auto', 'full' or 'off'"));
   }
   options->cuda = mode != "off";
-  options->cuda_steps = mode == "windows" ? CudaSteps::kSome : CudaSteps::kAll;
+  options->cuda_steps = mode == "full" ? CudaSteps::kAll : CudaSteps::kSome;
   return absl::OkStatus();
 }
 

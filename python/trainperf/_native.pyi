@@ -277,7 +277,7 @@ class Session:
         sampler_hz: float = 60.0,  # 0: no sampler
         budget: float = 0.01,
         flag_shares: dict[str, float] = {},  # data_starved, gil_contended, host_stalled
-        cuda: str = "auto",  # "windows": in some of the steps; "off": trace_cuda() does nothing
+        cuda: str = "auto",  # "full": kernels in all steps; "off": trace_cuda() does nothing
     ) -> None: ...
     @property
     def path(self) -> str: ...

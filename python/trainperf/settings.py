@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 GIL_TIERS = ("auto", "exact", "procfs", "busy-only", "off")
-CUDA_MODES = ("auto", "windows", "full", "off")
+CUDA_MODES = ("auto", "full", "off")
 ENVIRONMENT = ("TRAINPERF_DISABLE", "TRAINPERF_DIR", "TRAINPERF_LOG_LEVEL", "TRAINPERF_CUPTI_PATH")
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")

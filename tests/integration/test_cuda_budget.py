@@ -93,7 +93,7 @@ def test_a_device_with_many_launches_does_not_make_the_sampler_look_less_often(t
 def test_where_kernels_cost_too_much_windows_of_steps_are_traced(tmp_path: Path) -> None:
     facts = play(
         """
-        with trainperf.watch(path, cuda="windows"):
+        with trainperf.watch(path, cuda="auto"):
             end = time.monotonic() + 5
             while time.monotonic() < end:
                 train(100, kernels=40, ms=0.02, between=lambda: time.sleep(0.001))
@@ -127,7 +127,7 @@ def test_where_cupti_cuts_off_what_still_runs_at_a_windows_end_all_steps_are_tra
     facts = play(
         """
         gpu.fake.fakecupti_set_cut_off(1)
-        with trainperf.watch(path, cuda="windows"):
+        with trainperf.watch(path, cuda="auto"):
             end = time.monotonic() + 8
             while time.monotonic() < end:
                 train(100, kernels=40, ms=0.05)  # the device is behind
@@ -161,7 +161,7 @@ def test_a_profiler_within_windows_loses_nothing_and_windows_go_on(tmp_path: Pat
                 train(50, kernels=40, ms=0.01)
                 steps += 50
 
-        with trainperf.watch(path, cuda="windows"):
+        with trainperf.watch(path, cuda="auto"):
             train_for(1.5)
             tell(kernels=gpu.fake.fakecupti_kind_enabled(10))
             profiler._prepare_profiler(config, activities)
