@@ -40,8 +40,7 @@ absl::StatusOr<GilTier> ParseTier(const std::string& name) {
 
 absl::Status ParseCuda(const std::string& mode, CollectorOptions* options) {
   if (mode != "auto" && mode != "full" && mode != "off") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cuda='", mode, "' is not a mode: use 'auto', 'full' or 'off'"));
+    return absl::InvalidArgumentError(absl::StrCat("cuda='", mode, "' is not a mode: use 'auto', 'full' or 'off'"));
   }
   options->cuda = mode != "off";
   options->cuda_steps = mode == "full" ? CudaSteps::kAll : CudaSteps::kSome;

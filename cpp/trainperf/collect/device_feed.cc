@@ -24,7 +24,7 @@ constexpr double kBlindShare = 0.15;
 // The other half of the budget is for the rest of the watch: marks, samples, the callbacks of other calls.
 constexpr double kOfBudget = 0.5;
 constexpr size_t kMostWindows = 64;  // within the time that events wait
-constexpr int kWindowsCutOff = 2;  // one may have ended while a graph was captured, whose launches run nothing
+constexpr int kWindowsCutOff = 2;    // one may have ended while a graph was captured, whose launches run nothing
 
 bool ByEnd(const DeviceOp& a, const DeviceOp& b) { return a.end_ns < b.end_ns; }
 
@@ -331,8 +331,8 @@ void DeviceFeed::PlanWindow(int64_t now_ns) {
   SafePoints::SetDue(tier_due_ ? SafePoints::passed() : windows_->due());
 }
 
-// Whether what still ran when a window ended was recorded: it is on the one CUPTI that was tried, scripted. If it is not,
-// the device would look idle in a window's last steps.
+// Whether what still ran when a window ended was recorded: it is on the one CUPTI that was tried, scripted. If it is
+// not, the device would look idle in a window's last steps.
 void DeviceFeed::LookForCutOff(int64_t now_ns) {
   for (; !ended_.empty() && ended_.front().to_ns < now_ns - kLongestHoldNs; ended_.pop_front()) {
     const int64_t unseen = launches_.UnseenSince(ended_.front().from_ns, ended_.front().to_ns);

@@ -66,7 +66,8 @@ class DeviceFeed {
   void SawStep(uint32_t flags, int64_t start_ns, bool traced);  // that closed; StepFlag
   // A change waits for a safe point (safe_points.h), at which the training thread waits for this.
   void Change();
-  // On the training thread, at a safe point that is due: begins or ends a window. False: it is the tier that is to change.
+  // On the training thread, at a safe point that is due: begins or ends a window. False: it is the tier that is to
+  // change.
   bool SwitchWindow();
   void ChangeTook(int64_t ns) { change_ns_.fetch_add(ns, std::memory_order_relaxed); }  // that thread's. Thread-safe.
   int64_t CostNs() const;                                                               // of the application's threads
@@ -115,9 +116,9 @@ class DeviceFeed {
   std::mutex switching_;
   bool work_traced_ = true;
   int64_t window_steps_ = 0;
-  std::vector<Switch> switches_;  // that were not told to the rest yet
-  std::deque<Gap> ended_;         // windows whose records may not all have come yet
-  int cut_off_ = 0;               // windows of whose last launches no record came
+  std::vector<Switch> switches_;                         // that were not told to the rest yet
+  std::deque<Gap> ended_;                                // windows whose records may not all have come yet
+  int cut_off_ = 0;                                      // windows of whose last launches no record came
   std::deque<int64_t> windows_on_ns_;                    // the last ones
   absl::flat_hash_map<uint32_t, int64_t> traced_again_;  // the last window that is known to have work of a device
   std::atomic<int64_t> change_ns_{0};

@@ -175,7 +175,8 @@ uint8_t* Put(uint32_t kind, int64_t cbid, Buffer** into) {
     return nullptr;
   }
   uint8_t* at = buffer.at + buffer.used;
-  // Up to where the next one's kind will be, which ends the reading. What nobody uses is not touched, as with the real one.
+  // Up to where the next one's kind will be, which ends the reading. What nobody uses is not touched, as with the real
+  // one.
   const uint8_t* const next = std::min(at + size + sizeof(cupti::Record), buffer.at + buffer.size);
   if (std::any_of(static_cast<const uint8_t*>(at), next, [](uint8_t byte) { return byte != 0; })) ++state.dirty;
   memset(at, 0, size);
@@ -205,7 +206,8 @@ void FinishDue() {
 void CutOff() {
   FinishDue();
   const auto cut = [](Buffer& buffer) {
-    for (const InFlight& record : buffer.in_flight) reinterpret_cast<cupti::Record*>(record.record)->kind = kCutOffKernel;
+    for (const InFlight& record : buffer.in_flight)
+      reinterpret_cast<cupti::Record*>(record.record)->kind = kCutOffKernel;
     buffer.in_flight.clear();
   };
   for (auto& [thread, buffer] : Get().current) cut(buffer);

@@ -50,7 +50,8 @@ void fakecupti_reset() {
   state.results.clear();
   state.calls.clear();
   state.all_results = 0;
-  state.subscribed = state.other_subscriber = state.stolen = state.nested_driver = state.reverse = state.cut_off = false;
+  state.subscribed = state.other_subscriber = state.stolen = state.nested_driver = state.reverse = state.cut_off =
+      false;
   state.other_name.clear();
   state.requested = nullptr;
   state.completed = nullptr;

@@ -6,8 +6,9 @@
 //   (*tracer)->Pause(&batch); (*tracer)->Resume();         // around another user of CUPTI
 //   (*tracer)->Stop(&batch);
 //
-// All on one thread, the collector's; TraceWork() on another, while nothing else is called here. No lock is held across a call of CUPTI, whose callbacks meet only the lock-free
-// BufferPool and CallLog. In a forked child nothing here may be called; CUPTI's callbacks then do nothing.
+// All on one thread, the collector's; TraceWork() on another, while nothing else is called here. No lock is held across
+// a call of CUPTI, whose callbacks meet only the lock-free BufferPool and CallLog. In a forked child nothing here may
+// be called; CUPTI's callbacks then do nothing.
 
 #ifndef TRAINPERF_PROBE_CUDA_CUDA_TRACER_H_
 #define TRAINPERF_PROBE_CUDA_CUDA_TRACER_H_
@@ -53,8 +54,8 @@ class CudaTracer {
   bool paused() const { return state_ == State::kPaused; }
 
   void SetTier(CudaTier tier);
-  // Between CudaTier::kFull (on) and kSync, within the tier as it is. An error: CUPTI has been switched off, and GiveUp()
-  // is to follow on the collector's thread.
+  // Between CudaTier::kFull (on) and kSync, within the tier as it is. An error: CUPTI has been switched off, and
+  // GiveUp() is to follow on the collector's thread.
   absl::Status TraceWork(bool on);
   void GiveUp(const absl::Status& status);
   // Waits up to kLastWorkNs for what is in flight. Idempotent.

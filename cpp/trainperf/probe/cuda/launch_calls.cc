@@ -35,9 +35,8 @@ int64_t LaunchCalls::UnseenSince(int64_t from_ns, int64_t to_ns) const {
   for (const Call& call : calls_) {
     if (within(call) && call.seen) last_seen_ns = std::max(last_seen_ns, call.start_ns);
   }
-  return std::count_if(calls_.begin(), calls_.end(), [&](const Call& call) {
-    return within(call) && !call.seen && call.start_ns >= last_seen_ns;
-  });
+  return std::count_if(calls_.begin(), calls_.end(),
+                       [&](const Call& call) { return within(call) && !call.seen && call.start_ns >= last_seen_ns; });
 }
 
 }  // namespace trainperf
