@@ -294,6 +294,32 @@ def test_where_turns_cannot_be_taken_there_are_trials(
     assert (found.verdict, found.reason) == (verdict, reason)
 
 
+@pytest.mark.parametrize(("gain", "verdict"), [(1.5, "proven"), (1.0, "no_gain")])
+def test_pairs_are_not_watched_and_one_trial_after_them_is(
+    monkeypatch: pytest.MonkeyPatch, gain: float, verdict: str
+) -> None:
+    r, watched = random.Random(3), []
+
+    def run(asked: Any) -> Trial:
+        watched.append(asked.watched)
+        record = loop(0.02 * math.exp(r.gauss(0, 0.002)) / (gain if asked.change == change else 1.0))
+        record |= {"losses": [], "gradients": [], "others_cpus": 0.0, "unproven": []}
+        return Trial("steps", record=record, run_file="with")
+
+    change = Change.parse("switch_interval=0.001")
+    trial = Trial("steps", record={**loop(0.02), "batch_bytes": 0, "cpus": 1}, run_file="without")
+    first: Any = SimpleNamespace(trial=trial, plan=measure.plan(trial.record, ended_itself=False), trial_s=1.0)
+    monkeypatch.setattr(Trial, "loader", property(lambda _: None))
+    causes = {"data_wait": (9.0, 6.0)}
+    monkeypatch.setattr(
+        prover, "causes_of", lambda a, b: causes if (a.run_file, b.run_file) == ("without", "with") else {}
+    )
+    fake: Any = SimpleNamespace(run=run)
+    found = prover.Prover(fake, budget_s=60).prove_by_trials(change, first, until=math.inf, alpha=0.01)
+    assert (found.verdict, found.causes) == (verdict, causes)
+    assert watched[-1] is True and len(watched) >= 7 and not any(watched[:-1])
+
+
 GIB = 1 << 30
 
 

@@ -293,8 +293,7 @@ class Prover:
     def turns(self, first: First, policy: Mapping[str, Any], *, persistent: bool, until: float) -> Trial:
         """A trial without a change that goes on by turns: its record's "turns" are what these found, {} for nothing.
 
-        It is not watched. A watch would cost most without workers, whose samples it does not see; and what it leaves
-        of the heap when it stops spares a loop without workers the page faults that the script has by itself.
+        It is not watched: with workers a watch sees less of the work, and so costs less.
         """
         turns = {"policy": policy, "epochs": measure.of_epochs(first.trial.record, first.plan, persistent=persistent)}
         batches = max(first.plan.warm_up, _COMPARED)
