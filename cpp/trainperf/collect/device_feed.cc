@@ -43,7 +43,7 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
     writer_->SetTier("cuda", "off", std::string(tracer.status().message()));
     return false;
   }
-  const std::lock_guard<std::mutex> lock(switching_);
+  const std::lock_guard<std::mutex> lock(planning_);
   tracer_ = *std::move(tracer);
   judged_ns_ = drained_ns_ = NowNs();
   SafePoints::SetDue(SafePoints::kNever);
@@ -57,10 +57,8 @@ bool DeviceFeed::Attach(const CudaTracerOptions& options) {
 
 void DeviceFeed::Pause() {
   if (tracer_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(switching_);
   const int64_t now_ns = NowNs();
-  TakeSwitches();
-  SafePoints::SetDue(SafePoints::kNever);
+  NoMoreSwitches();
   tracer_->Pause(&batch_);
   SetBlind(true, now_ns);
   WriteTier();
@@ -68,8 +66,8 @@ void DeviceFeed::Pause() {
 
 void DeviceFeed::Resume() {
   if (tracer_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(switching_);
   tracer_->Resume();
+  const std::lock_guard<std::mutex> lock(planning_);
   const int64_t now_ns = NowNs();
   if (tracer_->running()) SetBlind(false, now_ns);
   if (windows_ && tracer_->running()) {
@@ -82,7 +80,6 @@ void DeviceFeed::Resume() {
 
 void DeviceFeed::Abandon() {
   if (tracer_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(switching_);
   SafePoints::SetDue(SafePoints::kNever);
   try {
     tracer_->Stop(&batch_);
@@ -122,12 +119,11 @@ std::string DeviceFeed::WhyLess() const {
 int64_t DeviceFeed::Drain(int64_t now_ns, int64_t host_watermark_ns, bool last, std::vector<Event>* events) {
   if (tracer_ == nullptr) return host_watermark_ns;
   const int64_t cpu_before = ThreadCpuNs();
-  const std::lock_guard<std::mutex> lock(switching_);
-  TakeSwitches();
   if (last) {
-    SafePoints::SetDue(SafePoints::kNever);
+    NoMoreSwitches();
     tracer_->Stop(&batch_);
   } else {
+    TakeSwitches();
     tracer_->Drain(now_ns, &batch_);
     WriteTier();
   }
@@ -285,16 +281,13 @@ void DeviceFeed::Change() {
 
 bool DeviceFeed::SwitchWindow() {
   if (tier_due_) return false;
-  const std::unique_lock<std::mutex> lock(switching_, std::try_to_lock);
+  const std::unique_lock<std::mutex> lock(planning_, std::try_to_lock);
   if (!lock.owns_lock()) return true;  // the next safe point will do
-  if (!windows_ || !tracer_->running()) {
-    SafePoints::SetDue(SafePoints::kNever);
-    return true;
-  }
-  if (!SafePoints::IsDue()) return true;
+  if (!windows_ || !SafePoints::IsDue()) return true;
   const bool on = !work_traced_;
   const int64_t before_ns = NowNs();
-  absl::Status status = tracer_->TraceWork(on);
+  absl::Status status;
+  if (!tracer_->TraceWork(on, &status)) return true;
   const int64_t passed = SafePoints::passed();
   // Of work, what is launched from here on is seen; or what was launched until here was.
   switches_.push_back({on ? NowNs() : before_ns, passed, on, std::move(status)});
@@ -303,8 +296,19 @@ bool DeviceFeed::SwitchWindow() {
   return true;
 }
 
-// Nothing that the host did since was fed yet.
+// Of what the host did since then nothing was fed yet.
 void DeviceFeed::TakeSwitches() {
+  const std::lock_guard<std::mutex> lock(planning_);
+  TakeSwitchesLocked();
+}
+
+void DeviceFeed::NoMoreSwitches() {
+  const std::lock_guard<std::mutex> lock(planning_);
+  TakeSwitchesLocked();
+  SafePoints::SetDue(SafePoints::kNever);
+}
+
+void DeviceFeed::TakeSwitchesLocked() {
   for (const Switch& done : switches_) {
     windows_->Switched(done.ns, done.passed);
     if (!done.status.ok()) tracer_->GiveUp(done.status);
@@ -320,12 +324,18 @@ void DeviceFeed::TakeSwitches() {
 }
 
 void DeviceFeed::PlanWindow(int64_t now_ns) {
-  if (!windows_ || !tracer_->running()) return;
+  if (!windows_) return;
+  if (!tracer_->running()) {
+    NoMoreSwitches();
+    return;
+  }
   if (const int64_t change_ns = change_ns_.load(std::memory_order_relaxed); change_ns != change_told_ns_) {
     windows_->SwitchTook(change_ns - change_told_ns_);
     change_told_ns_ = change_ns;
   }
   LookForCutOff(now_ns);
+  const std::lock_guard<std::mutex> lock(planning_);
+  TakeSwitchesLocked();
   windows_->Look(now_ns, SafePoints::passed(), CostNs());
   window_steps_ = windows_->length();
   SafePoints::SetDue(tier_due_ ? SafePoints::passed() : windows_->due());
@@ -346,11 +356,8 @@ void DeviceFeed::EndWindows() {
       "CUPTI makes no record of kernels that run on when a window of traced steps ends: in the last steps of the first "
       "windows the GPU was busier than is told. All steps are traced from here on");
   const int64_t now_ns = NowNs();
-  if (!work_traced_) {
-    const absl::Status status = tracer_->TraceWork(true);
-    if (!status.ok()) tracer_->GiveUp(status);
-    windows_on_ns_.push_back(now_ns);
-  }
+  if (!work_traced_) windows_on_ns_.push_back(now_ns);
+  tracer_->SetTier(CudaTier::kFull);
   windows_.reset();
   WriteTier();
 }
@@ -376,8 +383,8 @@ void DeviceFeed::SawStep(uint32_t flags, int64_t start_ns, bool traced) {
 }
 
 void DeviceFeed::ChangeTier() {
-  const std::lock_guard<std::mutex> lock(switching_);
-  TakeSwitches();
+  const std::lock_guard<std::mutex> lock(planning_);
+  TakeSwitchesLocked();
   tier_due_ = false;
   SafePoints::SetDue(SafePoints::kNever);
   if (windows_ && cut_off_ >= kWindowsCutOff) {

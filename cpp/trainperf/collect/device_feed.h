@@ -87,6 +87,8 @@ class DeviceFeed {
 
   void ChangeTier();
   void TakeSwitches();
+  void TakeSwitchesLocked();
+  void NoMoreSwitches();
   void PlanWindow(int64_t now_ns);
   void LookForCutOff(int64_t now_ns);
   void EndWindows();
@@ -112,8 +114,8 @@ class DeviceFeed {
   TierControl control_;
   std::atomic<bool> tier_due_{false};
   std::optional<TraceWindows> windows_;
-  // Held by the collector where it uses CUPTI or plans; the training thread only tries.
-  std::mutex switching_;
+  // Held for some moves only; the training thread only tries.
+  std::mutex planning_;  // guards: whether there are windows, and these
   bool work_traced_ = true;
   int64_t window_steps_ = 0;
   std::vector<Switch> switches_;                         // that were not told to the rest yet

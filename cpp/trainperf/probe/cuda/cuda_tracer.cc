@@ -156,7 +156,10 @@ absl::Status CudaTracer::Attach() {
     SampleClock();
     if (!clock_.ready()) return absl::UnavailableError("cuptiGetTimestamp tells no time");
     log_.LookAgain();
-    return kinds_.Apply(tier_, subscriber_);
+    const std::lock_guard<std::mutex> lock(switching_);
+    const absl::Status applied = kinds_.Apply(tier_, subscriber_);
+    switchable_ = applied.ok();
+    return applied;
   };
   const absl::Status status = attach();
   if (!status.ok()) {
@@ -169,8 +172,14 @@ absl::Status CudaTracer::Attach() {
   return absl::OkStatus();
 }
 
-void CudaTracer::Detach(DecodedBatch* batch) {
+void CudaTracer::DisableAll() {
+  const std::lock_guard<std::mutex> lock(switching_);
+  switchable_ = false;
   kinds_.DisableAll();
+}
+
+void CudaTracer::Detach(DecodedBatch* batch) {
+  DisableAll();
   SampleClock();
   if (Flush(0)) {
     DecodeCompleted(batch);
@@ -274,7 +283,7 @@ bool CudaTracer::Drain(int64_t now_ns, DecodedBatch* batch) {
   SampleClock();
   const int64_t flushed_ns = NowNs();
   if (!Flush(0)) {
-    kinds_.DisableAll();
+    DisableAll();
     Restore();
     return false;
   }
@@ -321,15 +330,23 @@ void CudaTracer::Resume() {
 void CudaTracer::SetTier(CudaTier tier) {
   tier_ = tier;
   if (state_ != State::kRunning) return;
-  const absl::Status status = kinds_.Change(tier);
+  absl::Status status;
+  {
+    const std::lock_guard<std::mutex> lock(switching_);
+    status = kinds_.Change(tier);
+    switchable_ = status.ok() && tier != CudaTier::kOff;
+  }
   log_.LookAgain();  // after: who entered a call until then may leave it unseen
   if (!status.ok()) GiveUp(status);
 }
 
-absl::Status CudaTracer::TraceWork(bool on) {
-  const absl::Status status = kinds_.Change(on ? CudaTier::kFull : CudaTier::kSync);
+bool CudaTracer::TraceWork(bool on, absl::Status* status) {
+  const std::unique_lock<std::mutex> lock(switching_, std::try_to_lock);
+  if (!lock.owns_lock() || !switchable_) return false;
+  *status = kinds_.Change(on ? CudaTier::kFull : CudaTier::kSync);
+  switchable_ = status->ok();
   log_.LookAgain();
-  return status;
+  return true;
 }
 
 void CudaTracer::GiveUp(const absl::Status& status) {

@@ -6,7 +6,7 @@
 //   (*tracer)->Pause(&batch); (*tracer)->Resume();         // around another user of CUPTI
 //   (*tracer)->Stop(&batch);
 //
-// All on one thread, the collector's; TraceWork() on another, while nothing else is called here. No lock is held across
+// All on one thread, the collector's, but for TraceWork(). No lock but that of what is switched on is held across
 // a call of CUPTI, whose callbacks meet only the lock-free BufferPool and CallLog. In a forked child nothing here may
 // be called; CUPTI's callbacks then do nothing.
 
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -54,9 +55,10 @@ class CudaTracer {
   bool paused() const { return state_ == State::kPaused; }
 
   void SetTier(CudaTier tier);
-  // Between CudaTier::kFull (on) and kSync, within the tier as it is. An error: CUPTI has been switched off, and
-  // GiveUp() is to follow on the collector's thread.
-  absl::Status TraceWork(bool on);
+  // On any thread, for as long as it runs: between CudaTier::kFull (on) and kSync, within the tier as it is. False:
+  // nothing was done, as CUPTI is being let go of just now. A bad status: CUPTI has been switched off, and GiveUp() is
+  // to follow on the collector's thread.
+  bool TraceWork(bool on, absl::Status* status);
   void GiveUp(const absl::Status& status);
   // Waits up to kLastWorkNs for what is in flight. Idempotent.
   void Stop(DecodedBatch* batch);
@@ -91,6 +93,7 @@ class CudaTracer {
   absl::Status Subscribe();
   absl::Status Attach();
   void AwaitLastWork(DecodedBatch* batch);
+  void DisableAll();
   void Detach(DecodedBatch* batch);
   void Restore();
   void Fail(const std::string& why);
@@ -108,6 +111,8 @@ class CudaTracer {
   bool log_complete_ = true;
   CuptiClock clock_;
   Decoder decoder_;
+  std::mutex switching_;
+  bool switchable_ = false;  // by TraceWork(): guarded by switching_, as kinds_ is
   ActivityKinds kinds_;
   CudaTier tier_ = CudaTier::kFull;
   State state_ = State::kStopped;
