@@ -222,9 +222,7 @@ def test_the_wheels_folders_of_torchs_cuda_come_first(tmp_path: Path, monkeypatc
 
 def test_settings(tmp_path: Path) -> None:
     assert (resolve(environ={}).cuda, resolve(environ={}).cupti_path) == ("auto", "")
-    with pytest.raises(
-        ValueError, match=r"cuda='of' is not a mode .did you mean 'off'.*: use auto, full, off"
-    ):
+    with pytest.raises(ValueError, match=r"cuda='of' is not a mode .did you mean 'off'.*: use auto, full, off"):
         resolve(cuda="of", environ={})
     with pytest.raises(ValueError, match=r"TRAINPERF_CUPTI_PATH='/nowhere' is not a file: .* or unset it"):
         resolve(environ={"TRAINPERF_CUPTI_PATH": "/nowhere"})
