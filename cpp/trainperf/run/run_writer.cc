@@ -70,7 +70,7 @@ class Writer : public RunWriter {
   }
 
   absl::Status Start() {
-    if (options_.disposable) return db_.Execute("PRAGMA journal_mode = MEMORY");
+    if (options_.disposable) return absl::OkStatus();  // the schema's own journal, which goes when the file is closed
     TRAINPERF_ASSIGN_OR_RETURN(const std::string mode, db_.Text("PRAGMA journal_mode = WAL"));
     if (mode != "wal") return absl::InternalError(absl::StrCat("SQLite cannot keep a log here (", mode, ")"));
     TRAINPERF_RETURN_IF_ERROR(Commit());
