@@ -639,7 +639,7 @@ def _loops(read: object) -> list[tuple[int, int, str]]:
 
 
 def _kind_at(lines: Mapping[str, Any], frame: FrameLike, among: Sequence[str] = ()) -> str:
-    """Of the innermost loop that the line is in; those that stand on a line beside others are asked for by name."""
+    """Of the innermost loop that the line is in; a kind that may share a line with others is asked for by name."""
     name = os.path.basename(frame.file)
     loops = lines.get(frame.file) or next((v for f, v in lines.items() if os.path.basename(f) == name), ())
     kinds = [(last - first, kind) for first, last, kind in loops if first <= frame.line <= last]

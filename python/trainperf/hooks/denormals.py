@@ -451,7 +451,7 @@ def _is_slow() -> bool:
 
 
 def _examine(call: _Call, args: Any, output: Any) -> None:
-    """Of a call that computes NaN or infinity nothing is told: a CPU is as fast with those as with zeros."""
+    """Of a call that computes NaN or infinity nothing is reported: a CPU is as fast with those as with zeros."""
     named = [("input", t) for t in tensors_in(args)]
     named += list(call.module._parameters.items())
     results = [("output", t) for t in tensors_in(output)]

@@ -316,7 +316,7 @@ def growing_step(facts: Facts, limits: Limits) -> Outcome:
         claims |= phase.claims
     fix = f"growth_fix_{top.phase}" if top.phase in _FIXED else "growth_fix_other"
     grew = sum(top.claims.values())
-    # All of it where one function is named: what samples lay on others is noise beside it.
+    # All of it where one function is named: what samples lay on others is noise next to it.
     whose = [(spot, 1.0)] if spot is not None else rises
     told = {(function_of(s.frame), top.phase): int(part * grew) for s, part in whose}
     return Diagnosis(
