@@ -211,8 +211,10 @@ TEST_F(LogBurstTest, WhatWasPutOffWhenTheWatchEndedIsTold) {
     Record([] {});
   });
   const std::vector<Event> events = Drained();
-  EXPECT_GE(LoggedIn(events).brackets, LogBurst::kMarked + 1);
-  EXPECT_LE(events.back().end_ns, end_ns);
+  if (OffCpu::Supported()) {  // else nothing is put off, and the last one's begin is there
+    EXPECT_GE(LoggedIn(events).brackets, LogBurst::kMarked + 1);
+    EXPECT_LE(events.back().end_ns, end_ns);
+  }
   ThreadTable::Get().Reset();  // another watch begins, within a record of the last one's
   marks::Enable();
   marks::RecordEnds();
@@ -222,12 +224,21 @@ TEST_F(LogBurstTest, WhatWasPutOffWhenTheWatchEndedIsTold) {
 }
 
 TEST_F(LogBurstTest, WhoIsMutedInARecordLeavesNoneOpen) {
-  marks::Step();
-  for (int i = 0; i < LogBurst::kMarked + 20; ++i) Record([] { Spin(2'000); });
-  Record([] { marks::Mute(true); });
-  marks::Mute(false);
-  marks::Step();
-  LoggedIn(Drained());
+  for (const int before : {0, LogBurst::kMarked + 20}) {  // the first ones leave marks
+    for (const auto& then : {std::function<void()>([] {}), std::function<void()>(marks::PushRecords)}) {
+      marks::Step();
+      for (int i = 0; i < before; ++i) Record([] { Spin(2'000); });
+      Record([&then] {
+        marks::Mute(true);
+        Record([] { Spin(2'000); });
+        then();
+      });
+      Record([] { Spin(2'000); });
+      marks::Mute(false);
+      marks::Step();
+      LoggedIn(Drained());
+    }
+  }
 }
 
 TEST_F(LogBurstTest, RecordsOfAThreadThatIsNotWatchedOrIsMutedLeaveNothing) {

@@ -42,6 +42,7 @@ struct Local {
   ThreadId id;
   int schedstat_fd;
   bool muted;
+  int32_t begun_muted;  // brackets that have begun since, and not ended
   OffCpu off_cpu;
   bool marked;
   int32_t untimed[kSources];  // marks since the last one that was timed
@@ -287,11 +288,19 @@ void PushBurst(Local& local) {
   local.burst.Restart();  // the next may be like it
 }
 
+// Whether a muted thread writes it all the same: the end of a bracket that began before it was muted. Else it would
+// stay open.
+bool WrittenMuted(Local& local, EventKind kind) {
+  if (kind == EventKind::kEnd && local.begun_muted == 0) return true;
+  local.begun_muted += kind == EventKind::kBegin ? 1 : kind == EventKind::kEnd ? -1 : 0;
+  return false;
+}
+
 // Returns when; 0 when nothing was written.
 int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase,
               Source source, int64_t entered_ns) {
   Local& local = Current();
-  if (local.muted) return 0;
+  if (local.muted && !WrittenMuted(local, kind)) return 0;
   if (local.ring == nullptr) {
     if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return 0;
   }
@@ -438,7 +447,6 @@ void RecordEnds() {
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Leaves()) return;
-  if (burst.put_off() && local.muted) OpenRecord(local);  // as with any mark
   if (burst.put_off()) {
     const int64_t now_ns = NowNs();
     if (local.off_cpu.StillOn() && now_ns - burst.since_ns() < LogBurst::kLongNs) {
@@ -469,7 +477,7 @@ void PushRecords() {
   const OpenMark mark;
   if (!mark) return;
   Local& local = Current();
-  if (local.ring != nullptr && !local.muted) PushBurst(local);
+  if (local.ring != nullptr) PushBurst(local);
 }
 
 NamedTime NamedTimeHere() {
@@ -505,7 +513,11 @@ void CollectionEnds(int64_t collected) {
   local.gc_ns += std::max<int64_t>(0, now_ns - since_ns - NamedTimeHere().Since(local.named_at_gc));
 }
 
-void Mute(bool on) { Current().muted = on; }
+void Mute(bool on) {
+  Local& local = Current();
+  if (on && !local.muted) local.begun_muted = 0;
+  local.muted = on;
+}
 
 ThreadInfo* CurrentThread() { return Current().info; }
 

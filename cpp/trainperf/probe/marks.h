@@ -97,7 +97,8 @@ int64_t FetchTimeHere();
 void CollectionBegins(int64_t generation);
 void CollectionEnds(int64_t collected);
 
-// What the calling thread does until Mute(false) leaves no marks: code that runs inside the loop and is not the loop's.
+// What the calling thread does until Mute(false) leaves no marks, but the ends of brackets that began before: code that
+// runs inside the loop and is not the loop's.
 void Mute(bool on);
 
 // The calling thread's slot, cached in thread-local storage; nullptr when the table is full. Safe in the GIL hook.

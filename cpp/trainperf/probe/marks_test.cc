@@ -52,7 +52,8 @@ TEST_F(MarksTest, WatchesBeginAndEndWhileThreadsMark) {
     });
   }
   int64_t events = 0;
-  for (int watch = 0; watch < 300; ++watch) {
+  // On a machine that has other things to do, some more of them.
+  for (int watch = 0; watch < 300 || (events <= 1000 && watch < 30'000); ++watch) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     marks::Disable();
     marks::AwaitLast();
@@ -188,15 +189,15 @@ TEST_F(MarksTest, AWaitWithinACollectionCountsOnce) {
   constexpr int64_t kGilNs = 2'000'000;
   marks::Step();
   ThreadInfo* self = marks::CurrentThread();
+  const int64_t start_ns = NowNs();  // a wait for a CPU may come anywhere
   const marks::NamedTime before = marks::NamedTimeHere();
-  const int64_t start_ns = NowNs();
   marks::CollectionBegins(2);
   while (NowNs() < start_ns + 2 * kGilNs) {
   }
   self->gil_wait_ns += kGilNs;
   marks::CollectionEnds(0);
-  const int64_t ns = NowNs() - start_ns;
   const marks::NamedTime after = marks::NamedTimeHere();
+  const int64_t ns = NowNs() - start_ns;
   EXPECT_GE(after.Since(before), 2 * kGilNs - 50'000);
   EXPECT_LE(after.Since(before), ns);
   EXPECT_LE(after.gc_ns - before.gc_ns, ns - kGilNs);
@@ -225,6 +226,27 @@ TEST_F(MarksTest, AMutedThreadLeavesNoMarks) {
   const std::vector<Event> events = Drained();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[1].kind, EventKind::kEnd);
+}
+
+TEST_F(MarksTest, WhatBeganBeforeTheThreadWasMutedEnds) {
+  marks::Begin(Bracket::kFetch, 1, -1, 0);
+  marks::Begin(Bracket::kLogging, 0, -1, 0);
+  marks::Mute(true);
+  marks::Begin(Bracket::kBackward, 0, 0, 0);
+  marks::Begin(Bracket::kOptimizer, 0, 0, 0);
+  marks::End(Bracket::kOptimizer, 0);
+  marks::Step();
+  marks::End(Bracket::kBackward, 0);
+  marks::End(Bracket::kLogging, 0);
+  marks::Mute(true);  // it is already
+  marks::End(Bracket::kFetch, kFetchedBatch);
+  marks::Mute(false);
+  const std::vector<Event> events = Drained();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[2].kind, EventKind::kEnd);
+  EXPECT_EQ(events[2].what, static_cast<uint8_t>(Bracket::kLogging));
+  EXPECT_EQ(events[3].kind, EventKind::kEnd);
+  EXPECT_EQ(events[3].what, static_cast<uint8_t>(Bracket::kFetch));
 }
 
 TEST_F(MarksTest, OtherThreadsLogsDoNotMakeThemWatched) {
@@ -312,27 +334,35 @@ TEST_F(MarksTest, FromCItCountsFromTheWrappersEntryAndNoCallFromPython) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer makes a mark cost more than a call from Python";
 #endif
-  const auto cost_of_a_mark = [] {
-    const marks::Stats stats = marks::stats();
-    EXPECT_EQ(stats.marks, 1020);
-    marks::Enable();
-    return stats.cost_ns / std::max<int64_t>(stats.marks, 1);
+  // The least of some rounds: without rseq, what preempts a mark for a moment is timed with it.
+  const auto least_cost_of_a_mark = [](const std::function<void()>& marks_twice) {
+    int64_t least_ns = INT64_MAX;
+    for (int round = 0; round < 10; ++round) {
+      marks::Enable();
+      for (int i = 0; i < 510; ++i) marks_twice();
+      const marks::Stats stats = marks::stats();
+      EXPECT_EQ(stats.marks, 1020);
+      least_ns = std::min(least_ns, stats.cost_ns / std::max<int64_t>(stats.marks, 1));
+    }
+    return least_ns;
   };
-  for (int i = 0; i < 510; ++i) {
+  const int64_t from_c_ns = least_cost_of_a_mark([] {
     marks::BeginFromC(Bracket::kFetch, 1, 0, marks::EnterC());
     marks::EndFromC(Bracket::kFetch, 0, marks::EnterC());
-  }
-  const int64_t from_c_ns = cost_of_a_mark();
-  for (int i = 0; i < 510; ++i) {
+  });
+  const int64_t entered_before_ns = least_cost_of_a_mark([] {
     const int64_t entered_ns = marks::EnterC();
     while (entered_ns != 0 && NowNs() < entered_ns + 5'000) {  // what a wrapper does before its mark
     }
     marks::BeginFromC(Bracket::kFetch, 1, 0, entered_ns);
     marks::EndFromC(Bracket::kFetch, 0, marks::EnterC());
-  }
-  EXPECT_GT(cost_of_a_mark(), from_c_ns + 1'500);
-  for (int i = 0; i < 1020; ++i) marks::Step();
-  EXPECT_GT(cost_of_a_mark(), from_c_ns + 500);
+  });
+  EXPECT_GT(entered_before_ns, from_c_ns + 1'500);
+  const int64_t from_python_ns = least_cost_of_a_mark([] {
+    marks::Step();
+    marks::Step();
+  });
+  EXPECT_GT(from_python_ns, from_c_ns + 500);
 }
 
 TEST_F(MarksTest, WhatAWrapperWaitsForIsNotItsCost) {
