@@ -228,6 +228,7 @@ void DeviceFeed::NoteLosses(int64_t now_ns, bool last) {
   const int64_t grew = lost_ops(losses) - lost_ops(losses_before_);
   const bool only_cut_off = !batch_.cut_off.empty() && grew == static_cast<int64_t>(batch_.cut_off.size());
   if (grew > 0) gaps_.push_back({only_cut_off ? LostSince() : drained_ns_, now_ns});
+  if (grew > 0 && !only_cut_off) lost_ns_ = now_ns;
   if (losses.buffers > 0 && losses_before_.buffers == 0) {
     writer_->AddNote(
         "CUPTI's buffers have not come back for 5 s: a kernel that long, or another tool has taken its callbacks; the "
@@ -342,9 +343,11 @@ void DeviceFeed::PlanWindow(int64_t now_ns) {
 }
 
 // Whether what still ran when a window ended was recorded: it is on the one CUPTI that was tried, scripted. If it is
-// not, the device would look idle in a window's last steps.
+// not, the device would look idle in a window's last steps. A window is left out if records of any kind were lost since
+// it began: why its last ones are missing is known.
 void DeviceFeed::LookForCutOff(int64_t now_ns) {
   for (; !ended_.empty() && ended_.front().to_ns < now_ns - kLongestHoldNs; ended_.pop_front()) {
+    if (lost_ns_ >= ended_.front().from_ns) continue;
     const int64_t unseen = launches_.UnseenSince(ended_.front().from_ns, ended_.front().to_ns);
     cut_off_ += unseen > 0;
     if (cut_off_ == kWindowsCutOff && unseen > 0) tier_due_ = true;

@@ -121,6 +121,7 @@ class DeviceFeed {
   std::vector<Switch> switches_;                         // that were not told to the rest yet
   std::deque<Gap> ended_;                                // windows whose records may not all have come yet
   int cut_off_ = 0;                                      // windows of whose last launches no record came
+  int64_t lost_ns_ = 0;                                  // when it was last seen that records were lost
   std::deque<int64_t> windows_on_ns_;                    // the last ones
   absl::flat_hash_map<uint32_t, int64_t> traced_again_;  // the last window that is known to have work of a device
   std::atomic<int64_t> change_ns_{0};
