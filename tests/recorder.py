@@ -50,6 +50,7 @@ class Session:
         self.workers: list[tuple[int, int]] = []
         self.at_work: list[tuple[int, int]] = []  # (loader, workers that were watched)
         self.unnamed: list[int] = []
+        self.children: list[int] = []
         self.names: dict[int, str] = {}
         self.ended: list[str] = []
         self.cuda: list[str] = []  # what was asked of the tracing of the GPU
@@ -83,6 +84,12 @@ class Session:
 
     def name_thread(self, native_tid: int, name: str) -> None:
         self.names[native_tid] = name
+
+    def unnamed_children(self) -> list[int]:
+        return [pid for pid in self.children if pid not in self.names]
+
+    def name_child(self, pid: int, name: str) -> None:
+        self.names[pid] = name
 
     def trace_cuda(self, folders: list[str], path: str = "") -> bool:
         self.cuda.append(f"trace {path}".strip())

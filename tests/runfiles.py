@@ -344,6 +344,21 @@ class RunFile(DeviceParts):
         self._add("worker_stack", loader=loader, stack=self.stack(*frames), state=state, call=call, samples=samples)
         return self
 
+    def child(
+        self, pid: int, *, cpus: float, seconds: float, name: str = "", command: str = "python", first: float = 0
+    ) -> int:
+        """A process that it started, beside workers, from second `first` on. Its id, for `within`."""
+        id, begin = len(self._rows["child"]) + 1, 1_000_000_000_000 + round(first * 1e9)
+        length = round(seconds * 1e9)
+        used = {"first_ns": begin, "last_ns": begin + length, "cpu_ns": round(cpus * length)}
+        self._add("child", id=id, pid=pid, name=name, command=command, **used)
+        return id
+
+    def within(self, child: int, samples: int, *frames: str, state: str = "native", call: int = 0) -> RunFile:
+        """Samples of such a process; frames as `stack` takes them."""
+        self._add("child_stack", child=child, stack=self.stack(*frames), state=state, call=call, samples=samples)
+        return self
+
     def tier(self, probe: str, tier: str, why: str = "") -> RunFile:
         self._rows["tier"] = [row for row in self._rows["tier"] if row["probe"] != probe]
         return self._add("tier", probe=probe, tier=tier, why=why)

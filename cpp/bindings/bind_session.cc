@@ -193,6 +193,10 @@ class Session {
   void NameThread(int32_t native_tid, const std::string& name) {
     if (Running()) collector_->NameThread(native_tid, name);
   }
+  std::vector<int32_t> UnnamedChildren() { return Running() ? collector_->UnnamedChildren() : std::vector<int32_t>(); }
+  void NameChild(int32_t pid, const std::string& name) {
+    if (Running()) collector_->NameChild(pid, name);
+  }
   bool TraceCuda(const std::vector<std::string>& folders, const std::string& path) {
     py::gil_scoped_release release;
     return Running() && collector_->TraceCuda({folders, path});
@@ -296,6 +300,9 @@ void BindSession(py::module_& module) {
       .def("unnamed_threads", &Session::UnnamedThreads,
            "Native ids of threads that were seen and have no name yet. Cheap when there are none.")
       .def("name_thread", &Session::NameThread, py::arg("native_tid"), py::arg("name"))
+      .def("unnamed_children", &Session::UnnamedChildren,
+           "Ids of processes that this one started and that have no name yet. Cheap when there are none.")
+      .def("name_child", &Session::NameChild, py::arg("pid"), py::arg("name"))
       .def("trace_cuda", &Session::TraceCuda, py::arg("folders"), py::arg("path") = "",
            "Begins to trace the GPU by CUPTI, if there is a driver; the tier `cuda` says how, or why not.\n\n"
            "True: it is traced.")

@@ -307,6 +307,9 @@ class Session:
     def unnamed_threads(self) -> list[int]:
         """Native ids of threads that were seen and have no name yet. Cheap when there are none."""
     def name_thread(self, native_tid: int, name: str) -> None: ...
+    def unnamed_children(self) -> list[int]:
+        """Ids of processes that this one started and that have no name yet. Cheap when there are none."""
+    def name_child(self, pid: int, name: str) -> None: ...
     def trace_cuda(self, folders: list[str], path: str = "") -> bool:
         """Begins to trace the GPU by CUPTI, if there is a driver; the tier `cuda` says how, or why not.
 

@@ -6,6 +6,7 @@ import gc
 import inspect
 import io
 import json
+import multiprocessing
 import pickle
 import threading
 import time
@@ -20,6 +21,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.checkpoint import CheckpointHook, DistributedCheckpointHook
+from trainperf.hooks.children import ChildNamesHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
@@ -400,6 +402,20 @@ def test_threads_get_their_names(hooked: Install, recorder: Recorder) -> None:
     assert session.names == {thread.native_id: "prefetcher", threading.get_native_id(): "MainThread"}
     done.set()
     thread.join()
+
+
+def test_processes_get_their_names(hooked: Install, recorder: Recorder) -> None:
+    session = hooked(ChildNamesHook(), BackwardHook())
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,), name="decoder")
+    process.start()
+    try:
+        assert process.pid is not None
+        session.children = [process.pid, 2**22 + 1]
+        scalar().backward()
+        assert session.names == {process.pid: "decoder"}
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_names_are_asked_for_at_most_ten_times_a_second(hooked: Install, recorder: Recorder) -> None:

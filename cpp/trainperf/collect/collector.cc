@@ -196,6 +196,14 @@ void Collector::NameThread(int32_t native_tid, const std::string& name) {
   }
 }
 
+std::vector<int32_t> Collector::UnnamedChildren() {
+  return InThisProcess() ? children_.Unnamed() : std::vector<int32_t>();
+}
+
+void Collector::NameChild(int32_t pid, const std::string& name) {
+  if (InThisProcess()) children_.Name(pid, name);
+}
+
 // False: it takes too long to be waited for, and may still run.
 bool Collector::RunOnOurThread(std::function<void()> command) {
   if (!InThisProcess()) return true;
@@ -270,6 +278,7 @@ void Collector::Loop() {
   // Now too, or a short run would be judged by the little time between its only second and its end.
   host_readings_.Begin(NowNs(), writer_.get());
   cpu_rooms_.Begin(writer_.get());
+  children_.Read(NowNs(), workers_.Pids(), writer_.get());
   next_second_ns_ = NowNs() + kSecondNs;
   CommitPace pace(NowNs());
   const marks::RunDelay run_delay;
@@ -334,12 +343,15 @@ void Collector::Tick(int64_t now_ns, bool last) {
   WritePosted();
   marks::SumRecords(!device_.traces());
   workers_.Read(now_ns, last, writer_.get(), &cpu_rooms_);
+  worker_stacks_.Drain([this](const WorkerSample& sample) { writer_->AddWorkerSample(sample); });
   const ThreadId step_thread = timeline_.step_thread();
   cpu_rooms_.Read(now_ns, 0, step_thread == 0 ? pid_ : ThreadTable::Get().info(step_thread).native_tid.load());
   host_readings_.Look();
   if (now_ns >= next_second_ns_ || last) {
     next_second_ns_ = now_ns + kSecondNs;
-    host_readings_.Read(now_ns, step_thread, workers_.Pids(), writer_.get());
+    const std::vector<int32_t> workers = workers_.Pids();
+    host_readings_.Read(now_ns, step_thread, workers, writer_.get());
+    children_.Read(now_ns, workers, writer_.get());
     cpu_rooms_.SetQuota(now_ns, host_.ReadQuotaMilli());
     cpu_rooms_.Write(writer_.get());
     WriteThreads();

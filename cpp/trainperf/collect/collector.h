@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "trainperf/base/thread_table.h"
 #include "trainperf/collect/budget.h"
+#include "trainperf/collect/child_processes.h"
 #include "trainperf/collect/closed_steps.h"
 #include "trainperf/collect/cpu_rooms.h"
 #include "trainperf/collect/device_feed.h"
@@ -81,6 +82,9 @@ class Collector {
   // Native ids of threads that were seen, have no name yet, and were not asked for too often.
   std::vector<int32_t> UnnamedThreads();
   void NameThread(int32_t native_tid, const std::string& name);
+  // Likewise of processes that this one started, by their ids.
+  std::vector<int32_t> UnnamedChildren();
+  void NameChild(int32_t pid, const std::string& name);
   // Begins to trace the GPU; lets go of CUPTI for a neighbour; takes it again. Done on our thread; the caller waits for
   // it (without the GIL), since what it does next is to be traced, or is the neighbour's. True: it is traced.
   bool TraceCuda(const CudaTracerOptions& options);
@@ -125,6 +129,7 @@ class Collector {
   HostReadings host_readings_{&host_};
   WorkerStacks worker_stacks_;  // outlives gil_, whose sampler looks at it
   LoaderWorkers workers_{&worker_stacks_};
+  ChildProcesses children_{&worker_stacks_};
   CpuRooms cpu_rooms_;
   ThreadNames thread_names_;
   Budget budget_;

@@ -65,12 +65,11 @@ void LoaderWorkers::Read(int64_t now_ns, bool all, RunWriter* writer, CpuRooms* 
     const ProcessWait wait = ReadProcessWait(worker.pid);
     if (wait.known) writer->AddWorkerLook({worker.loader, worker.pid, wait.syscall, wait.shared});
   }
-  if (stacks_ != nullptr) ReadStacks(writer);
+  if (stacks_ != nullptr) WatchStacks(writer);
 }
 
-// Those that were looked at since, and has others, at work by now, be looked at from now on.
-void LoaderWorkers::ReadStacks(RunWriter* writer) {
-  stacks_->Drain([&](const WorkerSample& sample) { writer->AddWorkerSample(sample); });
+// Those that are at work by now are looked at from now on.
+void LoaderWorkers::WatchStacks(RunWriter* writer) {
   std::vector<Worker> fresh;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -81,7 +80,7 @@ void LoaderWorkers::ReadStacks(RunWriter* writer) {
     }
   }
   for (const Worker& worker : fresh) {
-    const absl::Status status = stacks_->Add(worker.loader, worker.pid);
+    const absl::Status status = stacks_->Add({worker.loader}, worker.pid);
     if (absl::IsNotFound(status)) continue;
     if (!stacks_known_) {
       stacks_known_ = true;

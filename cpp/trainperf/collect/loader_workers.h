@@ -45,7 +45,7 @@ class LoaderWorkers {
     int64_t age_ns(int64_t now_ns) const { return now_ns - since_ns; }
   };
 
-  void ReadStacks(RunWriter* writer);
+  void WatchStacks(RunWriter* writer);
 
   WorkerStacks* const stacks_;
   bool stacks_known_ = false;  // whether they can be read

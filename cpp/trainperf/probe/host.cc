@@ -159,13 +159,16 @@ ProcessFacts ReadProcess(int32_t pid) {
   const std::string text = Slurp(path);
   const size_t name_end = text.rfind(')');  // the name may hold spaces and parentheses
   if (name_end == std::string::npos) return facts;
-  long long user, system;
-  if (sscanf(text.c_str() + name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &facts.state, &user,
-             &system) != 3) {
+  long long user, system, start;
+  if (sscanf(text.c_str() + name_end + 1,
+             " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld %*d %*d %*d %*d %*d %*d %lld", &facts.state, &user,
+             &system, &start) != 4) {
     return facts;
   }
   facts.alive = facts.state != 'Z' && facts.state != 'X';
   facts.cpu_ns = TicksToNs(user + system);
+  facts.start_ticks = start;
+  facts.age_ns = std::max(int64_t{0}, ReadClockNs(CLOCK_BOOTTIME) - TicksToNs(start));
   return facts;
 }
 

@@ -31,6 +31,8 @@ struct ProcessFacts {
   bool alive = false;
   char state = '?';
   int64_t cpu_ns = 0;
+  int64_t start_ticks = 0;  // since the machine's start: with the pid, which process it is
+  int64_t age_ns = 0;
 };
 
 // What the main thread of another process waits in, as /proc/PID/syscall tells: of a child of ours, or a process of the

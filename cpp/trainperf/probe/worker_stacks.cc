@@ -32,11 +32,15 @@ void WorkerStacks::Begin(const GilView* gil) {
   begun_.store(true, std::memory_order_release);
 }
 
-absl::Status WorkerStacks::Add(uint32_t loader, int32_t pid) {
+absl::Status WorkerStacks::Add(WorkerOf of, int32_t pid) {
   if (!begun_.load(std::memory_order_acquire)) return absl::UnimplementedError("no stacks can be read here");
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (workers_.size() >= kMost) return absl::OkStatus();
+    const auto is_child = [](const std::unique_ptr<Watched>& other) { return other->of.child != 0; };
+    const auto children = std::count_if(workers_.begin(), workers_.end(), is_child);
+    if (workers_.size() >= kMost || (of.child != 0 && children >= static_cast<ptrdiff_t>(kChildren))) {
+      return absl::OkStatus();
+    }
   }
   absl::StatusOr<std::unique_ptr<ChildStack>> stack = ChildStack::Open(pid, gil_.get());
   if (!stack.ok()) return stack.status();
@@ -46,7 +50,7 @@ absl::Status WorkerStacks::Add(uint32_t loader, int32_t pid) {
     if (fd >= 0) close(fd);
     return absl::PermissionDeniedError("/proc/PID/syscall cannot be read here");
   }
-  std::unique_ptr<Watched> worker(new Watched{loader, pid, fd, *std::move(stack)});
+  std::unique_ptr<Watched> worker(new Watched{of, pid, fd, *std::move(stack)});
   std::lock_guard<std::mutex> lock(mutex_);
   workers_.push_back(std::move(worker));
   return absl::OkStatus();
@@ -82,7 +86,7 @@ bool WorkerStacks::Read(Watched* worker, WorkerSample* sample) {
   if (size <= 0) return false;
   text[size] = '\0';
   std::optional<bool> holds_gil;
-  *sample = {worker->loader, worker->stack->Read(&codes_, &holds_gil), SampleState::kUnknown, 0};
+  *sample = {worker->of, worker->stack->Read(&codes_, &holds_gil), SampleState::kUnknown, 0};
   if (std::strncmp(text, "running", 7) == 0) {
     if (holds_gil.has_value()) sample->state = *holds_gil ? SampleState::kPython : SampleState::kNative;
     return true;

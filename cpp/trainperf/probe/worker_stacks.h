@@ -1,7 +1,8 @@
-// Where the main threads of DataLoader workers are, and whether they run or wait: two workers at a time, in turns.
+// Where the main threads of DataLoader workers and other child processes are, and whether they run or wait: two at a
+// time, in turns.
 //
 //   WorkerStacks stacks;
-//   stacks.Add(loader, pid);                     // the collector's thread
+//   stacks.Add({loader}, pid);                   // the collector's thread
 //   stacks.Look(NowNs());                        // the sampler's thread, at each of its looks
 //   stacks.Drain([](const WorkerSample& s) { ... });
 //
@@ -31,7 +32,8 @@ namespace trainperf {
 
 class WorkerStacks {
  public:
-  static constexpr size_t kMost = 32;  // workers at a time; others are not looked at
+  static constexpr size_t kMost = 32;      // processes at a time; others are not looked at
+  static constexpr size_t kChildren = 16;  // of these, so many that are no workers
   static constexpr double kShare = 0.002;
 
   // `gil`: as the sampler found it; nullptr: there is none to be seen. From now on workers can be looked at.
@@ -39,7 +41,7 @@ class WorkerStacks {
 
   // The collector's thread. NotFound: it has ended, or has no main thread yet. PermissionDenied, Unimplemented: no
   // worker can be looked at here.
-  absl::Status Add(uint32_t loader, int32_t pid);
+  absl::Status Add(WorkerOf of, int32_t pid);
   void Remove(int32_t pid);
   template <typename Visitor>
   size_t Drain(Visitor&& visit) {
@@ -53,7 +55,7 @@ class WorkerStacks {
 
  private:
   struct Watched {
-    uint32_t loader;
+    WorkerOf of;
     int32_t pid;
     int syscall_fd;
     std::unique_ptr<ChildStack> stack;

@@ -79,9 +79,9 @@ void Loaders::Add(const WorkerLook& look) {
 }
 
 void Loaders::Add(const WorkerSample& sample) {
-  std::tuple key(sample.loader, sample.stack, sample.state, sample.call);
+  std::tuple key(sample.of.loader, sample.stack, sample.state, sample.call);
   if (stacks_.size() >= kMaxStacks && stacks_.count(key) == 0) {
-    key = {sample.loader, 0, sample.state, sample.state == SampleState::kBlocked ? -1 : 0};
+    key = {sample.of.loader, 0, sample.state, sample.state == SampleState::kBlocked ? -1 : 0};
     if (stacks_.size() >= kMaxStacks + kMaxLoaders && stacks_.count(key) == 0) return;
   }
   Samples& samples = stacks_[key];

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainperf/run/children.h"
 #include "trainperf/run/database.h"
 #include "trainperf/run/device_rows.h"
 #include "trainperf/run/distributions.h"
@@ -138,7 +139,14 @@ class Writer : public RunWriter {
   }
   void AddWorkerReading(const WorkerReading& reading) override { loaders_.Add(reading); }
   void AddWorkerLook(const WorkerLook& look) override { loaders_.Add(look); }
-  void AddWorkerSample(const WorkerSample& sample) override { loaders_.Add(sample); }
+  void AddWorkerSample(const WorkerSample& sample) override {
+    if (sample.of.child != 0) {
+      children_.Add(sample);
+    } else {
+      loaders_.Add(sample);
+    }
+  }
+  void SetChild(const ChildReading& child) override { children_.Set(child); }
   void AddHostReading(const HostReading& reading, const std::vector<Counter>& machine) override {
     facts_.AddHostReading(reading, machine);
   }
@@ -275,8 +283,9 @@ class Writer : public RunWriter {
     return absl::Status(cause.code(), absl::StrCat(what, "; the whole run was saved to ", path_));
   }
 
-  std::array<RunPart*, 8> parts() {
-    return {&step_rows_, &kept_steps_, &device_rows_, &sections_, &spans_, &loaders_, &distributions_, &facts_};
+  std::array<RunPart*, 9> parts() {
+    return {&step_rows_, &kept_steps_, &device_rows_,   &sections_, &spans_,
+            &loaders_,   &children_,   &distributions_, &facts_};
   }
 
   const RunWriterOptions options_;
@@ -290,6 +299,7 @@ class Writer : public RunWriter {
   Sections sections_;
   Spans spans_;
   Loaders loaders_;
+  Children children_;
   Distributions distributions_;
   Facts facts_;
   FileIdentity file_;

@@ -56,6 +56,16 @@ struct WorkerLook {
   bool shared;      // a futex that other processes may wait in too
 };
 
+// Another process that this one started, or one of those; as far as it is known now.
+struct ChildReading {
+  uint32_t id;  // from 1 on
+  int32_t pid;
+  int64_t first_ns, last_ns;  // seen from, to
+  int64_t cpu_ns;             // user + system, between these
+  std::string name;           // as multiprocessing calls it; "": not known
+  std::string command;        // "ffmpeg", "python serve.py"
+};
+
 struct HostReading {  // once a second
   int64_t at_ns;
   int64_t process_cpu_ns;   // this process, so far
@@ -100,7 +110,8 @@ class RunWriter : public TimelineSink {
   virtual void AddWorkerReading(const WorkerReading& reading) = 0;
   // Of a worker that was read before.
   virtual void AddWorkerLook(const WorkerLook& look) = 0;
-  virtual void AddWorkerSample(const WorkerSample& sample) = 0;
+  virtual void AddWorkerSample(const WorkerSample& sample) = 0;  // of a child process, too
+  virtual void SetChild(const ChildReading& child) = 0;
   // `machine`: what it did so far; names that are new beyond 256 are left out.
   virtual void AddHostReading(const HostReading& reading, const std::vector<Counter>& machine = {}) = 0;
   // Our own cost so far: `where` is "collector", "sampler", "marks", "gil_hook".

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string SumOfCauses() {
   std::string sql = "0";
@@ -353,11 +354,11 @@ TEST(RunWriterTest, FetchesByTheWorkerThatTheyWaitedFor) {
 TEST(RunWriterTest, SumsSamplesOfWorkersByLoaderStackAndState) {
   TestFolder folder;
   auto writer = Create(folder / "a.tpr");
-  writer->AddWorkerSample({7, 3, SampleState::kBlocked, 257});
-  writer->AddWorkerSample({7, 3, SampleState::kPython, 0});
+  writer->AddWorkerSample({{7}, 3, SampleState::kBlocked, 257});
+  writer->AddWorkerSample({{7}, 3, SampleState::kPython, 0});
   ASSERT_TRUE(writer->Commit().ok());
-  writer->AddWorkerSample({7, 3, SampleState::kBlocked, 257});
-  writer->AddWorkerSample({8, 0, SampleState::kUnknown, 0});
+  writer->AddWorkerSample({{7}, 3, SampleState::kBlocked, 257});
+  writer->AddWorkerSample({{8}, 0, SampleState::kUnknown, 0});
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_stack ORDER BY loader, state"),
               ElementsAre("7|3|blocked|257|2", "7|3|python|0|1", "8|0|unknown|0|1"));
@@ -367,11 +368,27 @@ TEST(RunWriterTest, SumsSamplesOfWorkersBeyondTheTableAsNoStack) {
   TestFolder folder;
   auto writer = Create(folder / "a.tpr");
   for (StackId stack = 1; stack <= 20000; ++stack) {
-    writer->AddWorkerSample({7, stack, SampleState::kNative, 0});
+    writer->AddWorkerSample({{7}, stack, SampleState::kNative, 0});
   }
   ASSERT_TRUE(writer->Finish("normally").ok());
   EXPECT_THAT(Query(folder / "a.tpr", "SELECT COUNT(*), SUM(samples), SUM(samples * (stack = 0)) FROM worker_stack"),
               ElementsAre("16385|20000|3616"));
+}
+
+TEST(RunWriterTest, KeepsWhatIsLastKnownOfAChildAndItsSamples) {
+  TestFolder folder;
+  auto writer = Create(folder / "a.tpr");
+  writer->SetChild({1, 77, 1000, 2000, 500, "", "python train.py"});
+  writer->AddWorkerSample({{0, 1}, 3, SampleState::kNative, 0});
+  ASSERT_TRUE(writer->Commit().ok());
+  writer->SetChild({1, 77, 1000, 3000, 700, "ForkPoolWorker-1", "python train.py"});
+  writer->SetChild({2, 78, 2000, 3000, 900, "", "ffmpeg"});
+  writer->AddWorkerSample({{0, 1}, 3, SampleState::kNative, 0});
+  ASSERT_TRUE(writer->Finish("normally").ok());
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM child"),
+              ElementsAre("1|77|1000|3000|700|ForkPoolWorker-1|python train.py", "2|78|2000|3000|900||ffmpeg"));
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM child_stack"), ElementsAre("1|3|native|0|2"));
+  EXPECT_THAT(Query(folder / "a.tpr", "SELECT * FROM worker_stack"), IsEmpty());
 }
 
 TEST(RunWriterTest, InWhatAWorkerWaits) {

@@ -216,6 +216,30 @@ CREATE TABLE worker_stack (
   PRIMARY KEY (loader, stack, state, call)
 ) WITHOUT ROWID;
 
+-- Processes that this one started, and those that they started, beside the workers of its DataLoaders: with a name of
+-- multiprocessing's, or seen to compute. command: the program, and of Python the script or module; no arguments. cpu_ns:
+-- used from first_ns to last_ns, which are of its life within the watch. Older files of this version have neither this
+-- table nor the next one.
+CREATE TABLE child (
+  id INTEGER PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  first_ns INTEGER NOT NULL,
+  last_ns INTEGER NOT NULL,
+  cpu_ns INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  command TEXT NOT NULL
+);
+
+-- Samples of the main threads of those that run this Python; columns as in worker_stack.
+CREATE TABLE child_stack (
+  child INTEGER NOT NULL,
+  stack INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  call INTEGER NOT NULL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (child, stack, state, call)
+) WITHOUT ROWID;
+
 CREATE TABLE thread (
   id INTEGER PRIMARY KEY,
   native_tid INTEGER NOT NULL,
@@ -507,6 +531,17 @@ SELECT loader, state, IIF(state = 'blocked', call, NULL) AS system_call, functio
   ROUND(100.0 * SUM(samples) / (SELECT SUM(samples) FROM worker_stack AS whole WHERE whole.loader = worker_stack.loader), 1) AS percent
 FROM worker_stack LEFT JOIN stack ON stack.id = worker_stack.stack LEFT JOIN site ON site.id = stack.site
 GROUP BY loader, state, system_call, site.id ORDER BY SUM(samples) DESC;
+
+-- The processes that the run started beside workers, and what those of Python do, by innermost line.
+CREATE VIEW child_processes AS
+SELECT pid, name, command, ROUND((last_ns - first_ns) / 1e9, 1) AS seconds,
+  ROUND(1.0 * cpu_ns / NULLIF(last_ns - first_ns, 0), 2) AS cpus FROM child ORDER BY cpu_ns DESC;
+
+CREATE VIEW child_lines AS
+SELECT child.pid, child.name, state, IIF(state = 'blocked', call, NULL) AS system_call, function, file, line, SUM(samples) AS samples
+FROM child_stack JOIN child ON child.id = child_stack.child
+LEFT JOIN stack ON stack.id = child_stack.stack LEFT JOIN site ON site.id = stack.site
+GROUP BY child.id, state, system_call, site.id ORDER BY SUM(samples) DESC;
 
 CREATE VIEW longest_spans AS
 SELECT kind, step, ROUND((end_ns - start_ns) / 1e6, 3) AS ms, ROUND(cpu_ns / 1e6, 3) AS cpu_ms, object, value,

@@ -17,6 +17,7 @@ from trainperf.hooks.backward import BackwardHook
 from trainperf.hooks.base import Hook
 from trainperf.hooks.between import Between
 from trainperf.hooks.checkpoint import CheckpointHook, DistributedCheckpointHook
+from trainperf.hooks.children import ChildNamesHook
 from trainperf.hooks.compiling import CompileHook
 from trainperf.hooks.context import Context
 from trainperf.hooks.cuda import CudaHook
@@ -54,6 +55,7 @@ def all_hooks() -> list[Hook]:
     return [
         ThreadCpuHook(),
         ThreadNamesHook(),
+        ChildNamesHook(),
         AffinityHook(),
         DeviceHook(),
         CudaHook(),

@@ -18,6 +18,7 @@ from trainperf.runfile.reader import (
 from trainperf.runfile.records import (
     Awaited,
     Call,
+    Child,
     Copy,
     Detail,
     Device,
@@ -55,6 +56,7 @@ __all__ = [
     "WARM_UP",
     "Awaited",
     "Call",
+    "Child",
     "Copy",
     "Detail",
     "Device",

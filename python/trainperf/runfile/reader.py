@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import numpy as np
 
 from trainperf.masking import masked
+from trainperf.runfile.children import read_children
 from trainperf.runfile.devices import read_calls, read_copies, read_devices, read_kernels, read_segments
 from trainperf.runfile.loaders import read_loaders
 from trainperf.runfile.records import (
     Call,
+    Child,
     Copy,
     Detail,
     Device,
@@ -446,6 +448,11 @@ class RunReader:
     @cached_property
     def loaders(self) -> Mapping[int, Loader]:
         return read_loaders(self._database, self.objects)
+
+    @cached_property
+    def children(self) -> Sequence[Child]:
+        """Processes that the run started beside DataLoader workers; older runs have none."""
+        return read_children(self._database)
 
     @property
     def batch_size(self) -> int | None:

@@ -129,12 +129,25 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSamples:
-    """What a loader's workers were seen doing at work, in samples of their main threads."""
+    """What a loader's workers, or a child process, were seen doing, in samples of their main threads."""
 
     stack: int  # 0: not known
     state: str  # as a Detail's of the training thread; "unknown": it ran, in Python or native code
     syscall: int  # that it waited in; -1: in none, as for a page of memory; 0 where it ran
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process that the run started, or one of those started, beside DataLoader workers."""
+
+    pid: int
+    name: str  # as multiprocessing calls it, "ForkPoolWorker-1"; "" where it does not
+    command: str  # "ffmpeg", "python serve.py": no arguments
+    first_ns: int  # of its life within the watch, as it was seen
+    last_ns: int
+    cpu_seconds: float  # between these
+    inside: Sequence[WorkerSamples] = ()  # of its main thread, where that runs this Python
 
 
 @dataclass(frozen=True, slots=True)

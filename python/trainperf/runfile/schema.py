@@ -113,6 +113,8 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "worker_state": ("worker", "state", "readings"),
     "worker_wait": ("worker", "call", "shared", "looks"),
     "worker_stack": ("loader", "stack", "state", "call", "samples"),
+    "child": ("id", "pid", "first_ns", "last_ns", "cpu_ns", "name", "command"),
+    "child_stack": ("child", "stack", "state", "call", "samples"),
     "thread": ("id", "native_tid", "name", "role", "gil_wait_ns", "gil_waits"),
     "object": ("id", "kind", "description"),
     "site": ("id", "file", "function", "line"),
@@ -145,7 +147,11 @@ TABLES_SINCE: Final[Mapping[str, int]] = {  # a version after the first
     "worker_stack": 7,
     "counter": 8,
     "machine": 8,
+    "child": 9,
+    "child_stack": 9,
 }
+# Those that files of this version may lack: older ones of it do, and who wrote these reads newer ones as well.
+OPTIONAL_TABLES: Final = frozenset({"child", "child_stack"})
 COLUMNS_SINCE: Final[Mapping[tuple[str, str], int]] = {  # a version after the first
     ("host", "faults"): 3,
     ("host", "system_ns"): 3,
@@ -193,6 +199,7 @@ class RunDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
+        self._lacks: frozenset[str] = frozenset()
         _check_header(path)
         try:
             self._connection = _connect(_real(path))
@@ -236,7 +243,7 @@ class RunDatabase:
     def rows(self, table: str, types: str, *, columns: Sequence[str] = (), order: str = "") -> list[tuple[Any, ...]]:
         """Rows of a table; each value checked: `types` has a letter per column, i (int) or s (str)."""
         of_file = columns_of(table, self.schema_version)
-        if not of_file:
+        if not of_file or table in self._lacks:
             return []
         columns = columns or of_file
         expected = tuple(int if letter == "i" else str for letter in types)
@@ -287,7 +294,9 @@ class RunDatabase:
         tables = {
             name for name, kind, sql in entries if kind == "table" and str(sql).upper().startswith("CREATE TABLE")
         }
-        for table in TABLES:
+        names = {name for name, _, _ in entries}
+        self._lacks = OPTIONAL_TABLES - names
+        for table in TABLES.keys() - self._lacks:
             columns = columns_of(table, self.schema_version)
             if columns and table not in tables:
                 raise self.damaged(f"table {table} is missing")
