@@ -184,6 +184,38 @@ def test_a_programs_classes_are_not_asked() -> None:
     assert (found.type, found.elements, text(found)) == ("Unasked", 20, "kept.append(time.time_ns())")
 
 
+def test_an_object_that_answers_for_its_class_is_not_asked() -> None:
+    """As torch 2.4's `torch.distributed.reduce_op`, which warns; others import what they stand for."""
+
+    class Deprecated:
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+    class LazyModule(types.ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            return types.ModuleType.__getattribute__(self, name)
+
+    asked: list[str] = []
+    of_the_loop = Deprecated()
+    of_the_program: Any = sys.modules[__name__]
+    of_the_program.deprecated, of_the_program.lazy = of_the_loop, LazyModule("lazy")
+    sys.modules["lazy_module"] = of_the_program.lazy
+    LazyModule.in_the_class = of_the_loop  # type: ignore[attr-defined]
+    kept: list[Any] = [of_the_loop]
+
+    def step() -> None:
+        kept.append((of_the_loop, of_the_program.lazy))
+
+    try:
+        asked.clear()
+        assert "kept" in {name.name for found in kept_by(step) for name in found.names}
+        assert asked == []
+    finally:
+        del of_the_program.deprecated, of_the_program.lazy, sys.modules["lazy_module"]
+
+
 def test_nothing_is_kept_alive() -> None:
     class Thing:
         pass

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from trainperf.keeping import graphs, lines
 from trainperf.keeping.contents import Contents, contents, large_bytes, latest
 from trainperf.keeping.holders import holders
-from trainperf.keeping.names import Name, Reader, attributes, frames, is_programs, named_values, source_of
+from trainperf.keeping.names import Name, Reader, attributes, frames, is_class, is_programs, named_values, source_of
 
 _MOST_KEPT = 3
 _MATERIAL = 0.3  # of the memory that grew: what holds less of it did not make it grow
@@ -104,7 +104,7 @@ class Census:
             yield _Named(name, thing)
             if type(thing) in (tuple, list) and len(thing) <= _PARTS:
                 yield from (_Named(name, part) for part in thing)
-            elif isinstance(thing, type) and is_programs(source_of(thing)):
+            elif is_class(thing) and is_programs(source_of(thing)):
                 yield from (_Named(*at) for at in attributes(thing) if type(at[1]) is _CACHE)
 
     def _with_graph(self, values: Sequence[_Named]) -> Iterator[Any]:
@@ -162,7 +162,7 @@ class Census:
         entries = next((v for v in inside if type(v) is dict and len(v) == size), {})
         if cache.cache_info().maxsize is None:
             return contents(latest(entries), self._torch)
-        last = [v for v in inside if v is not entries and not isinstance(v, type)][: 2 * size][-16:]
+        last = [v for v in inside if v is not entries and not is_class(v)][: 2 * size][-16:]
         told = contents(last[1::2], self._torch)
         return told
 

@@ -34,13 +34,14 @@ class Contents:
 
 def latest(container: Any) -> list[Any]:
     """The last elements of a list, dict, set or deque, or the values of a dict."""
-    if isinstance(container, dict):
+    kind = type(container)  # isinstance() would ask the object
+    if issubclass(kind, dict):
         return list(itertools.islice(reversed(dict.values(container)), _MOST_SAMPLES))
-    if isinstance(container, list):
+    if issubclass(kind, list):
         return list(itertools.islice(list.__reversed__(container), _MOST_SAMPLES))
-    if isinstance(container, deque):
+    if issubclass(kind, deque):
         return list(itertools.islice(deque.__reversed__(container), _MOST_SAMPLES))
-    if isinstance(container, set):
+    if issubclass(kind, set):
         return list(itertools.islice(set.__iter__(container), _MOST_SAMPLES))
     return []
 
@@ -66,8 +67,8 @@ def contents(samples: Sequence[Any], torch: Any) -> Contents:
 
 def _hook(samples: Sequence[Any]) -> tuple[str, int] | None:
     """Where all of them are written, if they are functions of the program's."""
-    codes = {sample.__code__ for sample in samples if isinstance(sample, types.FunctionType)}
-    if len(codes) != 1 or not all(isinstance(sample, types.FunctionType) for sample in samples):
+    codes = {sample.__code__ for sample in samples if type(sample) is types.FunctionType}
+    if len(codes) != 1 or not all(type(sample) is types.FunctionType for sample in samples):
         return None
     code = codes.pop()
     return (code.co_filename, code.co_firstlineno) if is_programs(code.co_filename) else None
@@ -88,7 +89,7 @@ def _weigh(thing: Any, torch: Any) -> tuple[dict[int, int], set[str]]:
     kinds: set[str] = set()
     alive = [thing]  # grows
     for at in alive:
-        if isinstance(at, _SKIPPED) or id(at) in sizes or len(sizes) > _MOST_OBJECTS:
+        if issubclass(type(at), _SKIPPED) or id(at) in sizes or len(sizes) > _MOST_OBJECTS:
             continue
         if _is_tensor(at, torch):
             sizes[id(at)] = 300  # the object itself, in Python and in C++
@@ -105,7 +106,7 @@ def _weigh(thing: Any, torch: Any) -> tuple[dict[int, int], set[str]]:
             sizes[id(at)] = sys.getsizeof(at)
             if sizes[id(at)] <= _LARGE:
                 alive += gc.get_referents(at)
-        elif isinstance(at, types.FunctionType):
+        elif type(at) is types.FunctionType:
             sizes[id(at)] = 160
             alive += [cell.cell_contents for cell in at.__closure__ or () if _is_full(cell)]
             alive += [*(at.__defaults__ or ()), *(at.__kwdefaults__ or {}).values()]

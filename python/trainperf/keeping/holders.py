@@ -18,6 +18,9 @@ from trainperf.keeping.names import (
     attributes,
     frames,
     global_values,
+    globals_of,
+    is_class,
+    is_module,
     is_programs,
     local_values,
     own_values,
@@ -28,6 +31,7 @@ from trainperf.keeping.names import (
 
 _ATOMS = (str, bytes, bytearray, int, float, complex, type(None), types.CodeType, types.ModuleType, range, slice)
 _CALLS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, property)
+_ENDS = (*_ATOMS, *_CALLS)
 _CACHE: Any = type(functools.lru_cache(maxsize=1)(int))
 _LONG = 4096  # elements of a container that is not looked into
 _DEEPEST = 8
@@ -92,7 +96,7 @@ class _Search:
     def _meet(self, edge: _Edge) -> bool:
         """Whether it is met for the first time."""
         child = edge.child
-        if isinstance(child, (*_ATOMS, *_CALLS)):
+        if issubclass(type(child), _ENDS):
             return False
         key = id(child)
         if key in self._lengths and self._reader.container_length(child) >= self._lengths[key]:
@@ -117,7 +121,7 @@ class _Search:
                 yield _Edge(value, thing, None)
         elif kind is _CACHE:
             yield _Edge(thing.__wrapped__, thing, None)  # what it keeps is told as its own
-        elif isinstance(thing, type):
+        elif is_class(thing):
             if is_programs(source_of(thing)):
                 for name, value in attributes(thing):
                     yield _Edge(value, thing, name)
@@ -131,7 +135,7 @@ class _Search:
         if type(thing) is not dict or "__name__" not in thing or "__spec__" not in thing:
             return False
         module = sys.modules.get(thing["__name__"]) if type(thing["__name__"]) is str else None
-        return isinstance(module, types.ModuleType) and vars(module) is thing
+        return is_module(module) and globals_of(module) is thing
 
     def name(self, edge: _Edge, inside: int = 0) -> Name | None:
         child, parent, name = edge
@@ -140,15 +144,15 @@ class _Search:
         if parent is None or inside > _DEEPEST:
             return None
         above = self._met[id(parent)]
-        if isinstance(parent, dict) and above.name is None and above.parent is not None:
+        if issubclass(type(parent), dict) and above.name is None and above.parent is not None:
             # The values of an object, or one of them.
             owner = above.parent
-            if not isinstance(owner, (dict, list, tuple, set, frozenset, type, types.FunctionType)):
+            if not issubclass(type(owner), (dict, list, tuple, set, frozenset, type, types.FunctionType)):
                 own = own_values(owner)
                 if not any(value is parent for value in own.values()):
                     return self._attribute(owner, own, child, inside)
-        if isinstance(parent, (dict, list, tuple, set, frozenset, deque, types.CellType)):
-            return self.name(above, inside + (not isinstance(parent, types.CellType)))
+        if issubclass(type(parent), (dict, list, tuple, set, frozenset, deque, types.CellType)):
+            return self.name(above, inside + (type(parent) is not types.CellType))
         return self._attribute(parent, own_values(parent), child, inside) or self.name(above, inside + 1)
 
     def _attribute(self, owner: Any, own: Mapping[str, Any], child: Any, inside: int) -> Name | None:

@@ -1,4 +1,8 @@
-"""What the program calls its objects: local variables of what runs, its modules' globals, attributes of its objects."""
+"""What the program calls its objects: local variables of what runs, its modules' globals, attributes of its objects.
+
+Nothing of the program's runs for it. So no object is asked isinstance(), which reads its `__class__`: a proxy, a lazy
+module or a deprecated name may do anything then.
+"""
 
 from __future__ import annotations
 
@@ -94,35 +98,46 @@ def global_values() -> Iterator[tuple[Name, Any]]:
         package = title.partition(".")[0]
         if package not in installed:
             installed[package] = package != "__main__" and _is_installed(_file_of(sys.modules.get(package)))
-        if installed[package] or not isinstance(module, types.ModuleType) or id(module) in seen:
+        if installed[package] or not is_module(module) or id(module) in seen:
             continue
         seen.add(id(module))
-        names = vars(module)
-        file = names.get("__file__")
-        if not (isinstance(file, str) and is_programs(file)) and not (title == "__main__" and "get_ipython" in names):
+        names, file = globals_of(module), _file_of(module)
+        if not is_programs(file) and not (title == "__main__" and "get_ipython" in names):
             continue
-        file = file if isinstance(file, str) else ""
         for name, value in list(names.items())[:_MOST_VALUES]:
-            if not name.startswith("__") and not isinstance(value, types.ModuleType):
+            if not name.startswith("__") and not is_module(value):
                 yield Name("global", name, title, file), value
 
 
 def attributes(thing: Any) -> Iterator[tuple[Name, Any]]:
     """Those that an object has of its own, without a word of its class's; of a class, those that it gives."""
-    kind = thing if isinstance(thing, type) else type(thing)
+    kind = thing if is_class(thing) else type(thing)
     owner, file = type_name(kind), source_of(kind)
     for name, value in list(own_values(thing).items())[:_MOST_VALUES]:
         yield Name("attribute", name, owner, file), value
 
 
+def is_class(thing: object) -> bool:
+    return issubclass(type(thing), type)
+
+
+def is_module(thing: object) -> bool:
+    return issubclass(type(thing), types.ModuleType)
+
+
+def globals_of(module: object) -> dict[str, Any]:
+    held: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return held
+
+
 def _file_of(module: object) -> str:
-    file = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
-    return file if isinstance(file, str) else ""
+    file = globals_of(module).get("__file__") if is_module(module) else None
+    return file if type(file) is str else ""
 
 
 def own_values(thing: Any) -> Mapping[str, Any]:
     kind = type(thing)
-    if kind is type or isinstance(thing, type):
+    if issubclass(kind, type):
         return types.MappingProxyType(dict(type.__getattribute__(thing, "__dict__")))
     values: dict[str, Any] = {}
     for base in type.__getattribute__(kind, "__mro__"):
@@ -136,7 +151,7 @@ def own_values(thing: Any) -> Mapping[str, Any]:
                 if type(slot) is not types.GetSetDescriptorType:
                     return values  # a class of the program's answers for it
                 held = slot.__get__(thing)
-                if isinstance(held, dict):
+                if type(held) is dict:
                     values.update(held)
     return values
 
@@ -148,15 +163,14 @@ def type_name(kind: type) -> str:
 def source_of(kind: type) -> str:
     """The file that a class is written in; "" where that is not known."""
     for value in type.__getattribute__(kind, "__dict__").values():
-        if isinstance(value, types.FunctionType) and is_programs(value.__code__.co_filename):
+        if type(value) is types.FunctionType and is_programs(value.__code__.co_filename):
             return value.__code__.co_filename
-    module = sys.modules.get(str(type.__getattribute__(kind, "__module__")))
-    file = getattr(module, "__file__", None)
-    return file if isinstance(file, str) else ""
+    return _file_of(sys.modules.get(str(type.__getattribute__(kind, "__module__"))))
 
 
 def is_programs_object(thing: Any) -> bool:
-    return not isinstance(thing, (type, types.FunctionType, types.ModuleType)) and is_programs(source_of(type(thing)))
+    kind = type(thing)
+    return not issubclass(kind, (type, types.FunctionType, types.ModuleType)) and is_programs(source_of(kind))
 
 
 def named_values(reader: Reader) -> Iterator[tuple[Name, Any]]:
