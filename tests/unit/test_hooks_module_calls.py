@@ -113,6 +113,7 @@ def test_a_scripted_module_is_looked_at(watch: Watch) -> None:
     assert call["training"] == [1, 1] and call["forward"] == []
 
 
+@pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast")  # torch 2.4 warns of itself
 def test_what_backward_runs_again_is_no_call(watch: Watch) -> None:
     net = nn.Linear(2, 1)
     watch.until_look()

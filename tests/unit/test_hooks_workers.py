@@ -156,6 +156,8 @@ class Parts(IterableDataset[int]):
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_who_alone_still_reads(hooked: Install, recorder: Recorder, in_order: bool) -> None:
+    if not in_order and "in_order" not in inspect.signature(DataLoader).parameters:
+        pytest.skip("this torch's DataLoader has no in_order")
     hooked(DataLoaderHook())
     context = torch.multiprocessing.get_context("fork")
     gate = context.Semaphore(0)
