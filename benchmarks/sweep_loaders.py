@@ -2,8 +2,9 @@
 
     python benchmarks/sweep_loaders.py [--keep rows.json] [NAME ...]
 
-The grid is measured twice, up and down, by trials that nothing watches. With --keep a loader whose row is in the file
-is not run again.
+The grid has each number of workers that a sweep may try. It is measured twice, up and down, by trials that nothing
+watches; numbers with which it is another training, by the samples, are left out of it. With --keep a loader whose row
+is in the file is not run again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainperf.prove import measure
+from trainperf.prove import measure, same_training
 from trainperf.prove.changes import Change
 from trainperf.prove.prover import Prover
+from trainperf.prove.sweep import WORKERS
 from trainperf.prove.trial import Asked, Command, Trials
 
 SCRIPT = Path(__file__).resolve().parent.parent / "tests" / "programs" / "prove" / "loaders.py"
@@ -29,8 +31,8 @@ NAMES = (
     "memory", "sleep", "short_sleep", "compute", "short_compute", "both", "lock", "uneven", "collate", "files",
     "stream", "short_epochs",
 )  # fmt: skip
-WORKERS = (0, 1, 2, 4, 8)
 _NEAR = 0.05
+_CLOSE = 0.15
 
 Row = dict[str, Any]
 
@@ -45,7 +47,7 @@ def row(name: str, budget: str) -> Row:
     took, found = time.monotonic() - began, json.loads(done.stdout)
     settings = found["best"] or {"num_workers": 0}
     began = time.monotonic()
-    grid = _grid(name, settings)
+    grid, others, busy = _grid(name, settings)
     return {
         "name": name,
         "found": settings["num_workers"],
@@ -55,49 +57,73 @@ def row(name: str, budget: str) -> Row:
         "sweep_s": took,
         "grid_s": time.monotonic() - began,
         "grid": grid,
+        "other_trainings": others,
+        "busy": busy,
     }
 
 
-def _grid(name: str, found: Mapping[str, Any]) -> dict[int, float]:
-    """Milliseconds of a step, for each number of workers."""
+def _grid(name: str, found: Mapping[str, Any]) -> tuple[dict[int, float], list[int], float]:
+    """Milliseconds of a step, for each number of workers; the numbers with which it is another training; and CPUs that
+    other programs used meanwhile."""
     ms: dict[int, list[float]] = {}
+    others: list[int] = []
+    busy: list[float] = []
     with Trials(Command(str(SCRIPT), (name,))) as trials:
         first = Prover(trials, budget_s=120).watch()
-        workers = sorted({*WORKERS, found["num_workers"]})
-        for count in [*workers, *reversed(workers)]:
+        baseline: Mapping[str, Any] = {}
+        for count in [0, *WORKERS, *reversed(WORKERS), 0]:
             persistent = ",persistent_workers=True" if count and found.get("persistent_workers") else ""
             change = Change.parse(f"num_workers={count}{persistent}")
             asked = Asked(change, first.trial.loader, first.plan.batches, timeout_s=60, watched=False)
             trial = trials.run(asked)
-            if trial.finished:
+            if not trial.finished:
+                continue
+            baseline = baseline or trial.record
+            busy.append(trial.record["others_cpus"] or 0.0)
+            if same_training.compare([baseline], trial.record).kind == "other":
+                others.append(count)
+            else:
                 ms.setdefault(count, []).append(measure.step_ms(trial.record, first.plan))
-    return {count: statistics.mean(found) for count, found in ms.items()}
+    return {count: statistics.mean(found) for count, found in ms.items()}, sorted(set(others)), statistics.mean(busy)
 
 
 def table(rows: Sequence[Row]) -> str:
     lines = [
-        "| Loader | Workers found | Best of the grid | ms/step: none, found, best | Lost | Predicted | Sweep, grid |",
-        "|---|---|---|---|---|---|---|",
+        "| Loader | Workers found | Best of the grid | ms/step: none, found, best | Lost | Predicted with workers "
+        "| Sweep, grid | Others' CPUs |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
         if "problem" in r:
-            lines.append(f"| {r['name']} | {r['problem']} |||||")
+            lines.append(f"| {r['name']} | {r['problem']} |||||||")
             continue
-        grid = {int(count): ms for count, ms in r["grid"].items()}
+        grid = _ints(r["grid"])
         best, found = min(grid, key=lambda count: grid[count]), r["found"]
-        predicted = {int(count): ms for count, ms in r["predicted"].items()}.get(best)
-        off = f"{predicted:.1f} ({predicted / grid[best] - 1:+.0%})" if predicted else ""
-        lost = grid[found] - grid[best]
+        at, off = predicted(r)
         said = "" if r["verdict"] == "proven" else f" ({r['verdict']})"
+        but = f" ({', '.join(map(str, r['other_trainings']))} train otherwise)" if r["other_trainings"] else ""
+        lost = grid[found] - grid[best]
         lines.append(
-            f"| {r['name']} | {found}{said} | {best} | {grid[0]:.1f}, {grid[found]:.1f}, {grid[best]:.1f} | "
-            f"{lost:.2f} ms ({lost / grid[best]:.0%}) | {off} | {r['sweep_s']:.0f} s, {r['grid_s']:.0f} s |"
+            f"| {r['name']} | {found}{said} | {best}{but} | {grid[0]:.1f}, {grid[found]:.1f}, {grid[best]:.1f} | "
+            f"{lost:.2f} ms ({lost / grid[best]:.0%}) | {'' if off is None else f'{at}: {off:+.0%}'} | "
+            f"{r['sweep_s']:.0f} s, {r['grid_s']:.0f} s | {r['busy']:.1f} |"
         )
     return "\n".join(lines)
 
 
+def _ints(found: Mapping[Any, float]) -> dict[int, float]:
+    return {int(count): ms for count, ms in found.items()}
+
+
+def predicted(r: Row) -> tuple[int | None, float | None]:
+    """The best number of workers of the grid, but for none, and by how much its prediction is off."""
+    grid, said = _ints(r["grid"]), _ints(r["predicted"])
+    at = min((count for count in grid if count in said), key=lambda count: grid[count], default=None)
+    return at, said[at] / grid[at] - 1 if at is not None else None
+
+
 def near(r: Row) -> bool:
-    grid = {int(count): ms for count, ms in r.get("grid", {}).items()}
+    grid = _ints(r.get("grid", {}))
     return bool(grid) and grid[r["found"]] <= (1 + _NEAR) * min(grid.values())
 
 
@@ -120,6 +146,13 @@ def main() -> int:
     rows = list(kept.values())
     print(table(rows))
     print(f"\n{sum(map(near, rows))} of {len(rows)} within {_NEAR:.0%} of the best of the grid")
+    off = [error for r in rows if "grid" in r and (error := predicted(r)[1]) is not None]
+    print(f"{sum(abs(error) <= _CLOSE for error in off)} of {len(off)} predictions within {_CLOSE:.0%}")
+    shares = sorted(r["sweep_s"] / r["grid_s"] for r in rows if "grid" in r)
+    if shares:
+        print(
+            f"a sweep takes {shares[0]:.2f} to {shares[-1]:.2f} of the grid's time, {statistics.median(shares):.2f} in the median"
+        )
     return 0
 
 

@@ -32,7 +32,7 @@ from trainperf.runfile.schema import MECHANISMS, PHASES
 _WATCH_S = 2.5  # of the loop, in the first run
 _CACHED = 8  # batches
 _WORTH = 0.05  # of the step: less headroom is not looked into
-_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
+WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SCREENED = 3  # settings that are tried at first
 _DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue, where it is not measured: 1.2 to 1.9 ms
 _START_UP = 0.02  # of an epoch: workers that start anew for each one are worth keeping
@@ -132,7 +132,7 @@ class _Sweeping:
             return
         costs = self._costs(now, rest_ms / 1e3, delivered_ms / 1e3 if delivered_ms is not None else None)
         usable, others_use = _usable_cpus(), now.record["others_cpus"] or 0.0
-        fits = [w for w in _WORKERS if not self._prover.refused(self._change(w), self._first)]
+        fits = [w for w in WORKERS if not self._prover.refused(self._change(w), self._first)]
         ahead = int(self._loader["options"].get("prefetch_factor") or _PREFETCH)
         others = [
             Point(w, 1e3 * predicted(costs, w, cpus_for(w, usable, others_use), ahead=ahead))
@@ -184,7 +184,7 @@ class _Sweeping:
 
     def data_only(self) -> None:
         """What the loader gives without training, for each number of workers."""
-        for workers in (0, *_WORKERS):
+        for workers in (0, *WORKERS):
             point = Point(workers)
             self.result.grid.append(point)
             trial = self._trial(self._change(workers), data_only=_READ_S)

@@ -17,7 +17,7 @@ import pickle
 import statistics
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction
@@ -30,7 +30,7 @@ Policy = Generator[int | None, float, dict[str, Any]]
 OWN = -1  # as many workers as the loader has
 DELIVERED = -2  # batches that take no time, from workers
 FEWEST_STEPS = 8  # of a stretch
-_SECONDS = 0.4  # of one, at least
+_SECONDS = 0.3  # of one, at least
 _SETTLES_S = 0.1  # what storage read ahead while nobody asked, between two stretches, is used up
 _CACHED = 8  # batches
 _PREFETCH = 2  # batches of each worker, by default
@@ -286,17 +286,21 @@ def search(now: int, first: Sequence[int], more: Sequence[int], *, alpha: float,
             break
         ms[workers] = [(yield workers)]
     for number, near in enumerate(_AGAIN):
-        for workers in sorted(ms, reverse=number % 2 == 0):  # in both directions, as the machine's speed drifts
-            best = min(ms, key=mean)
-            if (mean(workers) > (1 + near) * mean(best) or workers > best) and (workers != now or number):
-                continue
-            if number and time.monotonic() - began > seconds / 2:
-                break
+        # In both directions, as the machine's speed drifts.
+        rivals = [w for w in sorted(ms, reverse=number % 2 == 0) if _rivals(mean, w, min(ms, key=mean), near)]
+        if number and (len(rivals) < 2 or time.monotonic() - began > seconds / 2):
+            break
+        for workers in rivals:
             ms[workers].append((yield workers))
     best = min(w for w in ms if mean(w) <= (1 + LEAST_GAIN) * min(map(mean, ms)))
     left = seconds - (time.monotonic() - began)
     found = (yield from paired(now, best, alpha=alpha, seconds=left)) if best != now else {"pairs": []}
     return {"ms": {str(workers): mean(workers) for workers in ms}, "best": best, **found}
+
+
+def _rivals(mean: Callable[[int], float], workers: int, best: int, near: float) -> bool:
+    """Whether so many may be the choice in place of the best: fewer, and nearly as good."""
+    return workers <= best and mean(workers) <= (1 + near) * mean(best)
 
 
 def paired(now: int, other: int, *, alpha: float, seconds: float) -> Policy:
