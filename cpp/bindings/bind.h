@@ -15,6 +15,7 @@ void BindCensus(pybind11::module_& module);    // Requires GIL.
 void BindActions(pybind11::module_& module);   // Requires GIL.
 void BindApart(pybind11::module_& module);     // Requires GIL.
 void BindCosts(pybind11::module_& module);     // Requires GIL.
+void BindFloats(pybind11::module_& module);    // Requires GIL.
 void BindSession(pybind11::module_& module);   // Requires GIL.
 void BindTrace(pybind11::module_& module);     // Requires GIL.
 

@@ -31,6 +31,7 @@ PYBIND11_MODULE(_native, module, py::mod_gil_not_used()) {
   trainperf::BindActions(module);
   trainperf::BindApart(module);
   trainperf::BindCosts(module);
+  trainperf::BindFloats(module);
   trainperf::BindSession(module);
   trainperf::BindTrace(module);
 }

@@ -254,6 +254,10 @@ class Census:
         """The second look: (address, length then, length now) of at most 64 that have so many elements more, the most
         first. An address may be another object's by now."""
 
+def count_floats(address: int, elements: int, kind: str, blocks: int, /) -> tuple[int, int, bool]:
+    """(how many were looked at, how many of these are denormal, whether all are finite): of so many blocks of 16
+    elements, which lie evenly over all of the memory. `kind`: float32, float64 or bfloat16."""
+
 def frame_locals(frame: types.FrameType, /) -> dict[str, Any]:
     """Of a function that runs, as f_locals but without a dict that stays with the frame; {} for a module's or a class's
     frame. NotImplementedError where this Python's frames are not known."""
