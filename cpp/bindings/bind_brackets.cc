@@ -11,6 +11,7 @@
 
 #include <Python.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,7 +29,7 @@ namespace py = pybind11;
 namespace trainperf {
 namespace {
 
-constexpr int64_t kTickNs = 100'000'000;  // as hooks/context.py has it
+constexpr double kMostTickS = 1;
 
 // Without the GIL nothing guards `known`: then nobody reads or writes it, and everything goes the slow way.
 const KnownThing* Find(const BracketFunction& function, PyObject* thing) {
@@ -128,7 +129,10 @@ PyObject* Tick(BracketFunction* function, PyObject* result) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyObject* done = CallHeld(function, &function->tick, nullptr, 0, nullptr);
-  __atomic_store_n(&function->next_tick_ns, NowNs() + kTickNs, __ATOMIC_RELAXED);
+  const double again_s = done != nullptr ? PyFloat_AsDouble(done) : kMostTickS;
+  const auto again_ns = static_cast<int64_t>(1e9 * std::clamp(again_s, 0.0, kMostTickS));
+  __atomic_store_n(&function->next_tick_ns, NowNs() + again_ns, __ATOMIC_RELAXED);
+  if (done != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(done);  // it returned no number
   if (done == nullptr && OnlyShown(function->tick)) {
     __atomic_store_n(&function->next_tick_ns, INT64_MAX, __ATOMIC_RELAXED);  // it would fail each time
     done = Py_NewRef(Py_None);

@@ -88,7 +88,7 @@ def backward_function(
     original: Callable[..., Any],
     first: Callable[[], Any],  # called before the first
     graph_task: Callable[[], int],  # -1: no backward runs
-    tick: Callable[[], Any],  # called after a backward, at most ten times a second
+    tick: Callable[[], float],  # called after a backward; in how many seconds, at most one, it is to be called again
     begin: Callable[..., Any],
     end: Callable[..., Any],
     graph_task_address: int = 0,  # of the same as an `int f()` in C; 0: it is not known

@@ -45,7 +45,7 @@ class Watch(Lifetime):
             change_due = native.step()
             ticker = self._ticker
             if change_due or _clock() >= ticker.due:
-                ticker.tick()
+                ticker.tick(change_due)
 
     def phase(self, name: str) -> PhaseBracket:
         """Marks a phase: `with run.phase("transfer"): ...`. An unknown name is logged once and marks nothing.

@@ -36,9 +36,7 @@ def test_arguments_results_and_errors_go_through(recorder: Recorder) -> None:
         return args, kwargs
 
     firsts: list[int] = []
-    calls = backward_function(
-        original, lambda: firsts.append(1), lambda: -1, lambda: None, recorder.begin, recorder.end
-    )
+    calls = backward_function(original, lambda: firsts.append(1), lambda: -1, lambda: 1.0, recorder.begin, recorder.end)
     assert calls(1, 2, x=3) == ((1, 2), {"x": 3}) and calls() == ((), {})
     error = ZeroDivisionError("theirs")
     with pytest.raises(ZeroDivisionError) as caught:
@@ -97,6 +95,19 @@ def test_an_interrupt_in_a_chore_of_a_backward_that_failed_has_its_error_before_
         calls()  # no chore: it was just there
 
 
+def test_chores_come_when_they_say(recorder: Recorder) -> None:
+    waits, ticks = iter([0.0, 0.0, 1.0, 1.0]), []
+
+    def tick() -> float:
+        ticks.append(next(waits))
+        return ticks[-1]
+
+    calls = backward_function(abs, int, lambda: -1, tick, recorder.begin, recorder.end)
+    for _ in range(6):
+        calls(-1)
+    assert ticks == [0.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize("place", ["first", "graph_task", "tick"])
 def test_an_error_of_ours_is_shown_and_the_backward_runs(place: str, recorder: Recorder, monkeypatch: Any) -> None:
     shown: list[Any] = []
@@ -110,6 +121,14 @@ def test_an_error_of_ours_is_shown_and_the_backward_runs(place: str, recorder: R
     assert [calls(-1) for _ in range(3)] == [1, 1, 1]
     assert shown == ["ValueError('ours')"]  # once, and not at each
     assert recorder.words() == ([] if place == "graph_task" else ["begin BACKWARD", "end BACKWARD"] * 3)
+
+
+def test_a_chore_that_does_not_say_when_it_is_due_again_is_shown_once(recorder: Recorder, monkeypatch: Any) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(type(unraisable.exc_value)))
+    tick: Any = lambda: None  # noqa: E731
+    calls = backward_function(abs, int, lambda: -1, tick, recorder.begin, recorder.end)
+    assert [calls(-1) for _ in range(3)] == [1, 1, 1] and shown == [TypeError]
 
 
 def test_how_a_fetch_ended(recorder: Recorder) -> None:

@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from trainperf.hooks.backward import BackwardHook, _graph_task_address
 from trainperf.hooks.compiling import our_codes
 from trainperf.hooks.dataloader import DataLoaderHook
+from trainperf.hooks.denormals import _is_slow_cpu
 from trainperf.hooks.optimizer import OptimizerHook
 
 Install = Callable[..., Session]
@@ -113,6 +114,7 @@ def test_dynamo_is_told_of_the_python_behind_it(hooked: Install) -> None:
     hooked(DataLoaderHook())
     slow = _BaseDataLoaderIter.__next__.slow  # type: ignore[attr-defined]
     assert slow.__code__ in set(our_codes())
+    assert _is_slow_cpu.__wrapped__.__code__ in set(our_codes())
 
 
 def test_it_binds_as_a_method(hooked: Install) -> None:

@@ -229,6 +229,6 @@ def test_no_look_at_modules_makes_dynamo_compile_again(asked: str) -> None:
 
 
 def test_compiles_are_seen_after_dynamo_was_reset() -> None:
-    body = MODEL + "import time; time.sleep(0.15)\ntorch._dynamo.reset()\n" + MODEL + "time.sleep(0.15)\n" + MODEL
-    body += "torch._dynamo.reset()\noptimizer.step()\nhooks.context.ticker.tick()\n" + MODEL
+    body = MODEL + "import time; time.sleep(0.25)\ntorch._dynamo.reset()\n" + MODEL + "time.sleep(0.25)\n" + MODEL
+    body += "torch._dynamo.reset()\noptimizer.step()\ntime.sleep(0.25)\nhooks.context.ticker.tick()\n" + MODEL
     assert run(body, hooked=True)["words"].count("begin COMPILE") == 2

@@ -40,7 +40,7 @@ class Watch:
         session.set_overhead = self.overhead.__setitem__
         session.step_totals = lambda: (self.steps, 0, (), (0, 0, 0))
         self.context.fail = lambda name, error: self.failed.append(f"{name}: {error!r}")
-        context.ticker = self.ticker = Ticker(context)
+        context.ticker = self.ticker = Ticker(context, lambda: self.now)
         monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: self.now}))
         self.hook = hook
         hook.install(self.context)

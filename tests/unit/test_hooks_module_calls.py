@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -26,17 +27,23 @@ class Watch:
         context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=self.meta.__setitem__))
         context.ends_of_looks = []
         context.fail = lambda hook, error: self.failed.append(f"{hook}: {error}")
-        context.ticker = self.ticker = Ticker(context)
+        self.now = 1000.0
+        monkeypatch.setattr(module_calls, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: self.now}))
+        context.ticker = self.ticker = Ticker(context, lambda: self.now)
         self.hook = module_calls.ModuleCallsHook()
         self.hook.install(context)
 
+    def backward(self, after_s: float = 0.1) -> None:
+        self.now += after_s
+        self.ticker.tick()
+
     def until_look(self) -> None:
         while not torch_module._global_forward_hooks:
-            self.ticker.tick()
+            self.backward()
 
     def seen(self) -> list[dict[str, Any]]:
         while torch_module._global_forward_hooks:
-            self.ticker.tick()
+            self.backward()
         return [dict(call) for call in json.loads(self.meta.get("module_calls", '{"calls": []}'))["calls"]]
 
 
@@ -122,11 +129,29 @@ def test_what_backward_runs_again_is_no_call(watch: Watch) -> None:
     assert call["training"] == [1, 1]
 
 
+def test_a_look_of_short_steps_ends_with_what_it_may_cost(watch: Watch) -> None:
+    net = nn.Linear(2, 1)
+    steps: dict[float, int] = {}
+    for own_s in (0.0, 0.001):
+        watch.until_look()
+        steps[own_s] = 0
+        while torch_module._global_forward_hooks:
+            net(torch.ones(2))
+            watch.hook._own_s = own_s
+            watch.backward(after_s=0.021)
+            steps[own_s] += 1
+    assert steps == {0.0: 10, 0.001: 2}
+    watch.until_look()
+    net(torch.ones(2))
+    (call, _) = watch.seen()
+    assert call["training"] == [12, 12]
+
+
 def test_looks_are_few_and_end(watch: Watch) -> None:
     looks = 0
     for _ in range(200):
         was = bool(torch_module._global_forward_hooks)
-        watch.ticker.tick()
+        watch.backward()
         looks += bool(torch_module._global_forward_hooks) and not was
     assert looks == 3 and not torch_module._global_forward_hooks
 
@@ -143,5 +168,5 @@ def test_what_is_compiled_in_a_look_is_compiled_without_it(watch: Watch) -> None
 def test_nothing_is_looked_at_where_something_was_compiled(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_calls, "may_compile", lambda: True)
     for _ in range(200):
-        watch.ticker.tick()
+        watch.backward()
         assert not torch_module._global_forward_hooks

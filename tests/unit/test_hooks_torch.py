@@ -448,10 +448,26 @@ def test_a_device_is_reported_once_cuda_runs(
     scalar().backward()
     assert "feeds_device" not in session.meta
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    time.sleep(0.11)
-    scalar().backward()
-    assert session.meta["feeds_device"] == "1" and "process_group" not in session.meta
+    train_until(lambda: session.meta.get("feeds_device") == "1")
+    assert "process_group" not in session.meta
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    time.sleep(0.11)
+    train_until(lambda: session.meta.get("process_group") == "1")
+
+
+def train_until(seen: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not seen():
+        assert time.monotonic() < end
+        scalar().backward()
+        time.sleep(0.01)
+
+
+def test_a_device_that_came_after_the_last_look_is_seen(
+    hooked: Install, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = DeviceHook()
+    session = hooked(hook, BackwardHook())
     scalar().backward()
-    assert session.meta["process_group"] == "1"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    hook.remove()
+    assert session.meta["feeds_device"] == "1"

@@ -15,7 +15,7 @@ def test_steps_are_longer_with_a_profiler_and_looks_fewer(monkeypatch: pytest.Mo
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(slow_modes.time, "monotonic", lambda: clock.now)
     context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=meta.__setitem__))
-    context.ticker = Ticker(context)
+    context.ticker = Ticker(context, lambda: clock.now)
     hook = slow_modes.SlowModesHook()
     hook.install(context)
     for seconds, on in [(0.5, False)] * 50 + [(1.5, True)] * 50:
@@ -43,7 +43,7 @@ def test_a_trace_function_is_named_as_samples_name_it(monkeypatch: pytest.Monkey
 
     meta: dict[str, str] = {}
     context: Any = SimpleNamespace(session=SimpleNamespace(set_meta=meta.__setitem__))
-    context.ticker = Ticker(context)
+    context.ticker = Ticker(context, lambda: clock.now)
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(slow_modes.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(slow_modes, "profiler_runs", lambda: False)

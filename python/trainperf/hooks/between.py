@@ -22,6 +22,7 @@ OnFlag = Callable[[ClosedStep], Any]
 # After so many boundaries of a lesser kind without one of the better kind, the lesser one is the loop's.
 _PATIENCE = 64
 _PATIENT_TICKS = 20
+_TICK_S = 0.1
 
 
 class Between:
@@ -70,11 +71,12 @@ class Between:
         if self._waiting() and (self._optimizer_steps > _PATIENCE or self._fetching_thread != threading.get_ident()):
             self._deliver()
 
-    def at_tick(self) -> None:
-        """At the end of a backward, ten times a second: for loops that know nothing but backward."""
+    def at_tick(self) -> float:
+        """At the end of a backward, as a chore: for loops that know nothing but backward."""
         self._ticks += 1
         if not self._seen and self._ticks > _PATIENT_TICKS and self._waiting():
             self._deliver()
+        return _TICK_S  # however long the callback took: its time is the program's
 
     def finish(self) -> None:
         """The watch has ended on the training thread: the last ones."""

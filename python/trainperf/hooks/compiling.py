@@ -123,7 +123,8 @@ def our_codes() -> Iterator[types.CodeType]:
 
 
 def _codes(function: Any) -> Iterator[types.CodeType]:
-    left = [getattr(function, "__code__", None)]
+    within = getattr(function, "__wrapped__", None)  # of one with functools.cache
+    left = [getattr(each, "__code__", None) for each in (function, within)]
     while left:
         code = left.pop()
         if isinstance(code, types.CodeType):

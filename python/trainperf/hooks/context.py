@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.saves import Saves
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 # Objects of one kind that get an id of their own. A program that makes a new one each epoch goes on under the id of an
 # earlier, dead one of the same description, so that a run stays bounded.
 _MAX_OWN_IDS = 256
-_TICK_SECONDS = 0.1
+
+# Of chores. Most take 10 to 50 us, nearly all of it for cold caches.
+_SHARE = 0.0001  # of the time, each
+_LEAST_S, _MOST_S = 0.2, 5.0  # from one time to the next: of one that waits for the GIL, little of it is its own
+_ALONG_S = 0.1  # so much sooner, where others are due
 
 
 class Context:
@@ -64,46 +70,82 @@ class Context:
         log.warning("%s; training continues; data from this hook will be missing", text)
 
 
+# Returns in how many seconds it is to be done again, and no sooner; None: as the ticker paces it.
+Work = Callable[[], float | None]
+
+
+@dataclass(slots=True)
+class _Chore:
+    hook: str
+    work: Work
+    at_changes: bool
+    soonest: float
+    due: float
+    took_s: float = 0.0  # the last time
+
+
 class Ticker:
-    """Small chores, done on the user's thread at the end of a backward or step, ten times a second, and where what is
-    traced of the GPU is to change.
+    """Small chores, done on the user's thread at the end of a backward or step. Here is decided how often: each takes a
+    ten-thousandth of the time, and is done five times a second at most, unless it says itself when it is due next.
 
     The caller looks at `due` itself, since a call that does nothing would cost more than the rest of its hook:
     `if clock() >= ticker.due: ticker.tick()`. On one thread at a time: another does without.
     """
 
-    __slots__ = ("_busy", "_chores", "_context", "due")
+    __slots__ = ("_busy", "_chores", "_clock", "_context", "due")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
         self.due = 0.0
         self._busy = threading.Lock()
         self._context = context
-        self._chores: list[tuple[str, Callable[[], None]]] = []
+        self._clock = clock
+        self._chores: list[_Chore] = []
 
-    def add(self, hook: str, chore: Callable[[], None]) -> None:
-        self._chores.append((hook, chore))
+    def add(self, hook: str, work: Work, *, after_s: float = 0.0, at_changes: bool = False) -> None:
+        """`at_changes`: also where what is traced of the GPU is to change."""
+        due = self._clock() + after_s if after_s else 0.0
+        self._chores.append(_Chore(hook, work, at_changes, due, due))
+        self.due = min(self.due, due)
 
-    def discard(self, hook: str, chore: Callable[[], None] | None = None) -> None:
-        """`chore`: that one alone, of those that were added under this name."""
-        self._chores = [kept for kept in self._chores if kept[0] != hook or chore not in (None, kept[1])]
+    def discard(self, hook: str, work: Work | None = None) -> None:
+        """`work`: that alone, of what was added under this name."""
+        self._chores = [kept for kept in self._chores if kept.hook != hook or work not in (None, kept.work)]
 
-    def tick_if_due(self) -> None:
-        if time.monotonic() >= self.due or self._context.native.change_due():
-            self.tick()
+    def tick_if_due(self) -> float:
+        """Returns in how many seconds it is due again."""
+        change_due = self._context.native.change_due()
+        if change_due or self._clock() >= self.due:
+            self.tick(change_due)
+        return self.due - self._clock()
 
-    def tick(self) -> None:
+    def tick(self, change_due: bool = False) -> None:
         if not self._busy.acquire(blocking=False):
             return
         try:
-            self.due = time.monotonic() + _TICK_SECONDS
-            for hook, chore in self._chores:
-                try:
-                    chore()
-                except Exception as error:
-                    self.discard(hook, chore)
-                    self._context.fail(hook, error)
+            now = self._clock()
+            for chore in self._chores:
+                if chore.soonest <= now or (change_due and chore.at_changes):
+                    now = self._do(chore, now)
+            self.due = min((chore.due for chore in self._chores), default=math.inf)
         finally:
             self._busy.release()
+
+    def _do(self, chore: _Chore, now: float) -> float:
+        """Returns the time after it."""
+        try:
+            again_s = chore.work()
+        except Exception as error:
+            self.discard(chore.hook, chore.work)
+            self._context.fail(chore.hook, error)
+            return now
+        after = self._clock()
+        before_s, chore.took_s = chore.took_s, after - now
+        if again_s is None:  # of the last two the shorter: in one it may have been preempted
+            again_s = min(max(min(before_s, chore.took_s) / _SHARE, _LEAST_S), _MOST_S)
+            chore.due, chore.soonest = now + again_s, now + again_s - _ALONG_S
+        else:
+            chore.due = chore.soonest = now + again_s
+        return after
 
 
 class Objects:

@@ -30,7 +30,7 @@ def begin_tracing(context: Context) -> None:
     if context.cuda:
         context.cuda_traced = context.session.trace_cuda(cupti_folders(), context.cupti_path)
     if context.cuda_traced:
-        context.ticker.add(CudaHook.name, context.session.change_cuda_tier)
+        context.ticker.add(CudaHook.name, context.session.change_cuda_tier, at_changes=True)
 
 
 def neighbour_runs() -> bool:

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 _FIRST_S, _EVERY_S = 0.5, 2.0  # the first after that of hooks/module_calls.py
 _APART = 0.1  # of the time so far, between two looks
 _SHARE = 0.003  # of the time so far, all looks together
-_MODULES_S = 0.005  # of forwards, that a look watches modules for
+_LOOK_S = 0.1
+# Then it ends as a module is called again that no other one calls: since its first, and of own work that found none.
+_MODULES_S, _OWN_S = 0.005, 0.0005
 _TRIES_S = 0.01  # of a look, to run modules again
 _LONGEST_S = 0.005  # as long as a try with denormals may take
 _MOST_CALLS = 3000  # of a look
 _MOST_EXAMINED = 24
 _MOST_PARAMETERS = 32  # of optimizers, with what they keep of each
-_BLOCK = 16  # elements that lie side by side: a vector instruction is slow for any of its lanes
+_BLOCK = 16  # elements that lie side by side, as in count_floats()
 _OF_CALL, _OF_STATE = 2048, 32_768  # elements
 _MOST_ELEMENTS = 1 << 20  # of a tensor that a try copies
 _SIDE = 32  # of a matrix
@@ -76,6 +78,8 @@ class _Look:
     roots_s: float = 0.0
     tried_s: float = 0.0
     own_s: float = 0.0
+    roots: set[int] = field(default_factory=set)
+    found: bool = False
     open: list[tuple[Any, float, float]] = field(default_factory=list)  # module, begin, own time by then
     kept: list[tuple[int, _Call]] = field(default_factory=list)
 
@@ -91,7 +95,7 @@ class DenormalsHook:
 
     def __init__(self) -> None:
         self._context: Context | None = None
-        self._began = self._due = self._last = 0.0
+        self._began = self._last = 0.0
         self._cost_s = 0.0
         self._look: _Look | None = None
         self._handles: list[Any] = []
@@ -107,9 +111,8 @@ class DenormalsHook:
     def install(self, context: Context) -> None:
         self._context = context
         self._began = self._last = time.monotonic()
-        self._due = self._began + _FIRST_S
         if "numpy" in sys.modules:  # of a torch without it nothing is read
-            context.ticker.add(self.name, self._tick)
+            context.ticker.add(self.name, self._tick, after_s=_FIRST_S)
             context.ends_of_looks.append(self._unhook)
 
     def remove(self) -> None:
@@ -122,7 +125,7 @@ class DenormalsHook:
         while self._handles:
             self._handles.pop().remove()
 
-    def _tick(self) -> None:
+    def _tick(self) -> float:
         import torch
 
         assert self._context is not None
@@ -130,13 +133,14 @@ class DenormalsHook:
         if cuda.is_initialized():
             self.remove()
         elif self._look is not None:
-            self._end(self._look)
-        elif time.monotonic() >= self._due:
+            return self._end(self._look)
+        else:
             self._look = _Look()
             self._thread = threading.get_ident()
             self._slow = _is_slow()
             if self._slow and not may_compile():  # Dynamo would compile it anew for the hooks
                 self._hook()
+        return _LOOK_S
 
     # -- modules
 
@@ -168,10 +172,16 @@ class DenormalsHook:
             self._context.fail(self.name, error)
 
     def _before(self, look: _Look, module: Any) -> None:
-        if not look.open and (_in_backward() or look.calls >= _MOST_CALLS):
+        if not look.open and _in_backward():
             return
         now = time.thread_time()
         look.began = look.began or now
+        if not look.open:
+            long = now - look.began > _MODULES_S or (look.own_s > _OWN_S and not look.found)
+            if (long and id(module) in look.roots) or look.calls >= _MOST_CALLS:
+                self._unhook()
+                return
+            look.roots.add(id(module))
         look.open.append((module, now, look.own_s))
 
     def _after(self, look: _Look, module: Any, args: Any, output: Any) -> None:
@@ -188,8 +198,6 @@ class DenormalsHook:
         if not module._modules:
             self._leaf(look, _Call(module, root, seconds), args, output)
         look.own_s += time.thread_time() - now
-        if not look.open and (now - look.began > _MODULES_S or look.calls >= _MOST_CALLS):
-            self._unhook()
 
     def _leaf(self, look: _Look, call: _Call, args: Any, output: Any) -> None:
         look.leaves_s += call.seconds
@@ -197,6 +205,7 @@ class DenormalsHook:
         if not _is_kept(look.calls, look.every):
             return
         _examine(call, args, output)
+        look.found = look.found or call.share >= _MANY
         if call.share >= _MANY and look.tried_s < _TRIES_S:
             began = time.thread_time()
             call.saved = _saved_by_zeros(call, args)
@@ -208,7 +217,8 @@ class DenormalsHook:
 
     # -- what a look found
 
-    def _end(self, look: _Look) -> None:
+    def _end(self, look: _Look) -> float:
+        """Returns in how many seconds the next look is due."""
         assert self._context is not None
         native, session = self._context.native, self._context.session
         self._look = None
@@ -224,7 +234,7 @@ class DenormalsHook:
             self._cost_s += look.own_s + time.thread_time() - began
             session.set_overhead(self.name, round(1e9 * self._cost_s))
             apart_s = max(_EVERY_S, _APART * (self._last - self._began))
-            self._due = max(self._last + apart_s, self._began + self._cost_s / _SHARE)
+            due = max(self._last + apart_s, self._began + self._cost_s / _SHARE)
         told = {
             "looks": self._looks,
             "forward": round(self._sums[0] / self._seconds, 4),
@@ -234,6 +244,7 @@ class DenormalsHook:
             "seen": {part: _most(seen) for part, seen in self._seen.items()},
         }
         session.set_meta("denormals", json.dumps(told))
+        return due - time.monotonic()
 
     def _add(self, *gains: float) -> None:
         """What was found changed evenly since the last look."""
@@ -267,10 +278,12 @@ class DenormalsHook:
         """A layer's backward takes as many times as long with denormals as its forward does, or as products with its
         gradient; of its time without them it takes the share that its forward has of that."""
         plain = slow = others_s
+        modules = {id(call.module): call for call in calls} if self._slow else {}
+        gradients = {module: _by_gradient(call) for module, call in modules.items()}
         for call in calls:
             saved = (call.saved or self._rates[type(call.module)]) if call.share >= _MANY else 0.0
             seconds = call.seconds * (1 - saved)
-            share, times = _by_gradient(call) if self._slow else (0.0, 1.0)
+            share, times = gradients.get(id(call.module), (0.0, 1.0))
             if times > 1:
                 self._see("model", f"gradient of {type(call.module).__name__}{_name_of(call)}", share)
             plain += seconds
@@ -297,19 +310,13 @@ class DenormalsHook:
                     by_type.setdefault(str(tensor.dtype), []).append((what, tensor))
         if not by_type:
             return 0.0, 0.0
-        dtype, tensors = max(by_type.items(), key=lambda of: sum(t.numel() for _, t in of[1]))
+        tensors = max(by_type.values(), key=lambda of: sum(t.numel() for _, t in of))
         elements = sum(t.numel() for _, t in tensors)
-        parts, shares = [], dict[str, list[int]]()
-        for what, tensor in tensors:
-            part = _blocks(_bits(tensor), max(_BLOCK, _OF_STATE * tensor.numel() // elements))
-            parts.append(part)
-            share = shares.setdefault(what, [0, 0])
-            share[0] += _count(part, dtype)
-            share[1] += part.size
-        bits = np.concatenate(parts)
-        many = {what: n / of for what, (n, of) in shares.items() if n >= _MANY * of}
-        if not many or _count(bits, dtype) < bits.size * _MANY / 4 or not _may_run():
+        parts = [max(_BLOCK, _OF_STATE * tensor.numel() // elements) for _, tensor in tensors]
+        many = _many(tensors, parts)
+        if not many or not _may_run():
             return 0.0, 0.0
+        bits = np.concatenate([_blocks(_bits(tensor), part) for (_, tensor), part in zip(tensors, parts, strict=True)])
         slow, fast = _multiplied(bits, tensors[0][1].dtype)
         if slow < _SLOWER * fast:
             return 0.0, 0.0
@@ -359,7 +366,7 @@ def _is_read(tensor: Any) -> bool:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in () if tensor.is_contiguous() else sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1 and stride != expected:
             return False
         expected *= size
@@ -389,7 +396,7 @@ def _places(size: int, blocks: int) -> np.ndarray[Any, Any]:
     return places
 
 
-def _denormal(bits: np.ndarray[Any, Any], dtype: str, powers: int = 0) -> np.ndarray[Any, Any]:
+def _denormal(bits: np.ndarray[Any, Any], dtype: str, powers: int) -> np.ndarray[Any, Any]:
     """`powers`: of two, by which a normal number may be larger than a denormal one."""
     _, magnitude, mantissa = _BITS[dtype]
     number = bits.dtype.type
@@ -398,22 +405,17 @@ def _denormal(bits: np.ndarray[Any, Any], dtype: str, powers: int = 0) -> np.nda
     return found
 
 
+def _counts(tensor: Any, most: int) -> tuple[int, int, bool]:
+    """Of a tensor that `_is_read`: elements that were looked at, denormals among them, whether all are finite."""
+    from trainperf._native import count_floats
+
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return count_floats(tensor.data_ptr(), tensor.numel(), kind, max(1, most // _BLOCK))
+
+
 def _share(tensor: Any) -> float:
-    part = _blocks(_bits(tensor), _OF_CALL)
-    return _count(part, str(tensor.dtype)) / part.size
-
-
-def _is_finite(tensor: Any) -> bool:
-    """Of a tensor that `_is_read`: the part of it that is looked at."""
-    _, magnitude, mantissa = _BITS[str(tensor.dtype)]
-    part = _blocks(_bits(tensor), _OF_CALL)
-    return not bool(((part & part.dtype.type(magnitude)) >= part.dtype.type(magnitude - mantissa)).any())
-
-
-def _count(bits: np.ndarray[Any, Any], dtype: str) -> int:
-    import numpy as np
-
-    return int(np.count_nonzero(_denormal(bits, dtype)))
+    looked_at, denormal, _ = _counts(tensor, _OF_CALL)
+    return denormal / looked_at
 
 
 def _zeroed(tensor: Any) -> Any:
@@ -428,6 +430,19 @@ def _zeroed(tensor: Any) -> Any:
     return torch.from_numpy(bits).view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
+def _many(tensors: Sequence[tuple[str, Any]], parts: Sequence[int]) -> dict[str, float]:
+    """Shares of denormals, of tensors by what they are; none where they are few of all."""
+    looked_at: dict[str, int] = {}
+    denormal: dict[str, int] = {}
+    for (what, tensor), part in zip(tensors, parts, strict=True):
+        counts = _counts(tensor, part)
+        looked_at[what] = looked_at.get(what, 0) + counts[0]
+        denormal[what] = denormal.get(what, 0) + counts[1]
+    if sum(denormal.values()) < sum(looked_at.values()) * _MANY / 4:
+        return {}
+    return {what: n / looked_at[what] for what, n in denormal.items() if n >= _MANY * looked_at[what]}
+
+
 def _tensors_of(optimizer: Any, parameter: Any) -> Iterator[tuple[str, Any]]:
     yield "parameters", parameter
     if parameter.grad is not None:
@@ -437,7 +452,13 @@ def _tensors_of(optimizer: Any, parameter: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_slow() -> bool:
-    """Whether this thread multiplies denormals more slowly: not on each CPU, nor where it flushes them."""
+    """Whether this thread multiplies denormals more slowly: not where it flushes them, nor on each CPU."""
+    return sys.float_info.min / 4 > 0 and _is_slow_cpu()
+
+
+@functools.cache
+def _is_slow_cpu() -> bool:
+    """Asked on a thread that does not flush them."""
     import numpy as np
 
     ones = np.ones(_OF_CALL, np.float32)
@@ -452,14 +473,14 @@ def _is_slow() -> bool:
 
 def _examine(call: _Call, args: Any, output: Any) -> None:
     """Of a call that computes NaN or infinity nothing is reported: a CPU is as fast with those as with zeros."""
-    named = [("input", t) for t in tensors_in(args)]
-    named += list(call.module._parameters.items())
-    results = [("output", t) for t in tensors_in(output)]
-    if not all(_is_finite(t) for _, t in results if _is_read(t)):
+    results = [("output", _counts(t, _OF_CALL)) for t in tensors_in(output) if _is_read(t)]
+    if not all(finite for _, (_, _, finite) in results):
         return
-    for what, tensor in named + results:
-        if _is_read(tensor) and (share := _share(tensor)) > call.share:
-            call.share, call.what = share, what
+    named = [*(("input", t) for t in tensors_in(args)), *call.module._parameters.items()]
+    counts = [(what, _counts(t, _OF_CALL)) for what, t in named if _is_read(t)]
+    for what, (looked_at, denormal, _) in counts + results:
+        if denormal > call.share * looked_at:
+            call.share, call.what = denormal / looked_at, what
 
 
 def _saved_by_zeros(call: _Call, args: Any) -> float:
@@ -495,12 +516,12 @@ def _by_gradient(call: _Call) -> tuple[float, float]:
     import torch
 
     gradient = getattr(call.module._parameters.get("weight"), "grad", None)
-    if type(call.module).__name__ not in _PURE or gradient is None or not _is_read(gradient) or not _may_run():
+    if type(call.module).__name__ not in _PURE or gradient is None or not _is_read(gradient):
         return 0.0, 1.0
     share = _share(gradient)
-    part = _blocks(_bits(gradient), _SIDE * _SIDE)
-    if share < _MANY or part.size < _SIDE * _SIDE:
+    if share < _MANY or gradient.numel() < _SIDE * _SIDE or not _may_run():
         return share, 1.0
+    part = _blocks(_bits(gradient), _SIDE * _SIDE)
     with torch.no_grad():
         slow = torch.from_numpy(part).view(gradient.dtype).reshape(_SIDE, _SIDE)
         fast, ones = _zeroed(slow), torch.ones_like(slow)

@@ -41,4 +41,13 @@ class DeviceHook:
             self._context.ticker.discard(self.name)
 
     def remove(self) -> None:
-        self._context = None
+        """After a last look, for what came since the last tick."""
+        context = self._context
+        if context is None:
+            return
+        try:
+            self.look()
+        except Exception as error:
+            context.fail(self.name, error)
+        finally:
+            self._context = None

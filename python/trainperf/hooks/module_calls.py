@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -13,8 +14,10 @@ from trainperf.hooks.compiling import may_compile
 from trainperf.hooks.context import Context
 from trainperf.hooks.describe import describe_ddp
 
-_LOOKS = (2, 12, 60)  # ticks, at most ten a second, at which a look begins
-_TICKS = 2  # of a look, a backward each at least: two models may train in turn
+_BEFORE_S = (0.1, 1.0, 5.0)  # each look, from the first backward or the end of the look before
+_BACKWARDS = 2  # of a look, at least: two models may train in turn
+_TICK_S, _LOOK_S = 0.02, 0.2  # of a look at short steps
+_OWN_S = 0.0005  # then such a look ends as well
 _MOST_CALLS = 3000  # of a look, of modules of any size
 _MOST_CALLERS = 64
 _MOST_FRAMES = 12
@@ -38,8 +41,8 @@ class ModuleCallsHook:
     def __init__(self) -> None:
         self._context: Context | None = None
         self._handle: Any = None
-        self._ticks = 0
-        self._ends = 0  # the tick at which the look ends
+        self._looks: Iterator[float] = iter(())
+        self._own_s = 0.0  # in a look
         self._calls = 0
         self._thread = 0
         self._in_backward: Callable[[], bool] = bool
@@ -47,6 +50,7 @@ class ModuleCallsHook:
 
     def install(self, context: Context) -> None:
         self._context = context
+        self._looks = self._look_now_and_then()
         context.ticker.add(self.name, self._tick)
         context.ends_of_looks.append(self._stop)
 
@@ -60,26 +64,33 @@ class ModuleCallsHook:
         if handle is not None:
             handle.remove()
 
-    def _tick(self) -> None:
+    def _tick(self) -> float | None:
+        return next(self._looks, None)
+
+    def _look_now_and_then(self) -> Iterator[float]:
+        """Yields how long it waits for the next tick."""
         assert self._context is not None
-        if self._handle is None:
-            self._ticks += 1
-            if self._ticks in _LOOKS and not may_compile():
-                self._look()
-            return
-        self._ends -= 1
-        if self._ends > 0:
-            return
-        self._stop()
-        if self._seen:
-            self._context.session.set_meta("module_calls", json.dumps({"calls": list(self._seen.values())}))
+        for before_s in _BEFORE_S:
+            yield before_s
+            if may_compile():
+                continue
+            self._look()
+            ends = time.monotonic() + _LOOK_S
+            for _ in range(_BACKWARDS):
+                yield _TICK_S
+            while self._own_s < _OWN_S and time.monotonic() < ends:
+                yield _TICK_S
+            self._stop()
+            if self._seen:
+                self._context.session.set_meta("module_calls", json.dumps({"calls": list(self._seen.values())}))
+        self._context.ticker.discard(self.name)
 
     def _look(self) -> None:
         import torch
         from torch.nn.modules.module import register_module_forward_hook
 
         assert self._context is not None
-        self._ends, self._calls, self._thread = _TICKS, 0, threading.get_ident()
+        self._own_s, self._calls, self._thread = 0.0, 0, threading.get_ident()
         graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         self._in_backward = lambda: graph_task() != -1  # a forward that is run again
         is_compiling = torch.compiler.is_dynamo_compiling
@@ -94,6 +105,7 @@ class ModuleCallsHook:
         if threading.get_ident() != self._thread or self._calls >= _MOST_CALLS or self._in_backward():
             return
         self._calls += 1
+        began = time.perf_counter()
         try:
             callers = _callers(sys._getframe(2))
             if callers is None or len(self._seen) >= _MOST_CALLERS:
@@ -104,6 +116,8 @@ class ModuleCallsHook:
             self.remove()
             assert self._context is not None
             self._context.fail(self.name, error)
+        finally:
+            self._own_s += time.perf_counter() - began
 
     def _note(self, callers: _Callers, module: Any, args: Any, output: Any) -> None:
         forward = getattr(getattr(type(module), "forward", None), "__code__", None)

@@ -15,7 +15,7 @@ from trainperf.hooks.cuda import profiler_runs
 class SlowModesHook:
     """Anomaly detection, a profiler (torch.profiler, torch.autograd.profiler), deterministic algorithms, tracemalloc,
     and a trace function of Python's on the training thread (a debugger, coverage, cProfile): for how much of the time,
-    by at most ten looks a second; and whether CUDA_LAUNCH_BLOCKING is set. The looks are just after a backward: a
+    by a few looks a second; and whether CUDA_LAUNCH_BLOCKING is set. The looks are just after a backward: a
     `with torch.autograd.detect_anomaly()` is often around no more than that."""
 
     name = "slow_modes"

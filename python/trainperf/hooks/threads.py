@@ -9,7 +9,7 @@ from trainperf.hooks.context import Context
 
 
 class ThreadNamesHook:
-    """Asked at most ten times a second: on a step's thread, where Python's own table can be read without a lock."""
+    """Asked as a chore: on a step's thread, where Python's own table can be read without a lock."""
 
     name = "threads"
     needs = ""

@@ -24,7 +24,6 @@ class WorkerMemoryHook:
     def __init__(self) -> None:
         self._context: Context | None = None
         self._pid = os.getpid()
-        self._due = 0.0
         self._every = _EVERY_S
         self._pids: tuple[int, ...] = ()
         self._readings: list[tuple[float, int]] = []
@@ -43,15 +42,16 @@ class WorkerMemoryHook:
             if os.getpid() == self._pid:
                 self._write(context)
 
-    def _tick(self) -> None:
-        now, context = time.monotonic(), self._context
-        if now < self._due or context is None or not context.workers:
-            return
-        self._due = now + self._every
+    def _tick(self) -> float:
+        context = self._context
+        if context is None or not context.workers:
+            return _EVERY_S
+        again_s = self._every
         began = time.perf_counter_ns()
-        self._read(context, now)
+        self._read(context, time.monotonic())
         self._own_ns += time.perf_counter_ns() - began
         context.session.set_overhead(self.name, self._own_ns)
+        return again_s
 
     def _read(self, context: Context, now: float) -> None:
         held: dict[int, int] = {}

@@ -175,7 +175,7 @@ class TransformersFit:
                 self._failed(error)
 
     def _look_for_new_ones(self) -> None:
-        """Some come while it trains. On the ticker, so ten times a second."""
+        """Some come while it trains. On the ticker, so some times a second."""
         timed, now = self._timed, self._callbacks
         if self._meter is None or not self._meter.here():
             return
