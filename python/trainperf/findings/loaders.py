@@ -6,17 +6,18 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from trainperf.findings import frames
+from trainperf.findings.inside import Line, state_of
 from trainperf.findings.model import Cell, Limits, Params, Said
 from trainperf.findings.places import NOTHING, Part, by_cell, library_call, weighed
-from trainperf.findings.text import Count, Number, Share, plural
+from trainperf.findings.text import Count, Number, plural
 from trainperf.findings.thresholds import limit
-from trainperf.findings.waits import syscall_name, waiting_kind
+from trainperf.findings.waits import syscall_name
 from trainperf.runfile.schema import CAUSES, MECHANISM_OF, PHASES
 
 if TYPE_CHECKING:
@@ -596,37 +597,10 @@ _TRANSFORMS: Final = re.compile(
 )
 _TRANSFORM: Final = re.compile(r"transform|augment", re.IGNORECASE)
 
-_RUNNING: Final = frozenset({"python", "native", "unknown"})
-# What a wait is for, by kind of system call.
-_WAITS: Final = {
-    "file": "waiting for a file",
-    "socket": "waiting for the network",
-    "sleep": "sleeping",
-    "lock": "waiting for a lock",
-    "process": "waiting for a process",
-    "page": "waiting for a page of memory",
-    "gil": "waiting for the GIL",
-    "other": "waiting",
-}
-
 
 @dataclass(slots=True)
-class Line:
-    """A line of the user's, and what it calls there."""
-
-    activity: Activity
-    frame: Frame  # of the user's; of a library where the stack has none
-    calls: str  # "PIL.Image.open"; "": its own code, or a function without Python frames
-    states: Counter[str] = field(default_factory=Counter)  # samples: "CPU", or as in _WAITS
-
-    @property
-    def count(self) -> int:
-        return sum(self.states.values())
-
-    def spent(self) -> str:
-        """ "waiting for a file 60%, CPU 40%"."""
-        shares = ((state, n / self.count) for state, n in self.states.most_common())
-        return ", ".join(f"{state} {Share(share)}" for state, share in shares if share >= limit("rare_warn_share"))
+class WorkLine(Line):
+    activity: Activity = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,7 +609,7 @@ class Inside:
 
     samples: int
     activities: Counter[Activity]
-    lines: Sequence[Line]  # most samples first; none of idle workers
+    lines: Sequence[WorkLine]  # most samples first; none of idle workers
 
     @property
     def busy(self) -> int:
@@ -646,7 +620,7 @@ class Inside:
         """Whether there is enough to give shares of."""
         return self.busy >= limit("good_samples")
 
-    def main(self) -> Line | None:
+    def main(self) -> WorkLine | None:
         """The line that most of the busy time goes to, if that is enough to name it."""
         if not self.told or not self.lines:
             return None
@@ -655,7 +629,7 @@ class Inside:
 
 def inside(facts: Facts, found: Iterable[Loader]) -> Inside:
     activities: Counter[Activity] = Counter()
-    lines: dict[tuple[Activity, str, int, str], Line] = {}
+    lines: dict[tuple[Activity, str, int, str], WorkLine] = {}
     for sample in (s for loader in found for s in loader.inside):
         stack = _of_worker(facts.run.stack(sample.stack))
         if not stack:
@@ -666,8 +640,8 @@ def inside(facts: Facts, found: Iterable[Loader]) -> Inside:
             continue
         frame = _frame(stack)
         calls = library_call(stack, frame) if frames.is_users(frame, stack) else ""
-        line = lines.setdefault((activity, frame.file, frame.line, calls), Line(activity, frame, calls))
-        line.states[_state(sample.state, sample.syscall, facts.machine)] += sample.count
+        line = lines.setdefault((activity, frame.file, frame.line, calls), WorkLine(frame, calls, activity=activity))
+        line.states[state_of(sample.state, sample.syscall, facts.machine)] += sample.count
     return Inside(sum(activities.values()), activities, sorted(lines.values(), key=lambda v: -v.count))
 
 
@@ -710,14 +684,6 @@ def _frame(stack: Sequence[Frame]) -> Frame:
             return f
     fetch = next((i for i, f in enumerate(stack) if _FETCH.search(f.file)), 0)
     return stack[max(0, fetch - 1)]
-
-
-def _state(state: str, syscall: int, machine: str) -> str:
-    if state in _RUNNING:
-        return "CPU"
-    if state == "gil_wait":
-        return _WAITS["gil"]
-    return _WAITS["page" if syscall < 0 else waiting_kind(syscall_name(syscall, machine))]
 
 
 # Libraries whose calls have a cheaper way, by what `library_call` says of a call.

@@ -21,6 +21,7 @@ _UNCLEAR: Final = Message(
     evidence=(
         _WAITS,
         "{load}",
+        "{kids.said}",
         "{shared} torch threads share each operation: while one has no CPU the others wait for it, which counts as "
         "compute",
         "{cpus:CPU} usable[[ of the machine's {machine}]][[, torch threads: {threads}]], {workers:worker}",
@@ -31,7 +32,7 @@ _UNCLEAR: Final = Message(
 _CHILDREN: Final = _UNCLEAR.but(
     title="child processes use up the CPUs",
     brief="child processes use up the CPUs",
-    why="child processes other than DataLoader workers use {children:.1f} CPUs",
+    why="[[{kid}]][[!kid?child processes other than DataLoader workers use {children:.1f} CPUs]]",
     fix="# start them with `nice -n 19`, at another time, or fewer at once; `ps` lists them below this process:\n"
     "ps -e --forest -o pid,pcpu,args",
 )
@@ -55,7 +56,7 @@ _HOLDS: Final = "; most of their Python is {holder}[[ in {place}]], which holds 
 _OVER: Final = Message(
     title="CPU oversubscription: {wanted} threads and processes on {have}",
     why="[[{ranks:rank} with ]]{threads:torch thread}[[ and {workers:worker}]][[ranks? each]] share {have}",
-    evidence=(_WAITS, "for {stopped} a step the container's quota throttles it", "{load}"),
+    evidence=(_WAITS, "for {stopped} a step the container's quota throttles it", "{load}", "{kids.said}"),
     fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]][[threaded?torch.set_num_threads({fewer})]]"
     "[[!threaded?# add CPUs or raise the quota]][[ranks?, or start fewer ranks]]",
     will_not_help=_COMPETE,
@@ -313,6 +314,13 @@ TEXTS: Final = {
     "beside_unknown": "; child processes may be among them: that is known once the watch ends",
     "beside_own": "; this run's own threads and processes, besides {training}, use {own:.1f}"
     "[[; of these {holder} holds the GIL most]][[ in {place}]]{unknown}",
+    # Processes that the run started, beside workers.
+    "children_library": "{count:process|processes} of {called}",
+    "children_named": "[[one?process '{called}']][[!one?{count:process|processes} named '{called}']]",
+    "children_command": "[[one?'{called}']][[!one?{count:process|processes} of '{called}']]",
+    "children_at": "[[{calls}, called at ]]{place}",
+    "children_use": "{who} use[[one?s]] {cpus:.1f} CPUs[[, {share} of it in {at}]]",
+    "children_work": "{who} spend[[one?s]] {share} of [[one?its]][[!one?their]] work in {at}: {spent}",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",
     "room_threads": "torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them",

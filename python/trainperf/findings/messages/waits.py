@@ -194,13 +194,14 @@ def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster G
     return Message(
         title=f"{{thread}} {does}",
         why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]]"
-        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
+        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {working}]][[; {computing}]]",
         evidence=(
             "!few?it is asleep {each} of each step's {step}, not waiting for the GIL",
             "it is asleep in {few} of {steps} steps, {few_each} each, not waiting for the GIL",
             "{spots.share} of {samples:sample} in {spots.place}",
             "{dataset}[[ ({dataset_at})]] takes {batch} for a batch, in a thread",
             "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
+            "{helpers.said}",
             "{load}; {room}",
             "{gradients} of gradients[[, and {buffers} of buffers broadcast before each forward]]: {rate}/s if every "
             "step that waits exchanges all of them",
@@ -282,13 +283,14 @@ TEXTS: Final = {
     "more_queue": "make the producer faster, or run several producers",
     "more_future": "submit further ahead than one batch, and give the pool more workers",
     "more_pipe": "send the next request before the step and receive after it, or run several such processes",
-    "more_if_free": "# {more}[[threads?: threads if they wait, processes if they compute]]",
-    "more_if_known": "# {more}: more of them help if they wait, or if CPUs are free, which is not known",
-    "more_if_waiting": "# {more}: more of them help only if they wait, as no CPU is free",
+    "more_if_free": "# [[make {work} cheaper, or ]]{more}[[threads?: threads if they wait, processes if they compute]]",
+    "more_if_known": "# [[make {work} cheaper, or ]]{more}: more of them help if they wait, or if CPUs are free, which "
+    "is not known",
+    "more_if_waiting": "# [[make {work} cheaper, or ]]{more}: more of them help only if they wait, as no CPU is free",
     "computing": "{who} of this run compute meanwhile, on {used:.1f} of {room}: no CPU is free",
     "make_cheaper": "[[libraries?# if its libraries start threads of their own: OPENBLAS_NUM_THREADS=1, "
     "OMP_NUM_THREADS=1, or threadpoolctl\n]]"
-    "# make that work cheaper, or do it once, before {training}: no CPU is free for more of it",
+    "# make [[{work}]][[!work?that work]] cheaper, or do it once, before {training}: no CPU is free for more of it",
     # Of DistributedDataParallel.
     "no_sync": "with model.no_sync(): ...  # accumulate gradients: [[at_times?over more batches than now]]"
     "[[!at_times?exchange them in every Nth step only]]",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainperf.findings import cpus, frames, framework, loaders
+from trainperf.findings import children, cpus, frames, framework, loaders
 from trainperf.findings.cpus import busiest_disk, usable_cpus
 from trainperf.findings.model import (
     Affected,
@@ -140,7 +140,14 @@ class Fetching(Wait):
                 if spot is self.top or spot.share >= limit("felt_share")
             ),
             **self.others(facts),
+            **children.at_work(facts, self._helpers(facts)),
         }
+
+    def _helpers(self, facts: Facts) -> Sequence[children.Group]:
+        """Processes that it may wait for; none where that is a thread."""
+        if self.top is None or self.timed or self.waited_for is not None or not self.waits:
+            return ()
+        return children.waited_for(facts, handover(self.top.frames) or "", self.top.frames)
 
     def _place(self, facts: Facts, name: str | Said) -> Params:
         top = self.top

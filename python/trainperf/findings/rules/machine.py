@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpus, frames, loaders
+from trainperf.findings import children, cpus, frames, loaders
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.places import function_name
 from trainperf.findings.rule import PURE_LOSS, rule
@@ -47,17 +47,24 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("descheduled", claims),
         params={
             **_room_of(wants, load),
+            **children.using_cpus(facts, load.children, led=whose == "children"),
             **found.params,
             "shared": Count(wants.threads) if shared else None,
             "led": found.led,
         },
-        place=facts.where(holder.spot) if holder is not None else "",
+        place=_where(facts, whose, load, holder),
         who=(facts.step_thread_name, *([holder.name] if holder is not None else [])),
         affected=facts.affected("descheduled"),
         sure=Sure(doubts=(found.unclear,) if found.unclear is not None else ()),
         saves=Saves(finds_out=found.unclear is not None, more=shared),
         by_others=found.led,
     )
+
+
+def _where(facts: Facts, whose: cpus.Who, load: cpus.Load, holder: Holder | None) -> str:
+    if whose == "children" or (whose == "both" and load.children > max(load.workers, load.ranks)):
+        return children.where(facts, children.leader(facts, load.children))
+    return facts.where(holder.spot) if holder is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +262,7 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
             "threads": Count(max(1, wants.threads)),
             "workers": Count(wants.workers) if wants.workers else None,
             "load": load.said,
+            **children.using_cpus(facts, load.children),
         },
         affected=facts.affected(cause),
     )

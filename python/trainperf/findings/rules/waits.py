@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainperf.findings import cpus, frames, loaders
+from trainperf.findings import children, cpus, frames, loaders
 from trainperf.findings.cpus import usable_cpus
 from trainperf.findings.frames import is_other_library, is_stdlib_file, is_the_loops, is_users, short_path
 from trainperf.findings.framework import in_told_hook
@@ -377,6 +377,7 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
     affected = facts.affected("blocked_io") if whole else Affected(facts.steps, 1.0)
     sleep = asleep(facts, _unreported(facts, claims), claims)
     feeders = _feeders(facts, cost / affected.steps) if sleep.kind == "queue" else []
+    helpers = _helpers(facts, sleep)
     in_all = affected.steps == facts.steps
     variant = "background_loader" if feeders else _variant(sleep, in_all=in_all)
     first = whole and facts.is_in_first_step("blocked_io")
@@ -386,8 +387,9 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("blocked_io", claims),
         params={
             **_where(facts, sleep),
+            **children.at_work(facts, helpers),
             **(_background(facts, feeders, cost) if feeders else {}),
-            **(_more_producers(facts, sleep) if variant in _PRODUCED else {}),
+            **(_more_producers(facts, sleep, helpers) if variant in _PRODUCED else {}),
             **(_exchange(facts, variant, affected, cost) if variant in (*_OF_RANKS, "collective") else {}),
         },
         place=facts.where(sleep.top) or (loaders.dataset_place(feeders[0], facts) if feeders else ""),
@@ -441,6 +443,13 @@ def _where(facts: Facts, sleep: Asleep) -> Params:
     }
 
 
+def _helpers(facts: Facts, sleep: Asleep) -> Sequence[children.Group]:
+    """Processes that it may wait for; none where that is a thread."""
+    if sleep.top is None or sleep.timed or sleep.waited_for is not None:
+        return ()
+    return children.waited_for(facts, sleep.kind, sleep.top.frames)
+
+
 def _sure(facts: Facts, sleep: Asleep) -> Sure:
     """The time is exact."""
     without, unseen = facts.off("run_delay"), facts.off("gil_holds") if not sleep.spots else None
@@ -482,28 +491,32 @@ def _background(facts: Facts, feeders: Sequence[Loader], cost: int) -> Params:
 # -- threads or processes that make what the loop waits for
 
 
-def _more_producers(facts: Facts, sleep: Asleep) -> Params:
+def _more_producers(facts: Facts, sleep: Asleep, helpers: Sequence[children.Group]) -> Params:
     """More of them only where there are CPUs for them."""
     wants, used, more = cpus.demand(facts), cpus.load(facts), Said(f"more_{sleep.kind}")
     least, most = cpus.free(wants, used)
     known = used.known and wants.cpus > 0
+    one = helpers[0] if len(helpers) == 1 else None
+    work = children.work_of(one)
+    made: Params = {"work": work} if work is not None else {}
     if known and least >= limit("free_cpus"):
-        return {"todo": Said("more_if_free", {"more": more, "threads": sleep.kind != "pipe"})}
+        return {"todo": Said("more_if_free", {"more": more, **made, "threads": sleep.kind != "pipe"})}
     if not known or most >= limit("free_cpus"):
-        return {"todo": Said("more_if_known", {"more": more})}
+        return {"todo": Said("more_if_known", {"more": more, **made})}
     quota = wants.room != wants.cpus
     room = Said("have_quota", {"cpus": wants.quota, "one": wants.quota == 1}) if quota else None
     params: Params = {"load": used.said, "room": room or Said("have_cpus", {"cpus": Count(wants.cpus)})}
     working, enough = [b for b in sleep.beside if b.works], limit("most_share") * wants.room
-    if max(used.threads + used.children, len(working)) < enough:
-        return {**params, "todo": Said("more_if_waiting", {"more": more})}
+    computes = one is not None and one.computes
+    if max(used.threads + used.children, len(working)) < enough and not computes:
+        return {**params, "todo": Said("more_if_waiting", {"more": more, **made})}
     parts = {"threads": used.threads, "child processes": used.children}
     own = {who: n for who, n in parts.items() if n >= limit("own_threads_cpus")} or {"threads": used.threads}
     libraries = "threads" in own and any(b.spot.leaf for b in working)
     return {
         **params,
         "computing": Said("computing", {"who": Names(own), "used": Number(sum(own.values()))}),
-        "todo": Said("make_cheaper", {"libraries": libraries}),
+        "todo": Said("make_cheaper", {"libraries": libraries, **made}),
         "no_room": True,
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainperf.findings.facts import Facts
-from trainperf.report.details import bins, devices, distribution, flames, gil, host, loader, trend, worst
+from trainperf.report.details import bins, children, devices, distribution, flames, gil, host, loader, trend, worst
 
 if TYPE_CHECKING:
     from trainperf.ranks import Ranks
@@ -25,6 +25,8 @@ class Details:
     gil: gil.Gil
     loaders: tuple[loader.LoaderPanel, ...]
     loaders_left_out: int
+    children: tuple[children.GroupRow, ...]
+    children_left_out: int  # kinds of them
     devices: devices.Devices | None
     host: host.Host
     stacks: flames.Flame | None
@@ -39,6 +41,7 @@ class Details:
 def build(run: Run, model: ReportModel, *, ranks: Ranks | None = None) -> Details:
     facts = Facts(run)
     panels, left_out = loader.loader_panels(run, facts)
+    child_rows, kinds_left_out = children.child_rows(facts)
     return Details(
         bins=bins.bins(run),
         trend=trend.trend(run),
@@ -47,6 +50,8 @@ def build(run: Run, model: ReportModel, *, ranks: Ranks | None = None) -> Detail
         gil=gil.gil(run, facts),
         loaders=panels,
         loaders_left_out=left_out,
+        children=child_rows,
+        children_left_out=kinds_left_out,
         devices=devices.devices(run, facts),
         host=host.host(run),
         stacks=flames.step_thread(run, facts),
