@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playing import FREE_THREADED
 from recorder import Recorder
 from trainperf._native import (
     ApartState,
@@ -22,6 +23,7 @@ from trainperf._native import (
     step_functions,
 )
 
+ALL_SLOW = "without a GIL nothing guards what a bracket knows: all goes the slow way"
 enabled = [True]
 
 
@@ -131,6 +133,7 @@ def test_a_chore_that_does_not_say_when_it_is_due_again_is_shown_once(recorder: 
     assert [calls(-1) for _ in range(3)] == [1, 1, 1] and shown == [TypeError]
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_how_a_fetch_ended(recorder: Recorder) -> None:
     things: list[Any] = [1]
 
@@ -158,6 +161,18 @@ def test_how_a_fetch_ended(recorder: Recorder) -> None:
     assert [mark.value for mark in ends] == [recorder.FETCHED_BATCH, recorder.FETCH_EXHAUSTED, recorder.FETCH_RAISED]
 
 
+@pytest.mark.skipif(not FREE_THREADED, reason="a build with a GIL")
+def test_without_a_gil_all_goes_the_slow_way(recorder: Recorder) -> None:
+    thing, met, functions = object(), [], step_functions()
+    calls = fetch_function(pytest.fail, met.append, is_grad_enabled, recorder.begin, recorder.end)
+    functions.switch_on(lambda *args: met.append(args), recorder.begin, recorder.end)
+    calls.know(thing, 1)
+    functions.know(thing, 2)
+    calls(thing)
+    functions.before(thing, (), {})
+    assert met == [thing, (thing, (), {})] and recorder.marks == []
+
+
 def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
     def broken(*_: int) -> None:
         raise LookupError
@@ -170,6 +185,7 @@ def test_one_that_cannot_mark_goes_the_slow_way(recorder: Recorder) -> None:
     assert calls(-2) == 2
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_a_ctrl_c_in_its_question_is_the_users(recorder: Recorder) -> None:
     def interrupted() -> bool:
         raise KeyboardInterrupt
@@ -204,6 +220,7 @@ def without_gc() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
     class Thing:
         pass
@@ -237,6 +254,7 @@ def test_nothing_leaks(recorder: Recorder, without_gc: None) -> None:
     assert sys.getrefcount(BracketFunction) - before[0] < 50
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_a_class_that_iterates_by_it(recorder: Recorder) -> None:
     class Iterates:
         def __init__(self) -> None:
@@ -272,6 +290,7 @@ def test_a_class_that_iterates_by_it(recorder: Recorder) -> None:
     assert recorder.words() == ["begin FETCH", "end FETCH"] * 2
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_step_functions(recorder: Recorder) -> None:
     functions, met, optimizer = step_functions(), [], object()
     assert functions.before(optimizer, (), {}) is None and functions.after(optimizer, (), {}) is None
@@ -343,6 +362,7 @@ def test_a_call_after_the_collection_of_garbage(recorder: Recorder) -> None:
     assert before(1, (), {}) is None and after(1, (), {}) is None and steps.before is None
 
 
+@pytest.mark.skipif(FREE_THREADED, reason=ALL_SLOW)
 def test_a_class_that_binds_it_by_an_instancemethod(recorder: Recorder) -> None:
     class Iterates:
         def __next__(self) -> str:
