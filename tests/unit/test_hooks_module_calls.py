@@ -111,7 +111,7 @@ def test_tensors_are_found_in_objects_and_keyword_arguments(watch: Watch) -> Non
     assert (other["training"], other["given"]) == ([0, 0], [1, 1])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit.trace")
 def test_a_scripted_module_is_looked_at(watch: Watch) -> None:
     scripted = torch.jit.trace(nn.Linear(2, 1), torch.ones(2))
     watch.until_look()
@@ -156,7 +156,8 @@ def test_looks_are_few_and_end(watch: Watch) -> None:
     assert looks == 3 and not torch_module._global_forward_hooks
 
 
-@pytest.mark.filterwarnings("ignore:.*when there are global hooks")
+# torch 2.15 warns of CPython 3.13.0.
+@pytest.mark.filterwarnings("ignore:.*when there are global hooks", "ignore:Guards may run slower")
 def test_what_is_compiled_in_a_look_is_compiled_without_it(watch: Watch) -> None:
     net = torch.compile(Net(), backend="eager", fullgraph=True)
     watch.until_look()

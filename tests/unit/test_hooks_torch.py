@@ -300,7 +300,7 @@ def test_checkpoint_that_fails_ends_its_bracket(hooked: Install, recorder: Recor
     assert recorder.marks[-1].value == -1
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is (disabled|unavailable)")
+@pytest.mark.filterwarnings("ignore:torch.distributed is (disabled|unavailable)", "ignore:TypedStorage")
 def test_a_distributed_checkpoint_is_one(hooked: Install, recorder: Recorder, tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
