@@ -42,6 +42,9 @@ def rich(path: Path) -> RunFile:
     file.detail("sample", 900, stack=own, state="native").detail("sample", 300, stack=own, state="blocked", code=202)
     loader = file.loader(1, fetches=199, wait=100, cpu=50, ready={0: (100, 90), 2: (99, 10)}, num_workers=2)
     file.worker(loader, 4321, cpu_share=0.9, seconds=5, states={"R": 40, "S": 3})
+    child = file.child(4400, cpus=0.6, seconds=6, name="ForkPoolWorker-1")
+    file.within(child, 90, "/u/train.py:31 augment", "/usr/lib/python3.11/multiprocessing/pool.py:125 worker")
+    file.child(4401, cpus=0.2, seconds=6, command="ffmpeg")
     file.host(6, process_cpus=1.2, other_cpus=0.3, idle_cpus=0.5).overhead(collector=20, marks=4)
     file.note("something happened")
     return file

@@ -151,6 +151,24 @@ def test_a_pool_that_waits_is_told_for_what(make: Make) -> None:
     assert "; 1 process of multiprocessing.Pool spends 100% of its work in fetch (train.py:31): sleeping 100%" in f.why
 
 
+def test_a_dataset_that_waits_for_a_pool_is_told_the_line_that_it_runs(make: Make) -> None:
+    file = busy(make, 1.6, data_wait=80.0, compute=20.0)
+    file.loader(1, fetches=100, wait=8000, num_workers=0, dataset="Frames", kind="map")
+    item = (
+        GET[0],
+        f"{TRAIN}:9 Frames.__getitem__",
+        "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py:52 _MapDatasetFetcher.fetch",
+        f"{TRAIN}:50 main",
+    )
+    file.detail("sample", 8000, phase="fetch", state="blocked", stack=file.stack(*item), code=202)
+    f = only(pool(file, cpus=1.6))
+    assert (f.id, f.where) == ("TP101", "train.py:9")
+    assert (
+        "4 processes of multiprocessing.Pool spend 82% of their work in augment (train.py:31): CPU 100%" in f.evidence
+    )
+    assert f.fix.startswith("# make augment cheaper") and "num_workers" not in f.fix
+
+
 def test_a_process_at_the_other_end_of_a_pipe(make: Make) -> None:
     pipe = (f"{STDLIB}/multiprocessing/connection.py:250 _ConnectionBase.recv", f"{TRAIN}:50 main")
     file = busy(make, 0.9, blocked_io=80.0, compute=20.0)
@@ -191,6 +209,19 @@ def test_processes_one_after_the_other_are_one_at_a_time(make: Make) -> None:
         file.child(70 + i, cpus=1.0, seconds=0.5, first=2.0 * i, command="ffmpeg")
     (group,) = found(file)
     assert group.count == 1 and group.cpus == pytest.approx(0.25)
+
+
+def test_what_brief_processes_use_is_known_in_part(make: Make) -> None:
+    """One for each step, of which the looks meet a few in the middle of their lives."""
+    wait = (f"{STDLIB}/subprocess.py:1264 Popen.wait", f"{TRAIN}:50 main")
+    file = busy(make, 0.9, blocked_io=90.0, compute=10.0)
+    file.detail("sample", 9000, phase="other", state="blocked", stack=file.stack(*wait), code=61)
+    for i in range(10):
+        file.child(70 + i, cpus=0.9, seconds=0.1, first=float(i), command="ffmpeg")
+    (group,) = found(file)
+    assert (group.count, group.or_more) == (1, True)
+    f = only(file)
+    assert f.variant == "process" and "'ffmpeg' uses 0.1 CPUs or more" in f.evidence
 
 
 def test_what_a_pools_process_does_as_it_starts_is_none_of_its_work(make: Make) -> None:

@@ -11,7 +11,6 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kShortestPauseNs = 500'000'000;
-constexpr int64_t kComputesNs = 50'000'000;  // Python starts in less
 constexpr int64_t kPauseRatio = 1000;        // a look that takes 2 ms is not made again before 2 s have passed
 constexpr int kMostStackTries = 8;           // to find a main thread of Python's
 constexpr int kMostNameQuestions = 20;
@@ -74,15 +73,15 @@ void ChildProcesses::See(int32_t pid, int64_t now_ns, const ProcessFacts& facts)
   Child& child = known->second;
   const auto length_ns = static_cast<double>(now_ns - child.last_ns);
   const auto used_ns = static_cast<double>(facts.cpu_ns - child.last_cpu_ns);
-  const bool started = facts.cpu_ns - child.first_cpu_ns >= kComputesNs;
-  if (started && used_ns > 0 && used_ns >= kComputes * length_ns) child.computed = true;
+  if (used_ns > 0 && used_ns >= kComputes * length_ns) child.computed = true;
   child.last_ns = now_ns;
   child.last_cpu_ns = facts.cpu_ns;
 }
 
 void ChildProcesses::Record(int32_t pid, Child* child, RunWriter* writer) {
   if (child->id == 0) {
-    if (recorded_ >= kMostRecorded) return;
+    // A program that is started anew in each step leaves room for those that have names.
+    if (recorded_ >= (child->name.empty() ? kMostRecorded / 2 : kMostRecorded)) return;
     child->id = ++recorded_;
   }
   // Between fork and exec it still is what started it.

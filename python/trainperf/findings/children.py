@@ -34,6 +34,7 @@ _BODIES: Final = (
 _START: Final = re.compile(r"[/\\]multiprocess(ing)?[/\\]process\.py$")
 _QUEUE: Final = re.compile(r"[/\\]queues\.py$")
 _POOLS_NAME: Final = re.compile(r"PoolWorker-\d+$")
+_LOOKS_NS: Final = 1_000_000_000  # from one to the next
 _NUMBERED: Final = re.compile(r"[-_:]?\d[\d:]*$")
 
 
@@ -46,6 +47,7 @@ class Group:
     named: bool  # a name that multiprocessing knows
     count: int  # at the same time
     cpus: float  # over the whole watch
+    or_more: bool  # they end before they are looked at again: what they used since, and whom no look met, is not known
     samples: int
     idle: int  # of these, those in which it waits for work
     busy: int  # those of which it is known what they do
@@ -146,8 +148,10 @@ def _group(
     merged = sorted(map(_merged, lines.values()), key=lambda line: -line.count)
     children = [child for child, _ in found]
     used = sum(child.cpu_seconds for child in children) * 1e9 / max(1, facts.run.watched_ns)
+    brief = sum(child.cpu_seconds for child in children if child.last_ns - child.first_ns < _LOOKS_NS)
+    or_more = brief * 1e9 > limit("half_share") * used * facts.run.watched_ns
     busy = sum(line.count for line in merged)
-    return Group(library, called, named, _at_once(children), used, samples, idle, busy, merged)
+    return Group(library, called, named, _at_once(children), used, or_more, samples, idle, busy, merged)
 
 
 def _merged(by_line: dict[int, Line]) -> Line:
@@ -198,6 +202,7 @@ def _uses(facts: Facts, group: Group) -> Said:
             "who": group.said,
             "one": group.count == 1,
             "cpus": Number(group.cpus),
+            "or_more": group.or_more,
             "share": Share(main[1]) if main is not None else None,
             "at": _at(facts, main[0]) if main is not None else None,
         },
@@ -213,7 +218,7 @@ def waited_for(facts: Facts, kind: str, stack: Sequence[Frame]) -> Sequence[Grou
         return [g for g in found if g.library in libraries]
     if kind in ("queue", "pipe"):
         return [g for g in found if not g.library and g.samples]
-    return [g for g in found if not g.samples] if kind == "process" else ()
+    return [g for g in facts.once(groups) if not g.samples and g.cpus >= SPEAKS_OF] if kind == "process" else ()
 
 
 _FUTURES: Final = {

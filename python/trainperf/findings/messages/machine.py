@@ -319,7 +319,7 @@ TEXTS: Final = {
     "children_named": "[[one?process '{called}']][[!one?{count:process|processes} named '{called}']]",
     "children_command": "[[one?'{called}']][[!one?{count:process|processes} of '{called}']]",
     "children_at": "[[{calls}, called at ]]{place}",
-    "children_use": "{who} use[[one?s]] {cpus:.1f} CPUs[[, {share} of it in {at}]]",
+    "children_use": "{who} use[[one?s]] {cpus:.1f} CPUs[[or_more? or more]][[, {share} of it in {at}]]",
     "children_work": "{who} spend[[one?s]] {share} of [[one?its]][[!one?their]] work in {at}: {spent}",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",

@@ -140,10 +140,10 @@ class Fetching(Wait):
                 if spot is self.top or spot.share >= limit("felt_share")
             ),
             **self.others(facts),
-            **children.at_work(facts, self._helpers(facts)),
+            **children.at_work(facts, self.helpers(facts)),
         }
 
-    def _helpers(self, facts: Facts) -> Sequence[children.Group]:
+    def helpers(self, facts: Facts) -> Sequence[children.Group]:
         """Processes that it may wait for; none where that is a thread."""
         if self.top is None or self.timed or self.waited_for is not None or not self.waits:
             return ()
@@ -276,6 +276,9 @@ def _advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, 
     if not _is_dataloader(facts, main):
         return _by_hand(facts, fetching, cost)
     by_workers = _ByWorkers.of(facts, own, main, cost) if main is not None else None
+    helpers = fetching.helpers(facts)
+    if helpers and helpers[0].computes:  # workers would wait for them as well
+        return _Advice("cheaper", (Said("cheaper_helpers", {"work": children.work_of(helpers[0])}),))
     if small or (by_workers is not None and not by_workers.pays(fetching.overlaps)):
         todo = _cheaper(facts, main, fetching, cost)
     else:

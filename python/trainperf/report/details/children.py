@@ -29,6 +29,7 @@ class GroupRow:
     name: str  # "multiprocessing.Pool", "decoder", "ffmpeg"
     count: int
     cpus: float  # over the whole watch
+    or_more: bool  # they are too brief for all of it to be known
     idle: float | None  # share of the samples in which they waited for work; None: too few, or none of Python
     lines: tuple[LineRow, ...]
 
@@ -46,6 +47,7 @@ def _row(group: of.Group, facts: Facts) -> GroupRow:
         name=group.called,
         count=group.count,
         cpus=group.cpus,
+        or_more=group.or_more,
         idle=group.idle / group.samples if group.samples >= limit("good_samples") else None,
         lines=tuple(
             LineRow(line.count / group.busy, frames.label(line.frame, facts.base), line.calls, line.spent())
