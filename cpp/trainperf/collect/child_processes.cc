@@ -11,8 +11,8 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kShortestPauseNs = 500'000'000;
-constexpr int64_t kPauseRatio = 1000;        // a look that takes 2 ms is not made again before 2 s have passed
-constexpr int kMostStackTries = 8;           // to find a main thread of Python's
+constexpr int64_t kPauseRatio = 1000;  // a look that takes 2 ms is not made again before 2 s have passed
+constexpr int kMostStackTries = 8;     // to find a main thread of Python's
 constexpr int kMostNameQuestions = 20;
 constexpr size_t kLongestName = 200;
 

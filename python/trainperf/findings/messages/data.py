@@ -445,8 +445,8 @@ TEXTS: Final = {
     "compute_once": "# precompute what {work} makes, once, before {training}, or make it cheaper",
     "compute_once_or_in_workers": "# precompute what {work} makes, once, before {training}; or use workers, if CPUs "
     "are free:",
-    "cheaper_helpers": "# make [[{work}]][[!work?the processes' work]] cheaper, or do it once, before {training}: it runs in "
-    "processes already",
+    "cheaper_helpers": "# make [[{work}]][[!work?the processes' work]] cheaper, or do it once, before {training}: it "
+    "runs in processes already",
     "compute_awaited_once": "# precompute what it waits for, once, before {training}, or make it cheaper",
     "feed_faster": "# speed up the thread that feeds it",
     "feed_faster_in_each": "# speed up the thread that feeds it; with workers, start it in each of them (a fork "
