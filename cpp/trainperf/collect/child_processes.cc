@@ -10,7 +10,6 @@
 namespace trainperf {
 namespace {
 
-constexpr int64_t kShortestPauseNs = 500'000'000;
 constexpr int64_t kPauseRatio = 1000;  // a look that takes 2 ms is not made again before 2 s have passed
 constexpr int kMostStackTries = 8;     // to find a main thread of Python's
 constexpr int kMostNameQuestions = 20;
@@ -55,7 +54,7 @@ void ChildProcesses::Read(int64_t now_ns, const std::vector<int32_t>& workers, R
     known.command = child.command;
     known.tries = child.tries;
   }
-  due_ns_ = now_ns + std::max(kShortestPauseNs, kPauseRatio * (ThreadCpuNs() - before_ns));
+  due_ns_ = now_ns + kPauseRatio * (ThreadCpuNs() - before_ns);
 }
 
 // Under the lock.

@@ -147,9 +147,10 @@ def _group(
         of_function.setdefault(frame.line, Line(frame, calls)).states[look.state] += look.count
     merged = sorted(map(_merged, lines.values()), key=lambda line: -line.count)
     children = [child for child, _ in found]
-    used = sum(child.cpu_seconds for child in children) * 1e9 / max(1, facts.run.watched_ns)
+    watched_s = facts.run.watched_ns / 1e9
+    used = sum(child.cpu_seconds for child in children) / watched_s if watched_s else 0.0
     brief = sum(child.cpu_seconds for child in children if child.last_ns - child.first_ns < _LOOKS_NS)
-    or_more = brief * 1e9 > limit("half_share") * used * facts.run.watched_ns
+    or_more = brief > limit("half_share") * used * watched_s
     busy = sum(line.count for line in merged)
     return Group(library, called, named, _at_once(children), used, or_more, samples, idle, busy, merged)
 
