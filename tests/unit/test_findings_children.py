@@ -151,6 +151,20 @@ def test_a_pool_that_waits_is_told_for_what(make: Make) -> None:
     assert "; 1 process of multiprocessing.Pool spends 100% of its work in fetch (train.py:31): sleeping 100%" in f.why
 
 
+def test_a_ray_actor_that_is_waited_for(make: Make) -> None:
+    ray = "/venv/lib/python3.11/site-packages/ray/_private/worker.py"
+    file = waits_for_pool(make, frame=(f"{ray}:1007 Worker.get_objects", f"{ray}:2858 get", f"{TRAIN}:50 main"))
+    child = file.child(70, cpus=0.9, seconds=SECONDS, command="ray::Env.step")
+    file.within(
+        child, 300, f"{TRAIN}:31 Env.step", f"{ray}:1069 Worker.main_loop", "/venv/ray/default_worker.py:9 <module>"
+    )
+    file.within(
+        child, 20, f"{ray}:1069 Worker.main_loop", "/venv/ray/default_worker.py:9 <module>", state="blocked", call=232
+    )
+    f = only(file)
+    assert f.variant == "future" and "; 1 process of Ray spends 100% of its work in Env.step (train.py:31)" in f.why
+
+
 def test_a_dataset_that_waits_for_a_pool_is_told_the_line_that_it_runs(make: Make) -> None:
     file = busy(make, 1.6, data_wait=80.0, compute=20.0)
     file.loader(1, fetches=100, wait=8000, num_workers=0, dataset="Frames", kind="map")

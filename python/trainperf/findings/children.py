@@ -225,6 +225,7 @@ def waited_for(facts: Facts, kind: str, stack: Sequence[Frame]) -> Sequence[Grou
 _FUTURES: Final = {
     "multiprocessing.Pool": _BODIES[0][0],
     "ProcessPoolExecutor": re.compile(r"[/\\]concurrent[/\\]futures[/\\](_base|process)\.py$"),
+    "Ray": _BODIES[4][0],
     "joblib": re.compile(r"[/\\](concurrent[/\\]futures[/\\]_base|joblib[/\\]parallel)\.py$"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -79,6 +80,8 @@ Handover = Literal["queue", "full_queue", "future", "pipe", "full_pipe", "signal
 
 RANKS: Final = {"": "ranks", "even": "even_ranks", "late": "late_ranks"}  # by what is known of the other ranks' files
 _FUTURES = {"_base.py": {"result", "exception", "wait", "as_completed", "result_iterator"}, "pool.py": {"get", "next"}}
+_RAY: Final = re.compile(r"[/\\]ray[/\\]_private[/\\]worker\.py$")
+_RAYS: Final = frozenset({"get", "get_objects", "wait"})
 _PIPES: Final[dict[str, Handover]] = {  # multiprocessing.Connection: of Pipe, of a Manager's proxies
     **dict.fromkeys(("recv", "recv_bytes", "recv_bytes_into", "poll", "wait"), "pipe"),
     **dict.fromkeys(("send", "send_bytes"), "full_pipe"),
@@ -187,6 +190,8 @@ def handover(stack: Sequence[FrameLike]) -> Handover | None:
     """
     other: Handover | None = None
     for f in stack:
+        if f.function.rsplit(".", 1)[-1] in _RAYS and _RAY.search(f.file):
+            return "future"
         if not is_stdlib_file(f.file):
             continue
         folder, file = f.file.replace("\\", "/").rsplit("/", 2)[-2:]
