@@ -215,6 +215,38 @@ def test_foreign_sqlite(tmp_path: Path) -> None:
     assert "damaged" in refusal(tmp_path / "a.db")
 
 
+def test_children(file: RunFile) -> None:
+    child = file.child(70, cpus=0.5, seconds=4, name="ForkPoolWorker-1", command="python train.py")
+    file.within(child, 30, "/u/train.py:31 augment").child(71, cpus=0.1, seconds=1, command="ffmpeg")
+    file.worker(file.loader(1, fetches=1, wait=1), 72, cpu_share=0.5, seconds=1, states={"R": 1})
+    file.child(72, cpus=0.5, seconds=1)  # seen before it was known as a worker
+    with Run(file.build()) as run:
+        first, second = run.children
+        assert (first.pid, first.name, first.command, first.cpu_seconds) == (
+            70,
+            "ForkPoolWorker-1",
+            "python train.py",
+            2,
+        )
+        assert [(run.stack(s.stack)[0].function, s.count) for s in first.inside] == [("augment", 30)]
+        assert (second.command, second.inside) == ("ffmpeg", [])
+
+
+def test_a_file_of_its_version_may_lack_the_tables_of_children(file: RunFile) -> None:
+    path = file.build()
+    connection = sqlite3.connect(path)
+    for table in schema.OPTIONAL_TABLES:
+        connection.execute(f"DROP TABLE {table}")
+    connection.commit()
+    with Run(path) as run:
+        assert run.children == []
+    connection.execute("CREATE VIEW child AS SELECT * FROM worker")  # would run code of its own
+    connection.commit()
+    connection.close()
+    with pytest.raises(RunFileError, match="table child is missing"):
+        Run(path)
+
+
 def test_newer_schema_says_upgrade(file: RunFile) -> None:
     path = file.meta(trainperf="7.1.0").build()
     change(path, "PRAGMA user_version = 10", "DROP TABLE step")
