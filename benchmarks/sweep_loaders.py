@@ -151,7 +151,8 @@ def main() -> int:
     shares = sorted(r["sweep_s"] / r["grid_s"] for r in rows if "grid" in r)
     if shares:
         print(
-            f"a sweep takes {shares[0]:.2f} to {shares[-1]:.2f} of the grid's time, {statistics.median(shares):.2f} in the median"
+            f"a sweep takes {shares[0]:.2f} to {shares[-1]:.2f} of the grid's time, "
+            f"{statistics.median(shares):.2f} in the median"
         )
     return 0
 
