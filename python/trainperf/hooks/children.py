@@ -12,7 +12,7 @@ _MODULES: Final = ("multiprocessing.process", "multiprocess.process", "billiard.
 
 
 class ChildNamesHook:
-    """Asked at most ten times a second, on a step's thread."""
+    """Asked as a chore, on a step's thread."""
 
     name = "children"
     needs = ""
