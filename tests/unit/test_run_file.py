@@ -496,6 +496,7 @@ def test_the_pages_queries_run(file: RunFile) -> None:
     file.keep(3).span("checkpoint", 3, step=2).loader(1, fetches=20, wait=9)
     file.step(compute=9, devices={0: {"busy": 5.0, "idle": {"launch": 4.0}}})
     file.kernel("sgemm", 5.0)
+    file.within(file.child(70, cpus=0.5, seconds=4), 30, "a.py:31 augment")
     connection = sqlite3.connect(file.build())
     rows = [connection.execute(query).fetchall() for query in queries]
     connection.close()
