@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bindings/bind.h"
+#include "bindings/release_gil.h"
 #include "trainperf/collect/collector.h"
 #include "trainperf/probe/marks.h"
 
@@ -106,7 +107,7 @@ class Session {
       collector_.release();  // in a forked child: its threads and its file are the parent's
     } else if (!stopped_) {
       collector_->RemoveProbes();
-      py::gil_scoped_release release;
+      ReleaseGil release;
       collector_->Finish("exception").IgnoreError();
     }
   }
@@ -117,7 +118,7 @@ class Session {
     collector_->RemoveProbes();
     absl::Status status;
     {
-      py::gil_scoped_release release;
+      ReleaseGil release;
       status = collector_->Finish(ended);
     }
     {
@@ -138,7 +139,7 @@ class Session {
     if (!Running()) return;
     absl::Status status;
     {
-      py::gil_scoped_release release;
+      ReleaseGil release;
       status = collector_->Flush();
     }
     ThrowIfError(status);
@@ -198,19 +199,19 @@ class Session {
     if (Running()) collector_->NameChild(pid, name);
   }
   bool TraceCuda(const std::vector<std::string>& folders, const std::string& path) {
-    py::gil_scoped_release release;
+    ReleaseGil release;
     return Running() && collector_->TraceCuda({folders, path});
   }
   void PauseCuda() {
-    py::gil_scoped_release release;
+    ReleaseGil release;
     if (Running()) collector_->PauseCuda();
   }
   void ResumeCuda() {
-    py::gil_scoped_release release;
+    ReleaseGil release;
     if (Running()) collector_->ResumeCuda();
   }
   void ChangeCudaTier() {
-    py::gil_scoped_release release;
+    ReleaseGil release;
     if (Running()) collector_->ChangeCudaTier();
   }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bindings/bind.h"
+#include "bindings/release_gil.h"
 #include "trainperf/trace/analyze.h"
 
 namespace py = pybind11;
@@ -29,6 +30,7 @@ py::dict Analyze(const std::string& path, const std::string& output, bool overwr
     const auto now = std::chrono::steady_clock::now();
     if (now - told < kTellEvery) return true;
     told = now;
+    if (MayTakeNoGil()) return false;
     const py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) return false;  // Ctrl-C
     if (progress.is_none()) return true;
@@ -39,7 +41,7 @@ py::dict Analyze(const std::string& path, const std::string& output, bool overwr
   };
   absl::StatusOr<TraceSummary> summary;
   {
-    const py::gil_scoped_release release;
+    ReleaseGil release;
     summary = AnalyzeTrace(path, options);
   }
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();

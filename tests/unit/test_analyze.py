@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -207,3 +208,29 @@ def test_a_trace_that_inflates_without_end_is_given_up(tmp_path: Path, capsys: p
     assert main(["analyze", str(trace)]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "it inflates to more than 200 times its size, as no trace does" in error
+
+
+EXITS = """
+import sys, threading, time
+from trainperf import _native
+
+def analyzes(number):
+    while True:
+        _native.analyze_trace(sys.argv[1], f"{sys.argv[2]}/{number}.tpr", overwrite=True, progress=lambda share: None)
+        done.set()
+
+done = threading.Event()
+for number in range(4):
+    threading.Thread(target=analyzes, args=(number,), daemon=True).start()
+done.wait()
+time.sleep(float(sys.argv[3]))
+"""
+
+
+def test_a_process_may_exit_while_daemon_threads_analyze(tmp_path: Path) -> None:
+    """CPython before 3.14 ended them as they asked for the GIL: the process was aborted in half of its exits."""
+    trace = write(tmp_path / "t.json", job(3_000))
+    for i in range(8):
+        command = [sys.executable, "-c", EXITS, str(trace), str(tmp_path), str(i / 250)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
