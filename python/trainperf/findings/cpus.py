@@ -19,7 +19,6 @@ from trainperf.runfile.schema import CAUSES, described, listed
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.model import Params
     from trainperf.runfile import Int64Array, RunReader
     from trainperf.runfile.records import HostReading
 

@@ -38,10 +38,8 @@ from trainperf.findings.waits import call_of, syscall_name, waiting_kind
 from trainperf.runfile.schema import described
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainperf.findings.facts import Facts, Spot
-    from trainperf.findings.frames import FrameLike, Function
+    from trainperf.findings.frames import FrameLike
     from trainperf.runfile import Detail, Frame
 
     Keeps = Callable[[Label], bool]

@@ -38,11 +38,8 @@ from trainperf.findings.waits import Wait, awaited, call_of, handover, waiting_k
 from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trainperf.findings.facts import Facts, Spot
     from trainperf.findings.loaders import Restarts
-    from trainperf.findings.model import Cell
     from trainperf.findings.places import Part
     from trainperf.findings.waits import Handover
     from trainperf.runfile import Detail, Loader

@@ -36,7 +36,6 @@ from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.model import Cell
     from trainperf.runfile import Detail, Loader, Thread
 
 _MOST_TOLD = 3
