@@ -521,7 +521,9 @@ def test_a_trainers_loader_is_set_by_its_arguments() -> None:
     chain = [["/v/site-packages/transformers/trainer.py", 1051], ["/home/me/train.py", 9]]
     patch = write_patch({"num_workers": 2, "threads": 1}, {"chain": chain, "class": "DataLoader"}, "fix.patch")
     assert patch.file == "" and "TrainingArguments(..., dataloader_num_workers=2)" in patch.note
-    assert write_patch({"threads": 1}, None, "fix.patch").note == "none: set threads=1 yourself"
+    assert write_patch({"threads": 1}, None, "fix.patch").note == "none: call torch.set_num_threads(1)"
+    both = write_patch({"flush_denormal": "on", "OMP_NUM_THREADS": "2"}, None, "fix.patch").note
+    assert both == "none: call torch.set_flush_denormal(True); start the script with OMP_NUM_THREADS=2"
     assert write_patch({}, None, "fix.patch").note == ""
 
 

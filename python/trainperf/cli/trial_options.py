@@ -77,12 +77,12 @@ def write_patch(
 ) -> Patch:
     from trainperf.output import by_options, replacing
     from trainperf.prove import patch
-    from trainperf.prove.changes import setting
+    from trainperf.prove.changes import Change
 
-    arguments = {name: value for name, value in settings.items() if setting(name).of_loader}
-    others = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in arguments)
+    change = Change(tuple(settings.items()))
+    arguments, others = change.of_loader, change.by_hand
     if not arguments or loader is None:
-        return Patch(note=f"none: set {others} yourself" if others else "")
+        return Patch(note=f"none: {others}" if others else "")
     call = patch.user_call(loader["chain"])
     wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     if call is None and loader["chain"] and f"{os.sep}transformers{os.sep}" in loader["chain"][0][0]:
@@ -103,7 +103,7 @@ def write_patch(
         return Patch(note=f"none: {by_options(str(error))}; {by_hand}")
     base = patch.base_of(call[0])
     apply = f"git apply {output}" if base == os.getcwd() else f"git -C {base} apply {os.path.abspath(output)}"
-    return Patch(output, f"{output}: {apply}" + (f"; and set {others} yourself" if others else ""))
+    return Patch(output, f"{output}: {apply}" + (f"; and {others}" if others else ""))
 
 
 def duration(text: str) -> float:

@@ -24,6 +24,7 @@ Numbers = Literal["same", "rounding", "precision"]
 class Setting:
     parse: Callable[[str], Any]
     says: str  # how a value is written
+    by_hand: Callable[[Any], str] | None = None  # what a person does; None: a loader's argument, or a variable
     of_loader: bool = False
     numbers: Numbers = "same"
     before_start: bool = False  # must be there before the interpreter starts
@@ -63,6 +64,7 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+COLLECTS_EACH: Final = 500  # backwards, with gc=off: as TP303 advises
 _OTHER_ORDER: Final = "the shuffle draws other random orders from the second epoch on; each sample still comes once"
 
 SETTINGS: Mapping[str, Setting] = {
@@ -73,26 +75,63 @@ SETTINGS: Mapping[str, Setting] = {
     "multiprocessing_context": Setting(
         _one_of("fork", "spawn", "forkserver"), "fork, spawn or forkserver", of_loader=True
     ),
-    "threads": Setting(_above_zero, "a number, for torch.set_num_threads()", numbers="rounding"),
-    "gc": Setting(_one_of("freeze", "off"), "freeze or off"),
-    "gc_threshold": Setting(_above_zero, "a number, for gc.set_threshold()"),
-    "switch_interval": Setting(_seconds, "seconds, for sys.setswitchinterval()"),
-    "matmul_precision": Setting(_one_of("high", "medium"), "high or medium", numbers="precision"),
-    "autocast": Setting(_one_of("bfloat16", "float16"), "bfloat16 or float16", numbers="precision"),
+    "threads": Setting(
+        _above_zero,
+        "a number, for torch.set_num_threads()",
+        lambda count: f"call torch.set_num_threads({count})",
+        numbers="rounding",
+    ),
+    "gc": Setting(
+        _one_of("freeze", "off"),
+        "freeze or off",
+        lambda how: (
+            "call gc.collect() and gc.freeze() before the loop"
+            if how == "freeze"
+            else "call gc.collect(), gc.freeze() and gc.disable() before the loop, "
+            f"and gc.collect() every {COLLECTS_EACH} steps"
+        ),
+    ),
+    "gc_threshold": Setting(_above_zero, "a number, for gc.set_threshold()", lambda n: f"call gc.set_threshold({n})"),
+    "switch_interval": Setting(
+        _seconds, "seconds, for sys.setswitchinterval()", lambda seconds: f"call sys.setswitchinterval({seconds})"
+    ),
+    "matmul_precision": Setting(
+        _one_of("high", "medium"),
+        "high or medium",
+        lambda precision: f'call torch.set_float32_matmul_precision("{precision}")',
+        numbers="precision",
+    ),
+    "autocast": Setting(
+        _one_of("bfloat16", "float16"),
+        "bfloat16 or float16",
+        lambda dtype: f"run the forward pass in torch.autocast(device_type, torch.{dtype})",
+        numbers="precision",
+    ),
     "compile": Setting(
         _one_of("default", "reduce-overhead", "max-autotune"),
         "default, reduce-overhead or max-autotune",
+        lambda mode: "call model.compile()" if mode == "default" else f'call model.compile(mode="{mode}")',
         numbers="rounding",
     ),
-    "foreach": Setting(_bool, "True or False", numbers="rounding"),
-    "fused": Setting(_bool, "True or False", numbers="rounding"),
-    "zero_grad": Setting(_one_of("set_to_none"), "set_to_none"),
-    "non_blocking": Setting(_bool, "True or False"),
-    "anomaly": Setting(_one_of("off"), "off"),
-    "flush_denormal": Setting(_one_of("on"), "on", numbers="rounding"),
-    "cudnn_benchmark": Setting(_bool, "True or False", numbers="rounding"),
-    "sharing_strategy": Setting(_one_of("file_system", "file_descriptor"), "file_system or file_descriptor"),
-    "forkserver_preload": Setting(str, "modules, separated by +"),
+    "foreach": Setting(_bool, "True or False", lambda on: f"make the optimizer with foreach={on}", numbers="rounding"),
+    "fused": Setting(_bool, "True or False", lambda on: f"make the optimizer with fused={on}", numbers="rounding"),
+    "zero_grad": Setting(_one_of("set_to_none"), "set_to_none", lambda _: "call optimizer.zero_grad(set_to_none=True)"),
+    "non_blocking": Setting(_bool, "True or False", lambda on: f"copy by .to(device, non_blocking={on})"),
+    "anomaly": Setting(_one_of("off"), "off", lambda _: "remove set_detect_anomaly() and detect_anomaly()"),
+    "flush_denormal": Setting(_one_of("on"), "on", lambda _: "call torch.set_flush_denormal(True)", numbers="rounding"),
+    "cudnn_benchmark": Setting(
+        _bool, "True or False", lambda on: f"set torch.backends.cudnn.benchmark = {on}", numbers="rounding"
+    ),
+    "sharing_strategy": Setting(
+        _one_of("file_system", "file_descriptor"),
+        "file_system or file_descriptor",
+        lambda name: f'call torch.multiprocessing.set_sharing_strategy("{name}")',
+    ),
+    "forkserver_preload": Setting(
+        str,
+        "modules, separated by +",
+        lambda modules: f"call multiprocessing.set_forkserver_preload({modules.split('+')})",
+    ),
 }
 _ENVIRONMENT = Setting(str, "any text", before_start=True, numbers="rounding")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -143,6 +182,13 @@ class Change:
     @property
     def environment(self) -> dict[str, str]:
         return {name: str(value) for name, value in self.settings if setting(name).before_start}
+
+    @property
+    def by_hand(self) -> str:
+        """What a person does for those settings that are no loader's arguments; "" where all are."""
+        done = [how(value) for name, value in self.settings if (how := setting(name).by_hand) is not None]
+        variables = " ".join(f"{name}={value}" for name, value in self.environment.items())
+        return "; ".join([*done, *([f"start the script with {variables}"] if variables else [])])
 
     def notes(self, *, shuffles: bool) -> tuple[str, ...]:
         """What a person who takes it should know. `shuffles`: the loader's sampler draws a random order."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction, Patch
-from trainperf.prove.changes import setting
+from trainperf.prove.changes import COLLECTS_EACH, setting
 from trainperf.prove.recorder import Recorder, construction_chain
 
 _LOADER_OPTIONS = (
     "num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor", "drop_last", "in_order",
 )  # fmt: skip
 _FIND_MODELS = 2  # backwards in which outermost modules are found; less than the shortest warm-up
-_SELDOM = 500  # backwards from one collection to the next, as TP303 advises
 _NOT_COMPILED = "nothing was compiled: TORCH_LOGS=graph_breaks names the lines that prevent it"
 # Samplers that draw no random order; the last is what a stream has.
 _IN_ORDER = ("SequentialSampler", "_InfiniteConstantSampler", "NoneType")
@@ -182,7 +181,7 @@ class Injection:
 
     def _collect_seldom(self) -> None:
         self._count("backwards")
-        if self._counts["backwards"] % _SELDOM == 0:
+        if self._counts["backwards"] % COLLECTS_EACH == 0:
             gc.collect()
 
     def _switch_interval(self) -> None:
