@@ -30,7 +30,7 @@ py::dict Analyze(const std::string& path, const std::string& output, bool overwr
     const auto now = std::chrono::steady_clock::now();
     if (now - told < kTellEvery) return true;
     told = now;
-    if (MayTakeNoGil()) return false;
+    const AskForGil ask;
     const py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) return false;  // Ctrl-C
     if (progress.is_none()) return true;

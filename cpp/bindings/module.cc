@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/bind.h"
+#include "bindings/release_gil.h"
 #include "trainperf/event/names.h"
 
 namespace py = pybind11;
@@ -34,4 +35,5 @@ PYBIND11_MODULE(_native, module, py::mod_gil_not_used()) {
   trainperf::BindFloats(module);
   trainperf::BindSession(module);
   trainperf::BindTrace(module);
+  py::module_::import("atexit").attr("register")(py::cpp_function(&trainperf::GiveGilBeforeExit));
 }

@@ -5,7 +5,8 @@
 //
 // Why: once the interpreter is being finalized, CPython before 3.14 ends any other thread that asks for the GIL by
 // pthread_exit. That unwinds through our frames, out of a destructor: std::terminate, or a segmentation fault in the
-// wheels, which have another unwinder inside. Such a thread sleeps here until the process has ended, as 3.14 has it.
+// wheels, which have another unwinder inside. So from the process's exit on, others than the thread that exits sleep
+// here until the process has ended, as 3.14 has it; those that asked before get it first.
 
 #ifndef TRAINPERF_BINDINGS_RELEASE_GIL_H_
 #define TRAINPERF_BINDINGS_RELEASE_GIL_H_
@@ -14,25 +15,43 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace trainperf {
 
-// Whether the calling thread, which has no GIL, would be ended if it asked for it. Thread-safe.
-inline bool MayTakeNoGil() {
-#if PY_VERSION_HEX >= 0x030D0000
-  const bool finalizing = Py_IsFinalizing() != 0;
-#else
-  const bool finalizing = _Py_IsFinalizing() != 0;
-#endif
-  return finalizing && syscall(SYS_gettid) != getpid();  // the main thread finalizes
+inline std::atomic<int> g_exiting_thread{0};
+inline std::atomic<int> g_asking_for_gil{0};
+
+// Around each place that takes the GIL. Returns only to a thread that may have it.
+class AskForGil {
+ public:
+  AskForGil() {
+    g_asking_for_gil.fetch_add(1);
+    const int exiting = g_exiting_thread.load();  // after the count: GiveGilBeforeExit() sees it, or it sees this
+    if (exiting == 0 || exiting == static_cast<int>(syscall(SYS_gettid))) return;
+    g_asking_for_gil.fetch_sub(1);
+    for (;;) pause();
+  }
+  ~AskForGil() { g_asking_for_gil.fetch_sub(1); }
+  AskForGil(const AskForGil&) = delete;
+  AskForGil& operator=(const AskForGil&) = delete;
+};
+
+// Requires GIL. Called at exit, before finalization.
+inline void GiveGilBeforeExit() {
+  constexpr int kTries = 5000;  // a second: of a forked child's parent, none of which is here, some may be counted
+  g_exiting_thread.store(static_cast<int>(syscall(SYS_gettid)));
+  PyThreadState* const state = PyEval_SaveThread();
+  for (int i = 0; i < kTries && g_asking_for_gil.load() > 0; ++i) usleep(200);
+  PyEval_RestoreThread(state);
 }
 
 // Requires GIL.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}
-  // One that waits for the GIL as finalization begins is still ended: where the unwinder can, it goes through here.
   ~ReleaseGil() noexcept(false) {
-    while (MayTakeNoGil()) pause();
+    const AskForGil ask;
     PyEval_RestoreThread(state_);
   }
   ReleaseGil(const ReleaseGil&) = delete;
