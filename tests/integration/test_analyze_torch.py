@@ -52,7 +52,6 @@ def train(path: Path, *, marks: bool, stack: bool) -> float:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of the profiler, that there is no CUDA
-@pytest.mark.alone
 @pytest.mark.parametrize("stack", [False, True], ids=["plain", "with_stack"])
 @pytest.mark.parametrize("marks", [True, False], ids=["marks", "no_marks"])
 def test_the_trace_tells_what_the_loop_did(tmp_path: Path, *, marks: bool, stack: bool) -> None:

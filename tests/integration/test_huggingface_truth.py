@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from huggingface_cases import CASES, Case
     from truth import assert_told
 
-pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
 
 
 # One for each signal; of the others `make test` judges a recorded run (tests/replay).

@@ -68,7 +68,6 @@ def test_dataloader_iter(tmp_path: Path) -> None:
     assert run.cause_ns("data_wait") >= 0.8 * 2 * N * 4e6
 
 
-@pytest.mark.alone
 def test_a_batch_fetched_ahead_delays_the_step_before_it(tmp_path: Path) -> None:
     train = DataLoader(Stream(None, N, lambda index: time.sleep(0.06 if index == 5 else 0)), batch_size=None)
     run = wall_to_wall(fit(tmp_path, train=train, max_epochs=2).run, 2 * N)
@@ -105,7 +104,6 @@ def test_early_stopping(tmp_path: Path) -> None:
     wall_to_wall(prof.run, 8)
 
 
-@pytest.mark.alone
 def test_validation_is_bracketed_and_the_sanity_check_is_no_step(tmp_path: Path) -> None:
     val = loader(None, 3, lambda _: time.sleep(0.003))
     prof = fit(tmp_path, val=val, val_check_interval=6, max_epochs=2, num_sanity_val_steps=2)

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 
 from trainperf.findings.engine import find
 
-pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
 STEPS = 120
 
 

@@ -17,7 +17,7 @@ with warnings.catch_warnings():
 
 from trainperf.integrations.lightning import TrainPerf
 
-pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore", "error::trainperf.TrainperfWarning")
 
 
 # One for each signal; of the others `make test` judges a recorded run (tests/replay).

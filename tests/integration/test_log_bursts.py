@@ -58,7 +58,6 @@ def logged_ms(path: Path, write: Callable[[], None]) -> tuple[float, float]:
         return spent * 1e3, run.phase_ns("logging") / 1e6
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.live)])
 def test_a_long_record_after_short_ones(log: logging.Logger, tmp_path: Path, beside: bool) -> None:
     stop = threading.Event()

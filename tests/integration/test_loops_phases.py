@@ -104,7 +104,6 @@ def test_no_validation_is_no_validation(tmp_path: Path) -> None:
 # Scenarios on which other tools are wrong, each with its healthy twin
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("logging_ms", [0, 6])
 def test_logging_after_the_step_is_not_lost(tmp_path: Path, logging_ms: int) -> None:
     task = Task()
@@ -120,7 +119,6 @@ def test_logging_after_the_step_is_not_lost(tmp_path: Path, logging_ms: int) -> 
     assert slow >= 5.9 if logging_ms else slow < 3
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("slow_ms", [0, 5])
 def test_a_slow_validation_loader_is_validation_and_not_input(tmp_path: Path, slow_ms: int) -> None:
     class Slow(TensorDataset):
@@ -143,7 +141,6 @@ def test_a_slow_validation_loader_is_validation_and_not_input(tmp_path: Path, sl
     assert run.cause_ns("data_wait") < 20e6
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("slow_ms", [0, 4])
 def test_next_inside_of_the_step_is_counted_once(tmp_path: Path, slow_ms: int) -> None:
     class Slow(TensorDataset):
@@ -169,7 +166,6 @@ def test_next_inside_of_the_step_is_counted_once(tmp_path: Path, slow_ms: int) -
         assert run.phase_ns("fetch") / N < 3e6
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("spins", [False, True])
 def test_a_thread_that_spins_on_the_gil(tmp_path: Path, spins: bool) -> None:
     task = Task()

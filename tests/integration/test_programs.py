@@ -54,8 +54,20 @@ SIGNALS = {
 }
 
 
+# What they measure is who had the CPUs: nothing may run beside them.
+OF_CPUS = {
+    "cpu_oversubscription",
+    "descheduled",
+    "descheduled_threads",
+    "ready_not_delivered",
+    "throttled",
+    "workers_too_slow",
+}
+
+
 def program(name: str) -> Any:
-    return pytest.param(name, marks=() if name in SIGNALS else pytest.mark.live)
+    alone = [pytest.mark.alone] if name in OF_CPUS or name.startswith("healthy") else []
+    return pytest.param(name, marks=alone if name in SIGNALS else [*alone, pytest.mark.live])
 
 
 def judged(name: str, folder: Path, *options: str) -> judge.Outcome:
@@ -67,18 +79,8 @@ def judged(name: str, folder: Path, *options: str) -> judge.Outcome:
     return outcome
 
 
-# What is known of them is bytes: they need no machine of their own for their quarter of a minute.
-OF_MEMORY = {"memory_growth", "healthy_memory"}
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("name", [program(name) for name in judge.programs() if name not in OF_MEMORY])
+@pytest.mark.parametrize("name", [program(name) for name in judge.programs()])
 def test_program(name: str, tmp_path: Path) -> None:
-    judged(name, tmp_path)
-
-
-@pytest.mark.parametrize("name", [program(name) for name in sorted(OF_MEMORY)])
-def test_program_of_memory(name: str, tmp_path: Path) -> None:
     judged(name, tmp_path)
 
 

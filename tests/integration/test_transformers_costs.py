@@ -68,7 +68,6 @@ class SlowFile(io.BytesIO):
         return super().write(data)
 
 
-@pytest.mark.alone
 def test_what_a_callback_logs_saves_and_evaluates_is_not_its_own_in_the_loop(tmp_path: Path) -> None:
     waits = Waits()
     callback = TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
@@ -111,7 +110,6 @@ class Validates(TrainerCallback):  # type: ignore[misc]
         self.else_s += time.perf_counter() - end
 
 
-@pytest.mark.alone
 def test_a_callback_that_validates_by_itself_is_told_as_validation(tmp_path: Path) -> None:
     validates, callback = Validates(), TrainPerfCallback(tmp_path / "a.tpr", verbose=False)
     validates.trainer = trainer(tmp_path, [callback, validates], Rows(None, 60 * BATCH), logging_steps=1000)

@@ -57,7 +57,6 @@ def processes(tmp: Path) -> list[str]:
     return found
 
 
-@pytest.mark.alone
 def test_each_change_gets_its_verdict_and_the_proven_one_a_patch(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("libcst")
     changes = ["prefetch_factor=3", "zero_grad=set_to_none", "num_workers=6,persistent_workers=True"]
@@ -412,7 +411,6 @@ def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: 
     assert [e["codes"] for e in trial.record["epochs"]] == [e["codes"] for e in first.record["epochs"]]
 
 
-@pytest.mark.alone
 def test_a_sweep_finds_more_workers_than_cpus_for_a_loader_that_sleeps(folder: Path, tmp_path: Path) -> None:
     words = [*TRY[:-1], "sweep", "--json", "--budget", "100s", "--", "train.py"]
     env = environment(tmp_path / "tmp")

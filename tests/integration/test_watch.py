@@ -306,7 +306,6 @@ def test_calls_outside_of_a_watch_do_nothing(path: Path) -> None:
 # From the loop to the reader
 
 
-@pytest.mark.alone
 def test_a_loop_that_only_calls_step_has_as_many_steps(path: Path) -> None:
     with trainperf.watch(path, verbose=False) as run:
         for _ in range(5):
@@ -316,7 +315,6 @@ def test_a_loop_that_only_calls_step_has_as_many_steps(path: Path) -> None:
         assert file.step_count == 5 and all(abs(ns - 0.1e9) < 0.05e9 for ns in file.steps.wall_ns)
 
 
-@pytest.mark.alone
 def test_what_comes_before_a_loop_that_only_calls_step_is_no_step(path: Path) -> None:
     with trainperf.watch(path, verbose=False) as run:
         time.sleep(0.3)
