@@ -7,12 +7,14 @@
 #include <sched.h>
 #include <time.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -66,19 +68,68 @@ void SleepNs(int64_t ns) {
   nanosleep(&duration, nullptr);
 }
 
+// For how long a thread's state says that it has asked for the GIL and has not got it: the interpreter's own word, read
+// from beside every 0.1 ms or so. -1 where states do not say it (before 3.15).
+class Requests {
+ public:
+  static constexpr bool kKnown = PY_VERSION_HEX >= 0x030F0000;
+
+  explicit Requests(PyThreadState* state) : state_(state) {
+    if (kKnown) thread_ = std::thread([this] { Look(); });
+  }
+
+  int64_t End() {
+    if (!kKnown) return -1;
+    ends_.store(true);
+    thread_.join();
+    return requested_ns_;
+  }
+
+ private:
+  static constexpr int64_t kEveryNs = 50'000;
+
+  int Requested() const {
+#if PY_VERSION_HEX >= 0x030F0000
+    return __atomic_load_n(&state_->gil_requested, __ATOMIC_RELAXED);
+#else
+    return 0;
+#endif
+  }
+
+  void Look() {
+    int64_t before_ns = NowNs();
+    int before = Requested();
+    while (!ends_.load()) {
+      SleepNs(kEveryNs);
+      const int64_t now_ns = NowNs();
+      const int now = Requested();
+      requested_ns_ += (now_ns - before_ns) * (before + now) / 2;
+      before_ns = now_ns;
+      before = now;
+    }
+  }
+
+  PyThreadState* const state_;
+  std::atomic<bool> ends_{false};
+  int64_t requested_ns_ = 0;
+  std::thread thread_;
+};
+
 struct Acquires {
   int64_t begin_ns;
   int64_t end_ns;
   int64_t take_ns;                                 // in PyEval_RestoreThread
   int64_t release_ns;                              // in PyEval_SaveThread
+  int64_t requested_ns;                            // of take_ns, as the interpreter itself tells
   std::vector<std::pair<int64_t, int64_t>> takes;  // from, to
 };
 
 Acquires TimedAcquires(int count, int64_t away_ns) {
   const absl::StatusOr<GilView> view = GilView::Locate();
   if (!view.ok()) throw std::runtime_error(std::string(view.status().message()));
-  Acquires sum{NowNs(), 0, 0, 0, {}};
+  Acquires sum{NowNs(), 0, 0, 0, 0, {}};
   sum.takes.reserve(count);
+  Requests requests(PyThreadState_Get());
   for (int i = 0; i < count; ++i) {
     const int64_t before = NowNs();
     PyThreadState* state = PyEval_SaveThread();
@@ -94,6 +145,7 @@ Acquires TimedAcquires(int count, int64_t away_ns) {
     sum.takes.emplace_back(asked, taken);
   }
   sum.end_ns = NowNs();
+  sum.requested_ns = requests.End();
   return sum;
 }
 
@@ -324,6 +376,7 @@ PYBIND11_MODULE(gil_truth, m, py::mod_gil_not_used()) {
       .def_readonly("end_ns", &Acquires::end_ns)
       .def_readonly("take_ns", &Acquires::take_ns)
       .def_readonly("release_ns", &Acquires::release_ns)
+      .def_readonly("requested_ns", &Acquires::requested_ns)
       .def_readonly("takes", &Acquires::takes);
   m.def("now_ns", &NowNs);
   m.def("spin", &Spin);

@@ -24,6 +24,9 @@ def test_waits_are_the_true_ones(python: tuple[str, Path], scenario: str) -> Non
     # The clocks and our own push are about 1 us of each acquire: 2 % of these waits, half of a hold of 100 us long.
     assert abs(seen["diff"]) < (0.04 if scenario == "truth_100us" else 0.01), seen
     assert seen["truth_ns"] > 50_000_000
+    # The interpreter's own word, from 3.15 on. It is looked at every 0.1 ms, while there is a CPU for that.
+    if seen["requested_ns"] >= 0 and scenario == "truth_20ms":
+        assert seen["probe_ns"] == pytest.approx(seen["requested_ns"], rel=0.02), seen
     # Longer waits are several slices; and a few acquires meet preemption between two clocks, on a busy machine.
     if scenario == "truth_100us":
         assert abs(seen["missed_ns"]) < 2_000, seen

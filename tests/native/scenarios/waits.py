@@ -55,6 +55,7 @@ def compare(count: int, away_ns: int, *hogs: Callable[[threading.Event], None]) 
         "hand_off_ns": sum(e["end_ns"] - e["start_ns"] for e in inside if e["what"] == HAND_OFF),
         "hand_offs": sum(e["what"] == HAND_OFF for e in inside),
         "diff": (probe_ns - sum_.take_ns) / sum_.take_ns,
+        "requested_ns": sum_.requested_ns,
         "missed_ns": median(missed),  # of an acquire
         "where": where,
         "mark": line_of_mark("hold"),
