@@ -231,10 +231,8 @@ _FUTURES: Final = {
 
 
 def at_work(facts: Facts, found: Sequence[Group]) -> Params:
-    """What they do; `working` is what the first of them does mostly."""
-    rows = tuple({"said": _works(facts, group)} for group in found[:_SHOWN])
-    one = len(found) == 1 and found[0].main(cpu=False) is not None
-    return {"helpers": rows[one:], "working": rows[0]["said"] if one else None}
+    """What they do."""
+    return {"helpers": tuple({"said": _works(facts, group)} for group in found[:_SHOWN])}
 
 
 def work_of(group: Group | None) -> str | None:

@@ -19,7 +19,6 @@ _CHEAPER_CALL: Final = "[[\n{cheaper}]]"
 _FETCHED: Final = (
     "{spots.share} of {samples:stack sample|stack samples} in {spots.place}",
     "non-torch threads of this process use {busy:.1f} CPUs or more",
-    "{working}",
     "{helpers.said}",
     "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
 )

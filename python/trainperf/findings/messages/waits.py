@@ -194,7 +194,7 @@ def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster G
     return Message(
         title=f"{{thread}} {does}",
         why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]]"
-        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {working}]][[; {computing}]]",
+        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
         evidence=(
             "!few?it is asleep {each} of each step's {step}, not waiting for the GIL",
             "it is asleep in {few} of {steps} steps, {few_each} each, not waiting for the GIL",
