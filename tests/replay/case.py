@@ -97,13 +97,15 @@ def answer(document: Mapping[str, Any]) -> dict[str, Any]:
         }
         for f in document["findings"]
     ]
-    verdict = document["verdict"]
-    return {"kind": verdict["kind"], "finding": verdict["finding"], "findings": findings}
+    verdict, task = document["verdict"], document["task"]
+    kind = task and {key: task[key] for key in ("model", "data", "pace")}
+    return {"kind": verdict["kind"], "finding": verdict["finding"], "task": kind, "findings": findings}
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two answers, a line each."""
-    lines = [f"{key}: {before[key]} -> {now[key]}" for key in ("kind", "finding") if before[key] != now[key]]
+    keys = ("kind", "finding", "task")
+    lines = [f"{key}: {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key]]
     was, is_now = ({f["id"]: f for f in of["findings"]} for of in (before, now))
     for rule in sorted(was.keys() | is_now.keys()):
         old, new = was.get(rule), is_now.get(rule)

@@ -15,6 +15,7 @@ from trainperf.findings.model import Abstained, Finding, Said, Severity, Standin
 from trainperf.findings.rule import Rule
 from trainperf.findings.text import Names, Ns, Share
 from trainperf.findings.thresholds import limit
+from trainperf.findings.triage import Triage, triage
 from trainperf.findings.verdict import Kind, Unsplit, Verdict, cost_text, judge, unsplit, worth_a_look
 from trainperf.runfile.schema import MACHINE, ON_CPU
 
@@ -32,6 +33,7 @@ class Findings:
     findings: tuple[Finding, ...]  # warnings and criticals before infos, each costliest first
     abstained: tuple[Abstained, ...]
     unsplit: Unsplit | None = None  # causes to be shown as one
+    triage: Triage | None = None  # None: too little was measured
 
 
 def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Standing = "") -> Findings:
@@ -55,7 +57,8 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
     found.sort(key=lambda f: (f.severity == "info", -f.cost_ns, f.id))
     _own_first(found)
     verdict = judge(facts, found, abstained)
-    return Findings(verdict, tuple(found), tuple(abstained), unsplit(facts) if facts.steps else None)
+    shown = unsplit(facts) if facts.steps else None
+    return Findings(verdict, tuple(found), tuple(abstained), shown, triage(facts, found))
 
 
 def _outcome(facts: Facts, rule: Rule) -> Finding | Abstained | None:

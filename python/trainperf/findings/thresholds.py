@@ -354,6 +354,14 @@ _TABLE = (
     Threshold("memory_growth_bytes", 32e6, "bytes",
         "a rise below it is never a finding",
         "a choice: what malloc keeps back and gives out again"),
+    # The class of the task.
+    Threshold("small_model_ms", 5.0, "ms/step",
+        "a model on the CPU that computes for less is small, whatever share of the step that is",
+        "measured: operations on nothing (width 1, batch 1 or 2, AdamW, one thread, torch 2.13) take 0.5 ms a step "
+        "with 3 linear layers, 4.9 with 20 convolutions, 7.4 with 6 encoder layers"),
+    Threshold("complex_data_cpus", 0.5, "CPUs",
+        "workers that use this much make complex data, also where the loop does not wait for it",
+        "the half: without workers such a batch would take a third of the time or more"),
     # Settings that may end a run: `trainperf check`.
     Threshold("shm_bytes", 67_108_864, "bytes",
         "a /dev/shm of this size or less is a risk for DataLoader workers",

@@ -152,6 +152,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
     if phases:
         told = ", ".join(f"{phase_words(model, p.name)} {_ms(p.ms_per_step)} ms ({p.share:.0%})" for p in phases)
         lines += block("Phase", told, width, 4)
+    if model.triage is not None:
+        lines += block("Task", model.triage.text, width, 2)
     if keep:
         lines.append(_more("trainperf report ", model))
     for f in model.findings:

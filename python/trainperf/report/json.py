@@ -10,6 +10,7 @@ from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
+    from trainperf.findings.triage import Triage
     from trainperf.ranks import Ranks
     from trainperf.run import Run
     from trainperf.runfile import Device, Traced
@@ -44,6 +45,7 @@ def to_dict(model: ReportModel, *, ranks: Ranks | None = None) -> dict[str, Any]
             "finding": model.verdict.finding or None,
             "kind": model.verdict.kind,
         },
+        "task": _task(model.triage),
         "steps": {
             "count": model.steps,
             "incomplete": model.incomplete,
@@ -61,6 +63,12 @@ def to_dict(model: ReportModel, *, ranks: Ranks | None = None) -> dict[str, Any]
         "notes": list(model.notes),
         **(_ranks(ranks) if ranks is not None else {}),
     }
+
+
+def _task(triage: Triage | None) -> dict[str, Any] | None:
+    if triage is None:
+        return None
+    return {"text": triage.text, "model": triage.model, "data": triage.data, "pace": triage.pace or None}
 
 
 def _ranks(found: Ranks) -> dict[str, Any]:

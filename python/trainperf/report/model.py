@@ -16,6 +16,7 @@ from trainperf.findings.verdict import Unsplit
 from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
+    from trainperf.findings.triage import Triage
     from trainperf.run import Run
     from trainperf.runfile import Device, Traced
 
@@ -67,6 +68,7 @@ class ReportModel:
     exception: str  # the type's name, when that ended the run; "" when it is not known
     name: str
     verdict: engine.Verdict
+    triage: Triage | None  # None: too little was measured
     findings: tuple[Finding, ...]
     abstained: tuple[Abstained, ...]
     steps: int
@@ -127,6 +129,7 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
         exception=run.meta.get("exception", "") if run.ended == "exception" else "",
         name=run.meta.get("name", ""),
         verdict=found.verdict,
+        triage=found.triage,
         findings=found.findings,
         abstained=found.abstained,
         steps=steps,
