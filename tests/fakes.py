@@ -1,4 +1,4 @@
-"""The scripted libcupti and libcuda (cpp/trainperf/testing): built, and driven from Python.
+"""The scripted libcupti, libcuda and libnvidia-ml (cpp/trainperf/testing): built, and driven from Python.
 
     libraries = fake_libraries()                   # in a test
     gpu = Gpu(*sys.argv[2:])                       # in a child process: from here on the machine "has" a driver
@@ -25,6 +25,7 @@ _PARTS = {
         "../probe/cuda/trace_windows.cc",
     ],
     "libfakecuda.so": ["fake_cuda.cc", "-Wl,-soname,libcuda.so.1"],
+    "libfakenvml.so": ["fake_nvml.cc", "-Wl,-soname,libnvidia-ml.so.1"],
 }
 
 
@@ -84,6 +85,15 @@ class Gpu:
     def start(self) -> None:
         """As the program's first use of CUDA does."""
         self.cuda.fakecuda_set(1, 1)
+
+    def library(self, name: str) -> ctypes.CDLL:
+        """The scripted one of that name, which lies beside libcupti."""
+        return ctypes.CDLL(str(Path(self.fake._name).with_name(f"libfake{name}.so")), mode=ctypes.RTLD_GLOBAL)
+
+    def nvml(self, **told: int) -> None:
+        """What NVML tells from now on, by fake_nvml.cc's names; before the first such call there is none."""
+        for what, value in told.items():
+            self.library("nvml").fakenvml_set(what.encode(), 0, ctypes.c_uint64(value))
 
     def launch(self, name: str, *, ms: float, stream: int = 7) -> None:
         text = self._names.setdefault(name, name.encode())

@@ -86,6 +86,29 @@ def busy() -> None:
 
 
 @program
+def throttled() -> None:
+    """Heat takes a third of the clock in most of its 9 seconds: GPU-bound, and of that the driver's own word."""
+    free = {
+        "busy": 99,
+        "sm": 1980,
+        "sm_max": 1980,
+        "memory": 2619,
+        "power": 690_000,
+        "power_limit": 700_000,
+        "used": 10**10,
+    }
+    gpu.nvml(**free, celsius=70, reasons=0)
+    steps = itertools.count(1)
+
+    def after() -> None:
+        finish()
+        if next(steps) == 6:
+            gpu.nvml(sm=1320, celsius=91, reasons=0x20)
+
+    train(lambda: compute(300), after=after)
+
+
+@program
 def hidden_fetch() -> None:
     """The loop fetches all the time, and the GPU is further behind at each step."""
     train(lambda: compute(12), after=nothing, wait_ms=2)

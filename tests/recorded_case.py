@@ -34,6 +34,7 @@ GPU = {
     "autotuning": "autotuning",
     "collectives": "exposed-communication",
     "float32": "no-tensor-cores",
+    "throttled": "gpu-throttled",
 }
 EXAMPLE = {
     "demo:files": "data-starved",

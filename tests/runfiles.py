@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -392,12 +392,13 @@ class RunFile(DeviceParts):
         faults: Callable[[int], int] | None = None,
         system: float = -1,
         returned_bytes: int = -1,
-        machine: Mapping[str, float] | None = None,
+        machine: Mapping[str, float | Sequence[int]] | None = None,
     ) -> RunFile:
         """`seconds` + 1 readings, `every` s apart from second `first` on, in which so many CPUs were busy.
 
         `process_cpus`, `other_cpus`: as functions, the CPU seconds so far. `throttled`, `system`: ms per second;
-        -1: not known. `faults`: so far, by reading; None: not known. `machine`: what its counters grow by a second.
+        -1: not known. `faults`: so far, by reading; None: not known. `machine`: what its counters grow by a second,
+        or what they say at each reading.
         """
         for i, name in enumerate(machine or {}):
             self._add("counter", id=i + 1, name=name)
@@ -422,7 +423,8 @@ class RunFile(DeviceParts):
             for i, each in enumerate((machine or {}).values()):
                 if reading == 0 or each:
                     at_ns = 1_000_000_000_000 + round(second * 10**9)
-                    self._add("machine", counter=i + 1, at_ns=at_ns, so_far=round(10**9 + second * each))
+                    so_far = each[reading] if isinstance(each, Sequence) else round(10**9 + second * each)
+                    self._add("machine", counter=i + 1, at_ns=at_ns, so_far=so_far)
         return self
 
     # Writing.

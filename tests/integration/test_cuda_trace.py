@@ -41,6 +41,25 @@ def test_everything_arrives_and_the_library_is_left_clean(tmp_path: Path) -> Non
     assert facts["run"].overhead_ns["cupti"] > 0
 
 
+def test_what_nvml_tells_is_in_the_run_once_the_program_uses_the_gpu(tmp_path: Path) -> None:
+    facts = play(
+        """
+        gpu.nvml(busy=97, sm=1410, sm_max=1980, power=500_000, reasons=4)
+        with trainperf.watch(path):
+            time.sleep(1.2)  # a reading before
+            begun = gpu.library("nvml").fakenvml_begun()
+            train()
+        tell(before=begun, after=gpu.library("nvml").fakenvml_begun(), inits=gpu.cuda.fakecuda_inits())
+        """,
+        tmp_path,
+    )
+    run = facts["run"]
+    assert (facts["before"], facts["after"], facts["inits"]) == (0, 0, 0)
+    assert run.tiers["nvml"].tier == "nvml" and run.tiers["nvml"].why == ""
+    last = {name: int(values[-1]) for name, values in run.machine.items() if name.startswith("gpu_")}
+    assert last["gpu_sm_mhz:0"] == 1410 and last["gpu_busy_percent:0"] == 97 and last["gpu_throttle_reasons:1"] == 4
+
+
 def test_off_is_off(tmp_path: Path) -> None:
     facts = play(
         """

@@ -358,6 +358,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
     StepDownIfOverBudget(now_ns);
     device_.EverySecond(now_ns);
   }
+  if (last) host_readings_.End();
   if (last) timeline_.Finish(now_ns);
   if (device_.traces()) TellSteps();
   steps_closed_.store(timeline_.steps_closed(), std::memory_order_relaxed);

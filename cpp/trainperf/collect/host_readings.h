@@ -4,6 +4,7 @@
 //   readings.Begin(now_ns, &writer);                   // what does not change, and the first reading
 //   readings.Look();                                   // at each wake-up
 //   readings.Read(now_ns, step_thread, workers, &writer);  // each second
+//   readings.End();                                    // after the last one
 //
 // Used by one thread.
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "trainperf/base/thread_table.h"
+#include "trainperf/probe/cuda/nvml.h"
 #include "trainperf/probe/host.h"
 #include "trainperf/probe/machine.h"
 #include "trainperf/probe/page_faults.h"
@@ -29,11 +31,13 @@ class HostReadings {
   void Look() { faults_.Look(); }
   // step_thread 0: not known yet; `workers`: pids of the DataLoader workers that live
   void Read(int64_t now_ns, ThreadId step_thread, const std::vector<int32_t>& workers, RunWriter* writer);
+  void End() { nvml_.Close(); }
 
  private:
   const HostProbe* const host_;
   PageFaults faults_;
   MachineProbe machine_;
+  NvmlProbe nvml_;
   std::vector<Counter> counters_;
 };
 

@@ -38,6 +38,10 @@ FAKE_EXPORT int cuDeviceGetName(char* name, int size, int device) {
   snprintf(name, static_cast<size_t>(size), "Scripted \"GPU\" %d", device);
   return g_initialised ? 0 : kNotInitialized;
 }
+FAKE_EXPORT int cuDeviceGetPCIBusId(char* id, int size, int device) {
+  snprintf(id, static_cast<size_t>(size), "0000:%02x:00.0", 7 + device);
+  return g_initialised ? 0 : kNotInitialized;
+}
 FAKE_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 132;
   return g_initialised ? 0 : kNotInitialized;

@@ -17,6 +17,7 @@ _WHAT = {
     "stacks": "functions and lines",
     "throttling": "the container's CPU quota",
     "cuda": "what GPUs do, in all steps or in windows of them",
+    "nvml": "clocks, power and heat of GPUs, once the program uses one",
     "run_delay": "how long threads are ready, and wait for a CPU",
 }
 

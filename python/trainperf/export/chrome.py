@@ -180,6 +180,9 @@ def _host(run: Run, canvas: _Canvas) -> Iterator[Event]:
             wall = reading.at_ns - before.at_ns
             values["CPUs used by the process"] = {"value": (reading.process_cpu_ns - before.process_cpu_ns) / wall}
             for counter, so_far in run.machine.items():
+                if counter.startswith("gpu_"):  # as it is, and no counter
+                    values[counter.replace("_", " ")] = {"value": int(so_far[i])}
+                    continue
                 unit, one = ("MB/s", 1e6) if "_bytes" in counter else ("%", 1e7) if "_ns" in counter else ("/s", 1.0)
                 name = f"{counter.replace('_bytes', '').replace('_ns', '').replace('_', ' ')} ({unit})"
                 values[name] = {"value": max(0, int(so_far[i] - so_far[i - 1])) * 1e9 / wall / one}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -217,6 +217,53 @@ class Gpu:
         after = np.cumsum(table.count) - table.count >= table.count.sum() // 2
         wall = int(table.wall_ns[after].sum())
         return int(column[after].sum()) / wall if wall else 0.0
+
+
+# What holds clocks down that is no setting: NVML's clocks event reasons, the first that is set. A slowdown by heat or
+# by the power supply sets "hardware slowdown" (8) too.
+HELD_BY: Final = {"heat": 0x20 | 0x40, "power_brake": 0x80 | 0x08, "power_cap": 0x04}
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The SM clock of a device in the readings of NVML, one a second, in the run's steps."""
+
+    readings: int
+    held: Mapping[str, int]  # readings by what held the clock down
+    mhz: float  # mean, while it was held down
+    free_mhz: float  # median while nothing did; without such a reading, the highest that the device can
+    lost: float  # of the work: what the free clock had done in all readings, and these had not
+    celsius: int  # highest; 0: not known
+
+    @property
+    def by(self) -> str:
+        """Most often."""
+        return max(self.held, key=lambda what: self.held[what])
+
+
+def clocks(run: RunReader, device: int) -> Clocks | None:
+    """None: NVML did not tell, or of too few seconds, or nothing held them down."""
+    table, machine = run.steps, run.machine
+    mhz, most, reasons, celsius = (
+        machine.get(f"gpu_{what}:{device}") for what in ("sm_mhz", "sm_max_mhz", "throttle_reasons", "celsius")
+    )
+    if mhz is None or reasons is None:
+        return None
+    at = np.array([reading.at_ns for reading in run.host], dtype=np.int64)
+    during = (at >= table.start_ns[0]) & (at <= table.start_ns[-1] + table.wall_ns[-1]) & (mhz > 0)
+    mhz, reasons = mhz[during], reasons[during]
+    held = {what: (reasons & bits) != 0 for what, bits in HELD_BY.items()}
+    any_held = np.logical_or.reduce(list(held.values()))
+    if len(mhz) < limit("clock_readings") or not any_held.any():
+        return None
+    free = float(np.median(mhz[~any_held])) if not any_held.all() else float(most.max()) if most is not None else 0.0
+    lost = float(np.maximum(free - mhz[any_held], 0.0).sum()) / (free * len(mhz)) if free else 0.0
+    counts, told = {}, np.zeros_like(any_held)
+    for what, seen in held.items():
+        counts[what] = int((seen & ~told).sum())
+        told |= seen
+    hottest = int(celsius[during].max()) if celsius is not None else 0
+    return Clocks(len(mhz), counts, float(mhz[any_held].mean()), free, lost, hottest)
 
 
 _ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)

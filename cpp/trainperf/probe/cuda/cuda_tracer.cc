@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<CudaTracer>> CudaTracer::Start(const CudaTracerOp
   });
 
   std::unique_ptr<CudaTracer> tracer(new CudaTracer(api, driver, names));
-  const bool late = driver.ContextExists();
+  const bool late = !driver.InUse().empty();
   const int64_t before_ns = NowNs();
   TRAINPERF_RETURN_IF_ERROR(tracer->Attach());
   if (late && tracer->why_.empty()) {

@@ -24,13 +24,18 @@ std::string Escaped(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<CudaDriver> CudaDriver::Find() {
-  void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+absl::StatusOr<CudaDriver> CudaDriver::Find() { return Open(RTLD_LAZY | RTLD_LOCAL); }
+
+absl::StatusOr<CudaDriver> CudaDriver::FindLoaded() { return Open(RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD); }
+
+absl::StatusOr<CudaDriver> CudaDriver::Open(int flags) {
+  void* handle = dlopen("libcuda.so.1", flags);
   if (handle == nullptr) return absl::NotFoundError("no driver (libcuda.so.1)");
   CudaDriver driver;
   TakeSymbol(handle, "cuDeviceGet", driver.device_get_);
   TakeSymbol(handle, "cuDeviceGetCount", driver.device_get_count_);
   TakeSymbol(handle, "cuDeviceGetName", driver.device_get_name_);
+  TakeSymbol(handle, "cuDeviceGetPCIBusId", driver.device_get_pci_bus_id_);
   TakeSymbol(handle, "cuDeviceGetAttribute", driver.device_get_attribute_);
   TakeSymbol(handle, "cuDeviceTotalMem_v2", driver.device_total_mem_);
   TakeSymbol(handle, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state_);
@@ -38,16 +43,30 @@ absl::StatusOr<CudaDriver> CudaDriver::Find() {
   return driver;
 }
 
-bool CudaDriver::ContextExists() const {
+std::vector<uint32_t> CudaDriver::InUse() const {
+  std::vector<uint32_t> in_use;
   int count = 0;  // an error before cuInit: nothing exists
-  if (device_get_count_ == nullptr || primary_ctx_get_state_ == nullptr || device_get_count_(&count) != 0) return false;
+  if (device_get_count_ == nullptr || primary_ctx_get_state_ == nullptr || device_get_count_(&count) != 0)
+    return in_use;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     int device = 0, active = 0;
     unsigned flags = 0;
     if (device_get_ == nullptr || device_get_(&device, ordinal) != 0) continue;
-    if (primary_ctx_get_state_(device, &flags, &active) == 0 && active != 0) return true;
+    if (primary_ctx_get_state_(device, &flags, &active) == 0 && active != 0) {
+      in_use.push_back(static_cast<uint32_t>(ordinal));
+    }
   }
-  return false;
+  return in_use;
+}
+
+std::string CudaDriver::PciBusId(uint32_t ordinal) const {
+  int device = 0;
+  char id[32] = "";
+  if (device_get_ == nullptr || device_get_pci_bus_id_ == nullptr ||
+      device_get_(&device, static_cast<int>(ordinal)) != 0 || device_get_pci_bus_id_(id, sizeof(id) - 1, device) != 0) {
+    return "";
+  }
+  return id;
 }
 
 std::string CudaDriver::DeviceName(uint32_t ordinal) const {

@@ -169,6 +169,18 @@ _WARMED_UP: Final = Message(
     will_not_help="a faster GPU, a larger batch, more DataLoader workers",
 )
 
+_HELD: Final = Message(
+    title="heat slows {gpu} down",
+    why="{gpu}'s clock is {mhz:.0f} MHz in {held} of the seconds, in place of {free_mhz:.0f}",
+    evidence=(
+        "about {slower} of step time: what {gpu} would save at {free_mhz:.0f} MHz",
+        "{readings:reading} of NVML in the steps, one a second",
+        "hottest: {celsius} C",
+    ),
+    fix="# cooling: fans, airflow, neighbours, room; nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+    will_not_help="more DataLoader workers, faster Python: {gpu} sets the pace",
+)
+
 MESSAGES: Final[Messages] = {
     "TP501": {
         cause: _IDLE.but(
@@ -296,6 +308,17 @@ MESSAGES: Final[Messages] = {
             fix='with torch.autocast("cuda", dtype=torch.float16): ...  # and sizes that are multiples of 8'
         ),
     },
+    "TP516": {
+        "heat": _HELD,
+        "power_brake": _HELD.but(
+            title="the power supply slows {gpu} down",
+            fix="# power: supply, cables, the rack's limit; nvidia-smi -q -d POWER,PERFORMANCE",
+        ),
+        "power_cap": _HELD.but(
+            title="{gpu} runs at its power limit",
+            fix="# a limit below the default costs clock: nvidia-smi -q -d POWER, then nvidia-smi -pl WATTS",
+        ),
+    },
     "TP513": {
         "busy": Message(
             title="{gpu} is busy {busy} of the time: the kernels set the pace",
@@ -333,6 +356,7 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
+    "by_clock": "the share assumes work that grows with the clock",
     "first_step": "the first step",
     "first_steps": "the first {steps} steps",
     "once_each": "once",

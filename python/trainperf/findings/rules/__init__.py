@@ -71,6 +71,7 @@ ALL: tuple[Rule, ...] = (
     run.uneven,
     run.slower_than_before,
     gpu.no_tensor_cores,
+    gpu.gpu_throttled,
     gpu.tiny_kernels,
     gpu.few_ops,
     gpu.gpu_bound,

@@ -484,6 +484,37 @@ def no_tensor_cores(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     )
 
 
+@device_rule("TP516", "gpu-throttled", Limits(limit("warn_share"), None))
+def gpu_throttled(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
+    """Heat or power holds the clocks down of a device that sets the pace."""
+    why = facts.off("nvml")
+    if why is not None:
+        return Unsure("probe_off", {"why": why})
+    clocks = gpu.clocks(facts.run, device.device.id)
+    if clocks is None or device.busy() < limit("half_share"):
+        return None
+    slower_ns = round(device.busy_ns * clocks.lost)
+    severity = facts.grade(slower_ns, limits)
+    if severity is None:
+        return None
+    capped = clocks.by == "power_cap"  # what full load does to many a device
+    return Diagnosis(
+        variant=clocks.by,
+        severity="info" if capped else severity,
+        claim=Claim("gpu_wait"),
+        params={
+            "slower": Share(facts.share(slower_ns)),
+            "held": Share(sum(clocks.held.values()) / clocks.readings),
+            "readings": Count(clocks.readings),
+            "mhz": Number(clocks.mhz),
+            "free_mhz": Number(clocks.free_mhz),
+            "celsius": clocks.celsius or None,
+        },
+        who=(),
+        sure=Sure(doubts=(Said("by_clock"), *device.doubts)),
+    )
+
+
 @device_rule("TP513", "gpu-bound", Limits(limit("gpu_bound_share"), None))
 def gpu_bound(facts: Facts, device: Gpu, limits: Limits) -> Outcome:
     """The device is busy all the time, and the host runs ahead of it: healthy. Said, never warned of."""

@@ -1,4 +1,4 @@
-"""The process and the machine over the run: CPUs, memory, threads, throttling, disks, networks."""
+"""The process and the machine over the run: CPUs, memory, threads, throttling, disks, networks, GPUs' clocks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from trainperf.findings.gpu import HELD_BY
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -29,6 +31,16 @@ _COUNTERS: Final = {
     "swapped_in_bytes": ("swapped in", "by anybody", "MB/s", 1e6),
     "swapped_out_bytes": ("swapped out", "by anybody", "MB/s", 1e6),
 }
+# Likewise of those that are no counters: as they are at a reading.
+_GAUGES: Final = {
+    "gpu_busy_percent": ("busy", "NVML: time in which some kernel of anybody ran", "%", 1.0),
+    "gpu_sm_mhz": ("clock", "of its multiprocessors", "MHz", 1.0),
+    "gpu_power_mw": ("power", "drawn", "W", 1e3),
+    "gpu_memory_bytes": ("memory", "used by anybody", "GB", 1e9),
+    "gpu_celsius": ("heat", "", "C", 1.0),
+}
+_TOPS: Final = {"gpu_sm_mhz": "gpu_sm_max_mhz", "gpu_power_mw": "gpu_power_limit_mw"}
+_HELD: Final = {"heat": "heat", "power_brake": "its power supply", "power_cap": "its power limit"}
 _SHOWN: Final = {"%": 1.0, "MB/s": 0.1, "/s": 1.0}  # in its highest second: less is noise
 
 
@@ -38,7 +50,7 @@ class Series:
 
     name: str
     words: str
-    unit: str  # "CPUs", "GB", "", "ms/s", "%", "MB/s", "/s"
+    unit: str  # "CPUs", "GB", "", "ms/s", "%", "MB/s", "/s", "MHz", "W", "C"
     values: tuple[float, ...]
     top: float  # of its picture
 
@@ -79,7 +91,7 @@ def host(run: Run) -> Host:
         throttled = [1000 * r for r in rate("throttled_ns")]
         if any(throttled):
             series.append(_series("throttled", "by the container's CPU quota", "ms/s", throttled))
-    return Host(len(readings), seconds, (*series, *_machine(run)))
+    return Host(len(readings), seconds, (*series, *_machine(run), *_gpus(run)))
 
 
 def _machine(run: Run) -> Iterator[Series]:
@@ -94,6 +106,26 @@ def _machine(run: Run) -> Iterator[Series]:
             if kind == counter and rates.max() >= _SHOWN.get(unit, 0.0):
                 top = 100.0 if unit == "%" else 0.0
                 yield _series(f"{name} {device}".strip(), words, unit, rates.tolist(), top)
+
+
+def _gpus(run: Run) -> Iterator[Series]:
+    """By device. Of one that NVML lost the last reading would stand for all later ones."""
+    if (nvml := run.tiers.get("nvml")) is None or nvml.tier != "nvml":
+        return
+    ids = sorted({key.partition(":")[2] for key in run.machine if key.startswith("gpu_")})
+    for id in ids:
+        for gauge, (name, words, unit, scale) in _GAUGES.items():
+            values = run.machine.get(f"{gauge}:{id}")
+            if values is not None and values.any():
+                most = run.machine.get(f"{_TOPS.get(gauge)}:{id}")
+                top = 100.0 if unit == "%" else float(most.max()) / scale if most is not None else 0.0
+                yield _series(f"GPU {id} {name}", words, unit, (values / scale).tolist(), top)
+        if (reasons := run.machine.get(f"gpu_throttle_reasons:{id}")) is None:
+            continue
+        for what, bits in HELD_BY.items():
+            held = np.where(reasons & bits, 100.0, 0.0)
+            if held.any():
+                yield _series(f"GPU {id} slowed", f"by {_HELD[what]}", "%", held.tolist(), 100.0)
 
 
 def _series(name: str, words: str, unit: str, values: Sequence[float], top: float = 0.0) -> Series:
