@@ -82,7 +82,7 @@ class _Table:
         """Of up to 24 equal parts of the run, per step."""
         each = self.ns[:, phase] / self.steps
         parts = np.array_split(each, min(_BINS, max(len(each) // 2, min(len(each), _FEWEST))))
-        return np.array([np.mean(part) if mean else np.median(part) for part in parts])
+        return np.array([np.mean(part) if mean else median(part.tolist()) for part in parts])
 
 
 def grown(facts: Facts) -> Grown | None:

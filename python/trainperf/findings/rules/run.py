@@ -61,6 +61,9 @@ def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
         return None
     edges = np.linspace(0, n, bins + 1).astype(int)
     medians = np.array([np.median(wall[a:b]) for a, b in itertools.pairwise(edges)])
+    ratio = limit("uneven_ratio")
+    if medians.max() < ratio * medians.min():  # so mostly it is
+        return None
     best: tuple[float, int, int] | None = None
     for i in range(bins):
         for j in range(i + max(1, round(_LEAST * bins)), min(bins, i + int(_MOST * bins)) + 1):
@@ -68,12 +71,11 @@ def find_slow_part(wall: npt.NDArray[np.float64]) -> _Slow | None:
             outside = np.concatenate([medians[:i], medians[j:]])
             base = float(np.median(outside))
             # Nearly every bin inside is slower than nearly every bin outside.
-            if np.percentile(inside, 20) < limit("uneven_ratio") * base or np.percentile(inside, 20) < np.percentile(
-                outside, 90
-            ):
+            low = np.percentile(inside, 20)
+            if low < ratio * base or low < np.percentile(outside, 90):
                 continue
             # Bins that are no slower than the rest count against a stretch, so that its ends are tight.
-            gain = float((inside - base * (1 + limit("uneven_ratio")) / 2).sum())
+            gain = float((inside - base * (1 + ratio) / 2).sum())
             if best is None or gain > best[0]:
                 best = (gain, i, j)
     if best is None:
