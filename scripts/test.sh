@@ -3,7 +3,8 @@
 # recorded runs, Python tests, native tests on the other CPythons.
 #
 #   scripts/test.sh           what `make test` runs
-#   scripts/test.sh --live    what it leaves out: the tests marked `live`, and on other CPythons those marked `alone`
+#   scripts/test.sh --live    what it leaves out: the tests marked `live`, on other CPythons those marked `alone`, and
+#                             tests/native on other builds of .venv's version
 #
 # Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
 # beside them. All others share the machine, with a test for each core and one more.
@@ -11,6 +12,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 export NATIVE_TEST_BUILD="$PWD/build/release"
+unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles all Python that it imports
 live=no
 case "${1:-}" in
   --live) live=yes ;;
@@ -60,18 +62,21 @@ tests() {  # tests PYTEST_ARGUMENT...
   python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
 
-# The first CPython is .venv's own, which runs tests/native with all the others.
+# The first CPython is .venv's own, which runs tests/native with all the others. "PATH TAG", a line each: a tag is
+# cpython-311-1f3a, and all but its end is the version's.
 pythons=$(python scripts/pythons.py) || exit
-other_pythons() {
-  tail -n +2 <<<"$pythons" | sed 's|^|scripts/test_other_python.sh |'
+own_version=$(head -n 1 <<<"$pythons" | sed 's|.* ||; s|-[^-]*$||')
+same_version() { tail -n +2 <<<"$pythons" | grep " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'; }
+other_versions() {
+  tail -n +2 <<<"$pythons" | grep -v " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'
   [ "$forky" = yes ] || return 0
   scripts/newer_pythons.sh --list | sed 's|^|scripts/newer_pythons.sh --only |'
 }
-on_the_others() {  # on_the_others HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
-  local at_once=$1 status=0
-  shift
+on() {  # on WHICH HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
+  local which=$1 at_once=$2 status=0
+  shift 2
   # shellcheck disable=SC2016 # what each prints comes in one piece
-  other_pythons | xargs -r -P "$at_once" -I '{}' bash -c '
+  "$which" | xargs -r -P "$at_once" -I '{}' bash -c '
     read -ra script <<<"$1"
     said=$("${script[@]}" "${@:2}" 2>&1) || { failed=$?; printf "%s\n" "-- ${script[*]:1}" "$said"; exit "$failed"; }
     printf "%s\n" "-- ${script[*]:1}" "$said"' - '{}' "$@" | tee build/tests.log || status=$?
@@ -93,12 +98,13 @@ if [ $live = no ]; then
   part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
     --ignore=tests/replay tests
   part "tests that run alone" tests -m "alone and not live" --durations=15 "${judging[@]}"
-  part "native tests that share the machine, other CPythons" on_the_others "$((cores + 1))" -m "not alone and not live"
+  part "native tests that share the machine, other CPythons" on other_versions "$((cores + 1))" -m "not alone and not live"
 else
   part "live tests that share the machine, $version" tests -m "live and not alone" "${shared[@]}" --durations=8 tests
   part "live tests that run alone" tests -m "live and alone" --durations=15 "${judging[@]}"
   # What the hook costs is timed on one CPython.
-  part "native tests that run alone, other CPythons" on_the_others 1 -m alone -k "not what_it_costs"
+  part "native tests that run alone, other CPythons" on other_versions 1 -m alone -k "not what_it_costs"
+  part "native tests, other builds of $version" on same_version 1 -k "not what_it_costs"
 fi
 
 printf '\n'

@@ -448,7 +448,7 @@ class RunFile(DeviceParts):
         try:
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("PRAGMA journal_mode = OFF")
-            connection.executescript(SCHEMA_SQL.read_text())
+            connection.executescript(f"BEGIN; {SCHEMA_SQL.read_text()}; COMMIT")
             for table, entries in rows.items():
                 columns = TABLES[table]
                 marks = ", ".join(f":{column}" for column in columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ DEFAULT_CELL: Mapping[str, tuple[str, str]] = {
 }
 
 
+@functools.cache
 def cause_of(phase: str, mechanism: str, feeds_device: bool = False) -> str:
     """CauseOf of cpp/trainperf/event/names.h."""
     if mechanism in ("gil_wait", "stop_the_world", "object_lock", "gc", "descheduled", "throttled"):

@@ -16,6 +16,7 @@ if importlib.util.find_spec("accelerate") is None:
     pytest.skip("accelerate is not installed", allow_module_level=True)
 
 
+@pytest.mark.live
 @pytest.mark.timeout(100)
 def test_accelerate_launch_of_two_ranks(tmp_path: Path) -> None:
     """With --multi_gpu it starts processes, which the script then trains on CPUs; with --cpu it starts one alone."""

@@ -1,4 +1,4 @@
-"""A plain loop under torchrun, and in spawned ranks: a run file per rank, of one name, and rank 0 prints."""
+"""A plain loop under torchrun, and in forked ranks: a run file per rank, of one name, and rank 0 prints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trainperf
+import warm
 from trainperf.ranks import open_job, ranks
 from trainperf.settings import Settings
 
@@ -38,10 +39,7 @@ def test_two_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(100)
 def test_two_ranks_that_no_variable_tells_of(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("spawned_child.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "a.tpr")], check=False, capture_output=True, text=True, timeout=90
-    )
+    done = warm.run([str(Path(__file__).with_name("forked_child.py")), str(tmp_path / "a.tpr")])
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("16 steps)") == 1  # one verdict
     assert sorted(file.name for file in tmp_path.glob("*.tpr")) == ["a.rank0.tpr", "a.rank1.tpr"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trainperf
+import warm
 from children import CHILD, child, train
 
 
@@ -82,9 +83,7 @@ def test_workers(path: Path, tmp_path: Path, method: str) -> None:
                     train(10, num_workers=2, multiprocessing_context={method!r})
         """)
     )
-    done = subprocess.run(
-        [sys.executable, str(script), str(path)], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = warm.run([str(script), str(path)])
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("trainperf show") == 1
     run = trainperf.open(path)
@@ -110,7 +109,7 @@ def test_a_main_module_that_spawned_workers_import_again(path: Path, tmp_path: P
             weight = torch.ones(1, requires_grad=True)
 
             def main():
-                for batch in DataLoader(Data(), batch_size=1, num_workers=2, multiprocessing_context="spawn"):
+                for batch in DataLoader(Data(), batch_size=1, num_workers=1, multiprocessing_context="spawn"):
                     (weight * batch).sum().backward()
 
             if __name__ == "__main__":
@@ -120,9 +119,7 @@ def test_a_main_module_that_spawned_workers_import_again(path: Path, tmp_path: P
         )
     )
     for again in ([], ["again"]):
-        done = subprocess.run(
-            [sys.executable, str(script), str(path), *again], check=False, capture_output=True, text=True, timeout=300
-        )
+        done = warm.run([str(script), str(path), *again])
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("trainperf show") == 1 and "was saved to" not in done.stderr, done.stderr
         assert trainperf.open(path).step_count == 12

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 nbclient = pytest.importorskip("nbclient", reason="needs nbclient")
 pytest.importorskip("ipykernel", reason="needs ipykernel")
+run_sync = pytest.importorskip("jupyter_core.utils").run_sync
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -22,18 +23,34 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.ipynb"))
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-@pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_DATA_DIR"):
-        monkeypatch.setenv(variable, str(tmp_path / variable))
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+class Run(Protocol):
+    def __call__(self, notebook: Any, *, errors: bool = False) -> Any: ...
 
 
-def run(notebook: Any, *, errors: bool = False) -> Any:
-    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3", allow_errors=errors).execute()
-    return notebook
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs a notebook's cells, all in one kernel: to start one and import torch in it takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_DATA_DIR"):
+            patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        kernel = nbclient.NotebookClient(cells(), kernel_name="python3").create_kernel_manager()
+
+        def execute(notebook: Any, *, errors: bool = False) -> Any:
+            first = cells("get_ipython().reset()")  # nothing is defined then, and the next cell is In [1]
+            client = nbclient.NotebookClient(first, km=kernel)
+            with client.setup_kernel():
+                client.execute_cell(first.cells[0], 0, store_history=False)
+            client.kc.stop_channels()
+            client = nbclient.NotebookClient(notebook, km=kernel, timeout=100, allow_errors=errors)
+            client.execute()
+            client.kc.stop_channels()
+            return notebook
+
+        yield execute
+        run_sync(kernel.shutdown_kernel)(now=True)
 
 
 def cells(*sources: str) -> Any:
@@ -55,11 +72,8 @@ def pages(cell: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=EXAMPLES, ids=lambda p: p.stem)
-def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        surroundings.__wrapped__(tmp_path_factory.mktemp("jupyter"), patch)  # type: ignore[attr-defined]
-        notebook = run(nbformat.read(request.param, as_version=4))
-        yield request.param.stem, notebook
+def example(request: pytest.FixtureRequest, run: Run) -> tuple[str, Any]:
+    return request.param.stem, run(nbformat.read(request.param, as_version=4))
 
 
 def test_examples_run_and_show_their_report(example: tuple[str, Any]) -> None:
@@ -115,7 +129,7 @@ def train(steps=8, fail=None):
 """
 
 
-def test_cells_that_fail_are_interrupted_or_run_again() -> None:
+def test_cells_that_fail_are_interrupted_or_run_again(run: Run) -> None:
     notebook = run(
         cells(
             LOOP + "%load_ext trainperf\n%load_ext trainperf",
@@ -165,7 +179,7 @@ def test_cells_that_fail_are_interrupted_or_run_again() -> None:
     assert not [o for o in notebook[18].outputs if o.output_type == "error"]
 
 
-def test_the_verdict_is_there_once() -> None:
+def test_the_verdict_is_there_once(run: Run) -> None:
     """In the report where the cell's last line shows it; else printed as the watch ends."""
     notebook = run(
         cells(
@@ -186,7 +200,7 @@ def test_the_verdict_is_there_once() -> None:
     assert not pages(notebook[2]) and len(pages(notebook[4])) == 1
 
 
-def test_the_variable_of_a_magic_is_there_within_its_cell(tmp_path: Path) -> None:
+def test_the_variable_of_a_magic_is_there_within_its_cell(run: Run, tmp_path: Path) -> None:
     """And as the cell's last line it shows the report, once, of the run that has ended."""
     step = "train(4); run.step()\n"
     notebook = run(
@@ -216,7 +230,7 @@ def test_the_variable_of_a_magic_is_there_within_its_cell(tmp_path: Path) -> Non
     assert "a.tpr exists already: give another name, or -f to replace it" in stream(notebook[10])
 
 
-def test_what_is_between_two_cells_is_in_no_step() -> None:
+def test_what_is_between_two_cells_is_in_no_step(run: Run) -> None:
     """Nor is what another cell does, or to look at the watch while it runs; and that look says what the end does."""
     loop = "for x, in loader:\n    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()"
     slow = (
@@ -246,7 +260,7 @@ def test_what_is_between_two_cells_is_in_no_step() -> None:
     assert float(longest) < 1 and int(steps) == 160
 
 
-def test_a_semicolon_silences_the_value_of_a_cell() -> None:
+def test_a_semicolon_silences_the_value_of_a_cell(run: Run) -> None:
     notebook = run(
         cells(
             LOOP + "%load_ext trainperf",
@@ -260,7 +274,7 @@ def test_a_semicolon_silences_the_value_of_a_cell() -> None:
     assert all("trainperf" in stream(cell) for cell in notebook.cells[1:])
 
 
-def test_a_variable_run_of_the_users_own_is_not_the_watch() -> None:
+def test_a_variable_run_of_the_users_own_is_not_the_watch(run: Run) -> None:
     notebook = run(
         cells(
             LOOP + "%load_ext trainperf\nrun = None",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import warm
 from torch import nn
 from torch.nn.modules import module as torch_module
 from trainperf import _native
@@ -297,6 +296,7 @@ def test_a_training_that_flushes_denormals_has_none(tmp_path: Any, mode: str) ->
     import trainperf
 
     path = tmp_path / "a.tpr"
-    subprocess.run([sys.executable, "-c", SCRIPT, str(path), mode], check=True, timeout=120, stderr=subprocess.DEVNULL)
+    done = warm.run(["-c", SCRIPT, str(path), mode])
+    assert done.returncode == 0, done.stderr
     with trainperf.open(path) as run:
         assert ("TP315" in [f.id for f in run.findings]) == (mode == "plain")

@@ -1,4 +1,4 @@
-"""Two ranks that no environment variable tells of: python spawned_child.py FILE."""
+"""Two ranks that no environment variable tells of: python forked_child.py FILE."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def main(rank: int, store: str, path: str) -> None:
 if __name__ == "__main__":
     for variable in ("RANK", "WORLD_SIZE"):
         os.environ.pop(variable, None)
-    mp.spawn(main, args=(f"{sys.argv[1]}.store", sys.argv[1]), nprocs=2)
+    mp.start_processes(main, args=(f"{sys.argv[1]}.store", sys.argv[1]), nprocs=2, start_method="fork")
