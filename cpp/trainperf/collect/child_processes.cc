@@ -17,14 +17,15 @@ constexpr size_t kLongestName = 200;
 
 }  // namespace
 
-void ChildProcesses::Read(int64_t now_ns, const std::vector<int32_t>& workers, RunWriter* writer) {
-  if (now_ns < due_ns_) return;
+void ChildProcesses::Read(int64_t now_ns, bool last, const std::vector<int32_t>& workers, RunWriter* writer) {
+  if (now_ns < due_ns_ && !last) return;
   const int64_t before_ns = ThreadCpuNs();
   std::map<int32_t, ProcessFacts> found;
   for (const int32_t pid : Descendants(kMost + workers.size())) {
     if (std::find(workers.begin(), workers.end(), pid) != workers.end()) continue;
     const ProcessFacts facts = ReadProcess(pid);
-    if (facts.alive) found.emplace(pid, facts);
+    // One that has ended and is not waited for yet still tells what it used.
+    if (facts.start_ticks != 0) found.emplace(pid, facts);
   }
   std::vector<std::pair<int32_t, Child>> to_record;
   std::vector<int32_t> gone;
@@ -32,9 +33,9 @@ void ChildProcesses::Read(int64_t now_ns, const std::vector<int32_t>& workers, R
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto child = children_.begin(); child != children_.end();) {
       const auto now = found.find(child->first);
-      const bool lives = now != found.end() && now->second.start_ticks == child->second.start_ticks;
-      if (!lives) gone.push_back(child->first);
-      child = lives ? std::next(child) : children_.erase(child);
+      const bool known = now != found.end() && now->second.start_ticks == child->second.start_ticks;
+      if (!known || !now->second.alive) gone.push_back(child->first);
+      child = known ? std::next(child) : children_.erase(child);
     }
     for (const auto& [pid, facts] : found) See(pid, now_ns, facts);
     for (const auto& [pid, child] : children_) {
@@ -45,23 +46,28 @@ void ChildProcesses::Read(int64_t now_ns, const std::vector<int32_t>& workers, R
   if (stacks_ != nullptr) {
     for (const int32_t pid : gone) stacks_->Remove(pid);
   }
+  const bool look = now_ns >= stacks_due_ns_ && !last;
+  int64_t stacks_ns = 0;
   for (auto& [pid, child] : to_record) {
     Record(pid, &child, writer);
-    LookAtStack(pid, &child, writer);
+    const int64_t stack_ns = ThreadCpuNs();
+    if (look) LookAtStack(pid, &child, writer);
+    stacks_ns += ThreadCpuNs() - stack_ns;
     std::lock_guard<std::mutex> lock(mutex_);
     Child& known = children_[pid];
     known.id = child.id;
     known.command = child.command;
     known.tries = child.tries;
   }
-  due_ns_ = now_ns + kPauseRatio * (ThreadCpuNs() - before_ns);
+  due_ns_ = now_ns + kPauseRatio * (ThreadCpuNs() - before_ns - stacks_ns);
+  if (look) stacks_due_ns_ = now_ns + kPauseRatio * stacks_ns;
 }
 
 // Under the lock.
 void ChildProcesses::See(int32_t pid, int64_t now_ns, const ProcessFacts& facts) {
   auto known = children_.find(pid);
   if (known == children_.end()) {
-    if (children_.size() >= kMost) return;
+    if (children_.size() >= kMost || !facts.alive) return;
     Child child{};
     child.start_ticks = facts.start_ticks;
     // Of one that came since, all that it has used is of the time that was watched.
@@ -73,7 +79,8 @@ void ChildProcesses::See(int32_t pid, int64_t now_ns, const ProcessFacts& facts)
   const auto length_ns = static_cast<double>(now_ns - child.last_ns);
   const auto used_ns = static_cast<double>(facts.cpu_ns - child.last_cpu_ns);
   if (used_ns > 0 && used_ns >= kComputes * length_ns) child.computed = true;
-  child.last_ns = now_ns;
+  child.ended = !facts.alive;
+  if (facts.alive) child.last_ns = now_ns;
   child.last_cpu_ns = facts.cpu_ns;
 }
 
@@ -84,13 +91,15 @@ void ChildProcesses::Record(int32_t pid, Child* child, RunWriter* writer) {
     child->id = ++recorded_;
   }
   // Between fork and exec it still is what started it.
-  if (child->command.empty() || child->tries < kMostStackTries) child->command = ReadProcessCommand(pid);
+  if (!child->ended && (child->command.empty() || child->tries < kMostStackTries)) {
+    child->command = ReadProcessCommand(pid);
+  }
   writer->SetChild({child->id, pid, child->first_ns, child->last_ns, child->last_cpu_ns - child->first_cpu_ns,
                     child->name, child->command});
 }
 
 void ChildProcesses::LookAtStack(int32_t pid, Child* child, RunWriter* writer) {
-  if (stacks_ == nullptr || child->id == 0 || child->tries >= kMostStackTries) return;
+  if (stacks_ == nullptr || child->ended || child->id == 0 || child->tries >= kMostStackTries) return;
   ++child->tries;
   const absl::Status status = stacks_->Add({0, child->id}, pid);
   if (absl::IsNotFound(status)) return;  // another program; or not yet

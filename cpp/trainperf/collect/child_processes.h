@@ -1,7 +1,7 @@
 // Processes that this one started, and those that they started, beside the workers of its DataLoaders: a Pool's, an
 // encoder's, an actor's. What CPU time they use, and where those of Python are.
 //
-//   children.Read(NowNs(), workers.Pids(), writer);       // our thread, each second; looks when it is due
+//   children.Read(NowNs(), last, workers.Pids(), writer); // our thread, each second; looks when it is due
 //   for (int32_t pid : children.Unnamed()) ...            // any thread: who can tell names is asked for them
 //   children.Name(pid, "ForkPoolWorker-1");               // any thread
 //
@@ -32,8 +32,8 @@ class ChildProcesses {
   // `stacks`: where they are to be looked at for their stacks; nullptr: nowhere.
   explicit ChildProcesses(WorkerStacks* stacks = nullptr) : stacks_(stacks) {}
 
-  // `workers`: pids of the DataLoader workers that live.
-  void Read(int64_t now_ns, const std::vector<int32_t>& workers, RunWriter* writer);
+  // `last`: a look is made, due or not. `workers`: pids of the DataLoader workers that live.
+  void Read(int64_t now_ns, bool last, const std::vector<int32_t>& workers, RunWriter* writer);
   // Those that live, have no name yet, and were not asked for too often. Thread-safe.
   std::vector<int32_t> Unnamed();
   void Name(int32_t pid, const std::string& name);  // Thread-safe.
@@ -46,6 +46,7 @@ class ChildProcesses {
     uint32_t id = 0;  // in the run; 0: not written there
     std::string command, name;
     bool computed = false;  // at some look
+    bool ended = false;     // and nobody has waited for it yet
     int tries = 0;          // to have its stack read
     int asked = 0;          // for its name
   };
@@ -57,6 +58,7 @@ class ChildProcesses {
   WorkerStacks* const stacks_;
   bool begun_ = false;
   int64_t due_ns_ = 0;
+  int64_t stacks_due_ns_ = 0;  // to look for those of Python: a hundred times dearer
   uint32_t recorded_ = 0;
   std::string stacks_tier_;
   std::mutex mutex_;                   // never held while /proc is read: the others are called with the GIL held

@@ -32,6 +32,12 @@ class Forked {
     waitpid(pid_, nullptr, 0);
     pid_ = 0;
   }
+  // It has ended, and nobody has waited for it.
+  void Kill() const {
+    kill(pid_, SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);
+  }
   void Stop() const {
     kill(pid_, SIGSTOP);
     waitpid(pid_, nullptr, WUNTRACED);
@@ -50,7 +56,7 @@ class ChildProcessesTest : public ::testing::Test {
  protected:
   void Read(const std::vector<int32_t>& workers = {}) {
     now_ns_ += 10'000 * kMs;  // due, however long the last look took
-    children_.Read(now_ns_, workers, writer_.get());
+    children_.Read(now_ns_, false, workers, writer_.get());
   }
   std::vector<std::string> Children(const char* columns) {
     EXPECT_TRUE(writer_->Finish("normally").ok());
@@ -93,6 +99,27 @@ TEST_F(ChildProcessesTest, ThatWereThereBeforeCountFromTheFirstLook) {
   before.Await(1000 * kMs);
   Read();
   EXPECT_THAT(Children("cpu_ns >= 500000000 AND cpu_ns < 900000000"), ElementsAre("1"));
+}
+
+TEST_F(ChildProcessesTest, ThatEndedUsedCpuTimeToTheEnd) {
+  Read();
+  const Forked ended(true);
+  ended.Await(200 * kMs);
+  Read();
+  ended.Await(1000 * kMs);
+  ended.Kill();
+  Read();
+  EXPECT_THAT(Children("cpu_ns >= 1000000000"), ElementsAre("1"));
+}
+
+TEST_F(ChildProcessesTest, AreLookedAtOnceMoreAtTheEnd) {
+  Read();
+  const Forked computes(true);
+  computes.Await(600 * kMs);
+  children_.Read(now_ns_ + 1, false, {}, writer_.get());  // not due yet
+  EXPECT_THAT(children_.Unnamed(), IsEmpty());
+  children_.Read(now_ns_ + 2, true, {}, writer_.get());
+  EXPECT_THAT(Children("pid"), ElementsAre(absl::StrCat(computes.pid())));
 }
 
 TEST_F(ChildProcessesTest, MayBeStoppedOrEndAtAnyTime) {

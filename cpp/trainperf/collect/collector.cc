@@ -278,7 +278,7 @@ void Collector::Loop() {
   // Now too, or a short run would be judged by the little time between its only second and its end.
   host_readings_.Begin(NowNs(), writer_.get());
   cpu_rooms_.Begin(writer_.get());
-  children_.Read(NowNs(), workers_.Pids(), writer_.get());
+  children_.Read(NowNs(), false, workers_.Pids(), writer_.get());
   next_second_ns_ = NowNs() + kSecondNs;
   CommitPace pace(NowNs());
   const marks::RunDelay run_delay;
@@ -351,7 +351,7 @@ void Collector::Tick(int64_t now_ns, bool last) {
     next_second_ns_ = now_ns + kSecondNs;
     const std::vector<int32_t> workers = workers_.Pids();
     host_readings_.Read(now_ns, step_thread, workers, writer_.get());
-    children_.Read(now_ns, workers, writer_.get());
+    children_.Read(now_ns, last, workers, writer_.get());
     cpu_rooms_.SetQuota(now_ns, host_.ReadQuotaMilli());
     cpu_rooms_.Write(writer_.get());
     WriteThreads();
