@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from trainperf.hooks.context import Context
+from trainperf.hooks.naming import NamingHook
+
+if TYPE_CHECKING:
+    from trainperf.hooks.core import Session
 
 # multiprocess is a copy of it that pickles more (Hugging Face's datasets), billiard is Celery's.
 _MODULES: Final = ("multiprocessing.process", "multiprocess.process", "billiard.process")
 
 
-class ChildNamesHook:
-    """Asked as a chore, on a step's thread."""
-
+class ChildNamesHook(NamingHook):
     name = "children"
-    needs = ""
 
-    def __init__(self) -> None:
-        self._context: Context | None = None
+    def unnamed(self, session: Session) -> Sequence[int]:
+        return session.unnamed_children()
 
-    def install(self, context: Context) -> None:
-        self._context = context
-        context.ticker.add(self.name, self.look)
+    def names(self, unnamed: Sequence[int]) -> Mapping[int, str]:
+        return {pid: name for module in _MODULES for pid, name in _started(sys.modules.get(module))}
 
-    def look(self) -> None:
-        if self._context is None:
-            return
-        session = self._context.session
-        unnamed = session.unnamed_children()
-        if not unnamed:
-            return
-        named = {pid: name for module in _MODULES for pid, name in _started(sys.modules.get(module))}
-        for pid in unnamed:
-            if pid in named:
-                session.name_child(pid, named[pid])
-
-    def remove(self) -> None:
-        self._context = None
+    def tell(self, session: Session, number: int, name: str) -> None:
+        session.name_child(number, name)
 
 
 def _started(module: Any) -> list[tuple[int, str]]:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from trainperf.hooks.context import Context
+from trainperf.hooks.naming import NamingHook
+
+if TYPE_CHECKING:
+    from trainperf.hooks.core import Session
 
 
-class ThreadNamesHook:
-    """Asked as a chore: on a step's thread, where Python's own table can be read without a lock."""
-
+class ThreadNamesHook(NamingHook):
     name = "threads"
-    needs = ""
 
-    def __init__(self) -> None:
-        self._context: Context | None = None
+    def unnamed(self, session: Session) -> Sequence[int]:
+        return session.unnamed_threads()
 
-    def install(self, context: Context) -> None:
-        self._context = context
-        context.ticker.add(self.name, self.look)
-
-    def look(self) -> None:
-        if self._context is None:
-            return
-        session = self._context.session
-        unnamed = session.unnamed_threads()
-        if not unnamed:
-            return
+    def names(self, unnamed: Sequence[int]) -> Mapping[int, str]:
         # enumerate() would take the lock that thread starts hold.
         named = {
             thread.native_id: thread.name
@@ -36,21 +28,10 @@ class ThreadNamesHook:
         }
         # In a forked child CPython goes on with the number that its thread had in the parent.
         named[os.getpid()] = threading.main_thread().name
-        for native_tid in unnamed:
-            name = named.get(native_tid) or kernel_name(native_tid)
-            if name:
-                session.name_thread(native_tid, name)
+        return {native_tid: named.get(native_tid) or kernel_name(native_tid) for native_tid in unnamed}
 
-    def remove(self) -> None:
-        """The last look, for threads that came after the last tick."""
-        context, self._context = self._context, None
-        if context is not None:
-            self._context = context
-            try:
-                self.look()
-            except Exception as error:
-                context.fail(self.name, error)
-            self._context = None
+    def tell(self, session: Session, number: int, name: str) -> None:
+        session.name_thread(number, name)
 
 
 def kernel_name(native_tid: int) -> str:
