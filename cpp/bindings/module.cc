@@ -23,6 +23,7 @@ py::tuple TupleOf(const std::array<const char*, N>& names) {
 PYBIND11_MODULE(_native, module, py::mod_gil_not_used()) {
   module.doc() = "The compiled core. Private: use trainperf.watch() and trainperf.open().";
   module.attr("VERSION") = TRAINPERF_VERSION;
+  module.attr("STUB") = TRAINPERF_STUB;
   module.attr("PHASES") = TupleOf(trainperf::kPhaseNames);
   module.attr("CAUSES") = TupleOf(trainperf::kCauseNames);
   module.attr("MECHANISMS") = TupleOf(trainperf::kMechanismNames);

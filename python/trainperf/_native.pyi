@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 VERSION: Final[str]
+STUB: Final[str]  # SHA-256 of this file, as it was when the module was built
 PHASES: Final[tuple[str, ...]]
 CAUSES: Final[tuple[str, ...]]
 MECHANISMS: Final[tuple[str, ...]]

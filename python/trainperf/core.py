@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import Any, Final
+
+from trainperf.log import log
+
+STALE: Final = (
+    "the compiled core was built for other Python code: what needs the new one is off; rebuild it with `make dev` in a "
+    "clone, or pip install --force-reinstall trainperf"
+)
+_STUB: Final = os.path.join(os.path.dirname(__file__), "_native.pyi")
+_told: set[str] = set()
 
 
 def load() -> Any:
@@ -12,7 +22,29 @@ def load() -> Any:
         from trainperf import _native
     except ImportError as error:
         raise ImportError(_why(error)) from error
+    if STALE not in _told and _is_older(_native.__file__) and is_stale(_native):
+        _told.add(STALE)
+        log.warning("%s", STALE)
     return _native
+
+
+def is_stale(native: Any) -> bool:
+    """Whether the module's stub is another one now than when it was built."""
+    import hashlib
+
+    try:
+        with open(_STUB, "rb") as file:
+            return getattr(native, "STUB", "") != hashlib.sha256(file.read()).hexdigest()
+    except OSError:  # installed without it
+        return False
+
+
+def _is_older(built: str) -> bool:
+    """Than the stub: where it is not, reading that is saved."""
+    try:
+        return os.stat(built).st_mtime_ns < os.stat(_STUB).st_mtime_ns
+    except OSError:
+        return False
 
 
 def _why(error: ImportError) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trainperf
 from trainperf import core, traces
+from trainperf.cli.main import main
 from trainperf.errors import TrainperfError
 
 
@@ -19,6 +21,24 @@ def no_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_here_there_is_one() -> None:
     assert core.load() is sys.modules["trainperf._native"]
+
+
+def test_one_that_was_built_for_other_python_code_is_told_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An old module beside new Python code, whose stub has one more function."""
+    core.load()
+    assert not caplog.messages and not core.is_stale(trainperf._native)
+    stub = tmp_path / "_native.pyi"
+    stub.write_text(Path(core._STUB).read_text() + "def newer() -> None: ...\n")
+    monkeypatch.setattr(core, "_STUB", str(stub))
+    monkeypatch.setattr(core, "_told", set())
+    assert main(["doctor"]) == 0
+    core.load()
+    assert caplog.messages == [core.STALE] and f"  note: {core.STALE}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

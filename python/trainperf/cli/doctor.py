@@ -38,6 +38,7 @@ example:
 
     def run(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         import trainperf
+        from trainperf import core
         from trainperf.cli.progress import working
         from trainperf.report.text import clean
 
@@ -57,7 +58,8 @@ example:
                 return 1
             with watch.run as run:
                 tiers = {probe: {"tier": tier.tier, "why": tier.why} for probe, tier in sorted(run.tiers.items())}
-                found |= {"tiers": tiers, "notes": list(run.notes)}
+                stale = [core.STALE] if core.is_stale(core.load()) else []
+                found |= {"tiers": tiers, "notes": [*stale, *run.notes]}
         if args.json:
             json.dump(found, sys.stdout, indent=2)
             print()
