@@ -106,7 +106,7 @@ def test_that_fewer_samples_are_taken_is_said_in_plain_words(tmp_path: Path) -> 
     core = "to stay below 1 %: in one second it cost more; times stay exact, places are coarser, and nothing needs"
     with crowded(tmp_path / "a.tpr").note(f"{model.LOOKS_LESS}, {core} to be done").open() as run:
         note = model.build(run).notes[-1]
-    assert note.startswith("trainperf samples less often to keep its own cost below 1 %: times stay exact")
+    assert note.startswith("trainperf samples less often after a second above 1 %: no action needed; times stay exact")
 
 
 def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:

@@ -37,16 +37,25 @@ def test_what_runs_in_the_waits_on_cpus_that_the_run_may_not_use_is_in_nobodys_w
     assert f.variant == "others" and load_of(f)["others"] == 3.0, f
 
 
-@pytest.mark.parametrize(("started", "who"), [(0.48, "children"), (0.1, "others"), (0.0, "others")])
+@pytest.mark.parametrize(("started", "who"), [(0.48, "children"), (0.1, "both"), (0.04, "others"), (0.0, "others")])
 def test_what_the_run_started_may_be_all_that_runs_more_in_the_waits(make: Make, started: float, who: str) -> None:
     """A CPU and a half of two, in the second third; a child process used so much of all nine seconds."""
     file = waiting_in_the_second_third(
         make, cpus="2", children_cpu_before_ns="0", children_cpu_after_ns=str(round(started * 9e9))
     )
     f = descheduled(file.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(0, 1.5, 0)))
-    assert f.variant == who and f.by_others == (who == "others"), f
+    assert f.variant == who and f.by_others == (who != "children"), f
     assert load_of(f)["others"] == pytest.approx(1.5 - 3 * started, abs=0.051)
-    assert load_of(f)["children"] == round(started, 1)
+    # All of it was there: the others have done what is left of the second third.
+    assert load_of(f)["children"] == round(3 * started, 1)
+
+
+def test_who_is_killed_before_anybody_waits_for_it_is_a_child_too(make: Make) -> None:
+    """What a shell had started: getrusage of children never has it."""
+    file = waiting_in_the_second_third(make, cpus="2", children_cpu_before_ns="0", children_cpu_after_ns="0")
+    file.child(70, cpus=1.4, seconds=3, first=3, command="gzip")
+    f = descheduled(file.host(9, process_cpus=thirds(1, 0.5, 1), other_cpus=thirds(0, 1.5, 0)))
+    assert (f.variant, f.why) == ("children", "'gzip' uses 1.4 CPUs") and load_of(f)["children"] == 1.4
 
 
 def test_a_thread_that_works_where_nobody_waits_is_not_who_takes_the_cpus(make: Make) -> None:

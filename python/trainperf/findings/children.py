@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import frames
-from trainperf.findings.cpus import SPEAKS_OF
+from trainperf.findings.cpus import SPEAKS_OF, load
 from trainperf.findings.inside import CPU, Line, state_of
 from trainperf.findings.model import Params, Said
 from trainperf.findings.places import library_call
@@ -46,17 +46,31 @@ class Group:
     called: str  # the name that they share, or their program
     named: bool  # a name that multiprocessing knows
     count: int  # at the same time
-    cpus: float  # over the whole watch
+    cpus: float  # from the first one's start to the last one's end
+    mean_cpus: float  # over the whole watch
+    used_s: float
     or_more: bool  # they end before they are looked at again: what they used since, and whom no look met, is not known
     samples: int
     idle: int  # of these, those in which it waits for work
+    starting: int  # of these, those in which one of a library's computes before it takes work
     busy: int  # those of which it is known what they do
     lines: Sequence[Line]  # by function, each with its costliest line; most samples first
+    resting: int  # others of the same library that got next to no work: a group of their own
+    rests: bool  # these are such
+    without_cpu: float  # share of the time in which they would compute
 
     @property
     def said(self) -> Said:
         kind = "library" if self.library else "named" if self.named else "command"
-        return Said(f"children_{kind}", {"count": Count(self.count), "one": self.count == 1, "called": self.called})
+        rests = {"resting": Count(self.resting) if self.resting else None, "rests": self.rests}
+        return Said(
+            f"children_{kind}", {"count": Count(self.count), "one": self.count == 1, **rests, "called": self.called}
+        )
+
+    @property
+    def starts(self) -> bool:
+        """Most of what they compute is their start: they import what their function needs."""
+        return self.starting >= limit("min_samples") and self.starting > self.computing
 
     @property
     def computing(self) -> int:
@@ -66,6 +80,11 @@ class Group:
     def computes(self) -> bool:
         """Most of what they do is on a CPU, or waits for one."""
         return self.busy >= limit("good_samples") and self.computing >= limit("half_share") * self.busy
+
+    @property
+    def waits(self) -> bool:
+        """Most of what they do needs no CPU."""
+        return self.busy >= limit("good_samples") and not self.computes
 
     def main(self, *, cpu: bool) -> tuple[Line, float] | None:
         """The line that most of their work goes to, and its share; `cpu`: only of what they compute. None: samples are
@@ -84,14 +103,18 @@ class Group:
 def groups(facts: Facts) -> Sequence[Group]:
     """The costliest first; without other ranks, which a first one may have started."""
     rank = f" {facts.run.script}" if facts.number("local_world_size") > 1 else None
-    found: dict[tuple[str, str, bool], list[tuple[Child, Sequence[_Look]]]] = {}
+    found: dict[tuple[str, str, bool], list[_Seen]] = {}
     for child in facts.run.children:
         if rank is not None and not child.name and child.command.endswith(rank):
             continue
         looks = [_Look.of(facts, s.stack, state_of(s.state, s.syscall, facts.machine), s.count) for s in child.inside]
-        found.setdefault(_kind(child, looks), []).append((child, looks))
-    made = [_group(facts, *kind, of) for kind, of in found.items()]
-    return sorted(made, key=lambda group: (-group.cpus, group.called))
+        found.setdefault(_kind(child, looks), []).append(_Seen(child, looks))
+    made: list[Group] = []
+    for kind, of in found.items():
+        work, rest = _apart(of)
+        made.append(_group(facts, *kind, work, resting=_at_once([seen.child for seen in rest])))
+        made += [_group(facts, *kind, rest, rests=True)] if rest else []
+    return sorted(made, key=lambda group: (-group.used_s, group.called, group.rests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +140,29 @@ class _Look:
         return cls(own, "", False, state, count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    child: Child
+    looks: Sequence[_Look]
+
+    @property
+    def samples(self) -> int:
+        return sum(look.count for look in self.looks)
+
+    @property
+    def works(self) -> float:
+        """Share of its samples in which a library's process does what it was given."""
+        busy = sum(look.count for look in self.looks if look.library and not look.idle)
+        return busy / max(1, self.samples)
+
+
+def _apart(found: Sequence[_Seen]) -> tuple[Sequence[_Seen], Sequence[_Seen]]:
+    """Those that work, and those that are known to get next to no work: there may be a second pool."""
+    least = limit("warn_share") * max(seen.works for seen in found)
+    rest = [seen for seen in found if seen.samples >= limit("min_samples") and seen.works < least]
+    return [seen for seen in found if seen not in rest], rest
+
+
 def _kind(child: Child, looks: Iterable[_Look]) -> tuple[str, str, bool]:
     libraries = Counter({look.library: 0 for look in looks if look.library})
     for look in looks:
@@ -132,27 +178,64 @@ def _kind(child: Child, looks: Iterable[_Look]) -> tuple[str, str, bool]:
 
 
 def _group(
-    facts: Facts, library: str, called: str, named: bool, found: Sequence[tuple[Child, Sequence[_Look]]]
+    facts: Facts,
+    library: str,
+    called: str,
+    named: bool,
+    found: Sequence[_Seen],
+    *,
+    resting: int = 0,
+    rests: bool = False,
 ) -> Group:
     lines: dict[tuple[str, str, str], dict[int, Line]] = {}
-    samples = idle = 0
-    for look in (look for _, looks in found for look in looks):
+    samples = idle = starting = 0
+    for look in (look for seen in found for look in seen.looks):
         samples += look.count
         idle += look.count if look.idle else 0
-        if look.idle or not look.stack or look.library != library:  # another's: it starts
+        if look.library != library:  # another's: it starts
+            starting += look.count if look.state == CPU else 0
+            continue
+        if look.idle or not look.stack:
             continue
         frame = _frame(look.stack)
         calls = library_call(look.stack, frame) if frames.is_users(frame, look.stack) else ""
         of_function = lines.setdefault((frame.file, frame.function, calls), {})
         of_function.setdefault(frame.line, Line(frame, calls)).states[look.state] += look.count
     merged = sorted(map(_merged, lines.values()), key=lambda line: -line.count)
-    children = [child for child, _ in found]
-    watched_s = facts.run.watched_ns / 1e9
-    used = sum(child.cpu_seconds for child in children) / watched_s if watched_s else 0.0
-    brief = sum(child.cpu_seconds for child in children if child.last_ns - child.first_ns < _LOOKS_NS)
-    or_more = brief > limit("half_share") * used * watched_s
-    busy = sum(line.count for line in merged)
-    return Group(library, called, named, _at_once(children), used, or_more, samples, idle, busy, merged)
+    children = [seen.child for seen in found]
+    used_s = sum(child.cpu_seconds for child in children)
+    brief_s = sum(child.cpu_seconds for child in children if child.last_ns - child.first_ns < _LOOKS_NS)
+    watched_ns = facts.run.watched_ns
+    there_ns = max(child.last_ns for child in children) - min(child.first_ns for child in children)
+    return Group(
+        library=library,
+        called=called,
+        named=named,
+        count=_at_once(children),
+        cpus=used_s * 1e9 / max(there_ns, _LOOKS_NS),
+        mean_cpus=used_s * 1e9 / watched_ns if watched_ns else 0.0,
+        used_s=used_s,
+        or_more=brief_s > limit("half_share") * used_s,
+        samples=samples,
+        idle=idle,
+        starting=starting,
+        busy=sum(line.count for line in merged),
+        lines=merged,
+        resting=resting,
+        rests=rests,
+        without_cpu=_without_cpu(found),
+    )
+
+
+def _without_cpu(found: Sequence[_Seen]) -> float:
+    """Share of the time in which they would compute; 0.0: none, or not known."""
+    wanted = used = 0.0
+    for child, looks, samples in ((seen.child, seen.looks, seen.samples) for seen in found):
+        on_cpu = sum(look.count for look in looks if look.state == CPU)
+        if samples >= limit("good_samples") and on_cpu >= limit("half_share") * samples:
+            wanted += (child.last_ns - child.first_ns) / 1e9 * on_cpu / samples
+            used += child.cpu_seconds
+    return max(0.0, 1 - used / wanted) if wanted else 0.0
 
 
 def _merged(by_line: dict[int, Line]) -> Line:
@@ -180,22 +263,24 @@ def _at_once(children: Sequence[Child]) -> int:
 # -- as findings tell of them
 
 
-def using_cpus(facts: Facts, used: float, *, led: bool = False) -> Params:
-    """Who uses `used` CPUs, which are those of child processes: rows `kids`; with `led`, whose most of it is is `kid`
-    instead."""
-    found = [g for g in facts.once(groups) if g.cpus >= SPEAKS_OF] if used >= SPEAKS_OF else []
+def using_cpus(facts: Facts, *, led: bool = False) -> Params:
+    """Who uses the CPUs of child processes: rows `kids`; with `led`, whose most of it is is `kid` instead."""
+    found = [g for g in facts.once(groups) if g.mean_cpus >= SPEAKS_OF] if load(facts).children >= SPEAKS_OF else []
     rows = tuple({"said": _uses(facts, group)} for group in found[:_SHOWN])
-    leads = led and leader(facts, used) is not None
+    leads = led and leader(facts) is not None
     return {"kids": rows[leads:], "kid": rows[0]["said"] if leads else None}
 
 
-def leader(facts: Facts, used: float) -> Group | None:
-    """Whose most of these CPUs are."""
+def leader(facts: Facts) -> Group | None:
+    """Whose most of the child processes' CPU time is."""
     found = facts.once(groups)
-    return found[0] if found and found[0].cpus >= max(SPEAKS_OF, limit("half_share") * used) else None
+    least = max(SPEAKS_OF, limit("half_share") * load(facts).children)
+    return found[0] if found and found[0].mean_cpus >= least else None
 
 
 def _uses(facts: Facts, group: Group) -> Said:
+    if group.starts:
+        return Said("children_start", {"who": group.said, "one": group.count == 1, "seconds": Number(group.used_s)})
     main = group.main(cpu=True)
     return Said(
         "children_use",
@@ -213,13 +298,14 @@ def _uses(facts: Facts, group: Group) -> Said:
 def waited_for(facts: Facts, kind: str, stack: Sequence[Frame]) -> Sequence[Group]:
     """Of processes that work: those that the training thread may wait for, where it waits for a future, a pipe, a queue
     or the end of a process; the busiest first."""
-    found = [g for g in facts.once(groups) if g.main(cpu=False) is not None or g.cpus >= limit("own_threads_cpus")]
+    everyone = [g for g in facts.once(groups) if not g.rests]
+    found = [g for g in everyone if g.main(cpu=False) is not None or g.mean_cpus >= limit("own_threads_cpus")]
     if kind == "future":
         libraries = {lib for lib, file in _FUTURES.items() if any(file.search(f.file) for f in stack)}
         return [g for g in found if g.library in libraries]
     if kind in ("queue", "pipe"):
         return [g for g in found if not g.library and g.samples]
-    return [g for g in facts.once(groups) if not g.samples and g.cpus >= SPEAKS_OF] if kind == "process" else ()
+    return [g for g in everyone if not g.samples and g.mean_cpus >= SPEAKS_OF] if kind == "process" else ()
 
 
 _FUTURES: Final = {
@@ -254,6 +340,7 @@ def _works(facts: Facts, group: Group) -> Said:
             "share": Share(share),
             "at": _at(facts, line),
             "spent": line.spent(),
+            "without": Share(group.without_cpu) if group.without_cpu >= limit("warn_share") else None,
         },
     )
 

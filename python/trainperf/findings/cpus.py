@@ -81,7 +81,9 @@ def cpu_use(run: RunReader) -> CpuUse | None:
     workers += of_workers
     own = (last.process_cpu_ns - first.process_cpu_ns) / wall + workers
     rest = max(0.0, (last.machine_busy_ns - first.machine_busy_ns) / wall - own)
-    children = min(rest, unread - of_workers)
+    # One that is killed with what started it was never waited for: it is in the looks alone.
+    looked_at = sum(child.cpu_seconds for child in run.children) * 1e9 / run.watched_ns if run.watched_ns else 0.0
+    children = min(rest, max(unread - of_workers, looked_at))
     usable = usable_cpus(run)
     machine = last.machine_busy_ns - first.machine_busy_ns + last.machine_idle_ns - first.machine_idle_ns
     elsewhere = max(0, round(machine / wall) - usable) if usable else 0
@@ -271,6 +273,7 @@ class Load:
     children: float = 0.0  # processes that this one started, beside workers
     ranks: float = 0.0  # the other ranks on this machine, which are neither: as much as this one each
     elsewhere: int = 0  # CPUs of the machine that this run may not use
+    children_in_waits: bool = False  # so are `children`, at least; else they are of the whole run
     in_waits: bool = False  # `own`, `threads` and `others` are of where the training thread waits for a CPU
 
     @property
@@ -299,6 +302,8 @@ class Load:
                 # That they used at least nothing says nothing.
                 "others": Number(self.others) if not at_least or self.others >= SPEAKS_OF else None,
                 "mean": Said("on_average") if self.in_waits else "",
+                "children_mean": Said("on_average") if self.in_waits and not self.children_in_waits else "",
+                "other": Said("beside_workers") if self.workers >= SPEAKS_OF else "",
                 "in_waits": self.in_waits,
                 "on_these": Said("on_these_cpus") if self.elsewhere else "",
                 "or_more": Said("or_more") if at_least else "",
@@ -411,20 +416,34 @@ def load(facts: Facts) -> Load:
 
 def load_in_waits(facts: Facts) -> Load:
     """As load(), where the training thread waits for a CPU, each second by as much as it waits in it: who works in
-    another part of the run is in nobody's way. Workers, child processes and ranks are those of the whole run."""
+    another part of the run is in nobody's way."""
+    waits = facts.run.steps.causes_ns[:, CAUSES.index("descheduled")]
+    found = _load_where(facts, waits)
+    return replace(found, in_waits=True) if found is not None else load(facts)
+
+
+def load_in_steps(facts: Facts) -> Load:
+    """As load(), without the time before the first step and after the last."""
+    found = _load_where(facts, facts.run.steps.wall_ns)
+    return replace(found, children_in_waits=False) if found is not None else load(facts)
+
+
+def _load_where(facts: Facts, ns: Int64Array) -> Load | None:
+    """`ns`: of each step, that a second counts by. Workers and ranks are those of the whole run, and child processes
+    where others may have used what they did. None: the readings are too few."""
     mean, table, host = load(facts), facts.run.steps, facts.run.host
     at = np.array([h.at_ns for h in host])
     length = np.diff(at)
     if not mean.known or len(host) < 3 or (length <= 0).any():
-        return mean
+        return None
     ends = np.concatenate([table.start_ns[:1], table.start_ns + table.wall_ns])
 
     def of_each(column: Int64Array) -> Floats:
         return np.diff(np.interp(at, ends, np.concatenate([[0], np.cumsum(column)])))
 
-    weights = of_each(table.causes_ns[:, CAUSES.index("descheduled")])
+    weights = of_each(ns)
     if weights.sum() <= 0:
-        return mean
+        return None
     weights /= weights.sum()
 
     def weighed(ns: Int64Array | Floats) -> float:
@@ -446,14 +465,21 @@ def load_in_waits(facts: Facts) -> Load:
     room = own - weighed(of_causes(_ON_CPU_CAUSES)) if facts.torch_threads <= 1 else own
     threads = max(min(mean.threads, room), weighed(process - on_cpu - torchs - ours))
     rest = np.diff([h.machine_busy_ns for h in host]) - process
-    less = min(0.0, weighed(rest) - float(rest.sum() / length.sum()))
-    surely = weighed(rest) - weighed(_at_most(mean.started * length.sum(), rest, weights / length)) - mean.elsewhere
+    wall = length.sum()
+    less = min(0.0, weighed(rest) - float(rest.sum() / wall))
+
+    def surely(of_all_others: float) -> float:
+        """What is left where all others used what they did where it is waited most."""
+        return weighed(rest) - weighed(_at_most(of_all_others, rest, weights / length))
+
+    started = max(mean.children, surely(max(0.0, float(rest.sum()) - mean.children * wall)))
     return replace(
         mean,
         own=own,
         threads=min(own, max(0.0, threads)),
-        others=max(0.0, mean.others + less, surely),
-        in_waits=True,
+        others=max(0.0, mean.others + less, surely(mean.started * wall) - mean.elsewhere),
+        children=started,
+        children_in_waits=started > mean.children,
     )
 
 

@@ -25,9 +25,7 @@ SAMPLES_LESS: Final = "trainperf samples less often"  # as it is shown
 # Beside a verdict that says no more than that the steps compute.
 COMPUTE: Final = "torch.profiler shows which operators compute: whether these could be faster is not judged here"
 _CALMING = re.compile(rf"{LOOKS_LESS}, to stay below (\S+ %): in one second it cost more; .*")
-_SAMPLES_LESS_NOTE = (
-    rf"{SAMPLES_LESS} to keep its own cost below \1: times stay exact, places are coarser, no action needed"
-)
+_SAMPLES_LESS_NOTE = rf"{SAMPLES_LESS} after a second above \1: no action needed; times stay exact, places are coarser"
 
 
 @dataclass(frozen=True, slots=True)

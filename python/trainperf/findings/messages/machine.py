@@ -32,7 +32,7 @@ _UNCLEAR: Final = Message(
 _CHILDREN: Final = _UNCLEAR.but(
     title="child processes use up the CPUs",
     brief="child processes use up the CPUs",
-    why="[[{kid}]][[!kid?child processes other than DataLoader workers use {children:.1f} CPUs]]",
+    why="[[{kid}]][[!kid?child processes use {children:.1f} CPUs]]",
     fix="# start them with `nice -n 19`, at another time, or fewer at once; `ps` lists them below this process:\n"
     "ps -e --forest -o pid,pcpu,args",
 )
@@ -159,6 +159,13 @@ MESSAGES: Final[Messages] = {
         "children": _CHILDREN,
         "children_and_threads": _CHILDREN.but(
             fix=f"torch.set_num_threads({{fewer}})  # leaves them their CPUs; or {_CHILDREN.fix.removeprefix('# ')}"
+        ),
+        "children_start": _CHILDREN.but(
+            title="child processes use up the CPUs as they start",
+            brief="child processes use up the CPUs as they start",
+            fix="# start them earlier, and wait for a first result before {training}\n"
+            "# or make their start cheaper: a spawned process imports all that the main module imports",
+            will_not_help="cheaper tasks, a larger batch: the start takes the CPUs, and a longer run pays it once",
         ),
         "others": _UNCLEAR.but(
             title="other processes use the CPUs",
@@ -290,10 +297,11 @@ TEXTS: Final = {
     "cpu_load": "CPUs used[[in_waits? meanwhile]]: this process {own:.1f}"
     "[[ (of which {own_threads:.1f} by its other threads)]]"
     "[[, its workers {workers:.1f}{mean}]][[, the other ranks {ranks:.1f}{mean}]]"
-    "[[, other child processes {children:.1f}{mean}]][[, others{on_these} {others:.1f}{or_more}]]",
+    "[[, {other}child processes {children:.1f}{children_mean}]][[, others{on_these} {others:.1f}{or_more}]]",
     "on_these_cpus": " on these CPUs",
     "or_more": " or more",
     "on_average": " (on average)",
+    "beside_workers": "other ",
     "compete": "[[led?other processes and ]]the process's own[[native? native]] threads[[others? and other processes]] "
     "compete",
     "native_use": "{count:native thread} besides torch's use[[!several?s]] {cpus:.1f} CPUs",
@@ -315,12 +323,16 @@ TEXTS: Final = {
     "beside_own": "; this run's own threads and processes, besides {training}, use {own:.1f}"
     "[[; of these {holder} holds the GIL most]][[ in {place}]]{unknown}",
     # Processes that the run started, beside workers.
-    "children_library": "{count:process|processes} of {called}",
+    "children_library": "{count}[[rests? idle]] [[one?process]][[!one?processes]] of {called}"
+    "[[ ({resting} more idle)]]",
     "children_named": "[[one?process '{called}']][[!one?{count:process|processes} named '{called}']]",
     "children_command": "[[one?'{called}']][[!one?{count:process|processes} of '{called}']]",
     "children_at": "[[{calls}, called at ]]{place}",
     "children_use": "{who} use[[one?s]] {cpus:.1f} CPUs[[or_more? or more]][[, {share} of it in {at}]]",
-    "children_work": "{who} spend[[one?s]] {share} of [[one?its]][[!one?their]] work in {at}: {spent}",
+    "children_start": "{who} use[[one?s]] {seconds:.1f} s of CPU time, most of it as [[one?it starts]]"
+    "[[!one?they start]]",
+    "children_work": "{who} spend[[one?s]] {share} of [[one?its]][[!one?their]] work in {at}: {spent}"
+    "[[; {without} of what is CPU here is waiting for a free one]]",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",
     "room_threads": "torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them",

@@ -167,7 +167,7 @@ TEXTS: Final = {
     "uneven_descheduled": "something else used the CPUs then: a start-up, a preprocessing job",
     "uneven_throttled": "the quota was used up then",
     "uneven_python": "the loop's own code does more then",
-    "uneven_blocked_io": "the loop waited for a lock, a file or the network then",
+    "uneven_blocked_io": "the loop was blocked then: by another thread or process, a file or the network",
     "uneven_gpu_wait": "the GPU has more to do then (longer inputs, larger batches), or takes longer for the same (its "
     "clock)",
     "uneven_compute": "more work then (longer inputs or lists, larger batches), or the same on slower CPUs "

@@ -100,7 +100,7 @@ _FOR_OTHERS: Final = {
         "# make its consumer faster, or run several consumers",
         "a larger queue: it fills up again; a faster GPU: the consumer sets the pace",
     ),
-    "future": ("waits for a future", "{todo}", "a larger batch, a faster GPU: the pool sets the pace"),
+    "future": ("waits for a task's result", "{todo}", "a larger batch, a faster GPU: the pool sets the pace"),
     "pipe": ("waits for a pipe from another process", "{todo}", _OTHER_END),
     "full_pipe": (
         "waits for room in a pipe to another process",
@@ -191,9 +191,10 @@ _LOOKS: Final = {
 
 def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: {thread} waits") -> Message:
     look = f"[[timed?# if its timeout ends the wait: a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
+    call = "" if variant in _FOR_OTHERS else "[[ ({call})]]"  # "futex" says less than what it waits for
     return Message(
         title=f"{{thread}} {does}",
-        why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}[[ ({{call}})]]"
+        why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}{call}"
         "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
         evidence=(
             "!few?it is asleep {each} of each step's {step}, not waiting for the GIL",
@@ -280,17 +281,23 @@ TEXTS: Final = {
     "background_slow": "the background loader[[workers?'s {workers:worker}]] [[!workers?is]][[workers?are]] too slow",
     "background_no_room": "# make one sample of {dataset} cheaper: the background loader's workers have all CPUs",
     # More of those that make what it waits for.
-    "more_queue": "make the producer faster, or run several producers",
-    "more_future": "submit further ahead than one batch, and give the pool more workers",
-    "more_pipe": "send the next request before the step and receive after it, or run several such processes",
-    "more_if_free": "# [[make {work} cheaper, or ]]{more}[[threads?: threads if they wait, processes if they compute]]",
-    "more_if_known": "# [[make {work} cheaper, or ]]{more}: more of them help if they wait, or if CPUs are free, which "
-    "is not known",
-    "more_if_waiting": "# [[make {work} cheaper, or ]]{more}: more of them help only if they wait, as no CPU is free",
-    "computing": "{who} of this run compute meanwhile, on {used:.1f} of {room}: no CPU is free",
+    "more_queue": "run several producers, or make the producer faster",
+    "more_future": "give the pool more workers, and submit further ahead than one batch",
+    "more_pipe": "run several such processes, or send the next request before the step and receive after it",
+    "more_of_waiting": "# {more}\n# {work} mostly waits: more at a time need no more CPUs; or ask for less, in fewer "
+    "and larger requests",
+    "more_if_free": "# [[make {work} cheaper, or ]]{more}[[; {free:.1f} CPUs are free]]"
+    "[[threads?: threads if they wait, processes if they compute]]",
+    "more_if_known": "# [[make {work} cheaper, or ]]{more}: more of them help [[!computes?if they wait, or ]]if CPUs "
+    "are free, which is not known",
+    "more_if_waiting": "# [[make {work} cheaper, or ]]{more}: this helps if they wait; if they compute, all CPUs are "
+    "in use already",
+    "computing": "{who} of this run use {used:.1f} of {room} meanwhile, [[other programs {others:.1f}]]"
+    "[[!others?and no CPU is free]]",
     "make_cheaper": "[[libraries?# if its libraries start threads of their own: OPENBLAS_NUM_THREADS=1, "
     "OMP_NUM_THREADS=1, or threadpoolctl\n]]"
-    "# make [[{work}]][[!work?that work]] cheaper, or do it once, before {training}: no CPU is free for more of it",
+    "[[# stop the other programs, which use {others:.1f} CPUs\n]]"
+    "# make [[{work}]][[!work?that work]] cheaper, or do it once, before {training}",
     # Of DistributedDataParallel.
     "no_sync": "with model.no_sync(): ...  # accumulate gradients: [[at_times?over more batches than now]]"
     "[[!at_times?exchange them in every Nth step only]]",

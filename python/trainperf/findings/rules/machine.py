@@ -47,7 +47,7 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
         claim=Claim("descheduled", claims),
         params={
             **_room_of(wants, load),
-            **children.using_cpus(facts, load.children, led=whose == "children"),
+            **children.using_cpus(facts, led=whose == "children"),
             **found.params,
             "shared": Count(wants.threads) if shared else None,
             "led": found.led,
@@ -63,7 +63,7 @@ def descheduled(facts: Facts, limits: Limits) -> Outcome:
 
 def _where(facts: Facts, whose: cpus.Who, load: cpus.Load, holder: Holder | None) -> str:
     if whose == "children" or (whose == "both" and load.children > max(load.workers, load.ranks)):
-        return children.where(facts, children.leader(facts, load.children))
+        return children.where(facts, children.leader(facts))
     return facts.where(holder.spot) if holder is not None else ""
 
 
@@ -82,6 +82,9 @@ def _by(facts: Facts, whose: cpus.Who, wants: cpus.Demand, load: cpus.Load) -> _
     if whose == "own threads":
         return _own_threads(facts, wants, load)
     if whose == "children":
+        leads = children.leader(facts)
+        if leads is not None and leads.starts:
+            return _Found("children_start", {})
         few = 1 < wants.cpus <= wants.threads
         return _Found("children_and_threads" if few else "children", _fewer_threads(wants.cpus, load.children))
     if whose == "others":
@@ -262,7 +265,7 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
             "threads": Count(max(1, wants.threads)),
             "workers": Count(wants.workers) if wants.workers else None,
             "load": load.said,
-            **children.using_cpus(facts, load.children),
+            **children.using_cpus(facts),
         },
         affected=facts.affected(cause),
     )

@@ -36,6 +36,7 @@ from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.places import Beside
     from trainperf.runfile import Detail, Loader, Thread
 
 _MOST_TOLD = 3
@@ -396,10 +397,15 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
         affected=affected,
         sure=_sure(facts, sleep),
         saves=Saves(
-            share=sleep.spots[0].share if facts.second(sleep.spots) is not None else 1.0,
+            share=_saved(facts, sleep, helpers),
             finds_out=variant in _OF_RANKS or (variant == "collective" and not facts.standing),
         ),
     )
+
+
+def _saved(facts: Facts, sleep: Asleep, helpers: Sequence[children.Group]) -> float:
+    without = _without_cpu(facts, helpers) if sleep.kind in _PRODUCED else 0.0
+    return (sleep.spots[0].share if facts.second(sleep.spots) is not None else 1.0) * (without or 1.0)
 
 
 def _unreported(facts: Facts, claims: Mapping[Cell, int]) -> list[Detail]:
@@ -491,33 +497,52 @@ def _background(facts: Facts, feeders: Sequence[Loader], cost: int) -> Params:
 
 
 def _more_producers(facts: Facts, sleep: Asleep, helpers: Sequence[children.Group]) -> Params:
-    """More of them only where there are CPUs for them."""
-    wants, used, more = cpus.demand(facts), cpus.load(facts), Said(f"more_{sleep.kind}")
-    least, most = cpus.free(wants, used)
-    known = used.known and wants.cpus > 0
+    """More of those that compute only where there are CPUs for them."""
+    wants, used = cpus.demand(facts), cpus.load_in_steps(facts)
     one = helpers[0] if len(helpers) == 1 else None
     work = children.work_of(one)
-    made: Params = {"work": work} if work is not None else {}
+    of: Params = {"work": work} if work is not None else {}
+    more = {"more": Said(f"more_{sleep.kind}"), **of}
+    if one is not None and one.waits and work is not None:
+        return {"todo": Said("more_of_waiting", more)}
+    least, most = cpus.free(wants, used)
+    known, computes = used.known and wants.cpus > 0, one is not None and one.computes
     if known and least >= limit("free_cpus"):
-        return {"todo": Said("more_if_free", {"more": more, **made, "threads": sleep.kind != "pipe"})}
+        told = {"free": Number(least)} if computes else {"threads": sleep.kind != "pipe"}
+        return {"todo": Said("more_if_free", {**more, **told})}
     if not known or most >= limit("free_cpus"):
-        return {"todo": Said("more_if_known", {"more": more, **made})}
+        return {"todo": Said("more_if_known", {**more, "computes": computes})}
     quota = wants.room != wants.cpus
     room = Said("have_quota", {"cpus": wants.quota, "one": wants.quota == 1}) if quota else None
     params: Params = {"load": used.said, "room": room or Said("have_cpus", {"cpus": Count(wants.cpus)})}
     working, enough = [b for b in sleep.beside if b.works], limit("most_share") * wants.room
-    computes = one is not None and one.computes
     if max(used.threads + used.children, len(working)) < enough and not computes:
-        return {**params, "todo": Said("more_if_waiting", {"more": more, **made})}
+        return {**params, "todo": Said("more_if_waiting", more)}
+    return {**params, **_no_room(facts, used, working, helpers, of)}
+
+
+def _no_room(
+    facts: Facts, used: cpus.Load, working: Sequence[Beside], helpers: Sequence[children.Group], of: Params
+) -> Params:
+    """Those that it waits for compute, and no CPU is free."""
     parts = {"threads": used.threads, "child processes": used.children}
     own = {who: n for who, n in parts.items() if n >= limit("own_threads_cpus")} or {"threads": used.threads}
     libraries = "threads" in own and any(b.spot.leaf for b in working)
+    others: Params = {"others": Number(used.others)} if used.others >= limit("competing_cpus") else {}
+    stop = others if _without_cpu(facts, helpers) else {}
     return {
-        **params,
-        "computing": Said("computing", {"who": Names(own), "used": Number(sum(own.values()))}),
-        "todo": Said("make_cheaper", {"libraries": libraries, **made}),
+        "computing": Said("computing", {"who": Names(own), "used": Number(sum(own.values())), **others}),
+        "todo": Said("make_cheaper", {"libraries": libraries, **of, **stop}),
         "no_room": True,
     }
+
+
+def _without_cpu(facts: Facts, helpers: Sequence[children.Group]) -> float:
+    """Share of the wait in which other programs have the CPUs that the awaited processes would compute on; 0.0: little,
+    or not known."""
+    compete = len(helpers) == 1 and cpus.load_in_steps(facts).others >= limit("competing_cpus")
+    share = helpers[0].without_cpu if compete else 0.0
+    return share if share >= limit("warn_share") else 0.0
 
 
 # -- ranks that exchange gradients
