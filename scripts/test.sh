@@ -3,8 +3,8 @@
 # recorded runs, Python tests, native tests on the other CPythons.
 #
 #   scripts/test.sh           what `make test` runs
-#   scripts/test.sh --live    what it leaves out: the tests marked `live`, on other CPythons those marked `alone`, and
-#                             tests/native on other builds of .venv's version
+#   scripts/test.sh --live    what it leaves out: the tests marked `live`, on other CPythons those marked `alone` too,
+#                             and all of tests/native on other builds of .venv's version
 #
 # Goes on after a failure, and closes with what each part took. Tests marked `alone` judge measured time: nothing runs
 # beside them. All others share the machine, with a test for each core and one more.
@@ -103,7 +103,7 @@ else
   part "live tests that share the machine, $version" tests -m "live and not alone" "${shared[@]}" --durations=8 tests
   part "live tests that run alone" tests -m "live and alone" --durations=15 "${judging[@]}"
   # What the hook costs is timed on one CPython.
-  part "native tests that run alone, other CPythons" on other_versions 1 -m alone -k "not what_it_costs"
+  part "native tests, other CPythons" on other_versions 1 -m "alone or live" -k "not what_it_costs"
   part "native tests, other builds of $version" on same_version 1 -k "not what_it_costs"
 fi
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import trainperf
+import warm
 
 needs_lightning = pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")
 
@@ -15,15 +16,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], check=False, capture_output=True, text=True, timeout=100)
+    return warm.run(arguments)
 
 
 LIVE = pytest.mark.live  # `make test` judges recorded runs of these (tests/replay)
 
 
-@pytest.mark.parametrize(
-    "trouble", [pytest.param("files", marks=LIVE), pytest.param("metrics", marks=LIVE), "checkpoints"]
-)
+@LIVE
+@pytest.mark.parametrize("trouble", ["files", "metrics", "checkpoints"])
 def test_each_trouble_gets_its_verdict(trouble: str) -> None:
     done = run(str(EXAMPLES / "demo.py"), trouble)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,5 +64,5 @@ def test_the_founding_case_under_lightning(tmp_path: Path) -> None:
 
 
 def trainperf_show(folder: Path) -> str:
-    done = run("-m", "trainperf", "show", str(next((folder / "trainperf").glob("*.tpr"))))
-    return " ".join(done.stdout.split())
+    with trainperf.open(next((folder / "trainperf").glob("*.tpr"))) as shown:
+        return " ".join(shown.summary().split())

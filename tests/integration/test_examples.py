@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -27,9 +26,7 @@ TOLD = [
 def test_example(name: str, needs: str, told: list[str]) -> None:
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")], check=False, capture_output=True, text=True, timeout=100
-    )
+    done = warm.run([str(EXAMPLES / f"{name}.py")])
     assert done.returncode == 0, done.stderr
     if name == "plain_loop":  # on_flag, live
         lines = [line for line in done.stdout.splitlines() if line.startswith("step ")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import json
@@ -18,22 +19,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainperf.errors import TrainperfError
+from trainperf.prove import same_training, sandbox
+from trainperf.prove.changes import Change
+from trainperf.prove.trial import Asked, Command, Trials
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "prove"
 TRY = [sys.executable, "-m", "trainperf", "try"]
 LIVE = pytest.mark.live  # a dozen seconds each
 
 
+@contextlib.contextmanager
+def nothing_stays_in(made: Path) -> Iterator[Path]:
+    """Where the script lies, with a checkpoint of an earlier training; nothing of a trial may stay in it."""
+    made.mkdir(exist_ok=True)
+    (made / "train.py").write_text((PROGRAMS / "sleeping_loader.py").read_text())
+    (made / "last.pt").write_text("keep")
+    yield made
+    assert (made / "last.pt").read_text() == "keep"
+    assert {f.name for f in made.iterdir()} <= {"train.py", "last.pt", "fix.patch"}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where the script lies, with a checkpoint of an earlier training; nothing of a trial may stay in it."""
-    script = tmp_path / "work" / "train.py"
-    script.parent.mkdir()
-    script.write_text((PROGRAMS / "sleeping_loader.py").read_text())
-    (script.parent / "last.pt").write_text("keep")
-    yield script.parent
-    assert (script.parent / "last.pt").read_text() == "keep"
-    assert {f.name for f in script.parent.iterdir()} <= {"train.py", "last.pt", "fix.patch"}
+    with nothing_stays_in(tmp_path / "work") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Trials]]:
+    made = tmp_path_factory.mktemp("forked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        trials = Trials(Command("train.py")).__enter__()
+    yield made, trials
+    trials.__exit__(None, None, None)
+
+
+@pytest.fixture
+def trials(forked: tuple[Path, Trials], monkeypatch: pytest.MonkeyPatch) -> Iterator[Trials]:
+    """Of the script in the current folder, as the test has written it: what forks trials takes seconds to start."""
+    made, running = forked
+    monkeypatch.chdir(made)
+    with nothing_stays_in(made):
+        yield running
 
 
 def environment(tmp: Path) -> dict[str, str]:
@@ -82,26 +111,31 @@ def test_each_change_gets_its_verdict_and_the_proven_one_a_patch(folder: Path, t
     assert leftovers(tmp) == []
 
 
-def test_a_patch_is_applied_in_the_trial_alone(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainperf.prove import sandbox
-    from trainperf.prove.changes import Change
-    from trainperf.prove.trial import Asked, Command, Trials
-
+def test_a_patch_is_applied_in_the_trial_alone(trials: Trials, tmp_path: Path) -> None:
     if sandbox.why_not():
         pytest.skip(f"no overlay here: {sandbox.why_not()}")
-    monkeypatch.chdir(folder)
-    lines = (folder / "train.py").read_text().splitlines(keepends=True)
+    lines = Path("train.py").read_text().splitlines(keepends=True)
     edited = [line.replace("batch_size=8", "batch_size=4") for line in lines]
     (tmp_path / "my.diff").write_text("".join(difflib.unified_diff(lines, edited, "a/train.py", "b/train.py")))
     (tmp_path / "bad.diff").write_text("nothing")
-    with Trials(Command("train.py")) as trials:
-        trial = trials.run(Asked(Change(patch=str(tmp_path / "my.diff")), batches=5))
-        assert trial.finished and set(trial.record["epochs"][0]["samples"]) == {4}
-        bad = trials.run(Asked(Change(patch=str(tmp_path / "bad.diff")), batches=5))
-        assert bad.ended == "error" and bad.error.startswith("git apply: error: No valid patches")
-    assert (folder / "train.py").read_text() == "".join(lines)
+    trial = trials.run(Asked(Change(patch=str(tmp_path / "my.diff")), batches=5))
+    assert trial.finished and set(trial.record["epochs"][0]["samples"]) == {4}
+    bad = trials.run(Asked(Change(patch=str(tmp_path / "bad.diff")), batches=5))
+    assert bad.ended == "error" and bad.error.startswith("git apply: error: No valid patches")
+    assert Path("train.py").read_text() == "".join(lines)
 
 
+def test_another_script_is_another_training(trials: Trials, tmp_path: Path) -> None:
+    first, again = (trials.run(Asked(batches=5)) for _ in range(2))
+    for rate, kind in (("0.01", "same"), ("0.02", "other")):
+        (tmp_path / "other.py").write_text(Path("train.py").read_text().replace("lr=0.01", f"lr={rate}"))
+        trial = trials.run(Asked(Change(against=(str(tmp_path / "other.py"),)), first.loader, batches=5))
+        assert trial.finished, trial.error
+        found = same_training.compare([first.record, again.record], trial.record, "same")
+        assert found.kind == kind and found.reason.startswith("the loss of step 2 is ") == (kind == "other"), found
+
+
+@LIVE
 def test_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
     other = (folder / "train.py").read_text().replace("lr=0.01", "lr=0.02")
     (tmp_path / "other.py").write_text(other)
@@ -142,9 +176,6 @@ def test_the_end_of_the_process_that_forks_trials_is_one_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the midst of a trial, and before the next one."""
-    from trainperf.errors import TrainperfError
-    from trainperf.prove.trial import Asked, Command, Trials
-
     tmp = tmp_path / "tmp"
     for name, value in environment(tmp).items():
         monkeypatch.setenv(name, value)
@@ -195,52 +226,42 @@ def test_two_at_once_do_not_meet(folder: Path, tmp_path: Path) -> None:
         assert leftovers(tmp) == []
 
 
-def test_a_port_is_free_again_for_the_next_trial(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainperf.prove.changes import Change
-    from trainperf.prove.trial import Asked, Command, Trials
-
+def test_a_port_is_free_again_for_the_next_trial(trials: Trials) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = (
         f"import torch\ntorch.distributed.init_process_group('gloo', 'tcp://127.0.0.1:{port}', rank=0, world_size=1)\n"
     )
-    source = (folder / "train.py").read_text()
-    (folder / "train.py").write_text(source.replace("def main():\n", group + "\ndef main():\n"))
-    monkeypatch.chdir(folder)
-    with Trials(Command("train.py")) as trials:
-        first = trials.run(Asked(batches=5))
-        for workers in (1, 0, 1):  # which inherit it
-            trial = trials.run(Asked(Change.parse(f"num_workers={workers}"), first.loader, batches=5))
-            assert trial.ended == "steps", trial.error
+    source = Path("train.py").read_text()
+    Path("train.py").write_text(source.replace("def main():\n", group + "\ndef main():\n"))
+    first = trials.run(Asked(batches=5))
+    for workers in (1, 0, 1):  # which inherit it
+        trial = trials.run(Asked(Change.parse(f"num_workers={workers}"), first.loader, batches=5))
+        assert trial.ended == "steps", trial.error
 
 
-@pytest.mark.parametrize(
-    ("crash", "said"),
-    [
-        ("if get_worker_info(): os.abort()", "RuntimeError: DataLoader worker (pid"),
-        ("if get_worker_info(): os.kill(os.getppid(), 11)", "it was killed by SIGSEGV"),
-        ("if get_worker_info(): raise ValueError('not here')", "ValueError: not here (train.py:"),
-    ],
-)
 def test_a_script_that_crashes_under_a_change_says_how(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str, said: str
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And leaves nothing that the next trial would meet."""
-    from trainperf.prove.changes import Change
-    from trainperf.prove.trial import Asked, Command, Trials
-
     monkeypatch.chdir(folder)
-    source = (folder / "train.py").read_text().replace("time.sleep(0.001)", crash)
-    (folder / "train.py").write_text(f"import os\nfrom torch.utils.data import get_worker_info\n{source}")
+    source = (folder / "train.py").read_text()
     tmp = tmp_path / "tmp"
     for name, value in environment(tmp).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", None)
     with Trials(Command("train.py")) as trials:
-        first = trials.run(Asked(batches=5))
-        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5, timeout_s=60))
-        assert trial.ended == "error" and trial.error.startswith(said), trial.error
+        for crash, said in (
+            ("os.abort()", "RuntimeError: DataLoader worker (pid"),
+            ("os.kill(os.getppid(), 11)", "it was killed by SIGSEGV"),
+            ("raise ValueError('not here')", "ValueError: not here (train.py:"),
+        ):
+            crashes = source.replace("time.sleep(0.001)", f"if get_worker_info(): {crash}")
+            (folder / "train.py").write_text(f"import os\nfrom torch.utils.data import get_worker_info\n{crashes}")
+            first = trials.run(Asked(batches=5))
+            trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5, timeout_s=60))
+            assert trial.ended == "error" and trial.error.startswith(said), trial.error
         assert trials.run(Asked(batches=5)).ended == "steps"
     assert leftovers(tmp) == []
 
@@ -261,9 +282,6 @@ def test_a_script_that_ends_after_fewer_steps_than_before_is_one_line(folder: Pa
 
 def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New files in no sandbox, and the temporary ones of multiprocessing, which outlive a process that ends at once."""
-    from trainperf.prove.changes import Change
-    from trainperf.prove.trial import Asked, Command, Trials
-
     elsewhere, tmp = tmp_path / "elsewhere", tmp_path / ("tmp" * 20)  # too long for the sockets of workers
     (folder / "train.py").write_text(f"open({str(elsewhere)!r}, 'w').write('x')\n" + (folder / "train.py").read_text())
     tmp.mkdir()
@@ -322,9 +340,6 @@ def test_a_script_that_cannot_be_tried_is_one_line(folder: Path, tmp_path: Path,
 
 def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """In this process, with a system that allows no overlay."""
-    from trainperf.prove import sandbox
-    from trainperf.prove.trial import Asked, Command, Trials
-
     source = (folder / "train.py").read_text().replace("3200", "160")  # an epoch of 20 batches: it saves soon
     (folder / "train.py").write_text(
         source.replace("def main():\n", "def main():\n    open('log.txt', 'w').write('x')\n")
@@ -340,15 +355,11 @@ def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_
         assert trial.record["made"] == [str(made)] and not made.exists()
 
 
-def test_batches_that_take_no_time_and_a_loader_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_take_no_time_and_a_loader_alone(trials: Trials) -> None:
     """What the sweep's floor and --data-only are made of."""
-    from trainperf.prove.trial import Asked, Command, Trials
-
-    monkeypatch.chdir(folder)
-    (folder / "train.py").write_text((folder / "train.py").read_text().replace("3200", "160"))  # 20 batches an epoch
-    with Trials(Command("train.py")) as trials:
-        cached = trials.run(Asked(batches=45, cached=3))
-        read = trials.run(Asked(data_only=5.0))
+    Path("train.py").write_text(Path("train.py").read_text().replace("3200", "160"))  # 20 batches an epoch
+    cached = trials.run(Asked(batches=45, cached=3))
+    read = trials.run(Asked(data_only=5.0))
     first, second, *_ = cached.record["epochs"]
     assert (len(first["delivered"]), len(second["delivered"])) == (20, 20)  # as long as they are
     assert len(set(first["codes"][4:] + second["codes"])) == 3
@@ -361,9 +372,6 @@ def test_batches_that_take_no_time_and_a_loader_alone(folder: Path, monkeypatch:
 def test_a_file_elsewhere_makes_the_sandbox_larger(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainperf.prove import sandbox
-    from trainperf.prove.trial import Asked, Command, Trials
-
     if sandbox.why_not():
         pytest.skip(f"no overlay here: {sandbox.why_not()}")
     monkeypatch.chdir(folder)
@@ -382,8 +390,6 @@ def test_modules_of_the_current_folder_are_not_imported_before_the_script(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for `python elsewhere/train.py`, which does not look there either."""
-    from trainperf.prove.trial import Asked, Command, Trials
-
     here = tmp_path / "here"
     here.mkdir()
     (here / "random.py").write_text("raise ImportError('nobody asked for this one')")
@@ -393,18 +399,13 @@ def test_modules_of_the_current_folder_are_not_imported_before_the_script(
             assert trials.run(Asked(batches=5, fresh=fresh)).ended == "steps"
 
 
-def test_a_loader_that_is_made_for_each_epoch_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainperf.prove.changes import Change
-    from trainperf.prove.trial import Asked, Command, Trials
-
-    monkeypatch.chdir(folder)
-    source = (folder / "train.py").read_text().replace("3200", "160").replace("in loader:", "in make():")
-    (folder / "train.py").write_text(source.replace("loader = DataLoader(", "make = lambda: DataLoader("))
-    with Trials(Command("train.py")) as trials:
-        first = trials.run(Asked(batches=45))
-        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=45))
-        paired = {"now": 0, "other": 1, "alpha": 0.01, "seconds": 2.0}
-        turns = trials.run(Asked(Change(), first.loader, 12, turns={"policy": {"paired": paired}, "epochs": {}}))
+def test_a_loader_that_is_made_for_each_epoch_is_one(trials: Trials) -> None:
+    source = Path("train.py").read_text().replace("3200", "160").replace("in loader:", "in make():")
+    Path("train.py").write_text(source.replace("loader = DataLoader(", "make = lambda: DataLoader("))
+    first = trials.run(Asked(batches=45))
+    trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=45))
+    paired = {"now": 0, "other": 1, "alpha": 0.01, "seconds": 2.0}
+    turns = trials.run(Asked(Change(), first.loader, 12, turns={"policy": {"paired": paired}, "epochs": {}}))
     assert turns.ended == "steps" and turns.record["turns"]["pairs"], turns.error
     assert [len(e["delivered"]) for e in first.record["epochs"]] == [20, 20, 5]
     assert trial.ended == "steps" and trial.record["unproven"] == []

@@ -161,8 +161,9 @@ def test_a_forked_child_may_watch(python: tuple[str, Path]) -> None:
     assert play(python, "fork_watches_again")["status"] == 0
 
 
-def test_exits_with_daemon_threads_in_the_hook(python: tuple[str, Path]) -> None:
-    assert play(python, "exits")["failed"] == []
+@pytest.mark.parametrize("exits", ["exits", pytest.param("many_exits", marks=pytest.mark.live)])
+def test_exits_with_daemon_threads_in_the_hook(python: tuple[str, Path], exits: str) -> None:
+    assert play(python, exits)["failed"] == []
 
 
 def test_install_and_uninstall_under_contention(python: tuple[str, Path]) -> None:
