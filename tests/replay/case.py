@@ -35,6 +35,7 @@ from tests.programs import judge
 RUNS = Path(__file__).parent / "runs"
 TOLERANCE = 0.06  # of the share of the run's time
 MACHINES = {"descheduled", "cpu-oversubscription"}  # what others do to a run is no false alarm
+OWN_WORDS = {("tier", "probe"), ("tier", "tier"), ("counter", "name")}  # no machine's: "nvml" holds the name "vm"
 SHARE_STEP = 0.005  # changes of a share below this are no change
 
 
@@ -178,6 +179,8 @@ def strip(path: Path, replaced: Mapping[str, str]) -> None:
                 name for _, name, kind, *_ in database.execute(f"PRAGMA table_info('{table}')") if kind == "TEXT"
             ]
             for column in columns:
+                if (table, column) in OWN_WORDS:
+                    continue
                 for old, new in replaced.items():
                     database.execute(f"UPDATE '{table}' SET {column} = replace({column}, ?, ?)", (old, new))
         database.execute("PRAGMA journal_mode = DELETE")
