@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
 from trainperf.report import charts
 from trainperf.report.details import bins, distribution, flames, gil, trend
+from trainperf.report.details.host import host
 from trainperf.report.html import render
 from trainperf.report.model import build
 from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
@@ -304,3 +307,53 @@ def test_what_would_be_told_as_nothing_is_not_told(tmp_path: Path) -> None:
         with file.detail("sample", 400, phase="backward", state="native").open() as run:
             report, text = build(run), run.summary()
         assert len(charts.legend(report)) == rows and ("  gc " in text) == (rows == 3), text
+
+
+def levels(*cpus: Sequence[int]) -> dict[str, list[int]]:
+    """By CPU, its level at each reading: 0: it is not there; 1: idle; 15: busy all the time."""
+    words = [0] * len(cpus[0])
+    for number, of_cpu in enumerate(cpus):
+        words = [word | level << (4 * number) for word, level in zip(words, of_cpu, strict=True)]
+    return {"cpu_levels:0": [word - (1 << 64) if word >> 63 else word for word in words]}
+
+
+def cpus_of(path: Path, machine: dict[str, list[int]], **meta: str) -> Any:
+    file = RunFile(path, **meta).steps(100, compute=80)
+    file.host(len(machine["cpu_levels:0"]) - 1, process_cpus=1.0, machine=machine)
+    with file.open() as run:
+        found = host(run)
+    return found.lone, {s.name: s for s in found.series}
+
+
+def test_one_cpu_in_full_use_beside_idle_ones(tmp_path: Path) -> None:
+    told = levels(*[[1] * 9] * 3, [1, *[15] * 6, 8, 8], *[[2] * 9] * 11, [1] * 9)
+    lone, series = cpus_of(tmp_path / "a.tpr", told | {"irq_levels:0": levels(*[[1] * 9] * 16)["cpu_levels:0"]})
+    assert lone == (
+        "In 75% of the seconds one CPU (mostly CPU 3) was in full use, and the other 15 that this run may use were "
+        "nearly idle."
+    )
+    assert series["busiest CPU"].words.startswith("CPU 3,") and series["busiest CPU"].values[0] == 100
+    assert series["CPUs in full use"].top == 16 and max(series["CPUs in full use"].values) == 1
+    assert "interrupts" not in series
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        levels([15] * 9, [15] * 9),  # both work
+        levels([15] * 9, [9] * 9),  # the other one works half of the time
+        levels([8] * 9, [8] * 9),  # a thread that moves
+        levels([15] * 9, [0] * 9),  # there is no other
+        levels([15] * 4, [1] * 4),  # too few readings
+    ],
+)
+def test_no_lone_cpu(tmp_path: Path, told: dict[str, list[int]]) -> None:
+    assert cpus_of(tmp_path / "a.tpr", told | {"irq_levels:0": told["cpu_levels:0"]})[0] == ""
+
+
+def test_cpus_that_the_run_may_not_use_are_left_out(tmp_path: Path) -> None:
+    told = levels([15] * 9, [1] * 9, [15] * 9, [1] * 9)
+    told |= {"irq_levels:0": levels([1] * 9, [1] * 9, [1] * 9, [6] * 9)["cpu_levels:0"]}
+    lone, series = cpus_of(tmp_path / "a.tpr", told, cpu_room='[[0, 0, 0, "2-3", -1]]')
+    assert "(mostly CPU 2)" in lone and "the other one that this run may use was" in lone
+    assert series["interrupts"].words == "time that they take of CPU 3"

@@ -55,11 +55,44 @@ bool MachineProbe::Exists(const std::string& path) const { return access(path.c_
 
 void MachineProbe::Read(const std::vector<int32_t>& workers, std::vector<Counter>* counters) {
   counters->clear();
+  ReadCpus(counters);
   ReadDisks(counters);
   ReadNetworks(counters);
   for (const char* resource : {"cpu", "memory", "io"}) ReadPressure(resource, counters);
   ReadMemory(counters);
   ReadOwn(workers, counters);
+}
+
+void MachineProbe::ReadCpus(std::vector<Counter>* counters) {
+  constexpr size_t kBits = 4, kInEach = 64 / kBits;
+  const std::string text = Slurp((proc_ + "/stat").c_str());
+  std::vector<uint64_t> busy, interrupts;
+  const auto put = [&](std::vector<uint64_t>* words, size_t cpu, int64_t ticks, int64_t of) {
+    words->resize(std::max(words->size(), cpu / kInEach + 1));
+    const auto level = static_cast<uint64_t>(1 + (14 * ticks + of / 2) / of);
+    (*words)[cpu / kInEach] |= level << (kBits * (cpu % kInEach));
+  };
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, "cpu")) break;  // what comes then are interrupts, and long
+    // cpu0 user nice system idle iowait irq softirq steal
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    size_t cpu = 0;
+    if (fields.size() < 9 || !absl::SimpleAtoi(fields[0].substr(3), &cpu) || cpu >= kMaxCpus) continue;
+    const int64_t irq = Field(fields, 6) + Field(fields, 7), idle = Field(fields, 4) + Field(fields, 5);
+    const int64_t work = Field(fields, 1) + Field(fields, 2) + Field(fields, 3) + irq + Field(fields, 8);
+    const CpuTicks now{work, irq, work + idle};
+    const auto [last, is_new] = cpus_.try_emplace(cpu, now);
+    const CpuTicks was = std::exchange(last->second, now);
+    // Idle time may go back a little.
+    const int64_t of = std::max(now.all - was.all, now.busy - was.busy);
+    if (is_new || of <= 0 || now.busy < was.busy || now.interrupts < was.interrupts) continue;
+    put(&busy, cpu, now.busy - was.busy, of);
+    put(&interrupts, cpu, now.interrupts - was.interrupts, of);
+  }
+  for (size_t i = 0; i < busy.size(); ++i) {
+    counters->push_back({absl::StrCat("cpu_levels:", i * kInEach), static_cast<int64_t>(busy[i])});
+    counters->push_back({absl::StrCat("irq_levels:", i * kInEach), static_cast<int64_t>(interrupts[i])});
+  }
 }
 
 void MachineProbe::ReadDisks(std::vector<Counter>* counters) {

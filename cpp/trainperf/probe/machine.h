@@ -9,6 +9,9 @@
 //   psi_cpu_ns  psi_memory_ns  psi_io_ns                              some task of the machine stalled
 //   major_faults  swapped_in_bytes  swapped_out_bytes                 of the machine
 //   own_read_bytes  own_written_bytes                                 this process and its workers, of storage
+// And of the CPUs, sixteen in each, what they did since the reading before (no counters):
+//   cpu_levels:0   of CPU 0 the lowest four bits: 0: it is not there; 1: idle ... 15: busy all the time
+//   irq_levels:0                                                      likewise, with interrupts
 // One that cannot be read is left out. Used by one thread.
 
 #ifndef TRAINPERF_PROBE_MACHINE_H_
@@ -25,6 +28,7 @@ namespace trainperf {
 
 class MachineProbe {
  public:
+  static constexpr size_t kMaxCpus = 256;
   static constexpr size_t kMaxDevices = 16;  // of disks, and of networks: a reading is kept for each second
 
   // `proc`, `sys`: where they are mounted.
@@ -39,6 +43,11 @@ class MachineProbe {
     int64_t written_bytes;
   };
 
+  struct CpuTicks {
+    int64_t busy, interrupts, all;
+  };
+
+  void ReadCpus(std::vector<Counter>* counters);
   void ReadDisks(std::vector<Counter>* counters);
   void ReadNetworks(std::vector<Counter>* counters);
   void ReadPressure(const char* resource, std::vector<Counter>* counters) const;
@@ -48,6 +57,7 @@ class MachineProbe {
   bool Exists(const std::string& path) const;
 
   const std::string proc_, sys_;
+  std::map<size_t, CpuTicks> cpus_;      // as they were read last
   std::map<std::string, bool> is_disk_;  // by the name of a block device
   std::map<std::string, bool> is_card_;
   std::map<int32_t, Storage> workers_;  // as they were read last

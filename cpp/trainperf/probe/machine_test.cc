@@ -46,6 +46,29 @@ class MachineProbeTest : public testing::Test {
 
 TEST_F(MachineProbeTest, NothingWhereNothingCanBeRead) { EXPECT_THAT(Read(), IsEmpty()); }
 
+TEST_F(MachineProbeTest, HowBusyEachCpuWasSinceTheReadingBefore) {
+  // user nice system idle iowait irq softirq steal
+  Write("proc/stat",
+        "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\n"
+        "cpu17 0 0 50 50 0 0 0 0 0 0\nintr 1 2 3\n");
+  EXPECT_THAT(Read(), IsEmpty());
+  Write("proc/stat",
+        "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 190 10 0 0 0 0 0 0 0 0\ncpu1 0 0 0 190 10 0 0 0 0 0\n"
+        "cpu17 10 0 50 100 0 0 30 10 0 0\nintr 1 2 3\n");
+  EXPECT_THAT(Read(), ElementsAre(Pair("cpu_levels:0", 0x1f), Pair("cpu_levels:16", 0x80), Pair("irq_levels:0", 0x11),
+                                  Pair("irq_levels:16", 0x50)));
+}
+
+// Idle time that goes back, a CPU that went offline and counts anew.
+TEST_F(MachineProbeTest, ACpuThatDidNotTellIsNotThere) {
+  Write("proc/stat", "cpu0 100 0 0 100 0 0 0 0 0 0\ncpu1 100 0 0 100 0 0 0 0 0 0\n");
+  Read();
+  Write("proc/stat", "cpu0 150 0 0 90 0 0 0 0 0 0\ncpu1 1 0 0 99 0 0 0 0 0 0\n");
+  EXPECT_THAT(Read(), ElementsAre(Pair("cpu_levels:0", 0x0f), Pair("irq_levels:0", 0x01)));
+  Write("proc/stat", "cpu0 250 0 0 90 0 0 0 0 0 0\n");
+  EXPECT_THAT(Read(), ElementsAre(Pair("cpu_levels:0", 0x0f), Pair("irq_levels:0", 0x01)));
+}
+
 TEST_F(MachineProbeTest, DisksAndNotWhatLiesOnThem) {
   Write("proc/diskstats",
         " 259 0 nvme0n1 100 0 2000 5 50 0 4000 6 0 77 11\n"

@@ -180,6 +180,8 @@ def _host(run: Run, canvas: _Canvas) -> Iterator[Event]:
             wall = reading.at_ns - before.at_ns
             values["CPUs used by the process"] = {"value": (reading.process_cpu_ns - before.process_cpu_ns) / wall}
             for counter, so_far in run.machine.items():
+                if "_levels:" in counter:  # of sixteen CPUs
+                    continue
                 if counter.startswith("gpu_"):  # as it is, and no counter
                     values[counter.replace("_", " ")] = {"value": int(so_far[i])}
                     continue

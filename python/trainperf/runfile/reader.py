@@ -492,8 +492,8 @@ class RunReader:
     @cached_property
     def machine(self) -> Mapping[str, Int64Array]:
         """What the machine did so far, by counter, an entry for each reading of host: {"disk_read_bytes:sda": ...}.
-        Disks, networks, stalls (PSI), paging, and what this process and its workers read and wrote; "gpu_..." are no
-        counters, but as NVML had it then. Empty in files before version 8."""
+        Disks, networks, stalls (PSI), paging, and what this process and its workers read and wrote; "gpu_..." and
+        "..._levels" are no counters, but as it was then. Empty in files before version 8."""
         names = dict(self._database.rows("counter", "is"))
         at = np.array([reading.at_ns for reading in self.host], dtype=np.int64)
         changes: dict[str, list[tuple[int, int]]] = defaultdict(list)

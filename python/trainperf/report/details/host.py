@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trainperf.findings import cpus
 from trainperf.findings.gpu import HELD_BY
 
 if TYPE_CHECKING:
     from trainperf.run import Run
+    from trainperf.runfile.records import Float64Array
 
 
 # Counters of Run.machine: the name, what it is, its unit, and how much of the counter a second is 1 of that.
@@ -41,6 +44,10 @@ _GAUGES: Final = {
 }
 _TOPS: Final = {"gpu_sm_mhz": "gpu_sm_max_mhz", "gpu_power_mw": "gpu_power_limit_mw"}
 _HELD: Final = {"heat": "heat", "power_brake": "its power supply", "power_cap": "its power limit"}
+_FULL: Final = 0.9  # of a second: a CPU is in full use
+_IDLE: Final = 0.2  # the mean of all others: they are nearly idle
+_INTERRUPTS: Final = 0.1  # of a CPU's time: worth a row
+_FEWEST: Final = 5  # readings that say which CPUs work
 _SHOWN: Final = {"%": 1.0, "MB/s": 0.1, "/s": 1.0}  # in its highest second: less is noise
 
 
@@ -64,6 +71,7 @@ class Host:
     readings: int
     seconds: float
     series: tuple[Series, ...]
+    lone: str = ""  # that one CPU worked and the others did not, where it was so for half of the time or more
 
 
 def host(run: Run) -> Host:
@@ -77,10 +85,10 @@ def host(run: Run) -> Host:
         return [max(0, getattr(b, field) - getattr(a, field)) / (b.at_ns - a.at_ns) for a, b in pairs]
 
     process, busy, idle = rate("process_cpu_ns"), rate("machine_busy_ns"), rate("machine_idle_ns")
-    cpus = max((b + i for b, i in zip(busy, idle, strict=True)), default=0.0)
+    all_cpus = max((b + i for b, i in zip(busy, idle, strict=True)), default=0.0)
     series = [
-        _series("this process", "CPUs that it used, all threads", "CPUs", process, cpus),
-        _series("the machine", "CPUs in use by anybody", "CPUs", busy, cpus),
+        _series("this process", "CPUs that it used, all threads", "CPUs", process, all_cpus),
+        _series("the machine", "CPUs in use by anybody", "CPUs", busy, all_cpus),
         _series("memory", "resident, of this process", "GB", [r.rss_bytes / 1e9 for r in readings]),
         _series("threads", "of this process", "", [float(r.threads) for r in readings]),
         _series(
@@ -91,7 +99,56 @@ def host(run: Run) -> Host:
         throttled = [1000 * r for r in rate("throttled_ns")]
         if any(throttled):
             series.append(_series("throttled", "by the container's CPU quota", "ms/s", throttled))
-    return Host(len(readings), seconds, (*series, *_machine(run), *_gpus(run)))
+    lone, each = _cpus(run)
+    return Host(len(readings), seconds, (*series, *each, *_machine(run), *_gpus(run)), lone)
+
+
+def _levels(run: Run, kind: str, usable: frozenset[int]) -> tuple[list[int], Float64Array]:
+    """Numbers of the CPUs, and of each at each reading but the first, its share of the second before: 0 to 1."""
+    words = {key: values for key, values in run.machine.items() if key.startswith(f"{kind}_levels:")}
+    numbers, shares = [], []
+    for key, values in words.items():
+        for i in range(16):
+            number = int(key.partition(":")[2]) + i
+            levels = (values.astype(np.uint64)[1:] >> np.uint64(4 * i)) & np.uint64(15)
+            if levels.all() and len(levels) and (not usable or number in usable):  # 0: it was not there
+                numbers.append(number)
+                shares.append((levels - 1.0) / 14)
+    return numbers, np.array(shares, dtype=np.float64)
+
+
+def _cpus(run: Run) -> tuple[str, list[Series]]:
+    """Of the CPUs that the run may use, where there are several."""
+    room = cpus.in_force(run)
+    usable = room.cpus if room is not None else frozenset[int]()
+    numbers, busy = _levels(run, "cpu", usable)
+    if len(numbers) < 2:
+        return "", []
+    means, full = busy.mean(axis=1), busy >= _FULL
+    busiest = int(means.argmax())
+    series = [
+        _series("busiest CPU", f"CPU {numbers[busiest]}, in use by anybody", "%", (100 * busy[busiest]).tolist(), 100),
+        _series(
+            "CPUs in full use", f"of {len(numbers)} that this run may use", "", full.sum(axis=0).tolist(), len(numbers)
+        ),
+    ]
+    numbers, interrupts = _levels(run, "irq", usable)
+    most = int(interrupts.mean(axis=1).argmax())
+    if interrupts[most].mean() >= _INTERRUPTS:
+        words = f"time that they take of CPU {numbers[most]}"
+        series.append(_series("interrupts", words, "%", (100 * interrupts[most]).tolist(), 100))
+    others = (busy.sum(axis=0) - busy.max(axis=0)) / (len(numbers) - 1)
+    lone = (full.sum(axis=0) == 1) & (others <= _IDLE)
+    if len(lone) < _FEWEST or lone.mean() < 0.5:
+        return "", series
+    which = Counter(busy[:, lone].argmax(axis=0).tolist()).most_common(1)[0][0]
+    rest = "the other one" if len(numbers) == 2 else f"the other {len(numbers) - 1}"
+    were = "was" if len(numbers) == 2 else "were"
+    return (
+        f"In {lone.mean():.0%} of the seconds one CPU (mostly CPU {numbers[which]}) was in full use, and {rest} that "
+        f"this run may use {were} nearly idle.",
+        series,
+    )
 
 
 def _machine(run: Run) -> Iterator[Series]:
