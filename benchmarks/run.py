@@ -26,7 +26,7 @@ from benchmarks.harness import Figure  # noqa: E402  # the line above makes it i
 BENCHMARKS = (
     *("imports", "marks", "gil_accuracy", "gil_fight", "step_overhead", "traceml", "lightning_overhead"),
     "huggingface_overhead",
-    *("report_size", "trace_reader", "native"),
+    *("child_shares", "report_size", "trace_reader", "native"),
 )
 PEERS = ("gilknocker==0.4.2", "traceml-ai==0.5.0", "HolisticTraceAnalysis==0.5.0")
 

@@ -28,7 +28,7 @@ class LineRow:
 class GroupRow:
     name: str  # "multiprocessing.Pool", "decoder", "ffmpeg"
     count: int
-    cpus: float  # over the whole watch
+    cpus: float  # while there were any
     or_more: bool  # they are too brief for all of it to be known
     idle: float | None  # share of the samples in which they waited for work; None: too few, or none of Python
     lines: tuple[LineRow, ...]
