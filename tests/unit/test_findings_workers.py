@@ -273,7 +273,7 @@ def test_batches_that_are_made_as_fast_as_delivered_need_no_workers(make: Make, 
     for pid in (71, 72):
         file.worker(1, pid, cpu_share=0.2, seconds=seconds, states={"S": 9})
     f = next(f for f in said(file).findings if f.id == "TP105")
-    assert ("num_workers=0)  # faster, unless making a batch also waits: it takes a worker 1.0 ms" in f.fix) == faster
+    assert ("num_workers=0)  # making a batch takes a worker 1.0 ms" in f.fix) == faster
 
 
 @pytest.mark.parametrize(("delivery", "told"), [(1.8, True), (1.0, False)])

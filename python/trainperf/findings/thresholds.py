@@ -324,7 +324,7 @@ _TABLE = (
         "when the device waits for so many of its launches, the host's launching is slow, however long each takes",
         "the half: most kernels"),
     Threshold("tiny_share", 0.5, "share of the kernels",
-        "so many tiny kernels (under 10 us, or shorter than their launch) are mentioned",
+        "so many tiny kernels (under 10 us, or shorter than the launch itself) are mentioned",
         "the half: what a median kernel is"),
     Threshold("few_kernels", 3, "kernels",
         "this many kernels are few",

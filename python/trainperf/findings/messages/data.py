@@ -235,8 +235,7 @@ _OF_WORKERS: Final = {
     ),
     "one_worker": _TOO_SLOW.but(
         title="one DataLoader worker is slower than the others",
-        why="{own} of {of} batches wait for the worker with id {worker}, of {workers} workers of {name}: the others "
-        "are ahead",
+        why="{own} of {of} batches wait for the worker with id {worker} ({name} has {workers}): the others are ahead",
         fix=f"{_FILTER}[[{{any_order}}\n]]# look for what is slow in [[stream?its shard of {{name}}: the samples, the "
         "file or disk]][[!stream?it: it makes every {workers}th batch, without shuffling always of the same samples]]",
         will_not_help="pin_memory, or a larger prefetch_factor: the others are ahead already",
@@ -271,8 +270,8 @@ _UNPACKING: Final = Message(
         "{count:fetch|fetches} found a batch ready and took {each} each[[, not counting the {late} that busy workers "
         "add]]: deserialization, not starvation",
     ),
-    fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # faster, unless "
-    "making a batch also waits: it takes a worker {making} of CPU]]",
+    fix="# larger batches, or fewer and larger tensors per batch[[\nDataLoader(..., num_workers=0)  # making a "
+    "batch takes a worker {making} of CPU: faster, unless it also waits]]",
     will_not_help="more workers: batches are ready already",
 )
 
@@ -407,7 +406,7 @@ MESSAGES: Final[Messages] = {
                 line.replace("in the first step, before its own,", "in {steps:step}") for line in _DROPPED.evidence
             ),
             fix="# if they are filtered out: filter indices in the sampler, or precompute the indices to keep, once\n"
-            "# if this is validation: call model.eval() first, so that it counts as such",
+            "# if this is validation: call model.eval() first, so that it counts as validation",
         ),
     },
 }

@@ -10,7 +10,7 @@ from trainperf.findings.text import Doubts, Message, Messages
 
 _SIZES: Final = (
     "{kernels:,.0f} kernels a step of {kernel_us:.0f} us on average; "
-    "{tiny} are tiny (under 10 us, or shorter than their launch)"
+    "{tiny} are tiny (under 10 us, or shorter than the launch itself)"
 )
 _WARM_UP: Final = "early? the run's second half has little of it: a warm-up"
 
@@ -55,7 +55,7 @@ _STARVED: Final = Message(
         "a step's first kernel starts {first_kernel} after the step does",
         "{cpus:CPU} usable",
     ),
-    fix="[[full?# {have} workers share {cpus:CPU}: make samples cheaper (Dataset.__getitem__), or add CPUs]]"
+    fix="[[full?# the {have} workers already share {cpus:CPU}: make samples cheaper (Dataset.__getitem__), or add CPUs]]"
     "[[!full?DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)]]"
     "[[waiting?  # more than CPUs: workers mostly wait for I/O]]",
     will_not_help="a faster GPU, mixed precision, torch.compile: {gpu} is idle",
@@ -64,7 +64,7 @@ _SYNC: Final = Message(
     title="host-device sync drains the queue of {gpu}",
     why="[[{place} waits until {gpu} is done]][[unplaced?{thread} waits until {gpu} is done, {often} a step]]",
     evidence=(
-        "{gpu} was idle {each} a step after the host had waited for it: nothing new was launched meanwhile",
+        "{gpu} was idle {each} a step after synchronizations: a host that waits launches nothing new",
         "{syncs:synchronization} in {steps} steps, {rate} a step",
         "{small} copies of 16 bytes or less to the host, {small_rate} a step: scalars, from .item(), "
         "float(tensor), `if tensor` or nonzero()",
@@ -73,7 +73,7 @@ _SYNC: Final = Message(
     fix="# wait later, or not at all:\n"
     "copy = tensor.to('cpu', non_blocking=True); copied = torch.cuda.Event(); copied.record()\n"
     "copied.synchronize()  # a step later, before you read copy",
-    will_not_help="a faster GPU: it would wait longer for the host",
+    will_not_help="a faster GPU: it would be idle for longer",
 )
 _LAUNCH: Final = Message(
     title="{gpu} waits for the host to launch its kernels",
@@ -133,7 +133,7 @@ _EXPOSED: Final = Message(
     ),
     fix="# sync less often (no_sync() during accumulation), or in other bucket sizes:\n"
     "DistributedDataParallel(model, bucket_cap_mb=50, gradient_as_bucket_view=True)",
-    will_not_help="a faster GPU: it would wait longer",
+    will_not_help="a faster GPU: it would be idle for longer",
 )
 _TUNING: Final = Message(
     title="{by} keeps autotuning kernels",
@@ -209,7 +209,7 @@ MESSAGES: Final[Messages] = {
         "unread": Message(
             title="{gpu} waits for another thread, which holds the GIL",
             why="another thread holds the GIL, so no thread launches work",
-            evidence=("{gpu} waited {each} a step for the GIL's holder",),
+            evidence=("{gpu} was idle {each} a step while {thread} waited for the GIL",),
             fix="# find the thread, and run its work in a process (threads share one GIL):\npy-spy top --gil --pid PID",
             will_not_help=waits.WILL_NOT_HELP,
         ),

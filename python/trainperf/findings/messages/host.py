@@ -10,7 +10,7 @@ from trainperf.findings.text import Doubt, Doubts, Message, Messages
 # -- frameworks' Python, the optimizer, models, debug modes
 
 _FRAMEWORK: Final = Message(
-    title="Python overhead in PyTorch or its framework is much of the step",
+    title="Python overhead in PyTorch or the training framework is much of the step",
     why="modules[[!inference?, optimizer]] and training framework run Python between operations[[, mostly in {place}]]",
     evidence=(
         "{each} of each step ({samples:sample})",
@@ -50,7 +50,7 @@ _ANOMALY: Final = Message(
     title="autograd anomaly detection is on (lower bound: NaN checks are not counted)",
     why="autograd stores the Python stack of every operation, and checks every gradient for NaN",
     evidence=(
-        "at least {each}/step formats Python stacks ({samples:sample})",
+        "formatting Python stacks takes at least {each} a step ({samples:sample})",
         "it was on for {percent}% of the time",
         "its NaN checks in backward also cost time, which this number excludes",
         "{modes.said}",

@@ -283,8 +283,7 @@ MESSAGES: Final[Messages] = {
                 "capped at this thread's total system (kernel) time, {kernel}",
                 "private memory shrank by {returned} within a second (median of {seconds:second}, several "
                 "readings in each)",
-                "excludes returning the pages, and cache lines that zeroing evicts; in trials the fix saved 50% to "
-                "160% of it",
+                "an estimate: returning the pages, and cache lines that zeroing evicts, are not counted",
             ),
             fix="{command}  # glibc's malloc reads them as Python starts",
             will_not_help="MALLOC_TRIM_THRESHOLD_ alone: more tensors are then mmapped anew each time; stock "

@@ -46,7 +46,7 @@ _GROWS: Final = Message(
     title="{phase} grows by {rise_ms:.2g} ms a step: something is added at each step",
     why="each step adds to a list, table or buffer that {phase} goes through",
     evidence=(
-        "{phases.name}: {phases.first} a step at first, {phases.last} at the end; means by third: "
+        "{phases.name}: {phases.first} a step at first, {phases.last} at the end; means of the run's thirds: "
         "{phases.thirds}[[phases.bends?; growth accelerates]]",
         "the rest of the step, {rest}, does not grow",
         "at the first steps' pace the run would take {excess} less ({excess_share})",

@@ -233,7 +233,7 @@ MESSAGES: Final[Messages] = {
             why=f"[[{{stretch}}]][[!stretch?the model]] runs in eval mode {_TAKES}",
             evidence=(_VALIDATION.evidence[0].replace(":validation", ":time"), *_VALIDATION.evidence[1:]),
             fix="[[# speed up {own_function}\n]]"
-            "[[every_step?# if it makes training data: collect less; if it validates: every N steps]]"
+            "[[every_step?# if it makes training data: collect fewer samples; if it validates: every N steps]]"
             "[[!every_step?# if it validates: half as often (now {now}); if it makes training "
             "data (a rollout): run several environments in one batch]]",
         ),

@@ -49,11 +49,11 @@ _STOPS: Final = Message(
     evidence=(
         "{thread} is stopped for {each} of each step's {step}",
         "{pauses:pause} of {pause} on average",
-        "{stoppers.name} caused {stoppers.share} of it[[, {stoppers.at}]]",
+        "{stoppers.name} caused {stoppers.share} of that time[[, {stoppers.at}]]",
     ),
     fix=f"{_COLLECT_RARELY}[[\n# gc.disable() stops only automatic collections: if {{stopper}} calls gc.collect(), "
     "remove that call]]",
-    will_not_help="more threads: each must be stopped before a pause begins",
+    will_not_help="more threads: every pause stops all of them",
 )
 _LOCK: Final = Message(
     title="{thread} waits for the per-object lock of a shared object",
