@@ -30,6 +30,7 @@ def test_a_script_is_run_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trainperf.prove.trial.Zygote", pytest.fail)  # no trial follows that it would fork
     Path("train.py").write_text(SCRIPT)
     assert main(["check", "--json", "--", "python", "train.py", "0.1"]) == 0
     document = json.loads(capsys.readouterr().out)

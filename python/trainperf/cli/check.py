@@ -44,7 +44,7 @@ examples:
         if is_script(args.words):
             args.script = args.words
             with trial_options.proving(self.name, args, parser) as prover:
-                file = prover.watch().trial.run_file
+                file = prover.watch(more=False).trial.run_file
                 return _of_file(file, as_json=args.json, named=args.words)
         if len(args.words) != 1:
             parser.error("give one RUN, or a script after --: trainperf check -- python train.py")

@@ -97,13 +97,14 @@ class Prover:
         """Of the budget."""
         return self.began + self.budget_s - time.monotonic()
 
-    def watch(self, seconds: float = _WATCH_S, *, turns: Mapping[str, Any] | None = None) -> First:
+    def watch(self, seconds: float = _WATCH_S, *, turns: Mapping[str, Any] | None = None, more: bool = True) -> First:
         """Runs the script as it is. Raises TrainperfError where it cannot be tried.
 
-        `turns`: what follows in the same process, as of Asked.
+        `turns`: what follows in the same process, as of Asked. `more`: other trials follow; what forks them starts now.
         """
         self.say("watching the script first")
-        self.trials.warm()
+        if more:
+            self.trials.warm()
         trial = self.trials.run(Asked(seconds=seconds, timeout_s=self.budget_s / 2, turns=turns, fresh=True))
         if trial.ended == "overwrite":
             raise TrainperfError(
