@@ -91,9 +91,13 @@ version=$(python -V)
 # To import all takes a while.
 mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | grep -v '^tests/gpu/' | sort)
 if [ $live = no ]; then
+  # Each process of pytest imports all tests: the first compiles them, and what they import, for the others.
+  python -m pytest -q --collect-only tests >/dev/null 2>&1 &
+  compiling=$!
   part "C++ tests" ctest --preset release -j "$cores"
   # Recorded runs are judged alike each time: no second try.
   part "recorded runs, judged again" python -m pytest -q --color=no -n "$cores" tests/replay
+  wait "$compiling" || true  # what cannot be collected is told below
   # In the order of the folders: the quick ones come last, and all processes end at once.
   part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
     --ignore=tests/replay tests

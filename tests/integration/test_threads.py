@@ -94,7 +94,7 @@ def test_a_native_thread_is_one_thread(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         hog = threading.Thread(target=native, name="sorter")
         hog.start()
-        train(200)
+        train(100)
         stop.set()
         hog.join()
 
@@ -196,7 +196,7 @@ def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         thread = threading.Thread(target=hog, name="hog")
         thread.start()
-        train(400)
+        train(100)
         stop.set()
         thread.join()
 
@@ -292,7 +292,7 @@ def test_a_flush_waits_for_a_sampler_that_is_kept_off_the_cpus(tmp_path: Path) -
 def test_a_loop_that_waits_is_looked_at_until_it_is_met_on_the_cpu(tmp_path: Path) -> None:
     # Else what it does there is unknown: no sample has told Python from compute. What comes before the loop, here a
     # sleep, is none of it, and must not use up the first looks.
-    for name in "abcde":
+    for name in "ab":
         with trainperf.watch(tmp_path / f"{name}.tpr", verbose=False) as run:
             time.sleep(0.4)
             task = Task()
