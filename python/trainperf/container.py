@@ -13,10 +13,10 @@ _UNLIMITED = 1 << 60  # version 1 writes some huge number for "no limit"
 def cpu_quota(*, root: str = _ROOT, process: str = "/proc/self/cgroup") -> float | None:
     """CPUs' worth of time that the quota allows, such as 1.5; None: no quota, or none that can be read."""
     quotas = []
-    for folder in _folders("cpu", root, process):
-        text = _read(f"{folder}/cpu.max").split()  # version 2: "150000 100000" or "max 100000"
+    for folder in folders("cpu", root, process):
+        text = read(f"{folder}/cpu.max").split()  # version 2: "150000 100000" or "max 100000"
         if not text:
-            text = [_read(f"{folder}/cpu.cfs_quota_us").strip(), _read(f"{folder}/cpu.cfs_period_us").strip()]
+            text = [read(f"{folder}/cpu.cfs_quota_us").strip(), read(f"{folder}/cpu.cfs_period_us").strip()]
         try:
             quota, period = int(text[0]), int(text[1])
         except (ValueError, IndexError):
@@ -29,8 +29,8 @@ def cpu_quota(*, root: str = _ROOT, process: str = "/proc/self/cgroup") -> float
 def memory_limit(*, root: str = _ROOT, process: str = "/proc/self/cgroup") -> int | None:
     """Bytes that the process may have: its container's limit, or the machine's memory; None: not known."""
     limits = []
-    for folder in _folders("memory", root, process):
-        text = _read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes")
+    for folder in folders("memory", root, process):
+        text = read(f"{folder}/memory.max") or read(f"{folder}/memory.limit_in_bytes")
         if text.strip().isdigit() and int(text) < _UNLIMITED:
             limits.append(int(text))
     with contextlib.suppress(ValueError, OSError):
@@ -38,9 +38,9 @@ def memory_limit(*, root: str = _ROOT, process: str = "/proc/self/cgroup") -> in
     return min(limits, default=None)
 
 
-def _folders(controller: str, root: str, process: str) -> Iterator[str]:
+def folders(controller: str, root: str, process: str) -> Iterator[str]:
     """The controller's folders of this process, and those above: each of them may hold a limit."""
-    for line in _read(process).splitlines():
+    for line in read(process).splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if number == "0" and not names:
@@ -56,7 +56,7 @@ def _folders(controller: str, root: str, process: str) -> Iterator[str]:
         yield base
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from trainperf.numa import placement
+
 # Variables by which a library uses fewer of the CPU's instructions than it could, and those that make torch print.
 _INSTRUCTIONS: Final = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 _LOGS: Final = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG")
@@ -58,6 +60,8 @@ def _of_system() -> Mapping[str, Any]:
         import resource
 
         found["descriptors"] = [len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]
+    with contextlib.suppress(OSError):
+        found["numa"] = placement()
     with contextlib.suppress(OSError):  # a virtual machine has none
         found["governor"] = [_line(f"{_CPUFREQ}governor"), _line(f"{_CPUFREQ}driver")]
     return found

@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "trainperf/base/proc_text.h"
 #include "trainperf/probe/cuda/symbol.h"
 
 namespace trainperf {
@@ -85,7 +88,7 @@ int CudaDriver::Attribute(int attribute, int device) const {
   return value;
 }
 
-std::string CudaDriver::DescribeDevice(uint32_t ordinal) const {
+std::string CudaDriver::DescribeDevice(uint32_t ordinal, const std::string& sys) const {
   std::string json = absl::StrCat("{\"name\": \"", Escaped(DeviceName(ordinal)), "\"");
   int device = 0;
   if (device_get_ != nullptr && device_get_(&device, static_cast<int>(ordinal)) == 0) {
@@ -97,6 +100,13 @@ std::string CudaDriver::DescribeDevice(uint32_t ordinal) const {
     if (device_total_mem_ != nullptr && device_total_mem_(&bytes, device) == 0) {
       absl::StrAppend(&json, ", \"memory_bytes\": ", bytes);
     }
+  }
+  int node = -1;  // "-1" of a machine with one
+  const std::string bus_id = absl::AsciiStrToLower(PciBusId(ordinal));
+  if (absl::SimpleAtoi(absl::StripAsciiWhitespace(Slurp((sys + "/bus/pci/devices/" + bus_id + "/numa_node").c_str())),
+                       &node) &&
+      node >= 0) {
+    absl::StrAppend(&json, ", \"numa_node\": ", node);
   }
   int version = 0;
   if (driver_get_version_ != nullptr && driver_get_version_(&version) == 0) {

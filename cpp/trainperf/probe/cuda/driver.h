@@ -29,8 +29,9 @@ class CudaDriver {
   std::string PciBusId(uint32_t device) const;
   // "NVIDIA H100 80GB HBM3"; "" when it is not known.
   std::string DeviceName(uint32_t device) const;
-  // JSON: {"name": ..., "compute": "9.0", "multiprocessors": 132, "memory_bytes": ..., "driver": "13.0"}.
-  std::string DescribeDevice(uint32_t device) const;
+  // JSON: {"name": ..., "compute": "9.0", "multiprocessors": 132, "memory_bytes": ..., "driver": "13.0",
+  // "numa_node": 1}. `sys`: where that is mounted.
+  std::string DescribeDevice(uint32_t device, const std::string& sys = "/sys") const;
 
  private:
   static absl::StatusOr<CudaDriver> Open(int flags);

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from trainperf.findings import cpus
 from trainperf.findings.gpu import HELD_BY
+from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.run import Run
@@ -71,6 +72,7 @@ class Host:
     readings: int
     seconds: float
     series: tuple[Series, ...]
+    numa: str = ""  # where CPUs, memory and GPUs are; of a machine with several nodes
     lone: str = ""  # that one CPU worked and the others did not, where it was so for half of the time or more
 
 
@@ -79,7 +81,7 @@ def host(run: Run) -> Host:
     pairs = [(a, b) for a, b in pairwise(readings) if b.at_ns > a.at_ns]
     seconds = (readings[-1].at_ns - readings[0].at_ns) / 1e9 if readings else 0.0
     if not pairs:
-        return Host(len(readings), seconds, ())
+        return Host(len(readings), seconds, (), _numa(run))
 
     def rate(field: str) -> list[float]:
         return [max(0, getattr(b, field) - getattr(a, field)) / (b.at_ns - a.at_ns) for a, b in pairs]
@@ -100,7 +102,32 @@ def host(run: Run) -> Host:
         if any(throttled):
             series.append(_series("throttled", "by the container's CPU quota", "ms/s", throttled))
     lone, each = _cpus(run)
-    return Host(len(readings), seconds, (*series, *each, *_machine(run), *_gpus(run)), lone)
+    return Host(len(readings), seconds, (*series, *each, *_machine(run), *_gpus(run)), _numa(run), lone)
+
+
+def _numa(run: Run) -> str:
+    told: Any = described(run.meta, "process_settings").get("numa")
+    cpus_of, memory = (_by_node(told, what) for what in ("cpus", "memory"))
+    if not cpus_of:
+        return ""
+    nodes = len(told["cpus"])
+    parts = [f"{nodes} NUMA nodes; CPUs of " + ", ".join(f"node {node} ({n})" for node, n in cpus_of.items())]
+    if whole := sum(memory.values()):
+        shares = {node: held / whole for node, held in memory.items() if held / whole >= 0.01}
+        parts.append(
+            "memory of its cgroup " + ", ".join(f"{share:.0%} on node {node}" for node, share in shares.items())
+        )
+    for device in run.devices:
+        if (at := device.description.get("numa_node")) is not None:
+            far = ", of whose CPUs this run may use none: its copies go through another node"
+            parts.append(f"GPU {device.id} on node {at}{'' if str(at) in cpus_of else far}")
+    return "; ".join(parts)
+
+
+def _by_node(told: Any, what: str) -> dict[str, int]:
+    """Those with any."""
+    found = told.get(what) if isinstance(told, dict) else None
+    return {node: n for node, of in found.items() if (n := count(of))} if isinstance(found, dict) else {}
 
 
 def _levels(run: Run, kind: str, usable: frozenset[int]) -> tuple[list[int], Float64Array]:
