@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "trainperf/base/clock.h"
 #include "trainperf/probe/child_tree.h"
@@ -85,14 +86,17 @@ void ChildProcesses::See(int32_t pid, int64_t now_ns, const ProcessFacts& facts)
 }
 
 void ChildProcesses::Record(int32_t pid, Child* child, RunWriter* writer) {
+  // Between fork and exec it still is what started it.
+  if (!child->ended && (child->command.empty() || child->tries < kMostStackTries)) {
+    child->command = ReadProcessCommand(pid);
+  }
+  // Of multiprocessing's own, which imports and then waits to the end: looks at it would be as many as at one that
+  // works.
+  if (child->id == 0 && absl::EndsWith(child->command, " multiprocessing.resource_tracker")) return;
   if (child->id == 0) {
     // A program that is started anew in each step leaves room for those that have names.
     if (recorded_ >= (child->name.empty() ? kMostRecorded / 2 : kMostRecorded)) return;
     child->id = ++recorded_;
-  }
-  // Between fork and exec it still is what started it.
-  if (!child->ended && (child->command.empty() || child->tries < kMostStackTries)) {
-    child->command = ReadProcessCommand(pid);
   }
   writer->SetChild({child->id, pid, child->first_ns, child->last_ns, child->last_cpu_ns - child->first_cpu_ns,
                     child->name, child->command});

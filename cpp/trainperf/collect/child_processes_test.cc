@@ -101,6 +101,24 @@ TEST_F(ChildProcessesTest, ThatWereThereBeforeCountFromTheFirstLook) {
   EXPECT_THAT(Children("cpu_ns >= 500000000 AND cpu_ns < 900000000"), ElementsAre("1"));
 }
 
+TEST_F(ChildProcessesTest, AreNotMultiprocessingsTracker) {
+  const pid_t tracker = fork();
+  if (tracker == 0) {
+    // A shell, by its arguments a Python: it complains of the first command and goes on with the second.
+    close(STDERR_FILENO);
+    execl("/bin/sh", "python3", "-c", "from multiprocessing.resource_tracker import main; while :; do :; done",
+          nullptr);
+    _exit(1);
+  }
+  Read();
+  while (ReadProcess(tracker).cpu_ns < 600 * kMs) usleep(1000);
+  Read();
+  Read();
+  kill(tracker, SIGKILL);
+  waitpid(tracker, nullptr, 0);
+  EXPECT_THAT(Children("command"), IsEmpty());
+}
+
 TEST_F(ChildProcessesTest, ThatEndedUsedCpuTimeToTheEnd) {
   Read();
   const Forked ended(true);
