@@ -50,8 +50,8 @@ def train(weight):
 def pools(path, method):
     weight = torch.ones(2, requires_grad=True)
     with multiprocessing.get_context(method).Pool(2) as pool, trainperf.watch(path, verbose=False):
+        pool.map(augment, range(2))  # they start, which may take as long as all that is measured
         begin, spent, whole = time.monotonic(), [0.0, 0.0], {}
-        pool.map(augment, range(2))
         while time.monotonic() - begin < 5:
             for *times, pid, used in pool.map(augment, range(4), chunksize=1):
                 spent = [sum(pair) for pair in zip(spent, times)]
