@@ -103,3 +103,20 @@ def test_a_disk_that_holds_nobody_up_is_not_told(file: RunFile, changed: dict[st
 def test_whose_reads_it_does_may_not_be_known(file: RunFile) -> None:
     known = {name: each for name, each in BUSY.items() if not name.startswith("own")}
     assert busiest_disk(Facts(of(file, known)), "read")["disk_own"] is None
+
+
+def test_what_is_no_counter_is_no_rate(file: RunFile, tmp_path: Path) -> None:
+    """In Perfetto a clock is its MHz, and CPUs that share a number are left out."""
+    file.steps(10, compute=100).host(
+        1, process_cpus=1, machine={"gpu_sm_mhz:0": [1200, 1300], "cpu_levels:0": [31, 17]}
+    )
+    target = tmp_path / "a.json"
+    assert main(["export", str(file.build()), "--format", "chrome", "-o", str(target)]) == 0
+    rows = [e for e in json.loads(target.read_text())["traceEvents"] if e["ph"] == "C"]
+    assert [e["args"]["value"] for e in rows if e["name"] == "gpu sm mhz:0"] == [1300]
+    assert not any("levels" in e["name"] for e in rows)
+
+
+def test_bytes_of_its_own_connections_have_a_lane(file: RunFile) -> None:
+    series = {s.name: s for s in host(of(file, {"own_net_received_bytes": 80 * MB, "own_net_sent_bytes": 5})).series}
+    assert series["own received"].mean == pytest.approx(80) and "own sent" not in series

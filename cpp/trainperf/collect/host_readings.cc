@@ -31,6 +31,7 @@ void HostReadings::Read(int64_t now_ns, ThreadId step_thread, const std::vector<
   reading.system_ns = faults.system_ns;
   reading.returned_bytes = faults.returned_bytes;
   machine_.Read(workers, &counters_);
+  sockets_.Read(workers, &counters_);
   nvml_.Read(&counters_);
   if (!nvml_.tier().empty()) writer->SetTier("nvml", nvml_.tier(), nvml_.why());
   writer->AddHostReading(reading, counters_);

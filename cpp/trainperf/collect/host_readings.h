@@ -18,6 +18,7 @@
 #include "trainperf/probe/cuda/nvml.h"
 #include "trainperf/probe/host.h"
 #include "trainperf/probe/machine.h"
+#include "trainperf/probe/own_sockets.h"
 #include "trainperf/probe/page_faults.h"
 #include "trainperf/run/run_writer.h"
 
@@ -31,12 +32,16 @@ class HostReadings {
   void Look() { faults_.Look(); }
   // step_thread 0: not known yet; `workers`: pids of the DataLoader workers that live
   void Read(int64_t now_ns, ThreadId step_thread, const std::vector<int32_t>& workers, RunWriter* writer);
-  void End() { nvml_.Close(); }
+  void End() {
+    sockets_.Close();
+    nvml_.Close();
+  }
 
  private:
   const HostProbe* const host_;
   PageFaults faults_;
   MachineProbe machine_;
+  OwnSockets sockets_;
   NvmlProbe nvml_;
   std::vector<Counter> counters_;
 };

@@ -26,6 +26,8 @@ _COUNTERS: Final = {
     "disk_written_bytes": ("written to", "by anybody", "MB/s", 1e6),
     "own_read_bytes": ("own reads", "from storage, of this process and its workers", "MB/s", 1e6),
     "own_written_bytes": ("own writes", "to storage, of this process and its workers", "MB/s", 1e6),
+    "own_net_received_bytes": ("own received", "by TCP, of this process and its workers, at least", "MB/s", 1e6),
+    "own_net_sent_bytes": ("own sent", "by TCP, of this process and its workers, at least", "MB/s", 1e6),
     "net_received_bytes": ("received by", "network, of all programs", "MB/s", 1e6),
     "net_sent_bytes": ("sent by", "network, of all programs", "MB/s", 1e6),
     "psi_cpu_ns": ("CPU pressure", "time in which some task of the machine waited for a CPU", "%", 1e7),
