@@ -161,6 +161,17 @@ def test_more_of_those_that_wait_need_no_cpus(make: Make, cpus: int) -> None:
     assert f.fix.startswith("# give the pool more workers") and "fetch mostly waits" in f.fix and "cheaper" not in f.fix
 
 
+def test_what_other_programs_take_from_the_start_of_a_pool_is_none_of_what_its_tasks_wait_for(make: Make) -> None:
+    file = make(cpus="2", torch_threads="1", wall_ns=str(SECONDS * 10**9), machine="x86_64")
+    file.steps(100, blocked_io=80.0, compute=20.0).host(SECONDS, process_cpus=0.1, other_cpus=1.9)
+    file.detail("sample", 8000, phase="other", state="blocked", stack=file.stack(*GET), code=202)
+    child = another(file, 70, cpus=0.2, seconds=SECONDS)
+    file.within(child, 200, *STARTS).within(child, 100, f"{TRAIN}:31 fetch", *POOL, state="blocked", call=NANOSLEEP)
+    f = only(file)
+    assert (todo(f).key, f.fix_share) == ("more_of_waiting", 1.0)
+    assert not any("waiting for a free one" in e for e in f.evidence)
+
+
 def test_what_other_programs_take_from_a_pool_is_told_and_what_stopping_them_saves(make: Make) -> None:
     """Two processes that would use two CPUs get half of one."""
     file = make(cpus="2", torch_threads="1", wall_ns=str(SECONDS * 10**9), machine="x86_64")

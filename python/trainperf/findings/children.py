@@ -340,7 +340,9 @@ def _works(facts: Facts, group: Group) -> Said:
             "share": Share(share),
             "at": _at(facts, line),
             "spent": line.spent(),
-            "without": Share(group.without_cpu) if group.without_cpu >= limit("warn_share") else None,
+            "without": Share(group.without_cpu)
+            if group.computes and group.without_cpu >= limit("warn_share")
+            else None,
         },
     )
 

@@ -381,6 +381,8 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
     in_all = affected.steps == facts.steps
     variant = "background_loader" if feeders else _variant(sleep, in_all=in_all)
     first = whole and facts.is_in_first_step("blocked_io")
+    more = _more_producers(facts, sleep, helpers) if variant in _PRODUCED else {}
+    todo = more.get("todo")
     return Diagnosis(
         variant=variant,
         severity=_graded(severity, sleep, cost, in_all=in_all, first=first),
@@ -389,7 +391,7 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
             **_where(facts, sleep),
             **children.at_work(facts, helpers),
             **(_background(facts, feeders, cost) if feeders else {}),
-            **(_more_producers(facts, sleep, helpers) if variant in _PRODUCED else {}),
+            **more,
             **(_exchange(facts, variant, affected, cost) if variant in (*_OF_RANKS, "collective") else {}),
         },
         place=facts.where(sleep.top) or (loaders.dataset_place(feeders[0], facts) if feeders else ""),
@@ -397,14 +399,15 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
         affected=affected,
         sure=_sure(facts, sleep),
         saves=Saves(
-            share=_saved(facts, sleep, helpers),
+            share=_saved(facts, sleep, helpers, stops=isinstance(todo, Said) and "others" in todo.params),
             finds_out=variant in _OF_RANKS or (variant == "collective" and not facts.standing),
         ),
     )
 
 
-def _saved(facts: Facts, sleep: Asleep, helpers: Sequence[children.Group]) -> float:
-    without = _without_cpu(facts, helpers) if sleep.kind in _PRODUCED else 0.0
+def _saved(facts: Facts, sleep: Asleep, helpers: Sequence[children.Group], *, stops: bool) -> float:
+    """`stops`: the advice is to stop other programs."""
+    without = _without_cpu(facts, helpers) if stops else 0.0
     return (sleep.spots[0].share if facts.second(sleep.spots) is not None else 1.0) * (without or 1.0)
 
 
@@ -540,7 +543,7 @@ def _no_room(
 def _without_cpu(facts: Facts, helpers: Sequence[children.Group]) -> float:
     """Share of the wait in which other programs have the CPUs that the awaited processes would compute on; 0.0: little,
     or not known."""
-    compete = len(helpers) == 1 and cpus.load_in_steps(facts).others >= limit("competing_cpus")
+    compete = len(helpers) == 1 and helpers[0].computes and cpus.load_in_steps(facts).others >= limit("competing_cpus")
     share = helpers[0].without_cpu if compete else 0.0
     return share if share >= limit("warn_share") else 0.0
 
