@@ -55,7 +55,8 @@ _STARVED: Final = Message(
         "a step's first kernel starts {first_kernel} after the step does",
         "{cpus:CPU} usable",
     ),
-    fix="[[full?# the {have} workers already share {cpus:CPU}: make samples cheaper (Dataset.__getitem__), or add CPUs]]"
+    fix="[[full?# the {have} workers already share {cpus:CPU}: make samples cheaper (Dataset.__getitem__), "
+    "or add CPUs]]"
     "[[!full?DataLoader(..., num_workers={workers}, pin_memory=True, persistent_workers=True)]]"
     "[[waiting?  # more than CPUs: workers mostly wait for I/O]]",
     will_not_help="a faster GPU, mixed precision, torch.compile: {gpu} is idle",
