@@ -33,18 +33,37 @@ part() {  # part NAME COMMAND...
   summary+=("$(printf '%-52s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
 }
 
-# Debian forky waits for a mirror, as pip does for an index: all are fetched side by side.
+# The first CPython is .venv's own, which runs tests/native with all the others. "PATH TAG", a line each: a tag is
+# cpython-311-1f3a, and all but its end is the version's.
+pythons=$(python scripts/pythons.py) || exit
+own_version=$(head -n 1 <<<"$pythons" | sed 's|.* ||; s|-[^-]*$||')
+same_version() { tail -n +2 <<<"$pythons" | grep " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'; }
+other_versions() {
+  tail -n +2 <<<"$pythons" | grep -v " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'
+  [ "$forky" = yes ] || return 0
+  scripts/newer_pythons.sh --list | sed 's|^|scripts/newer_pythons.sh --only |'
+}
+
+# Debian forky waits for a mirror, as pip does for an index: all are fetched side by side. What knows no Python is built
+# once, and ccache has it for the other CPythons, whose builds go on beside the C++ tests.
 build() {
-  local built=0 building making
+  local built=0 building making setting_up
   forky=no
   mkdir -p build
   cmake --build --preset release -j "$(nproc)" --target all gil_truth >build/build.log 2>&1 &
   building=$!
   scripts/newer_pythons.sh --make >build/forky-made.log 2>&1 &
   making=$!
-  scripts/setup.sh --tests || built=$?
+  exec 3<&0  # by itself a job in the background has no terminal, which sudo may ask
+  scripts/setup.sh --tests <&3 &
+  setting_up=$!
   wait "$building" || built=$?
   if wait "$making"; then forky=yes; else [ $? = 75 ] || built=1; fi
+  if [ $live = no ]; then
+    other_versions | xargs -r -I '{}' sh -c '{} --build' >build/other-pythons.log 2>&1 &  # that one fails is told below
+    others=$!
+  fi
+  wait "$setting_up" || built=$?
   cat build/build.log build/forky-made.log  # the latter says why forky is skipped
   return "$built"
 }
@@ -62,16 +81,6 @@ tests() {  # tests PYTEST_ARGUMENT...
   python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
 
-# The first CPython is .venv's own, which runs tests/native with all the others. "PATH TAG", a line each: a tag is
-# cpython-311-1f3a, and all but its end is the version's.
-pythons=$(python scripts/pythons.py) || exit
-own_version=$(head -n 1 <<<"$pythons" | sed 's|.* ||; s|-[^-]*$||')
-same_version() { tail -n +2 <<<"$pythons" | grep " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'; }
-other_versions() {
-  tail -n +2 <<<"$pythons" | grep -v " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'
-  [ "$forky" = yes ] || return 0
-  scripts/newer_pythons.sh --list | sed 's|^|scripts/newer_pythons.sh --only |'
-}
 on() {  # on WHICH HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
   local which=$1 at_once=$2 status=0
   shift 2
@@ -97,7 +106,7 @@ if [ $live = no ]; then
   part "C++ tests" ctest --preset release -j "$cores"
   # Recorded runs are judged alike each time: no second try.
   part "recorded runs, judged again" python -m pytest -q --color=no -n "$cores" tests/replay
-  wait "$compiling" || true  # what cannot be collected is told below
+  wait "$compiling" "$others" || true  # what cannot be collected or built is told below
   # In the order of the folders: the quick ones come last, and all processes end at once.
   part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
     --ignore=tests/replay tests

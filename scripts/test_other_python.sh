@@ -4,6 +4,7 @@
 # a wheel, which is built once for all of 3.11.
 #
 #   scripts/test_other_python.sh /usr/bin/python3.12 cpython-312-1f3a [pytest arguments]
+#   scripts/test_other_python.sh /usr/bin/python3.12 cpython-312-1f3a --build       only the environment and the build
 #   WITH=torch==2.4.1 scripts/test_other_python.sh ...     instead of those the tests that train, with that torch
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +19,7 @@ export PATH="$PWD/$venv/bin:$PATH"  # it has CMake and Ninja; .venv may be of an
 key=$(sha256sum scripts/requirements-native.txt)
 if [ "$(cat "$venv/.trainperf-setup" 2>/dev/null)" != "$key" ]; then
   "$python" -m venv --clear "$venv"
-  "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r scripts/requirements-native.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile -r scripts/requirements-native.txt
   echo "$key" >"$venv/.trainperf-setup"
 fi
 if [ "$(.venv/bin/python -c "$version" 2>/dev/null)" = "$("$python" -c "$version")" ]; then
@@ -48,6 +49,7 @@ flock 9
 cmake --build "$build" -j "$(nproc)" --target _native gil_truth >"$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 site=$(scripts/overlay.sh "$build" "$own/site")
 exec 9>&-
+[ "${1:-}" != --build ] || exit 0
 # tests/native builds its own module for the Python that runs it; here it is built already.
 tests() {  # tests PYTEST_ARGUMENT...
   PYTHONPATH=${packages:+$packages:}$site NATIVE_TEST_BUILD="$PWD/$build" "$venv/bin/python" -m pytest -q -o cache_dir="$PWD/$own/pytest_cache" "$@" \
