@@ -37,9 +37,9 @@ part() {  # part NAME COMMAND...
 # cpython-311-1f3a, and all but its end is the version's.
 pythons=$(python scripts/pythons.py) || exit
 own_version=$(head -n 1 <<<"$pythons" | sed 's|.* ||; s|-[^-]*$||')
-same_version() { tail -n +2 <<<"$pythons" | grep " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'; }
+same_version() { tail -n +2 <<<"$pythons" | sed -n "/ $own_version-[^-]*\$/s|^|scripts/test_other_python.sh |p"; }
 other_versions() {
-  tail -n +2 <<<"$pythons" | grep -v " $own_version-[^-]*$" | sed 's|^|scripts/test_other_python.sh |'
+  tail -n +2 <<<"$pythons" | sed -n "/ $own_version-[^-]*\$/!s|^|scripts/test_other_python.sh |p"
   [ "$forky" = yes ] || return 0
   scripts/newer_pythons.sh --list | sed 's|^|scripts/newer_pythons.sh --only |'
 }
