@@ -9,6 +9,7 @@ if(NOT DEFINED CMAKE_UNITY_BUILD)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 5)
+set(CMAKE_UNITY_BUILD_RELOCATABLE ON)  # they are the same for ccache in every clone; from CMake 4.0 on
 function(trainperf_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
   set(target trainperf_${name})
