@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from runfiles import RunFile
-from trainperf.findings.rules.growth import still_rises
+from trainperf.findings.trends import still_rises
 from verdicts import TRAIN, Make, abstained, infos, loud, only, said, unsure
 
 BACKWARD = ("backward", "native")

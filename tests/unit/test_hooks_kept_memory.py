@@ -1,8 +1,9 @@
-"""When the training thread stops for a look at what keeps memory, and what the run has of it."""
+"""What the run has of memory: of the process and what keeps it, of DataLoader workers, and of GPUs."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -13,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from trainperf import _native
-from trainperf.hooks import kept_memory, worker_memory
+from trainperf.hooks import device_memory, kept_memory, worker_memory
 from trainperf.hooks.context import Ticker
+from trainperf.hooks.device_memory import DeviceMemoryHook
 from trainperf.hooks.kept_memory import KeptMemoryHook, rises
 from trainperf.hooks.worker_memory import WorkerMemoryHook
 
@@ -32,7 +35,7 @@ class Watch:
         self.tiers: dict[str, tuple[str, str]] = {}
         self.overhead: dict[str, int] = {}
         self.failed: list[str] = []
-        context: Any = SimpleNamespace(native=_native, workers={}, session=SimpleNamespace())
+        context: Any = SimpleNamespace(native=_native, workers={}, device_bytes=0, session=SimpleNamespace())
         self.context = context
         session = context.session
         session.set_meta = lambda key, value: self.meta.update({key: json.loads(value)})
@@ -41,7 +44,8 @@ class Watch:
         session.step_totals = lambda: (self.steps, 0, (), (0, 0, 0))
         self.context.fail = lambda name, error: self.failed.append(f"{name}: {error!r}")
         context.ticker = self.ticker = Ticker(context, lambda: self.now)
-        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: self.now}))
+        clocks = {"monotonic": lambda: self.now, "monotonic_ns": lambda: round(self.now * 1e9)}
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **clocks}))
         self.hook = hook
         hook.install(self.context)
 
@@ -184,3 +188,75 @@ def test_memory_of_a_process() -> None:
         assert kept_memory.own_memory(child.pid) is not None
         child.kill()
     assert kept_memory.own_memory(child.pid) is None and os.getpid()
+
+
+class Allocator:
+    """PyTorch's, of a GPU that is not there: what memory_stats_as_nested_dict() says of device 0."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allocated, self.reserved, self.peak, self.ooms = 2_000 * MB, 5_000 * MB, 4_000 * MB, 0
+        self.error: Exception | None = None
+        self.initialized = False
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: self.initialized)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda.memory, "memory_stats_as_nested_dict", self.stats)
+
+    def stats(self, device: int) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        now = {"allocated_bytes": (self.allocated, self.peak), "reserved_bytes": (self.reserved, self.reserved)}
+        now |= {"active_bytes": (self.allocated, self.peak), "inactive_split_bytes": (7 * MB, 0), "segment": (30, 30)}
+        used = device == 0
+        told = {kind: {"all": {"current": used * c, "peak": used * p}} for kind, (c, p) in now.items()}
+        return {**told, "num_alloc_retries": 3, "num_ooms": self.ooms}
+
+
+def test_the_memory_of_gpus_as_the_allocator_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = Allocator(monkeypatch)
+    watch = Watch(monkeypatch, DeviceMemoryHook(), device_memory)
+    watch.train(3)
+    assert watch.meta == {} and watch.overhead == {}  # CUDA is not in use
+    allocator.initialized = True
+    watch.train(20, lambda: setattr(allocator, "allocated", allocator.allocated + MB))
+    (told,) = watch.meta["device_memory"].values()  # the other GPU is not used
+    assert told["peaks"] == [4_000 * MB, 5_000 * MB]
+    (first,) = told["rises"]
+    assert first[0] == 0 and first[2:] == told["peaks"]
+    seconds, held = zip(*[row[:2] for row in told["readings"]], strict=True)
+    assert [round((b - a) / 1e8) / 10 for a, b in itertools.pairwise(seconds)] == [1.0] * (len(seconds) - 1)
+    assert held[-1] - held[0] == pytest.approx(10 * MB * (len(held) - 1), rel=0.1)
+    assert told["readings"][-1][2:] == [5_000 * MB, held[-1], 7 * MB, 30, 3, 0]
+    assert held[-1] <= watch.context.device_bytes <= allocator.allocated and watch.overhead["device_memory"] > 0
+    allocator.peak, allocator.reserved = 6_000 * MB, 8_000 * MB
+    before = watch.now
+    watch.train(2)
+    allocator.peak, allocator.ooms = 3_000 * MB, 1  # the program has reset it
+    watch.hook.remove()
+    told = watch.meta["device_memory"]["0"]
+    assert told["peaks"] == [6_000 * MB, 8_000 * MB] and told["readings"][-1][-1] == 1
+    after, by, *rose = told["rises"][-1]
+    assert len(told["rises"]) == 2 and rose == [2_000 * MB, 3_000 * MB]
+    assert after / 1e9 <= before < by / 1e9 < watch.now
+
+
+def test_readings_of_gpus_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = Allocator(monkeypatch)
+    allocator.initialized = True
+    watch = Watch(monkeypatch, DeviceMemoryHook(), device_memory)
+    watch.train(400, lambda: setattr(allocator, "peak", allocator.peak * 1.01))
+    watch.hook.remove()
+    told = watch.meta["device_memory"]["0"]
+    at = [row[0] / 1e9 for row in told["readings"]]
+    assert 32 <= len(at) <= 66 and len(told["rises"]) == 16
+    assert at == sorted(at) and at[0] < 1002 and at[-1] == pytest.approx(watch.now)
+
+
+def test_an_allocator_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = Allocator(monkeypatch)
+    allocator.initialized, allocator.error = True, RuntimeError("CUDAPluggableAllocator does not yet support it")
+    watch = Watch(monkeypatch, DeviceMemoryHook(), device_memory)
+    watch.ticker.tick()
+    assert watch.failed == [f"device_memory: {allocator.error!r}"] and watch.meta == {}
+    watch.now += 10
+    watch.ticker.tick()
+    assert len(watch.failed) == 1  # it is not asked again

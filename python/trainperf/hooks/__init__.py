@@ -24,6 +24,7 @@ from trainperf.hooks.cuda import CudaHook
 from trainperf.hooks.dataloader import DataLoaderHook, StatefulLoaderHook
 from trainperf.hooks.denormals import DenormalsHook
 from trainperf.hooks.device import DeviceHook
+from trainperf.hooks.device_memory import DeviceMemoryHook
 from trainperf.hooks.eval_mode import EvalModeHook
 from trainperf.hooks.gc_pauses import GcHook
 from trainperf.hooks.huggingface import (
@@ -80,7 +81,8 @@ def all_hooks() -> list[Hook]:
         OptimizerHook(),
         BackwardHook(),
         SlowModesHook(),
-        KeptMemoryHook(),
+        DeviceMemoryHook(),
+        KeptMemoryHook(),  # after DeviceMemoryHook
         WorkerMemoryHook(),
         ModuleCallsHook(),
         DenormalsHook(),

@@ -53,6 +53,7 @@ class Context:
         self.ticker = Ticker(self)
         self.apart = Apart()
         self.workers: dict[int, type] = {}  # DataLoader workers by pid: the class of the dataset, below its wrappers
+        self.device_bytes = 0  # that tensors have on GPUs, as it was last read
         self.saves = Saves(native, self.apart)
         # Of hooks of all modules, which must be gone before something is compiled: Dynamo guards on them.
         self.ends_of_looks: list[Callable[[], None]] = []

@@ -154,6 +154,8 @@ def show_lines(model: ReportModel, *, width: int = 80, keep: bool = True) -> lis
         lines += block("Phase", told, width, 4)
     if model.triage is not None:
         lines += block("Task", model.triage.text, width, 2)
+    for memory in model.device_memory:
+        lines += block("Mem", f"GPU {memory.id}: {memory.counted}", width, 4)
     if keep:
         lines.append(_more("trainperf report ", model))
     for f in model.findings:

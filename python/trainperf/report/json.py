@@ -9,6 +9,7 @@ from trainperf.report.model import DevicePart, Part, ReportModel
 from trainperf.runfile.schema import CAUSES, PHASES
 
 if TYPE_CHECKING:
+    from trainperf.findings.device_memory import DeviceMemory
     from trainperf.findings.model import Finding
     from trainperf.findings.triage import Triage
     from trainperf.ranks import Ranks
@@ -55,6 +56,7 @@ def to_dict(model: ReportModel, *, ranks: Ranks | None = None) -> dict[str, Any]
         "causes": {p.name: _part(p) for p in model.causes},
         "phases": {p.name: _part(p) for p in model.phases},
         **({"devices": [_device(d) for d in model.devices]} if model.devices else {}),
+        **({"device_memory": [_device_memory(m) for m in model.device_memory]} if model.device_memory else {}),
         "findings": [_finding(f) for f in model.findings],
         "abstained": [{"id": a.id, "why": a.why} for a in model.abstained],
         "tiers": dict(model.tiers),
@@ -149,6 +151,28 @@ def _device(device: DevicePart) -> dict[str, Any]:
         "idle_causes": {p.name: {"ms_per_step": p.ms_per_step, "share_of_idle": p.share} for p in device.idle_causes},
         "incomplete_steps": device.incomplete,
         "traced": _traced(device.traced),
+    }
+
+
+def _device_memory(memory: DeviceMemory) -> dict[str, Any]:
+    last = memory.last
+    return {
+        "id": memory.id,
+        "peak_allocated_bytes": memory.peak_allocated,
+        "peak_reserved_bytes": memory.peak_reserved,
+        "peak_rose_steps": [memory.rose.first, memory.rose.last] if memory.rose is not None else None,
+        "grows_bytes_per_step": memory.per_step if memory.growth is not None else None,
+        "last": {
+            "allocated_bytes": last.allocated,
+            "reserved_bytes": last.reserved,
+            "active_bytes": last.active,
+            "inactive_split_bytes": last.inactive_split,
+            "segments": last.segments,
+        },
+        "alloc_retries": last.retries,
+        "ooms": last.ooms,
+        "cache": memory.cache,
+        "cache_text": memory.of_cache,
     }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trainperf.findings import engine
+from trainperf.findings.device_memory import DeviceMemory, devices_memory
 from trainperf.findings.model import Abstained, Finding, Standing
 from trainperf.findings.text import plural
 from trainperf.findings.thresholds import limit
@@ -79,6 +80,7 @@ class ReportModel:
     shown_causes: tuple[Part, ...]  # those that took time, the costliest first; two that were not separated are one
     phases: tuple[Part, ...]
     devices: tuple[DevicePart, ...]  # () when none was seen
+    device_memory: tuple[DeviceMemory, ...]  # () when PyTorch's allocator was not asked
     source: str = "watch"  # or "trace": trainperf did not run beside it
     tiers: Mapping[str, str]  # probe -> "exact", "off: why", "procfs: why not exact"
     overhead_ns: int  # of the whole watch
@@ -141,6 +143,7 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
         source=run.meta.get("source", "watch"),
         devices=tuple(_device(device, steps, wall) for device in run.devices),
+        device_memory=devices_memory(run),
         tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
         overhead_ns=overhead,
         overhead_ms_per_step=overhead_share * mean_ms,

@@ -1,0 +1,205 @@
+"""What a run has of each GPU's memory as PyTorch's allocator counts it (hooks/device_memory.py), and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from trainperf.findings.text import plural, size
+from trainperf.findings.thresholds import limit
+from trainperf.findings.trends import Trend, trend
+from trainperf.runfile import HAS_VALIDATION, WARM_UP
+from trainperf.runfile.schema import described
+
+if TYPE_CHECKING:
+    from trainperf.findings.cpus import Floats
+    from trainperf.runfile import RunReader
+
+_MOST_DEVICES, _MOST_READINGS, _MOST_RISES = 64, 256, 64
+_MOST = 1 << 60  # of a number
+
+
+class Reading(NamedTuple):
+    at_ns: int
+    allocated: int
+    reserved: int
+    active: int
+    inactive_split: int
+    segments: int
+    retries: int  # of this process so far, as are ooms
+    ooms: int
+
+
+class Rise(NamedTuple):
+    """A peak rose between two readings."""
+
+    after_ns: int
+    by_ns: int
+    allocated: int
+    reserved: int
+
+
+class Stretch(NamedTuple):
+    """Steps that a rise lies in."""
+
+    first: int
+    last: int
+    flags: int
+
+    @property
+    def text(self) -> str:
+        text = f"step {self.first:,}" if self.first == self.last else f"steps {self.first:,} to {self.last:,}"
+        return f"{text}, with validation" if self.flags & HAS_VALIDATION else text
+
+
+Cache = Literal["needed", "validation", "fragmented", "cache"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    id: int
+    peak_allocated: int
+    peak_reserved: int
+    readings: tuple[Reading, ...]  # in order of time, one at least; the last is of the watch's end
+    rose: Stretch | None  # where the allocated peak rose last; None: in no step that is known
+    growth: Trend | None  # of the allocated bytes; None: too few readings in the steps
+    per_step: float  # what it rises by in a step; 0: it does not rise steadily
+    cache: Cache  # what is reserved beyond the allocated peak, or why the peak is what it is
+    of_validation: tuple[Stretch, int] | None  # where most of what validations reserved was, and how much that is
+
+    @property
+    def last(self) -> Reading:
+        return self.readings[-1]
+
+    @property
+    def over_the_run(self) -> dict[str, list[float]]:
+        """In GB."""
+        return {what: [getattr(reading, what) / 1e9 for reading in self.readings] for what in ("allocated", "reserved")}
+
+    @property
+    def of_cache(self) -> str:
+        """What the reserved memory is, in one sentence."""
+        spare = f"{size(self.peak_reserved - self.peak_allocated)} more than was allocated at once"
+        if self.of_validation is not None:
+            stretch, reserved = self.of_validation
+            return f"another phase: {size(reserved)} of what is reserved was taken in {stretch.text}"
+        return {
+            "needed": "the peak needed nearly all that is reserved",
+            "fragmented": f"fragmentation: {spare} is reserved, much of it free pieces of blocks in use",
+        }.get(self.cache, f"a normal cache: {spare} is reserved, for reuse")
+
+    @property
+    def counted(self) -> str:
+        """All of it in one line."""
+        parts = [f"at most {size(self.peak_allocated)} allocated, {size(self.peak_reserved)} reserved"]
+        if self.rose is not None:
+            parts.append(f"the peak rose last in {self.rose.text}")
+        if self.growth is not None:
+            parts.append(f"grows by {size(self.per_step)} a step" if self.per_step else "no steady growth")
+        if self.last.retries:
+            parts.append(f"allocation retried {plural(self.last.retries, 'time')}")
+        if self.last.ooms:
+            parts.append(plural(self.last.ooms, "out-of-memory error"))
+        return "; ".join([*parts, self.of_cache])
+
+
+def devices_memory(run: RunReader) -> tuple[DeviceMemory, ...]:
+    """By device; () where nothing was read."""
+    found = []
+    for id, told in list(described(run.meta, "device_memory").items())[:_MOST_DEVICES]:
+        if isinstance(told, dict) and id.isdecimal() and len(id) < 4:
+            peaks = _rows([told.get("peaks")], 2)
+            readings = [Reading(*row) for row in _rows(told.get("readings"), len(Reading._fields))[:_MOST_READINGS]]
+            rises = [Rise(*row) for row in _rows(told.get("rises"), len(Rise._fields))[:_MOST_RISES]]
+            if peaks and readings:
+                found.append(_memory(run, int(id), peaks[0], readings, rises))
+    return tuple(sorted(found, key=lambda memory: memory.id))
+
+
+def _rows(rows: object, length: int) -> list[list[int]]:
+    """Those that a file should have; [] where one is otherwise."""
+    found: list[Any] = rows if isinstance(rows, list) else []
+    for row in found:
+        if not isinstance(row, list) or len(row) != length:
+            return []
+        if not all(type(number) is int and 0 <= number < _MOST for number in row):
+            return []
+    return found
+
+
+def _memory(
+    run: RunReader, id: int, peaks: Sequence[int], readings: Sequence[Reading], rises: Sequence[Rise]
+) -> DeviceMemory:
+    allocated, reserved = peaks
+    spare = reserved - allocated
+    rose = next((rise for rise in reversed(rises) if rise.allocated), None)
+    growth = growth_of(run, readings)
+    grows = growth is not None and growth.steady
+    of_validation = _of_validation(run, rises)
+    late = readings[len(readings) // 2 :]
+    split = float(np.median([reading.inactive_split for reading in late]))
+    cache: Cache = "cache"
+    if of_validation is not None and of_validation[1] >= limit("device_spare_share") * reserved:
+        cache = "validation"
+    elif spare < limit("device_spare_share") * reserved:
+        cache = "needed"
+    elif split >= limit("half_share") * spare:
+        cache = "fragmented"
+    return DeviceMemory(
+        id=id,
+        peak_allocated=allocated,
+        peak_reserved=reserved,
+        readings=tuple(readings),
+        rose=_stretch(run, rose) if rose is not None else None,
+        growth=growth,
+        per_step=growth.per_second * step_seconds(run) if growth is not None and grows else 0.0,
+        cache=cache,
+        of_validation=of_validation if cache == "validation" else None,
+    )
+
+
+def step_seconds(run: RunReader) -> float:
+    return float(run.wall_ns) / max(1, int(run.step_count)) / 1e9
+
+
+def growth_of(run: RunReader, readings: Sequence[Reading]) -> Trend | None:
+    within = of_the_steps(run, readings)
+    if len(within) < limit("memory_min_readings"):
+        return None
+    seconds, held = series(within[len(within) // 4 :])
+    return trend(seconds, held)
+
+
+def of_the_steps(run: RunReader, readings: Sequence[Reading]) -> list[Reading]:
+    """Those between the first step's start and the last one's end."""
+    table = run.steps
+    if not len(table.start_ns):
+        return []
+    start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
+    return [reading for reading in readings if start <= reading.at_ns <= end]
+
+
+def series(readings: Sequence[Reading]) -> tuple[Floats, Floats]:
+    """Seconds since the first, and the bytes that were allocated."""
+    seconds = np.array([(reading.at_ns - readings[0].at_ns) / 1e9 for reading in readings])
+    return seconds, np.array([float(reading.allocated) for reading in readings])
+
+
+def _of_validation(run: RunReader, rises: Sequence[Rise]) -> tuple[Stretch, int] | None:
+    """Of the peaks' rises in steps with validation, but not of the first ones, in which all memory is taken."""
+    found = [(stretch, rise.reserved) for rise in rises if rise.after_ns and (stretch := _stretch(run, rise))]
+    of_validation = [of for of in found if of[0].flags & (HAS_VALIDATION | WARM_UP) == HAS_VALIDATION]
+    return max(of_validation, key=lambda of: of[1], default=None)
+
+
+def _stretch(run: RunReader, rise: Rise) -> Stretch | None:
+    table = run.steps
+    rows = np.flatnonzero((table.start_ns < rise.by_ns) & (table.start_ns + table.wall_ns > rise.after_ns))
+    if not len(rows):
+        return None
+    one_by_one = int(table.count[rows].max()) == 1  # else a flag may be of a step that had no part in it
+    flags = int(np.bitwise_or.reduce(table.flags[rows])) if one_by_one else 0
+    return Stretch(int(table.index[rows[0]]), int(table.index[rows[-1]] + table.count[rows[-1]] - 1), flags)
