@@ -14,7 +14,7 @@ from trainperf.report import json as as_json
 from trainperf.report.html import render
 from trainperf.report.model import build
 from trainperf.runfile import HAS_VALIDATION, WARM_UP
-from verdicts import Make
+from verdicts import TRAIN, Make, loud, only, said
 
 GB, MB = 10**9, 10**6
 START = 1_000_000_000_000  # of the first step
@@ -86,6 +86,68 @@ def test_memory_that_grows(make: Make) -> None:
     assert found.per_step == pytest.approx(2 * MB, rel=0.01)
     assert "grows by 2.0 MB a step; allocation retried 2 times; 1 out-of-memory error" in found.counted
     assert memory(trained(make(), told(seconds=8))).growth is None  # too few readings
+
+
+def line(**of: Any) -> dict[str, Any]:
+    """What the looks saw of a list of outputs."""
+    seen = {"kind": "container", "type": "list", "elements": 30, "holds": "tensors", "bytes": 2 * MB, "scalar": False}
+    named = {"of": "local", "name": "outs", "owner": "main", "inside": 0, "file": TRAIN, "line": 41}
+    return {**seen, **named, "text": "outs.append(out)", "argument": "out", "on_gpu": True, **of}
+
+
+def grows(file: RunFile, *kept: dict[str, Any], seconds: int = 40, each: float = 60 * MB) -> RunFile:
+    """The GPU's memory, and not the process's."""
+    looks = {"seconds": 3.1, "bytes": 60 * MB, "steps": 31, "objects": 300_000, "kept": kept}
+    file.meta(kept_memory=json.dumps(looks), kept_memory_pauses="[21.4, 18.6]")
+    trained(file, told(seconds, allocated=lambda s: 8 * GB + round(each * s)))
+    return file.host(40, process_cpus=1.0, rss_bytes=lambda s: 2 * GB)
+
+
+def test_a_gpus_memory_that_grows_is_a_finding(make: Make) -> None:
+    f = only(grows(make()))
+    assert (f.id, f.variant, f.severity, f.confidence) == ("TP601", "leak", "warning", "high")
+    assert f.title == "GPU 0's memory grows by 6.0 MB a step" and f.params["readings"] == 30
+    assert "mapped files" not in " ".join(f.evidence) and "on GPU 0 in 29 s" in f.evidence[0]
+    f = only(grows(make(), line(on_gpu=False, text="log.append(x)"), line()))
+    assert (f.variant, f.where) == ("kept_elements", f"{TRAIN}:41")
+    assert f.title == "`outs.append(out)` keeps 1.9 MB a step: tensors"
+
+
+@pytest.mark.parametrize(
+    "allocated",
+    [
+        lambda s: 8 * GB,
+        lambda s: 8 * GB + 5 * MB * s,  # 2 % in all
+        lambda s: 8 * GB + min(s, 15) * 300 * MB,  # it settles
+        lambda s: 8 * GB + (s % 10) * 300 * MB,
+        lambda s: 12 * GB - 60 * MB * s,
+    ],
+)
+def test_a_gpus_memory_that_does_not_grow_for_good(make: Make, allocated: Callable[[int], int]) -> None:
+    file = trained(make(), told(allocated=allocated)).host(40, process_cpus=1.0, rss_bytes=2 * GB)
+    assert loud(file) == []
+
+
+def test_a_gpus_memory_that_grows_early_is_an_info(make: Make) -> None:
+    file = grows(make(), seconds=14)
+    assert loud(file) == []
+    (f,) = [f for f in said(file).findings if f.id == "TP601"]
+    assert (f.variant, f.severity) == ("early", "info") and f.title.startswith("GPU 0's memory grows")
+
+
+def test_a_run_that_ran_out_of_memory_says_what_there_was(make: Make) -> None:
+    gpu = told(allocated=lambda s: 19 * GB, ooms=1)
+    with trained(make(ended="exception", exception="OutOfMemoryError"), gpu).open() as run:
+        (note,) = build(run).notes
+    assert note == (
+        "out of GPU memory: at the end GPU 0 had 19.0 GB allocated, 22.0 GB reserved (at most 20.0 GB and 22.0 GB)"
+    )
+    with grows(make(ended="exception", exception="OutOfMemoryError"), line()).open() as run:
+        model = build(run)
+    assert model.notes[0].endswith("; `outs.append(out)` keeps tensors there") and model.urgent_notes == 1
+    assert model.notes[0][:40] in console.to_plain(console.summary_lines(model, width=200))
+    with trained(make(ended="exception", exception="ValueError"), gpu).open() as run:
+        assert build(run).notes == ()
 
 
 def test_every_view_has_it(make: Make) -> None:

@@ -102,6 +102,21 @@ def test_what_keeps_memory_is_in_the_run(memory: Memory) -> None:
     assert len(memory.meta["kept_memory_pauses"]) == before  # once in a run
 
 
+def test_what_keeps_memory_of_a_gpu_is_looked_for_too(memory: Memory) -> None:
+    kept: list[bytes] = []
+    memory.context.device_bytes = 400 * MB
+
+    def step() -> None:
+        kept.append(bytes(50_000))
+        memory.context.device_bytes += 50_000
+
+    memory.train(40, step)
+    told = memory.meta["kept_memory"]
+    assert told["bytes"] == 50_000 * told["steps"]
+    (row,) = told["kept"]
+    assert (row["name"], row["on_gpu"]) == ("kept", False)
+
+
 def test_memory_that_does_not_rise_is_not_looked_at(memory: Memory) -> None:
     memory.train(60)
     memory.grow(100 * MB)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 from trainperf import _native
-from trainperf.keeping import names
+from trainperf.keeping import contents, names
 from trainperf.keeping.census import Census, Kept
 
 Step = Callable[[], object]
@@ -87,6 +87,21 @@ def test_a_sum_of_numbers_and_the_last_loss_are_kept_by_nobody() -> None:
         total += last.item()
 
     assert kept_by(step, rise=20_000) == []
+
+
+def test_tensors_of_a_gpu_are_weighed_and_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = torch.zeros(1000, device="meta")  # in place of a GPU
+    assert contents.contents([output], torch) == contents.Contents("tensors", 300.0)
+    monkeypatch.setattr(contents, "_GPUS", frozenset({"meta"}))
+    assert contents.contents([output], torch) == contents.Contents("tensors", 4300.0, on_gpu=True)
+    every = torch.zeros(1000, device="meta")
+
+    def step() -> None:
+        nonlocal every
+        every = torch.cat([every, torch.zeros(1000, device="meta")])
+
+    found = only(kept_by(step, rise=80_000))
+    assert (found.kind, found.held.bytes, found.held.on_gpu) == ("array", 80_000, True)
 
 
 class Log:

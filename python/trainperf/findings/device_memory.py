@@ -65,7 +65,8 @@ class DeviceMemory:
     peak_reserved: int
     readings: tuple[Reading, ...]  # in order of time, one at least; the last is of the watch's end
     rose: Stretch | None  # where the allocated peak rose last; None: in no step that is known
-    growth: Trend | None  # of the allocated bytes; None: too few readings in the steps
+    later: tuple[Reading, ...]  # those in the steps, without their first quarter; () where there are too few
+    growth: Trend | None  # of the allocated bytes of these; None: too few
     per_step: float  # what it rises by in a step; 0: it does not rise steadily
     cache: Cache  # what is reserved beyond the allocated peak, or why the peak is what it is
     of_validation: tuple[Stretch, int] | None  # where most of what validations reserved was, and how much that is
@@ -73,6 +74,10 @@ class DeviceMemory:
     @property
     def last(self) -> Reading:
         return self.readings[-1]
+
+    @property
+    def later_bytes(self) -> Floats:
+        return _allocated(self.later)
 
     @property
     def over_the_run(self) -> dict[str, list[float]]:
@@ -136,8 +141,10 @@ def _memory(
     allocated, reserved = peaks
     spare = reserved - allocated
     rose = next((rise for rise in reversed(rises) if rise.allocated), None)
-    growth = growth_of(run, readings)
-    grows = growth is not None and growth.steady
+    later = _later(run, readings)
+    seconds = np.array([(reading.at_ns - later[0].at_ns) / 1e9 for reading in later])
+    growth = trend(seconds, _allocated(later)) if later else None
+    step_s = float(run.wall_ns) / max(1, int(run.step_count)) / 1e9
     of_validation = _of_validation(run, rises)
     late = readings[len(readings) // 2 :]
     split = float(np.median([reading.inactive_split for reading in late]))
@@ -154,38 +161,25 @@ def _memory(
         peak_reserved=reserved,
         readings=tuple(readings),
         rose=_stretch(run, rose) if rose is not None else None,
+        later=later,
         growth=growth,
-        per_step=growth.per_second * step_seconds(run) if growth is not None and grows else 0.0,
+        per_step=growth.per_second * step_s if growth is not None and growth.steady else 0.0,
         cache=cache,
         of_validation=of_validation if cache == "validation" else None,
     )
 
 
-def step_seconds(run: RunReader) -> float:
-    return float(run.wall_ns) / max(1, int(run.step_count)) / 1e9
-
-
-def growth_of(run: RunReader, readings: Sequence[Reading]) -> Trend | None:
-    within = of_the_steps(run, readings)
-    if len(within) < limit("memory_min_readings"):
-        return None
-    seconds, held = series(within[len(within) // 4 :])
-    return trend(seconds, held)
-
-
-def of_the_steps(run: RunReader, readings: Sequence[Reading]) -> list[Reading]:
-    """Those between the first step's start and the last one's end."""
+def _later(run: RunReader, readings: Sequence[Reading]) -> tuple[Reading, ...]:
     table = run.steps
     if not len(table.start_ns):
-        return []
+        return ()
     start, end = int(table.start_ns[0]), int(table.start_ns[-1] + table.wall_ns[-1])
-    return [reading for reading in readings if start <= reading.at_ns <= end]
+    within = [reading for reading in readings if start <= reading.at_ns <= end]
+    return tuple(within[len(within) // 4 :]) if len(within) >= limit("memory_min_readings") else ()
 
 
-def series(readings: Sequence[Reading]) -> tuple[Floats, Floats]:
-    """Seconds since the first, and the bytes that were allocated."""
-    seconds = np.array([(reading.at_ns - readings[0].at_ns) / 1e9 for reading in readings])
-    return seconds, np.array([float(reading.allocated) for reading in readings])
+def _allocated(readings: Sequence[Reading]) -> Floats:
+    return np.array([float(reading.allocated) for reading in readings])
 
 
 def _of_validation(run: RunReader, rises: Sequence[Rise]) -> tuple[Stretch, int] | None:

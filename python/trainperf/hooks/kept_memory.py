@@ -32,7 +32,8 @@ _CENSUS = "trainperf.keeping.census"
 
 
 class KeptMemoryHook:
-    """Reads the resident memory once a second, at the end of a backward. Where it rises steadily, the training thread
+    """Once a second, at the end of a backward, reads the resident memory, and takes what tensors have of GPUs as
+    hooks/device_memory.py last read it. Where one of the two rises steadily, the training thread
     stops for a first look at all objects, some steps later for a second one, and then for a search for the names of
     what grew: three pauses in a run, of 50 ms as a rule and together 1 % of its time, which count as trainperf's."""
 
@@ -42,10 +43,11 @@ class KeptMemoryHook:
     def __init__(self) -> None:
         self._context: Context | None = None
         self._began = self._again_s = 0.0
-        self._readings: list[tuple[float, int]] = []  # time, resident bytes
+        self._of_host: list[tuple[float, int]] = []  # time, resident bytes
+        self._of_gpus: list[tuple[float, int]] = []  # likewise, at the same times
         self._every = _EVERY_S
         self._census: Census | None = None
-        self._at: tuple[float, int, int] = (0.0, 0, 0)  # of the first look: time, resident bytes, steps
+        self._at: tuple[float, int, int] = (0.0, 0, 0)  # of the first look: time, bytes of both, steps
         self._pauses: list[float] = []  # seconds
         self._work: list[float] = []  # seconds of CPU time in them: the machine may be busy
         self._next: Callable[[float, int], None] = self._suspect
@@ -78,10 +80,12 @@ class KeptMemoryHook:
         return self._again_s
 
     def _suspect(self, now: float, resident: int) -> None:
-        self._readings.append((now, resident))
-        if len(self._readings) > _MOST_READINGS:
-            self._readings, self._every = self._readings[::2], 2 * self._every
-        if now - self._began < _FIRST_S or not rises(self._readings) or not self._may_pause(now, _PAUSE_S):
+        self._of_host.append((now, resident))
+        self._of_gpus.append((now, self._on_gpus()))
+        if len(self._of_host) > _MOST_READINGS:
+            self._of_host, self._of_gpus, self._every = self._of_host[::2], self._of_gpus[::2], 2 * self._every
+        some_rise = rises(self._of_host) or rises(self._of_gpus)
+        if now - self._began < _FIRST_S or not some_rise or not self._may_pause(now, _PAUSE_S):
             return
         if _CENSUS not in sys.modules:
             self._book(lambda: importlib.import_module(_CENSUS))  # 15 ms, in a step of its own
@@ -95,7 +99,7 @@ class KeptMemoryHook:
         native: Any = self._context.native
         self._census = Census(native)
         self._census.first()
-        self._at = (time.monotonic(), own_memory() or 0, self._steps())
+        self._at = (time.monotonic(), self._held(), self._steps())
         self._every, self._next = _EVERY_S, self._wait
 
     def _wait(self, now: float, resident: int) -> None:
@@ -103,20 +107,21 @@ class KeptMemoryHook:
         at, before, steps = self._at
         if now - at < _APART_S or self._steps() - steps < _STEPS:
             return
-        (first_s, first), (last_s, last) = self._readings[len(self._readings) // 4], self._readings[-1]
-        rate = (last - first) / (last_s - first_s)
-        if resident - before >= rate * (now - at) / 3:
+        quarter = len(self._of_host) // 4
+        rise = sum(readings[-1][1] - readings[quarter][1] for readings in (self._of_host, self._of_gpus))
+        rate = rise / (self._of_host[-1][0] - self._of_host[quarter][0])
+        if resident + self._on_gpus() - before >= rate * (now - at) / 3:
             if self._may_pause(now, self._work[-1]):
                 self._pause(self._second)
         elif now - at > _GIVE_UP_S:
             if len(self._pauses) > 1 or self._work[0] + _SEARCH_S > _PAUSE_S:  # three would not be enough
                 return self._off(self._context, "memory stopped growing between two looks")
-            self._census, self._readings, self._next = None, [], self._suspect
+            self._census, self._of_host, self._of_gpus, self._next = None, [], [], self._suspect
 
     def _second(self) -> None:
         assert self._census is not None
         now, (at, before, steps) = time.monotonic(), self._at
-        self._at = (now - at, (own_memory() or 0) - before, self._steps() - steps)
+        self._at = (now - at, self._held() - before, self._steps() - steps)
         self._census.second()
         self._again_s, self._next = 0.0, self._search
         if max(self._work) + _SEARCH_S <= _PAUSE_S:
@@ -169,6 +174,13 @@ class KeptMemoryHook:
             session.set_overhead(self.name, round(1e9 * sum(self._pauses)))
             session.set_meta("kept_memory_pauses", json.dumps([round(1e3 * pause, 1) for pause in self._pauses]))
 
+    def _on_gpus(self) -> int:
+        assert self._context is not None
+        return self._context.device_bytes
+
+    def _held(self) -> int:
+        return (own_memory() or 0) + self._on_gpus()
+
     def _steps(self) -> int:
         assert self._context is not None
         session: Any = self._context.session
@@ -209,6 +221,7 @@ def _told(kept: Kept) -> dict[str, Any]:
         "holds": kept.held.holds,
         "bytes": round(kept.held.bytes),
         "scalar": kept.held.scalar,
+        "on_gpu": kept.held.on_gpu,
         "bound": kept.bound,
         "of": name.of if name else "",
         "name": name.name if name else "",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from trainperf.keeping import graphs, lines
-from trainperf.keeping.contents import Contents, contents, large_bytes, latest
+from trainperf.keeping.contents import Contents, contents, large_bytes, latest, on_gpu
 from trainperf.keeping.holders import holders
 from trainperf.keeping.names import Name, Reader, attributes, frames, is_class, is_programs, named_values, source_of
 
@@ -126,7 +126,8 @@ class Census:
                 continue
             if lines.is_carried(sources, name):
                 line = lines.replacing_line(sources, name, running)
-                yield Kept("graph", "Tensor", 0, Contents("graphs", 0.0, thing.numel() == 1), (name,), line)
+                held = Contents("graphs", 0.0, thing.numel() == 1, on_gpu=on_gpu(thing))
+                yield Kept("graph", "Tensor", 0, held, (name,), line)
 
     def _arrays(
         self, values: Sequence[_Named], sources: lines.Sources, running: Sequence[tuple[str, int]]
@@ -134,7 +135,9 @@ class Census:
         for name, thing in values:
             more = large_bytes(thing, self._torch) - self._seen.arrays.get(name, sys.maxsize)
             if more > 0:
-                held = Contents("tensors" if type(thing).__module__ == "torch" else "arrays", float(more))
+                of_torch = type(thing).__module__.startswith("torch")
+                gpu = of_torch and on_gpu(thing)
+                held = Contents("tensors" if of_torch else "arrays", float(more), on_gpu=gpu)
                 yield Kept(
                     "array", type(thing).__name__, 1, held, (name,), lines.replacing_line(sources, name, running)
                 )

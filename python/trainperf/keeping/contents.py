@@ -21,6 +21,8 @@ _LARGE = 32_768  # bytes of a container that is not looked into
 _MOST_NODES = 500
 _NODE_BYTES = 400  # of autograd's: it and what it points to, at the least
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), list, tuple, dict, set, frozenset, deque)
+_ON_GPU = "on a GPU"  # among the kinds of what a sample has
+_GPUS = frozenset({"cuda"})  # kinds of devices with memory of their own that is weighed
 _SKIPPED = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
 
 
@@ -30,6 +32,7 @@ class Contents:
     bytes: float  # of an element; of graphs what is known at the least
     scalar: bool = False  # tensors of one element
     place: tuple[str, int] = ("", 0)  # of hooks: where the function is written
+    on_gpu: bool = False  # tensors of half of the elements or more
 
 
 def latest(container: Any) -> list[Any]:
@@ -55,14 +58,15 @@ def contents(samples: Sequence[Any], torch: Any) -> Contents:
     each = sum(own) / max(1, len(own))
     kinds = Counter(kind for _, seen in weighed for kind in seen)
     enough = len(samples) / 2
+    gpu = bool(samples) and kinds[_ON_GPU] >= enough
     scalar = all(_is_scalar(sample, torch) for sample in samples)
     if hook is not None:
-        return Contents("hooks", each, place=hook)
+        return Contents("hooks", each, place=hook, on_gpu=gpu)
     of_data: tuple[Holds, ...] = ("graphs", "tensors", "arrays")
     for holds in of_data:
         if kinds[holds] >= enough:
-            return Contents(holds, each, scalar)
-    return Contents("objects", each)
+            return Contents(holds, each, scalar, on_gpu=gpu)
+    return Contents("objects", each, on_gpu=gpu)
 
 
 def _hook(samples: Sequence[Any]) -> tuple[str, int] | None:
@@ -118,7 +122,9 @@ def _weigh(thing: Any, torch: Any) -> tuple[dict[int, int], set[str]]:
 
 
 def _weigh_tensor(tensor: Any, sizes: dict[int, int], kinds: set[str]) -> None:
-    if tensor.device.type == "cpu" and tensor.layout.__str__() == "torch.strided":
+    if on_gpu(tensor):
+        kinds.add(_ON_GPU)
+    if _is_weighed(tensor) and tensor.layout.__str__() == "torch.strided":
         storage = tensor.untyped_storage()
         sizes[-storage.data_ptr()] = int(storage.nbytes())
     if tensor.grad_fn is None:
@@ -146,10 +152,18 @@ def _is_full(cell: types.CellType) -> bool:
     return True
 
 
+def on_gpu(tensor: Any) -> bool:
+    return tensor.device.type in _GPUS
+
+
+def _is_weighed(tensor: Any) -> bool:
+    return tensor.device.type == "cpu" or on_gpu(tensor)
+
+
 def large_bytes(thing: Any, torch: Any) -> int:
-    """Of an array, or of a tensor in the host's memory; 0 of anything else."""
+    """Of an array, or of a tensor in the host's memory or a GPU's; 0 of anything else."""
     if _is_array(thing):
         return int(thing.nbytes)
-    if _is_tensor(thing, torch) and thing.device.type == "cpu":
+    if _is_tensor(thing, torch) and _is_weighed(thing):
         return int(thing.nbytes)
     return 0

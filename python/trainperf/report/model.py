@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from trainperf.findings import engine
 from trainperf.findings.device_memory import DeviceMemory, devices_memory
 from trainperf.findings.model import Abstained, Finding, Standing
-from trainperf.findings.text import plural
+from trainperf.findings.rules.growth import looks
+from trainperf.findings.text import plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.verdict import Unsplit
 from trainperf.runfile.schema import CAUSES, PHASES
@@ -108,7 +109,8 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
     found = engine.find(run, standing=standing) if standing else run.judged
     steps, wall = int(run.step_count), int(run.wall_ns)
     overhead = sum(run.overhead_ns.values())
-    urgent = (*notes, *_slow_modes(run, {f.slug for f in found.findings}))
+    device_memory = devices_memory(run)
+    urgent = (*notes, *_out_of_memory(run, device_memory), *_slow_modes(run, {f.slug for f in found.findings}))
     # It is of the whole watch, so its share is too: model building and what comes after the loop were watched as well.
     overhead_share = overhead / run.watched_ns if run.watched_ns else 0.0
     mean_ms = wall / steps / 1e6 if steps else 0.0
@@ -143,7 +145,7 @@ def build(run: Run, *, notes: Sequence[str] = (), standing: Standing = "") -> Re
         phases=tuple(part(p, run.phase_ns(p)) for p in PHASES),
         source=run.meta.get("source", "watch"),
         devices=tuple(_device(device, steps, wall) for device in run.devices),
-        device_memory=devices_memory(run),
+        device_memory=device_memory,
         tiers={t.probe: f"{t.tier}: {t.why}" if t.why else t.tier for t in run.tiers.values()},
         overhead_ns=overhead,
         overhead_ms_per_step=overhead_share * mean_ms,
@@ -206,6 +208,19 @@ def _slow_modes(run: Run, found: set[str]) -> tuple[str, ...]:
             "times here include it; turn it off"
         )
     return tuple(told)
+
+
+def _out_of_memory(run: Run, memories: Sequence[DeviceMemory]) -> tuple[str, ...]:
+    """What there was of the GPU whose memory ended the run, and what kept some of it."""
+    if run.ended != "exception" or run.meta.get("exception") != "OutOfMemoryError" or not memories:
+        return ()
+    full = max(memories, key=lambda memory: (memory.last.ooms, memory.last.allocated))
+    seen = looks(run)
+    texts = [keeper.text for keeper in seen.keepers if keeper.on_gpu and keeper.text] if seen is not None else []
+    kept = f"; `{texts[0]}` keeps tensors there" if texts else ""
+    had = f"{size(full.last.allocated)} allocated, {size(full.last.reserved)} reserved"
+    most = f"at most {size(full.peak_allocated)} and {size(full.peak_reserved)}"
+    return (f"out of GPU memory: at the end GPU {full.id} had {had} ({most}){kept}",)
 
 
 def _stopped(run: Run) -> tuple[str, ...]:

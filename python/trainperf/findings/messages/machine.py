@@ -110,11 +110,11 @@ _FIND: Final = (
     "[[inference?outputs.append(output.cpu())  # if outputs: a kept output keeps its memory]]"
 )
 _GROWS: Final = Message(
-    title="the process's memory grows by {each} a step",
+    title="[[!on_gpu?the process's memory]][[{on_gpu}'s memory]] grows by {each} a step",
     why=_KEPT,
     evidence=(
-        "from {before} to {after} in {seconds:.0f} s: {minute} a minute",
-        "steady over {readings:reading} without the run's first quarter and mapped files",
+        "from {before} to {after}[[ on {on_gpu}]] in {seconds:.0f} s: {minute} a minute",
+        "steady over {readings:reading} without the run's first quarter[[!on_gpu? and mapped files]]",
         "at this pace it hits its {limit} limit in {left}",
     ),
     fix=_FIND,

@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from trainperf.findings import places
 from trainperf.findings.cpus import Floats
+from trainperf.findings.device_memory import devices_memory
 from trainperf.findings.frames import FrameLike, below_users, function_of, is_user_file, label
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Param, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import WARNS, rule
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
     from trainperf.findings.model import Cell
     from trainperf.findings.places import Spot
-    from trainperf.runfile import Detail, Section
+    from trainperf.runfile import Detail, RunReader, Section
     from trainperf.runfile.records import HostReading
 
 # -- whether a series of readings rises, and a phase of the steps with the number of steps done: how much, and where
@@ -396,6 +397,7 @@ class Keeper:
     elements: int
     bytes: int  # of an element
     scalar: bool
+    on_gpu: bool  # most of the bytes
 
     @property
     def place(self) -> str:
@@ -457,16 +459,16 @@ class Looks:
     keepers: tuple[Keeper, ...]  # the one that keeps the most first
 
 
-def looks(facts: Facts) -> Looks | None:
+def looks(run: RunReader) -> Looks | None:
     """None: nobody looked, or the file does not have it as it should."""
-    read = described(facts.run.meta, "kept_memory")
+    read = described(run.meta, "kept_memory")
     if not _is_number(read.get("seconds")) or not read["seconds"]:
         return None
     if not all(type(read.get(key)) is int and read[key] >= 0 for key in ("steps", "objects")):
         return None
     rows = read.get("kept")
     keepers = [k for row in (rows[:_MOST_KEEPERS] if isinstance(rows, list) else ()) if (k := _keeper(row)) is not None]
-    pauses = listed(facts.run.meta, "kept_memory_pauses")
+    pauses = listed(run.meta, "kept_memory_pauses")
     ms = tuple(float(p) for p in pauses[:8] if _is_number(p))
     return Looks(float(read["seconds"]), read["steps"], read["objects"], ms, tuple(keepers))
 
@@ -520,6 +522,7 @@ def _keeper(row: object) -> Keeper | None:
         file=row["file"],
         **{key: row[key] for key in ("kind", "holds", *_NUMBERS)},
         scalar=row.get("scalar") is True,
+        on_gpu=row.get("on_gpu") is True,
     )
 
 
@@ -538,20 +541,50 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
         return Unsure("memory_few_readings", {"readings": Count(len(readings))})
     # Caches fill and allocators settle in the first steps.
     kept = readings[len(readings) // 4 :]
-    seconds = np.array([(h.at_ns - kept[0].at_ns) / 1e9 for h in kept])
-    held = np.array([float(h.rss_bytes) for h in kept])
+    resident = np.array([float(h.rss_bytes) for h in kept])
+    of_process = _Held([h.at_ns for h in kept], resident, facts.number("memory_limit"), looks(facts.run))
+    return _grows(facts, limits, of_process) or _workers_grow(facts, limits) or _gpu_grows(facts, limits)
+
+
+def _gpu_grows(facts: Facts, limits: Limits) -> Diagnosis | None:
+    """Of the GPU whose allocated memory grows the most."""
+    seen = looks(facts.run)
+    if seen is not None:
+        seen = replace(seen, keepers=tuple(keeper for keeper in seen.keepers if keeper.on_gpu))
+    grown = [memory for memory in devices_memory(facts.run) if memory.growth is not None and memory.growth.rise > 0]
+    for memory in sorted(grown, key=lambda memory: -memory.per_step):
+        at_ns = [reading.at_ns for reading in memory.later]
+        found = _grows(facts, limits, _Held(at_ns, memory.later_bytes, 0.0, seen, f"GPU {memory.id}"))
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Readings of the process's memory, or of a GPU's, without those of the run's first quarter."""
+
+    at_ns: Sequence[int]
+    bytes: Floats
+    most: float  # that it may have; 0: not known
+    seen: Looks | None
+    gpu: str | None = None
+
+
+def _grows(facts: Facts, limits: Limits, memory: _Held) -> Diagnosis | None:
+    at_ns, held, seen = memory.at_ns, memory.bytes, memory.seen
+    seconds = (np.array(at_ns) - at_ns[0]) / 1e9
     grows = trend(seconds, held)
-    base = float(np.median(held[: max(2, len(held) // 4)]))
-    seen = looks(facts)
+    base = max(1.0, float(np.median(held[: max(2, len(held) // 4)])))
     keeper = seen.keepers[0] if seen is not None and seen.keepers else None
     # What slows the steps down as well, as hooks do that pile up, grows ever more slowly.
     goes_on = grows.steady or (keeper is not None and keeper.sure and _still_grows(seconds, held, grows.rise))
     if not goes_on or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
-        return _workers_grow(facts, limits)
-    left = max(0.0, facts.number("memory_limit") - held[-1]) / grows.per_second
+        return None
+    left = max(0.0, memory.most - held[-1]) / grows.per_second
     grown = float(np.median(held[-max(2, len(held) // 4) :])) / base - 1
-    more_work = _works_more(facts, kept[0].at_ns, kept[-1].at_ns) - 1
-    variant, sure = _how_sure(facts, keeper, len(kept), grown, more_work)
+    more_work = _works_more(facts, at_ns[0], at_ns[-1]) - 1
+    variant, sure = _how_sure(facts, keeper, len(held), grown, more_work)
     each = grows.per_second * facts.wall_ns / facts.steps / 1e9
     params: dict[str, Param] = {
         "each": Bytes(each),
@@ -559,8 +592,9 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
         "after": Bytes(held[-1]),
         "seconds": Number(seconds[-1]),
         "minute": Bytes(grows.per_second * 60),
-        "readings": Count(len(kept)),
-        "limit": Bytes(facts.number("memory_limit")),
+        "readings": Count(len(held)),
+        "limit": Bytes(memory.most),
+        "on_gpu": memory.gpu,
         "left": Seconds(left) if left and variant == "leak" else None,
         "early": variant == "early",
     }
