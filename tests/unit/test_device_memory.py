@@ -14,7 +14,7 @@ from trainperf.report import json as as_json
 from trainperf.report.html import render
 from trainperf.report.model import build
 from trainperf.runfile import HAS_VALIDATION, WARM_UP
-from verdicts import TRAIN, Make, loud, only, said
+from verdicts import TRAIN, Make, abstained, loud, only, said, unsure
 
 GB, MB = 10**9, 10**6
 START = 1_000_000_000_000  # of the first step
@@ -33,6 +33,7 @@ def told(
 ) -> dict[str, Any]:
     """Of one GPU, as the hook tells it; rises by the second of the run."""
     return {
+        "total": 80 * GB,
         "peaks": list(peaks),
         "rises": [[a and START + round(a * 1e9), START + round(b * 1e9), *rose] for a, b, *rose in rises],
         "readings": [
@@ -107,10 +108,19 @@ def test_a_gpus_memory_that_grows_is_a_finding(make: Make) -> None:
     f = only(grows(make()))
     assert (f.id, f.variant, f.severity, f.confidence) == ("TP601", "leak", "warning", "high")
     assert f.title == "GPU 0's memory grows by 6.0 MB a step" and f.params["readings"] == 30
+    assert f.params["left"] == pytest.approx((80 - 20) * GB / (60 * MB), rel=0.01)  # till its peak does not fit
     assert "mapped files" not in " ".join(f.evidence) and "on GPU 0 in 29 s" in f.evidence[0]
     f = only(grows(make(), line(on_gpu=False, text="log.append(x)"), line()))
     assert (f.variant, f.where) == ("kept_elements", f"{TRAIN}:41")
     assert f.title == "`outs.append(out)` keeps 1.9 MB a step: tensors"
+
+
+def test_an_allocator_that_did_not_tell(make: Make) -> None:
+    file = make().steps(400, compute=100.0).host(40, process_cpus=1.0, rss_bytes=2 * GB)
+    file.tier("hook_device_memory", "off", "RuntimeError: not supported")
+    assert unsure(file, "TP601") == "memory_of_gpu_off" and "RuntimeError: not supported" in abstained(file, "TP601")
+    leaks = make().steps(400, compute=100.0).tier("hook_device_memory", "off", "RuntimeError: not supported")
+    assert only(leaks.host(40, process_cpus=1.0, rss_bytes=lambda s: 2 * GB + 60 * MB * s)).id == "TP601"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,8 @@ def test_a_run_that_ran_out_of_memory_says_what_there_was(make: Make) -> None:
     with trained(make(ended="exception", exception="OutOfMemoryError"), gpu).open() as run:
         (note,) = build(run).notes
     assert note == (
-        "out of GPU memory: at the end GPU 0 had 19.0 GB allocated, 22.0 GB reserved (at most 20.0 GB and 22.0 GB)"
+        "out of GPU memory: at the end GPU 0 had 19.0 GB allocated, 22.0 GB reserved of 80.0 GB (at most 20.0 GB "
+        "and 22.0 GB)"
     )
     with grows(make(ended="exception", exception="OutOfMemoryError"), line()).open() as run:
         model = build(run)

@@ -214,6 +214,7 @@ class Allocator:
         self.initialized = False
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: self.initialized)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80_000 * MB))
         monkeypatch.setattr(torch.cuda.memory, "memory_stats_as_nested_dict", self.stats)
 
     def stats(self, device: int) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def test_the_memory_of_gpus_as_the_allocator_counts_it(monkeypatch: pytest.Monke
     allocator.initialized = True
     watch.train(20, lambda: setattr(allocator, "allocated", allocator.allocated + MB))
     (told,) = watch.meta["device_memory"].values()  # the other GPU is not used
-    assert told["peaks"] == [4_000 * MB, 5_000 * MB]
+    assert (told["total"], told["peaks"]) == (80_000 * MB, [4_000 * MB, 5_000 * MB])
     (first,) = told["rises"]
     assert first[0] == 0 and first[2:] == told["peaks"]
     seconds, held = zip(*[row[:2] for row in told["readings"]], strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from trainperf.findings.text import plural, size
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trends import Trend, trend
 from trainperf.runfile import HAS_VALIDATION, WARM_UP
-from trainperf.runfile.schema import described
+from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
     from trainperf.findings.cpus import Floats
@@ -61,6 +61,7 @@ Cache = Literal["needed", "validation", "fragmented", "cache"]
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     id: int
+    total: int  # that the GPU has; 0: not known
     peak_allocated: int
     peak_reserved: int
     readings: tuple[Reading, ...]  # in order of time, one at least; the last is of the watch's end
@@ -120,7 +121,8 @@ def devices_memory(run: RunReader) -> tuple[DeviceMemory, ...]:
             readings = [Reading(*row) for row in _rows(told.get("readings"), len(Reading._fields))[:_MOST_READINGS]]
             rises = [Rise(*row) for row in _rows(told.get("rises"), len(Rise._fields))[:_MOST_RISES]]
             if peaks and readings:
-                found.append(_memory(run, int(id), peaks[0], readings, rises))
+                memory = _memory(run, int(id), peaks[0], readings, rises)
+                found.append(replace(memory, total=count(told.get("total"))))
     return tuple(sorted(found, key=lambda memory: memory.id))
 
 
@@ -157,6 +159,7 @@ def _memory(
         cache = "fragmented"
     return DeviceMemory(
         id=id,
+        total=0,
         peak_allocated=allocated,
         peak_reserved=reserved,
         readings=tuple(readings),

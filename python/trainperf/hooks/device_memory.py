@@ -71,7 +71,9 @@ class DeviceMemoryHook:
         for id in range(min(_MOST_DEVICES, cuda.device_count())) if look_for_all else list(self._devices):
             stats = cuda.memory.memory_stats_as_nested_dict(id)
             if stats and (id in self._devices or stats["reserved_bytes"]["all"]["peak"]):
-                device = self._devices.setdefault(id, _Device())
+                if id not in self._devices:
+                    self._devices[id] = _Device(int(cuda.get_device_properties(id).total_memory))
+                device = self._devices[id]
                 device.read(time.monotonic_ns(), stats, keep=keep)
         self._looks += 1
         if any(len(device.readings) > _MOST_READINGS for device in self._devices.values()):
@@ -87,7 +89,8 @@ class DeviceMemoryHook:
 
 
 class _Device:
-    def __init__(self) -> None:
+    def __init__(self, total: int) -> None:
+        self._total = total
         self.readings: list[list[int]] = []
         self.last: list[int] = [0, 0]
         self._peaks = [0, 0]  # allocated, reserved
@@ -109,4 +112,4 @@ class _Device:
 
     def told(self) -> dict[str, Any]:
         last = [] if self.readings and self.readings[-1] is self.last else [self.last]
-        return {"peaks": self._peaks, "rises": self._rises, "readings": [*self.readings, *last]}
+        return {"total": self._total, "peaks": self._peaks, "rises": self._rises, "readings": [*self.readings, *last]}

@@ -158,6 +158,7 @@ def _device_memory(memory: DeviceMemory) -> dict[str, Any]:
     last = memory.last
     return {
         "id": memory.id,
+        "total_bytes": memory.total or None,
         "peak_allocated_bytes": memory.peak_allocated,
         "peak_reserved_bytes": memory.peak_reserved,
         "peak_rose_steps": [memory.rose.first, memory.rose.last] if memory.rose is not None else None,

@@ -219,8 +219,9 @@ def _out_of_memory(run: Run, memories: Sequence[DeviceMemory]) -> tuple[str, ...
     texts = [keeper.text for keeper in seen.keepers if keeper.on_gpu and keeper.text] if seen is not None else []
     kept = f"; `{texts[0]}` keeps tensors there" if texts else ""
     had = f"{size(full.last.allocated)} allocated, {size(full.last.reserved)} reserved"
+    of = f" of {size(full.total)}" if full.total else ""
     most = f"at most {size(full.peak_allocated)} and {size(full.peak_reserved)}"
-    return (f"out of GPU memory: at the end GPU {full.id} had {had} ({most}){kept}",)
+    return (f"out of GPU memory: at the end GPU {full.id} had {had}{of} ({most}){kept}",)
 
 
 def _stopped(run: Run) -> tuple[str, ...]:

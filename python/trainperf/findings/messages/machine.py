@@ -369,6 +369,7 @@ TEXTS: Final = {
 
 UNSURE: Final[Doubts] = {
     "memory_of_trace": "a trace has no readings of memory",
+    "memory_of_gpu_off": "memory of GPUs was not read: {why}",
     "memory_few_readings": "{readings:memory reading} (one a second) during steps are too few: run longer",
     "heap_of_trace": "a trace has no page faults",
     "heap_old_file": "recorded by a version without page faults",

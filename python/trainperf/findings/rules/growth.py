@@ -543,7 +543,10 @@ def memory_growth(facts: Facts, limits: Limits) -> Outcome:
     kept = readings[len(readings) // 4 :]
     resident = np.array([float(h.rss_bytes) for h in kept])
     of_process = _Held([h.at_ns for h in kept], resident, facts.number("memory_limit"), looks(facts.run))
-    return _grows(facts, limits, of_process) or _workers_grow(facts, limits) or _gpu_grows(facts, limits)
+    found = _grows(facts, limits, of_process) or _workers_grow(facts, limits) or _gpu_grows(facts, limits)
+    if found is None and "hook_device_memory" in facts.run.tiers:  # it failed
+        return Unsure("memory_of_gpu_off", {"why": facts.off("hook_device_memory")})
+    return found
 
 
 def _gpu_grows(facts: Facts, limits: Limits) -> Diagnosis | None:
@@ -554,7 +557,9 @@ def _gpu_grows(facts: Facts, limits: Limits) -> Diagnosis | None:
     grown = [memory for memory in devices_memory(facts.run) if memory.growth is not None and memory.growth.rise > 0]
     for memory in sorted(grown, key=lambda memory: -memory.per_step):
         at_ns = [reading.at_ns for reading in memory.later]
-        found = _grows(facts, limits, _Held(at_ns, memory.later_bytes, 0.0, seen, f"GPU {memory.id}"))
+        held = memory.later_bytes
+        above = max(0.0, memory.peak_allocated - held[-1])
+        found = _grows(facts, limits, _Held(at_ns, held, float(memory.total), seen, f"GPU {memory.id}", above))
         if found is not None:
             return found
     return None
@@ -569,6 +574,7 @@ class _Held:
     most: float  # that it may have; 0: not known
     seen: Looks | None
     gpu: str | None = None
+    above: float = 0.0  # so much more is needed within a step
 
 
 def _grows(facts: Facts, limits: Limits, memory: _Held) -> Diagnosis | None:
@@ -581,7 +587,7 @@ def _grows(facts: Facts, limits: Limits, memory: _Held) -> Diagnosis | None:
     goes_on = grows.steady or (keeper is not None and keeper.sure and _still_grows(seconds, held, grows.rise))
     if not goes_on or grows.rise < max(limits.warn * base, limit("memory_growth_bytes")):
         return None
-    left = max(0.0, memory.most - held[-1]) / grows.per_second
+    left = max(0.0, memory.most - memory.above - held[-1]) / grows.per_second
     grown = float(np.median(held[-max(2, len(held) // 4) :])) / base - 1
     more_work = _works_more(facts, at_ns[0], at_ns[-1]) - 1
     variant, sure = _how_sure(facts, keeper, len(held), grown, more_work)
