@@ -78,6 +78,8 @@ def test_memory_of_a_validation(make: Make) -> None:
     assert found.cache == "validation" and found.rose is not None and found.rose.first == 200
     assert found.of_cache == "another phase: 13.0 GB of what is reserved was taken in steps 200 to 209, with validation"
     assert memory(trained(make(), gpu, validation=215)).cache == "needed"  # at another time
+    merged = trained(make(), gpu, validation=205).merge_steps(20)
+    assert memory(merged).cache == "needed"  # it may be of another of these steps
     first = told(rises=((0, 1.0, 20 * GB, 22 * GB),))
     assert memory(trained(make(), first, validation=2)).cache == "needed"  # all memory is taken then
 

@@ -81,6 +81,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
 
 def test_what_keeps_memory_is_in_the_run(memory: Memory) -> None:
     kept: list[bytes] = []
+    memory.context.device_bytes = 60_000 * MB  # however much it is
 
     def step() -> None:
         kept.append(bytes(50_000))
