@@ -41,8 +41,8 @@ struct Local {
   SpscRing<Event>* ring;
   ThreadId id;
   int schedstat_fd;
-  bool muted;
-  int32_t begun_muted;  // brackets that have begun since, and not ended
+  int32_t muted;        // so often, one within the other
+  int32_t begun_muted;  // brackets that have begun since the outermost, and not ended
   OffCpu off_cpu;
   bool marked;
   int32_t untimed[kSources];  // marks since the last one that was timed
@@ -300,7 +300,7 @@ bool WrittenMuted(Local& local, EventKind kind) {
 int64_t Write(EventKind kind, Bracket bracket, uint32_t object, int64_t value, uint8_t flags, Phase phase,
               Source source, int64_t entered_ns) {
   Local& local = Current();
-  if (local.muted && !WrittenMuted(local, kind)) return 0;
+  if (local.muted > 0 && !WrittenMuted(local, kind)) return 0;
   if (local.ring == nullptr) {
     if (kind == EventKind::kEnd || !MakesThreadWatched(kind, bracket) || !MakeRing(local)) return 0;
   }
@@ -430,7 +430,7 @@ void RecordBegins(int64_t entered_ns) {
   Local& local = Current();
   LogBurst& burst = local.burst;
   if (!burst.Enters()) return;
-  if (burst.SumsNext() && g_sum_records.load(std::memory_order_relaxed) && !local.muted) {
+  if (burst.SumsNext() && g_sum_records.load(std::memory_order_relaxed) && local.muted == 0) {
     const int64_t now_ns = NowNs();  // and then whether it is on its CPU: who is preempted in between leaves a mark
     if (local.off_cpu.StillOn()) {
       burst.Begins(now_ns);
@@ -515,8 +515,8 @@ void CollectionEnds(int64_t collected) {
 
 void Mute(bool on) {
   Local& local = Current();
-  if (on && !local.muted) local.begun_muted = 0;
-  local.muted = on;
+  if (on && local.muted == 0) local.begun_muted = 0;
+  local.muted = std::max(0, local.muted + (on ? 1 : -1));
 }
 
 ThreadInfo* CurrentThread() { return Current().info; }

@@ -98,7 +98,7 @@ void CollectionBegins(int64_t generation);
 void CollectionEnds(int64_t collected);
 
 // What the calling thread does until Mute(false) leaves no marks, but the ends of brackets that began before: code that
-// runs inside the loop and is not the loop's.
+// runs inside the loop and is not the loop's. Where one is within another, until the outermost ends.
 void Mute(bool on);
 
 // The calling thread's slot, cached in thread-local storage; nullptr when the table is full. Safe in the GIL hook.

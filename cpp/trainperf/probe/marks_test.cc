@@ -228,6 +228,21 @@ TEST_F(MarksTest, AMutedThreadLeavesNoMarks) {
   EXPECT_EQ(events[1].kind, EventKind::kEnd);
 }
 
+TEST_F(MarksTest, AMutedThreadIsMutedUntilTheOutermostEnds) {
+  marks::Step();
+  marks::Mute(true);
+  marks::Mute(true);
+  marks::Mute(false);
+  marks::Step();
+  marks::Mute(false);
+  marks::Mute(false);  // one too many
+  marks::Step();
+  marks::Mute(true);
+  marks::Step();
+  marks::Mute(false);
+  EXPECT_EQ(Drained().size(), 2u);
+}
+
 TEST_F(MarksTest, WhatBeganBeforeTheThreadWasMutedEnds) {
   marks::Begin(Bracket::kFetch, 1, -1, 0);
   marks::Begin(Bracket::kLogging, 0, -1, 0);
