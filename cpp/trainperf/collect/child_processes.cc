@@ -12,6 +12,7 @@ namespace trainperf {
 namespace {
 
 constexpr int64_t kPauseRatio = 1000;  // a look that takes 2 ms is not made again before 2 s have passed
+constexpr int64_t kTriesRatio = 200;   // likewise of tries to read stacks, of which each process has few
 constexpr int kMostStackTries = 8;     // to find a main thread of Python's
 constexpr int kMostNameQuestions = 20;
 constexpr size_t kLongestName = 200;
@@ -61,7 +62,7 @@ void ChildProcesses::Read(int64_t now_ns, bool last, const std::vector<int32_t>&
     known.tries = child.tries;
   }
   due_ns_ = now_ns + kPauseRatio * (ThreadCpuNs() - before_ns - stacks_ns);
-  if (look) stacks_due_ns_ = now_ns + kPauseRatio * stacks_ns;
+  if (look) stacks_due_ns_ = now_ns + kTriesRatio * stacks_ns;
 }
 
 // Under the lock.

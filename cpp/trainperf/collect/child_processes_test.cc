@@ -55,8 +55,8 @@ class Forked {
 class ChildProcessesTest : public ::testing::Test {
  protected:
   void Read(const std::vector<int32_t>& workers = {}) {
-    now_ns_ += 10'000 * kMs;  // due, however long the last look took
-    children_.Read(now_ns_, false, workers, writer_.get());
+    now_ns_ += 10'000 * kMs;
+    children_.Read(now_ns_, true, workers, writer_.get());  // due or not: the last look may have taken long
   }
   std::vector<std::string> Children(const char* columns) {
     EXPECT_TRUE(writer_->Finish("normally").ok());

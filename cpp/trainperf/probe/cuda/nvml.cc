@@ -1,6 +1,7 @@
 #include "trainperf/probe/cuda/nvml.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +15,17 @@ constexpr int kSmClock = 1, kMemoryClock = 2;  // nvmlClockType_t
 constexpr int kGpuTemperature = 0;             // nvmlTemperatureSensors_t
 constexpr int kNoFunction = 13;                // NVML_ERROR_FUNCTION_NOT_FOUND
 constexpr int kGpuLost = 15;                   // NVML_ERROR_GPU_IS_LOST
+
+// To look for one among the loaded libraries reads the names of all: up to 10 ms where memory is cold.
+uint64_t LibrariesEverLoaded() {
+  uint64_t count = 0;
+  const auto take = [](dl_phdr_info* first, size_t, void* to) {
+    *static_cast<uint64_t*>(to) = first->dlpi_adds;
+    return 1;  // no further
+  };
+  dl_iterate_phdr(take, &count);
+  return count;
+}
 
 }  // namespace
 
@@ -107,7 +119,11 @@ void NvmlProbe::ReadDevice(uint32_t ordinal, Device device, std::vector<Counter>
 
 void NvmlProbe::Read(std::vector<Counter>* counters) {
   if (off_) return;
-  if (!driver_.ok()) driver_ = CudaDriver::FindLoaded();
+  if (!driver_.ok()) {
+    if (libraries_ == LibrariesEverLoaded()) return;
+    libraries_ = LibrariesEverLoaded();
+    driver_ = CudaDriver::FindLoaded();
+  }
   if (!driver_.ok()) return;
   for (const uint32_t ordinal : driver_->InUse()) {
     if (met_.size() >= kMaxDevices || !met_.insert(ordinal).second) continue;

@@ -61,6 +61,7 @@ class NvmlProbe {
 
   const std::string library_;
   absl::StatusOr<CudaDriver> driver_ = absl::NotFoundError("not loaded yet");
+  uint64_t libraries_ = 0;  // that the process had ever loaded when the driver was last looked for
   void* handle_ = nullptr;
   bool begun_ = false, off_ = false;
   int slow_ = 0;
