@@ -41,11 +41,11 @@ def forked_ms(kind: str, size: float, *, apply: bool) -> float:
     child = os.fork()
     if not child:
         warnings.simplefilter("ignore")  # more workers than CPUs
-        os.write(write, repr(known_gain.step_ms(kind, size, apply)).encode())
+        os.write(write, f"{known_gain.step_ms(kind, size, apply)}\n".encode())
         os._exit(0)
     os.close(write)
     with open(read) as answer:
-        said = answer.read()
+        said = answer.readline()  # its workers have the pipe too, and live on for a moment
     os.waitpid(child, 0)
     return float(said)
 
