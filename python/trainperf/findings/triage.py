@@ -71,7 +71,7 @@ def _named(part: str) -> Said | str:
 def _model(facts: Facts, found: Sequence[Finding], both: Unsplit | None) -> Literal["small", "large"] | None:
     """Large: what it computes takes longer than to fetch its batch, and than to issue its operations."""
     if facts.gpu is None:
-        # What the user's functions compute beside it is none of the model.
+        # What the user's functions compute outside of the model.
         others = sum(f.cost_ns for f in found if f.slug == "host-compute")
         most = facts.cause_ns("compute") + (facts.cause_ns("python") if both is not None else 0) - others
         if most < max(limit("small_model_ms") * 1e6 * facts.steps, _waits_for_data(facts)):

@@ -120,8 +120,9 @@ void NvmlProbe::ReadDevice(uint32_t ordinal, Device device, std::vector<Counter>
 void NvmlProbe::Read(std::vector<Counter>* counters) {
   if (off_) return;
   if (!driver_.ok()) {
-    if (libraries_ == LibrariesEverLoaded()) return;
-    libraries_ = LibrariesEverLoaded();
+    const uint64_t libraries = LibrariesEverLoaded();
+    if (libraries == libraries_) return;
+    libraries_ = libraries;
     driver_ = CudaDriver::FindLoaded();
   }
   if (!driver_.ok()) return;
